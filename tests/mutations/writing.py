@@ -35,8 +35,8 @@ WAP: Final = (
     _wap(
         name="a MERGE is appended",
         file="wap/decide.py",
-        old="if not step.rereads and _only_appends(each)]",
-        new="if _only_appends(each)]",
+        old="if not step.rereads and only_appends(each)]",
+        new="if only_appends(each)]",
         harm="rows that were computed from an older state are published on a newer one",
         first=("unit/wap/test_decide.py",),
     ),

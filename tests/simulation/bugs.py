@@ -43,6 +43,18 @@ from tests.simulation.delivering import Delivering
 from tests.simulation.reader import records
 from tests.simulation.upkeep import HOLD, Upkeeping
 
+
+def planted(part: Any, holder: Any, bug: Any) -> AbstractContextManager[Any]:
+    """Put a bug in the place of a part of sterna.
+
+    Args:
+        part: a function, a method or a property.
+        holder: the module or the class that has it.
+        bug: does what it does, otherwise.
+    """
+    return patch.object(holder, (part.fget if isinstance(part, property) else part).__name__, bug)
+
+
 _FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 
 
@@ -67,7 +79,7 @@ def copy_sets_from_deltas() -> Iterator[None]:
         keep = [row["role"] != CONTENT or added_by.get(row["source"]) in new for row in files.to_pylist()]
         return files.filter(keep)
 
-    with patch.object(changed_table, "table_files", table_files):
+    with planted(changed_table.table_files, changed_table, table_files):
         yield
 
 
@@ -75,37 +87,37 @@ def publish_before_proof() -> AbstractContextManager[Any]:
     """The copy believes rclone's exit code, and looks for nothing."""
 
     def copy_batch(files: Sequence[CopyFile], mapping: Any, secrets: Any, objects: Any, **options: Any) -> CopyResult:
-        run = copying._Run(mapping, secrets, objects, options["progress"], float("inf"), files)
+        run = copying.CopyRun(mapping, secrets, objects, options["progress"], float("inf"), files)
         sent = sum(run.copy(group, 0).bytes for group in run.by_origin(files))
         sizes = {file.target: file.size for file in files}
         return CopyResult(len(sizes), sum(sizes.values()), sent)
 
-    return patch.object(stages, "copy_batch", copy_batch)
+    return planted(stages.copy_batch, stages, copy_batch)
 
 
 def deletes_copied_as_they_are() -> AbstractContextManager[Any]:
     """Position deletes keep the paths of `main` in their rows, so that they match no data file here."""
-    return patch.object(position_deletes, "localize_position_deletes", lambda *_, **__: None)
+    return planted(position_deletes.localize_position_deletes, position_deletes, lambda *_, **__: None)
 
 
 def commits_torn() -> AbstractContextManager[Any]:
     """Nobody remembers what was committed together with a held table."""
-    return patch.object(looking, "_together", lambda context, commits, head: ((), ()))
+    return planted(looking.committed_together, looking, lambda context, commits, head: ((), ()))
 
 
 def held_once_held_forever() -> AbstractContextManager[Any]:
     """What is held is not looked at again."""
-    real = looking._changed
+    real = looking.changed_tables
 
     def changed(context: RegionContext, head: Head, hash: str) -> Any:
         return real(context, replace(head, listed=NOTHING_HELD), hash)
 
-    return patch.object(looking, "_changed", changed)
+    return planted(looking.changed_tables, looking, changed)
 
 
 def a_dark_place_stops_everybody() -> AbstractContextManager[Any]:
     """A store of others that doesn't answer is taken for the region's own."""
-    return patch.object(blame, "is_elsewhere", lambda error, mapping: False)
+    return planted(blame.is_elsewhere, blame, lambda error, mapping: False)
 
 
 @contextmanager
@@ -117,13 +129,13 @@ def a_poisoned_table_stops_everybody() -> Iterator[None]:
 
     with ExitStack() as stack:
         for module in (comparing, planning):
-            stack.enter_context(patch.object(module, "fault_of", everybodys))
+            stack.enter_context(planted(module.fault_of, module, everybodys))
         yield
 
 
 def lag_without_what_is_held() -> AbstractContextManager[Any]:
     """The lag is the watermark's, which goes on without held tables."""
-    return patch.object(lag, "listed_lag", lambda listed, now: 0.0)
+    return planted(lag.listed_lag, lag, lambda listed, now: 0.0)
 
 
 def held_since_a_moment_ago() -> AbstractContextManager[Any]:
@@ -133,7 +145,7 @@ def held_since_a_moment_ago() -> AbstractContextManager[Any]:
     def forgetful(name: str, head: Any, seen: Any, *more: Any) -> Any:
         return replace(real(name, head, seen, *more), since=seen.newest)
 
-    return patch.object(planning, "held_entry", forgetful)
+    return planted(planning.held_entry, planning, forgetful)
 
 
 @contextmanager
@@ -145,11 +157,11 @@ def clean_up_without_grace() -> Iterator[None]:
         yield Fence(parent.hash)
 
     with (
-        patch.object(gc_run, "garbage", lambda unreachable, rules: unreachable),
-        patch.object(evidence.Runs, "in_flight", lambda *_: ()),
-        patch.object(delete, "fence", no_fence),
-        patch.object(stages, "not_localized", lambda *_: ()),
-        patch.object(Fence, "_age", lambda fence: 0.0),
+        planted(gc_run.garbage, gc_run, lambda unreachable, rules: unreachable),
+        planted(evidence.Runs.in_flight, evidence.Runs, lambda *_: ()),
+        planted(delete.fence, delete, no_fence),
+        planted(stages.not_localized, stages, lambda *_: ()),
+        planted(Fence.age, Fence, lambda fence: 0.0),
     ):
         yield
 
@@ -166,38 +178,38 @@ def _added_by(context: RegionContext, metadata: TableMetadata) -> dict[str, int]
 
 def a_batch_forgets_what_it_could_not_copy() -> AbstractContextManager[Any]:
     """A batch of the large lane that failed for a table counts as done for it, too."""
-    return patch.object(Whole, "failed", property(lambda whole: frozenset()))
+    return planted(Whole.failed, Whole, property(lambda whole: frozenset()))
 
 
 def lanes_split_a_commit() -> AbstractContextManager[Any]:
     """What was committed together with a table in transit goes ahead without it."""
-    real = holds._leader
+    real = holds.leader_of
 
     def leader(group: Any, entries: Any) -> Any:
         return real(group, {name: item for name, item in entries.items() if not item.in_transit})
 
-    return patch.object(holds, "_leader", leader)
+    return planted(holds.leader_of, holds, leader)
 
 
 def in_transit_and_forgotten() -> AbstractContextManager[Any]:
     """Nobody writes down what is left to the large lane."""
-    real = planning._small_ones
+    real = planning.small_tables
 
     def small_ones(*arguments: Any) -> Any:
         settled, found = real(*arguments)
         return replace(settled, held=tuple(item for item in settled.held if not item.in_transit)), found
 
-    return patch.object(planning, "_small_ones", small_ones)
+    return planted(planning.small_tables, planning, small_ones)
 
 
 def a_round_proves_what_a_clean_up_took() -> AbstractContextManager[object]:
     """What the large lane has brought whole counts as here, though a clean-up deleted files since."""
-    return patch.object(lanes, "replaced_since", lambda catalog, branch, since, head: False)
+    return planted(lanes.replaced_since, lanes, lambda catalog, branch, since, head: False)
 
 
 def held_named_before_they_are_written_down() -> AbstractContextManager[object]:
     """A commit names a list of what is held that stands nowhere yet."""
-    return patch.object(publish, "write_list", lambda objects, listed: None)
+    return planted(publish.write_list, publish, lambda objects, listed: None)
 
 
 def a_cursor_moved_before_delivery() -> AbstractContextManager[object]:
@@ -208,7 +220,7 @@ def a_cursor_moved_before_delivery() -> AbstractContextManager[object]:
         self.cursor = told.commit.hash
         real(self, told)
 
-    return patch.object(Delivering, "deliver", deliver)
+    return planted(Delivering.deliver, Delivering, deliver)
 
 
 def only_the_newest_commit_is_told() -> AbstractContextManager[object]:
@@ -219,7 +231,7 @@ def only_the_newest_commit_is_told() -> AbstractContextManager[object]:
         stretch = real(self, *arguments)
         return replace(stretch, told=stretch.told[-1:])
 
-    return patch.object(EventLog, "since", since)
+    return planted(EventLog.since, EventLog, since)
 
 
 @contextmanager
@@ -234,35 +246,35 @@ def told_when_main_has_it() -> Iterator[None]:
     def events_of(commit: Commit, *arguments: Any) -> Any:
         return real(replace(commit, properties={RUN_ID: commit.hash}), *arguments)
 
-    with patch.object(EventLog, "__init__", open_main), patch.object(feed_log, "events_of", events_of):
+    with patch.object(EventLog, "__init__", open_main), planted(feed_log.events_of, feed_log, events_of):
         yield
 
 
 def what_a_commit_tells_is_sometimes_overlooked() -> AbstractContextManager[object]:
     """Every other look finds no news with a commit."""
     real, looks = feed_log.read_news, iter(range(1_000_000))
-    return patch.object(feed_log, "read_news", lambda *found: real(*found) if next(looks) % 2 else None)
+    return planted(feed_log.read_news, feed_log, lambda *found: real(*found) if next(looks) % 2 else None)
 
 
 def a_pin_is_looked_for_at_the_head_alone() -> AbstractContextManager[object]:
     """A snapshot that the head's metadata lists no more is taken for gone."""
-    return patch.object(Pins, "_older", lambda pins, head, key, snapshot: None)
+    return planted(Pins.older, Pins, lambda pins, head, key, snapshot: None)
 
 
 def a_commit_is_read_as_the_head_shows_it() -> AbstractContextManager[object]:
     """Whoever asks for a commit gets the newest one's tables."""
-    real = Pins._tables
-    return patch.object(Pins, "_tables", lambda pins, hash, keys: real(pins, pins._head().hash, keys))
+    real = Pins.tables_at
+    return planted(Pins.tables_at, Pins, lambda pins, hash, keys: real(pins, pins.head().hash, keys))
 
 
 def a_watermark_is_forgotten() -> AbstractContextManager[object]:
     """What `main` showed since a region's watermark isn't needed by anybody."""
-    return patch.object(reaching, "_wanted_by", lambda facts, region, places: iter(()))
+    return planted(reaching.wanted_by, reaching, lambda facts, region, places: iter(()))
 
 
 def a_sweep_in_one_pass() -> AbstractContextManager[object]:
     """What nothing needs now goes now, though somebody may still read what needed it a moment ago."""
-    return patch.object(sweeping, "found_by_all", lambda files, passes: files)
+    return planted(sweeping.found_by_all, sweeping, lambda files, passes: files)
 
 
 @contextmanager
@@ -270,15 +282,15 @@ def a_sweep_without_grace() -> Iterator[None]:
     """A file goes however young it is, though its writer may be about to commit it."""
     real = sweeping.read_passes
     with (
-        patch.object(sweeping, "older", lambda files, limit: files),
-        patch.object(sweeping, "read_passes", lambda context, folder, before: real(context, folder, _FOREVER)),
+        planted(sweeping.older, sweeping, lambda files, limit: files),
+        planted(sweeping.read_passes, sweeping, lambda context, folder, before: real(context, folder, _FOREVER)),
     ):
         yield
 
 
 def heads_that_are_kept_are_forgotten() -> AbstractContextManager[object]:
     """Of a replica the newest head alone counts, though clean-ups keep older ones, and announced ones among them."""
-    return patch.object(gathering, "_heads", lambda catalog, region, head, since: iter(()))
+    return planted(gathering.kept_heads, gathering, lambda catalog, region, head, since: iter(()))
 
 
 def references_are_forgotten() -> AbstractContextManager[object]:
@@ -288,7 +300,7 @@ def references_are_forgotten() -> AbstractContextManager[object]:
     def look(self: gathering.References) -> Any:
         return tuple(each for each in real(self) if not each.name.startswith("release-"))
 
-    return patch.object(gathering.References, "look", look)
+    return planted(gathering.References.look, gathering.References, look)
 
 
 def holds_are_forgotten() -> AbstractContextManager[object]:
@@ -298,7 +310,7 @@ def holds_are_forgotten() -> AbstractContextManager[object]:
     def look(self: gathering.References) -> Any:
         return tuple(each for each in real(self) if not each.name.startswith(HOLD))
 
-    return patch.object(gathering.References, "look", look)
+    return planted(gathering.References.look, gathering.References, look)
 
 
 def announced_snapshots_are_forgotten() -> AbstractContextManager[object]:
@@ -307,15 +319,15 @@ def announced_snapshots_are_forgotten() -> AbstractContextManager[object]:
     def heads(catalog: Any, region: Any, head: Head, since: datetime) -> Iterator[Any]:
         for commit in catalog.history(f"{region.replica_branch}@{head.hash}", operations=True):
             if commit.commit_time < since:
-                yield from gathering._entries(catalog, region.replica_branch, commit.hash)
+                yield from gathering.tables_at(catalog, region.replica_branch, commit.hash)
                 return
 
-    return patch.object(gathering, "_heads", heads)
+    return planted(gathering.kept_heads, gathering, heads)
 
 
 def flows_are_forgotten() -> AbstractContextManager[object]:
     """Nobody looks how far flows have come."""
-    return patch.object(gathering, "_followed", lambda context, settings, main: ((), ()))
+    return planted(gathering.read_by_flows, gathering, lambda context, settings, main: ((), ()))
 
 
 @contextmanager
@@ -327,7 +339,7 @@ def a_silent_region_is_left_out_by_itself() -> Iterator[None]:
         silent = {block.region for block in real(facts, patience=patience, without=without).blocks if block.alarm}
         return real(facts, patience=patience, without={*without, *silent})
 
-    with patch.object(sweeping, "horizon", horizon), patch.object(expire, "horizon", horizon):
+    with planted(sweeping.horizon, sweeping, horizon), planted(expire.horizon, expire, horizon):
         yield
 
 
@@ -344,14 +356,14 @@ def tables_that_were_promoted_are_forgotten() -> AbstractContextManager[object]:
         }
         real(needed, replace(found, needed=theirs))
 
-    return patch.object(Needed, "of", of)
+    return planted(Needed.of, Needed, of)
 
 
 def silence_counts_as_agreement() -> AbstractContextManager[object]:
     """Who the primary is, say the regions that answer."""
-    return patch.object(certain, "refuse_uncertain", lambda sites, without: None)
+    return planted(certain.refuse_uncertain, certain, lambda sites, without: None)
 
 
 def an_old_primary_is_believed() -> AbstractContextManager[object]:
     """Nobody asks whether another region became the primary."""
-    return patch.object(Upkeeping, "certain_epoch", lambda upkeep, context, without: "1")
+    return planted(Upkeeping.certain_epoch, Upkeeping, lambda upkeep, context, without: "1")

@@ -8,16 +8,16 @@ from typing import Any
 from unittest.mock import patch
 
 from sterna.sync.plan import in_parts
+from sterna.sync.plan.in_parts import STEPS, PartLimits
 
 
 @contextmanager
 def all_in_parts() -> Iterator[None]:
     """Let every table be one of very many new files, for as long as this lasts."""
     with ExitStack() as stack:
-        for name, value in (("MANY_MANIFESTS", 3), ("_GROUP_MANIFESTS", 2), ("_CUT_ROWS", 1), ("_STRETCH_ROWS", 3)):
-            stack.enter_context(patch.object(in_parts, name, value))
-        steps = {name: _twice(step) for name, step in in_parts._STEPS.items()}
-        stack.enter_context(patch.dict(in_parts._STEPS, steps))
+        few = PartLimits(many_manifests=3, group_manifests=2, cut_rows=1, stretch_rows=3)
+        stack.enter_context(patch.object(in_parts, "LIMITS", few))
+        stack.enter_context(patch.dict(STEPS, {name: _twice(step) for name, step in STEPS.items()}))
         yield
 
 

@@ -53,7 +53,7 @@ def test_rows_stay_whoever_deletes_beside_a_compaction(block: int, pytestconfig:
 
 def under_the_number_that_was_read() -> AbstractContextManager[object]:
     """New files are as old as the snapshot that was read, as Iceberg's default has it (apache/iceberg#10312)."""
-    return patch.object(rewriting, "_KEEP_SEQUENCE_NUMBER", True)
+    return patch.object(rewriting, "KEEP_SEQUENCE_NUMBER", True)
 
 
 def looked_for_conflicts_since_the_head() -> AbstractContextManager[object]:
@@ -65,7 +65,7 @@ def looked_for_conflicts_since_the_head() -> AbstractContextManager[object]:
         self.snapshot_id = self._table.currentSnapshot().snapshotId()
         real(self, *arguments)
 
-    return patch.object(Rewriting, "replace_files", replace_files)
+    return patch.object(Rewriting, Rewriting.replace_files.__name__, replace_files)
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def no_answer_counts_as_no() -> Iterator[None]:
         except CatalogStateUnknown as error:
             raise Outdated(str(error)) from error
 
-    with patch.object(Rewriting, "replace_files", replace_files):
+    with patch.object(Rewriting, Rewriting.replace_files.__name__, replace_files):
         yield
 
 
@@ -132,7 +132,7 @@ def upserted(every: int) -> tuple[CompactedWorld, TableDone]:
 
     world.clock.go_on(60)
     world.actors[0].turn.faults = Faults()
-    with patch.object(world, "write_rows", disturbed), world.doubles():
+    with patch.object(world, world.write_rows.__name__, disturbed), world.doubles():
         (done,) = world.actors[0].once().tables
     return world, done
 

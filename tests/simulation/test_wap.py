@@ -63,7 +63,7 @@ def mark_in_a_commit_of_its_own() -> Iterator[None]:
         return Landed(new.state.current)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Seen, "commit", commit)
+        patch.setattr(Seen, Seen.commit.__name__, commit)
         yield
 
 
@@ -77,7 +77,7 @@ def staged_without_a_look() -> Iterator[None]:
         return FastForward(newest.id) if newest.parent == state.current else Append(newest.id)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protocol, "decide", blind)
+        patch.setattr(protocol, protocol.decide.__name__, blind)
         yield
 
 
@@ -98,28 +98,28 @@ def tried_again_inside_the_commit() -> Iterator[None]:
             return send(self, Look(now.state, now), again, step)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Seen, "commit", commit)
+        patch.setattr(Seen, Seen.commit.__name__, commit)
         yield
 
 
 @contextmanager
 def a_number_in_place_of_equality() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decide, "_refuse_other", lambda step, mark: None)
+        patch.setattr(decide, decide.refuse_other.__name__, lambda step, mark: None)
         yield
 
 
 @contextmanager
 def a_merge_moved_as_an_append_is() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decide, "_only_appends", lambda snapshot: True)
-        of_staged = decide._of_staged
+        patch.setattr(decide, decide.only_appends.__name__, lambda snapshot: True)
+        of_staged = decide.decide_staged
 
         def moved(state: TableState, step: Step) -> Decision:
             return of_staged(state, replace(step, rereads=False))
 
-        patch.setattr(decide, "_of_staged", moved)
-        patch.setattr(Seen, "_brought", _brought_as_it_was_made)
+        patch.setattr(decide, decide.decide_staged.__name__, moved)
+        patch.setattr(Seen, Seen.brought.__name__, _brought_as_it_was_made)
         yield
 
 
@@ -130,7 +130,7 @@ def _brought_as_it_was_made(self: Seen, base: Version, snapshot: int) -> tuple[s
 @contextmanager
 def what_was_settled_is_not_looked_for() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lost, "judge", lambda *_: ((), ""))
+        patch.setattr(lost, lost.judge.__name__, lambda *_: ((), ""))
         yield
 
 
@@ -146,7 +146,7 @@ def the_mark_taken_back_with_what_is_lost() -> Iterator[None]:
         self.table.swap(self.table.now, replace(self.table.now, state=replace(state, properties=properties)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WapWorld, "reopen", taken_back)
+        patch.setattr(WapWorld, WapWorld.reopen.__name__, taken_back)
         yield
 
 

@@ -122,7 +122,7 @@ class Seen:
             base = Version(replace(base.state, current=change.snapshot), base.rows)
         elif isinstance(change, Append):
             current = base.state.current
-            rows = (*(base.rows[current] if current else ()), *self._brought(base, change.snapshot))
+            rows = (*(base.rows[current] if current else ()), *self.brought(base, change.snapshot))
             base = self.table.add(base, rows, parent=current, live=True, published=step.id)
         return self.marked(base, step)
 
@@ -132,7 +132,7 @@ class Seen:
         set_too = marks(step, current, current)
         return Version(replace(version.state, properties={**version.state.properties, **set_too}), version.rows)
 
-    def _brought(self, base: Version, snapshot: int) -> tuple[str, ...]:
+    def brought(self, base: Version, snapshot: int) -> tuple[str, ...]:
         staged = next(each for each in base.state.snapshots if each.id == snapshot)
         return (f"{staged.wap_id}",)
 

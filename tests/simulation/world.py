@@ -388,7 +388,7 @@ class World:
                 patch.object(log, "datetime", time),
                 patch.object(fence, "Fence", self._fence),
                 *(patch.object(module, "time", seconds) for module in _WHO_WAITS),
-                patch.object(head, "_first_seen", {}),
+                patch.object(head, "first_seen", {}),
                 patch.object(ids, "uuid", SimpleNamespace(uuid4=self._uuid)),
                 patch.object(make, "ThreadPoolExecutor", Serial),
                 patch.object(localize, "ThreadPoolExecutor", Serial),

@@ -206,8 +206,7 @@ def _in_parts(session: Session, folder: Path, trouble: Trouble) -> dict[str, Any
 
     Returns what the first sync held, what both published, the labels of the jobs, and the trouble's marks.
     """
-    for name, value in (("MANY_MANIFESTS", 5), ("_GROUP_MANIFESTS", 2)):
-        setattr(in_parts, name, value)
+    in_parts.LIMITS = in_parts.PartLimits(many_manifests=5, group_manifests=2)
     marks = folder / f"marks-{trouble.__name__}"
     marks.mkdir()
     world, labels = make_world(folder / f"in-parts-{trouble.__name__}"), list[str]()

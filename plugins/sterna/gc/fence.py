@@ -44,13 +44,14 @@ class Fence:
     @property
     def has_time(self) -> bool:
         """Whether more may be begun."""
-        return self._age() < _DELETING_SECONDS
+        return self.age() < _DELETING_SECONDS
 
     def stands(self) -> bool:
         """Tell whether another request may be sent."""
-        return self._age() < _LAST_REQUEST_SECONDS
+        return self.age() < _LAST_REQUEST_SECONDS
 
-    def _age(self) -> float:
+    def age(self) -> float:
+        """Return how many seconds ago the fence was set."""
         # By either clock, for one of them stands still while a machine sleeps.
         return max(time.time() - self._wall, time.monotonic() - self._steady)
 

@@ -58,17 +58,23 @@ class Pins:
 
     def current(self, tables: tuple[Key, ...]) -> tuple[str, dict[str, int | None]]:
         """Return the head of the replica branch, and the current snapshot there of each of some tables that it has."""
-        head = self._head()
-        contents = self._tables(head.hash, tables)
+        head = self.head()
+        contents = self.tables_at(head.hash, tables)
         return head.hash, {key_name(key): self._snapshots(content).current for key, content in contents.items()}
 
-    def _head(self) -> Head:
+    def head(self) -> Head:
+        """Return the head of the replica branch.
+
+        Raises:
+            NotYetHere: nothing was published yet.
+        """
         head = read_head(self._context.catalog, self._context.region.replica_branch)
         if head.commit_time is None:
             raise NotYetHere(f"region {self._context.region.name} has published nothing yet")
         return head
 
-    def _tables(self, hash: str, keys: tuple[Key, ...]) -> Mapping[Key, Content]:
+    def tables_at(self, hash: str, keys: tuple[Key, ...]) -> Mapping[Key, Content]:
+        """Return which of some tables a commit of the replica branch shows."""
         found = self._context.catalog.contents(self._context.region.replica_branch, hash, keys)
         return {key: content for key, content in found.items() if _readable(content)}
 
@@ -77,7 +83,7 @@ class Pins:
         try:
             commit = newest_commit(self._context.catalog, f"{branch}@{hash}")
             known = commit is not None and commit.hash == hash and _is_replicas(commit, self._context.region.name)
-            contents = self._tables(hash, tables) if known else {}
+            contents = self.tables_at(hash, tables) if known else {}
         except ReferenceNotFound:
             known = False
         if not known:
@@ -92,9 +98,9 @@ class Pins:
         return tuple(PinnedTable(key, _uri(contents[key]), current[key], own_schema=False) for key in tables)
 
     def _at_snapshot(self, key: Key, snapshot: int) -> PinnedTable:
-        head = self._head()
-        content = self._tables(head.hash, (key,)).get(key)
-        found = content if content and snapshot in self._snapshots(content).all else self._older(head, key, snapshot)
+        head = self.head()
+        content = self.tables_at(head.hash, (key,)).get(key)
+        found = content if content and snapshot in self._snapshots(content).all else self.older(head, key, snapshot)
         if found is not None:
             return PinnedTable(key, _uri(found), snapshot, own_schema=True)
         on_main = self._on_main(head, key, snapshot)
@@ -104,7 +110,7 @@ class Pins:
             raise NoSuchQuery(f"there is no table {key_name(key)}", table=key_name(key))
         raise SnapshotGone(f"snapshot {snapshot} is not here, or no longer", table=key_name(key))
 
-    def _older(self, head: Head, key: Key, snapshot: int) -> Content | None:
+    def older(self, head: Head, key: Key, snapshot: int) -> Content | None:
         """Return what an older commit of the replica branch held under a key, if it shows a snapshot."""
         puts = [
             operation.content

@@ -52,7 +52,8 @@ COLLECTING_SECONDS = 360.0
 _BINDINGS = by_name(TEXT)
 _LOOKED_AT = 5_000  # commits: to read them takes some seconds
 _LONG_AGO = timedelta(hours=6)  # no clock is that far ahead
-_first_seen: dict[str, float] = {}  # the newest deletion that this process has seen, and when it saw it first
+first_seen: dict[str, float] = {}
+"""The newest deletion that this process has seen, and when it saw it first, by the monotonic clock."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,9 @@ class Head:
         if not self.collecting or self.commit_time is None:
             return False
         now = time.monotonic()
-        if self.hash not in _first_seen:
-            _first_seen.clear()
-        watched = now - _first_seen.setdefault(self.hash, now)
+        if self.hash not in first_seen:
+            first_seen.clear()
+        watched = now - first_seen.setdefault(self.hash, now)
         return watched < COLLECTING_SECONDS and datetime.now(UTC) - self.commit_time < _LONG_AGO
 
 

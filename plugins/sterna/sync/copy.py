@@ -123,7 +123,7 @@ def copy_batch(
         EngineError: rclone can't run, or the deadline passed; doing it again sends nothing twice that arrived.
     """
     end = time.monotonic() + deadline
-    run = _Run(mapping, secrets, objects, progress, end, files, {} if dark is None else dark)
+    run = CopyRun(mapping, secrets, objects, progress, end, files, {} if dark is None else dark)
     # An earlier try may have sent some of them, and been killed.
     there = objects.sizes({file.target for file in files})
     here = {} if anew else there
@@ -169,7 +169,7 @@ _Failures = dict[tuple[str, str], SternaError]
 
 
 @dataclass(frozen=True)
-class _Run:
+class CopyRun:
     """What copying one batch needs."""
 
     mapping: Mapping

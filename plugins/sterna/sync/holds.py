@@ -44,7 +44,7 @@ def settle(
     entries = {item.key: replace(item, group="") for item in held}
     wanted = {action.key for action in actions}
     for group in _groups(together, actions, set(relaxed) - entries.keys()):
-        leader = _leader(group, entries)
+        leader = leader_of(group, entries)
         if leader is None:
             continue
         stay = [name for name in group if name in entries or name in wanted]
@@ -92,7 +92,7 @@ def merge(groups: Iterable[set[str]]) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted(tuple(group) for group in merged.values()))
 
 
-def _leader(group: Iterable[str], entries: Mapping[str, Held]) -> str | None:
+def leader_of(group: Iterable[str], entries: Mapping[str, Held]) -> str | None:
     """Return who the others of a group wait for: one with a fault before one that is on its way."""
     found = [name for name in group if name in entries]
     return next((name for name in found if not entries[name].in_transit), found[0] if found else None)

@@ -52,11 +52,11 @@ def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Fac
     # The head of `main` last: what regions stand for then lies behind it.
     regions = tuple(_region(context, region, since) for region in context.registry.regions)
     head = context.primary.reference(SOURCE_BRANCH).hash
-    main = tuple(_entries(context.primary, SOURCE_BRANCH, head))
+    main = tuple(tables_at(context.primary, SOURCE_BRANCH, head))
     counted = [region for region in regions if region.name not in settings.left_out]
     commits, base = _history(context.primary, head, counted)
     keys = {shown.key for shown in (*main, *base, *(shown for commit in commits for shown in commit.put))}
-    flows, unread = _followed(context, settings, main)
+    flows, unread = read_by_flows(context, settings, main)
     viewed, untold = _views(context, settings)
     refuse_other_epoch(context, settings.gone, epoch)
     return Facts(
@@ -73,7 +73,7 @@ def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Fac
     ), references
 
 
-def _followed(
+def read_by_flows(
     context: RegionContext, settings: Upkeep, main: Iterable[Shown]
 ) -> tuple[tuple[Followed, ...], tuple[Untold, ...]]:
     """Return how far the flows have come, and those whose marks name no snapshot.
@@ -159,7 +159,7 @@ class References:
             return []
         try:
             if known is None:
-                shown = tuple(_entries(catalog, reference.name, reference.hash))
+                shown = tuple(tables_at(catalog, reference.name, reference.hash))
             else:
                 changes = catalog.diff(reference.name, known, reference.hash)
                 shown = tuple(_shown((entry.key, entry.new) for entry in changes if entry.new is not None))
@@ -193,16 +193,16 @@ def _region(context: RegionContext, region: Region, since: datetime) -> RegionFa
         head.watermark,
         listed.entries or (),
         listed.lost,
-        tuple(_heads(context.primary, region, head, since)),
+        tuple(kept_heads(context.primary, region, head, since)),
     )
 
 
-def _heads(catalog: CatalogReader, region: Region, head: Head, since: datetime) -> Iterator[Shown]:
+def kept_heads(catalog: CatalogReader, region: Region, head: Head, since: datetime) -> Iterator[Shown]:
     """Yield what the heads of a replica branch put since a moment, and what the first of them showed."""
     for commit in catalog.history(f"{region.replica_branch}@{head.hash}", operations=True):
         yield from _put(commit)
         if commit.commit_time < since:
-            yield from _entries(catalog, region.replica_branch, commit.hash)
+            yield from tables_at(catalog, region.replica_branch, commit.hash)
             return
 
 
@@ -221,14 +221,15 @@ def _history(
         wanted.discard(commit.hash)
         if not wanted and (oldest is None or commit.commit_time < oldest):
             break
-    return tuple(commits), tuple(_entries(catalog, SOURCE_BRANCH, commits[-1].hash))
+    return tuple(commits), tuple(tables_at(catalog, SOURCE_BRANCH, commits[-1].hash))
 
 
 def _refused(registry: Registry, region: str, keys: Iterable[str]) -> frozenset[str]:
     return frozenset(key for key in keys if registry.refusal(key, region)) if registry.refuses else frozenset()
 
 
-def _entries(catalog: CatalogReader, reference: str, hash: str) -> Iterator[Shown]:
+def tables_at(catalog: CatalogReader, reference: str, hash: str) -> Iterator[Shown]:
+    """Yield what a reference shows at a commit."""
     if hash != catalog.no_ancestor():
         yield from _shown(catalog.entries(reference, hash))
 

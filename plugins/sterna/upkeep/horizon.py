@@ -111,7 +111,7 @@ def horizon(facts: Facts, *, patience: timedelta, without: Collection[str] = ())
         block = _block(facts, region, places, patience)
         if block is not None:
             blocks.append(block)
-        for shown, why in _wanted_by(facts, region, places):
+        for shown, why in wanted_by(facts, region, places):
             needed.setdefault(shown, Need(why, region.name))
     since = frozenset(
         shown.snapshot
@@ -223,7 +223,7 @@ def _block(facts: Facts, region: RegionFacts, places: Mapping[str, int], patienc
     return None
 
 
-def _wanted_by(facts: Facts, region: RegionFacts, places: Mapping[str, int]) -> Iterator[tuple[Shown, Why]]:
+def wanted_by(facts: Facts, region: RegionFacts, places: Mapping[str, int]) -> Iterator[tuple[Shown, Why]]:
     """Yield what `main` showed since a region's watermark of the keys that it is entitled to.
 
     Of a key that it holds, since its last good commit.

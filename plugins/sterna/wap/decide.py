@@ -84,10 +84,10 @@ def decide(state: TableState, step: Step) -> Decision:
     there = next((each for each in state.line if step.id in (each.wap_id, each.published)), None)
     if _reached(step, mark):
         return Published(there.id if there else None)
-    _refuse_other(step, mark)
+    refuse_other(step, mark)
     if there:
         return MarkOnly(there.id)
-    return _of_staged(state, step)
+    return decide_staged(state, step)
 
 
 def marks(step: Step, snapshot: int, sequence: int) -> dict[str, str]:
@@ -172,7 +172,12 @@ def _reached(step: Step, mark: str) -> bool:
     return mark == step.mark
 
 
-def _refuse_other(step: Step, mark: str) -> None:
+def refuse_other(step: Step, mark: str) -> None:
+    """See that `main` is where a step goes on from.
+
+    Raises:
+        OutOfTurn, MarkMoved: it is not.
+    """
     if mark == step.after:
         return
     told = f"{step.id} of channel {step.channel} goes after {step.after!r}, and `main` is at {mark!r}"
@@ -181,17 +186,19 @@ def _refuse_other(step: Step, mark: str) -> None:
     raise MarkMoved(told, hint="look again what is on main, and make the step for that")
 
 
-def _of_staged(state: TableState, step: Step) -> Decision:
+def decide_staged(state: TableState, step: Step) -> Decision:
+    """Return how a step is published whose mark `main` lacks: by a snapshot that is staged for it, or by a new one."""
     live = {snapshot.id for snapshot in state.line}
     staged = [each for each in state.snapshots if each.wap_id == step.id and each.id not in live]
     for snapshot in staged:
         if snapshot.parent == state.current:
             return FastForward(snapshot.id)
-    movable = [each for each in staged if not step.rereads and _only_appends(each)]
+    movable = [each for each in staged if not step.rereads and only_appends(each)]
     return Append(movable[-1].id) if movable else Stage(tuple(each.id for each in staged))
 
 
-def _only_appends(snapshot: SnapshotState) -> bool:
+def only_appends(snapshot: SnapshotState) -> bool:
+    """Tell whether a snapshot adds files and changes none, so that it can be put on top of another."""
     return snapshot.operation == "append"
 
 

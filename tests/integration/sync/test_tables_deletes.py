@@ -167,8 +167,7 @@ def test_position_deletes_beside_vectors_in_one_table(world: World, ns: str):
 
 def test_tables_with_deletes_that_are_listed_in_parts(world: World, ns: str, monkeypatch: pytest.MonkeyPatch):
     """Equality deletes, position deletes and vectors beside data files, in a new table and in one that is here."""
-    for name, value in (("MANY_MANIFESTS", 1), ("_GROUP_MANIFESTS", 1)):
-        monkeypatch.setattr(in_parts, name, value)
+    monkeypatch.setattr(in_parts, "LIMITS", in_parts.PartLimits(many_manifests=1, group_manifests=1))
     mixed, upserted = make(world, "parts_mixed"), make(world, "parts_upserted", partition="PARTITIONED BY (part)")
     world.sql(f"DELETE FROM main_us.{mixed} WHERE id IN (7, 37)")
     alter(world, mixed, "format-version", "3")

@@ -17,6 +17,7 @@ from sterna.sync import stages
 from sterna.sync.engine import Engine
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan import in_parts, lanes
+from sterna.sync.plan.in_parts import PartLimits
 from sterna.sync.publish import overtake
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
@@ -31,8 +32,7 @@ BRANCH = "main_replica_eu"
 @pytest.fixture
 def seeding(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A small table, published; and one of very many new files, which is in transit."""
-    monkeypatch.setattr(in_parts, "MANY_MANIFESTS", MANY)
-    monkeypatch.setattr(in_parts, "_GROUP_MANIFESTS", 2)
+    monkeypatch.setattr(in_parts, "LIMITS", PartLimits(many_manifests=MANY, group_manifests=2))
     regions = [{**region, "large_copy": 100_000} for region in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)
     world.commit(a=world.write("a"))

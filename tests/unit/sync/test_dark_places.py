@@ -12,6 +12,7 @@ from sterna.errors import CredentialError, SternaError, StoreDenied, StoreUnreac
 from sterna.replica.records import StageReport
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan import in_parts, make
+from sterna.sync.plan.in_parts import PartLimits
 from sterna.sync.run import sync
 from sterna.sync.stages import copy, localize, plan, publish
 from sterna.verify.structure import verify_structure
@@ -82,7 +83,7 @@ def test_another_table_s_place_keeps_no_large_table_from_coming_into_transit(
     if what == "data":
         big, place = three.write("big", LARGE), ap(three)
     else:  # a table that the large lane is to list
-        monkeypatch.setattr(in_parts, "MANY_MANIFESTS", 4)
+        monkeypatch.setattr(in_parts, "LIMITS", PartLimits(many_manifests=4))
         big, place = [three.write("big") for _ in range(5)][-1], f"file://{three.folder}/us/lake/b/metadata/"
     three.commit(big=big)
     (three.folder / "ap" / "lake" / "b-elsewhere.parquet").rename(three.folder / "ap" / "lake" / "old.parquet")

@@ -15,6 +15,7 @@ import pytest
 
 from sterna.replica.records import Report
 from sterna.sync.plan import changed_table, in_parts, make, suspects
+from sterna.sync.plan.in_parts import PartLimits
 from sterna.verify.run import Depth, verify
 from tests.support.small_world import World, make_world, run, with_registry
 
@@ -142,7 +143,7 @@ def test_who_leaves_a_table_to_the_large_lane_leaves_the_marks_of_who_read_it(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended(small)
-    monkeypatch.setattr(in_parts, "MANY_MANIFESTS", SNAPSHOTS)
+    monkeypatch.setattr(in_parts, "LIMITS", PartLimits(many_manifests=SNAPSHOTS))
     for _ in range(2):
         assert [item.key for item in run(small, lane="small").transit if item.bytes] == ["ns.bad"]
         assert [json.loads(path.read_text())["table"] for path in marks(small)] == ["ns.bad"]

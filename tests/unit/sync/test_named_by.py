@@ -14,6 +14,7 @@ import json
 import pytest
 
 from sterna.sync.plan import in_parts
+from sterna.sync.plan.in_parts import PartLimits
 from tests.support.small_world import World, ruled, run
 from tests.unit.iceberg.delete_files import write_rows
 from tests.unit.sync.poison import Sick, with_deletes
@@ -141,7 +142,7 @@ def test_a_broken_file_is_named_alone(world: World, table: Table, kind: str):
 def listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How the files of a table are listed."""
     if request.param == "in parts":
-        monkeypatch.setattr(in_parts, "MANY_MANIFESTS", 1)
+        monkeypatch.setattr(in_parts, "LIMITS", PartLimits(many_manifests=1))
 
 
 @pytest.mark.usefixtures("listed")

@@ -20,7 +20,7 @@ _SPLIT_OVERHEAD: Final = 5 << 20
 _LARGEST: Final = 1.4
 """Of the target: a file becomes no larger. Half of what Iceberg lets a file be beyond it (1.8)."""
 _COMMIT_TRIES: Final = 5
-_KEEP_SEQUENCE_NUMBER: Final = False
+KEEP_SEQUENCE_NUMBER: Final = False
 """Whether new files have the sequence number of the snapshot that was read. Iceberg then lets equality deletes of
 meanwhile pass, and drops them where every other data file is newer: the deleted rows are back (apache/iceberg#10312).
 """
@@ -114,7 +114,7 @@ class Rewriting:
             CatalogStateUnknown: the answer was lost.
         """
         manager = self._java.actions.RewriteDataFilesCommitManager(
-            self._table, self.snapshot_id, _KEEP_SEQUENCE_NUMBER, self._tables.hash_map(marks)
+            self._table, self.snapshot_id, KEEP_SEQUENCE_NUMBER, self._tables.hash_map(marks)
         )
         found = self._tables.jvm.java.util.HashSet()
         for written in groups:

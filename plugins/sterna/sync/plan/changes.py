@@ -99,11 +99,11 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     commits = history if history or (known and not options.reseed_from) else _newest(context, source_hash)
     anew = options.everything or options.reseed_from or options.generation
     if known and head.digest == digest and not (head.listed.lost or anew):
-        candidates = _changed(context, head, source_hash)
+        candidates = changed_tables(context, head, source_hash)
     else:
         candidates = _all(context, head, source_hash)
     before = max(history, _since_lost(context, source_hash, head), key=len)
-    together, relaxed = _together(context, before, head)
+    together, relaxed = committed_together(context, before, head)
     if options.lane == "large":
         candidates = _with_groups(candidates, together, {item.key for item in head.held if item.bytes})
     if options.tables:
@@ -151,7 +151,8 @@ def _newest(context: RegionContext, source_hash: str) -> list[Commit]:
     return [commit] if commit else []
 
 
-def _changed(context: RegionContext, head: Head, source_hash: str) -> dict[str, Candidate]:
+def changed_tables(context: RegionContext, head: Head, source_hash: str) -> dict[str, Candidate]:
+    """Return what has changed on `main` since the watermark, and what is held, by key name."""
     catalog = context.primary
     changed: dict[Key, tuple[Content | None, Content | None]] = {}
     if head.watermark != source_hash:
@@ -189,7 +190,7 @@ def _keys(commit: Commit) -> Iterator[Key]:
             yield operation.key
 
 
-def _together(
+def committed_together(
     context: RegionContext, commits: list[Commit], head: Head
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
     """Return what was committed together, and which of these tables are relaxed."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -47,22 +47,42 @@ if TYPE_CHECKING:
 
     from sterna.edges.stores.objects import Objects
 
-MANY_MANIFESTS = 400
-MANY_BYTES = 128 << 20
-"""From so many manifests, or bytes of them, on a table's files are listed in parts: the plan's own process takes about
-a KiB a file, and is done with fewer before Spark would be.
-"""
-_GROUP_MANIFESTS = 64
-_GROUP_BYTES = 8 << 20  # compressed: some 60,000 files, and a worker has four groups at once
-_CUT_ROWS = 1_000
-_STRETCHES = 16  # at least, where each has work for a whole batch: many tasks are spread over the cores
-_STRETCH_ROWS = 60_000  # that a process has in memory at once
 _FAILURES = 2  # of the engine, with other tables each: then it is the engine itself
-_WRONG_KEPT = 100  # files of a wrong size, of each stretch, where nobody reads the table: each is like the others
-_LIST, _LOOK_UP = "list files", "look up files"
-_DOING = {_LIST: "reading its metadata", _LOOK_UP: "looking for its files"}
-_PORTION = 16 << 20  # characters of requests that are dealt out at once
+LIST, _LOOK_UP = "list files", "look up files"
+_DOING = {LIST: "reading its metadata", _LOOK_UP: "looking for its files"}
 _NEWS = 10  # items between two lines of progress
+
+
+@dataclass(frozen=True)
+class PartLimits:
+    """Which tables are listed in parts, and how large the parts are.
+
+    Args:
+        many_manifests: that are new make a table one: the plan's own process takes about a KiB a file, and is done with
+            fewer before Spark would be.
+        many_bytes: of new manifests do so, too.
+        group_manifests: that one item reads, at most.
+        group_bytes: of them, compressed: some 60,000 files, and a worker has four groups at once.
+        cut_rows: between two places where stretches may end.
+        stretches: at least, where each has work for a whole batch: many tasks are spread over the cores.
+        stretch_rows: that a process has in memory at once.
+        wrong_files: of a wrong size that are returned of each stretch, where nobody reads the table: each is like the
+            others.
+        dealt_characters: of requests that are dealt out at once.
+    """
+
+    many_manifests: int = 400
+    many_bytes: int = 128 << 20
+    group_manifests: int = 64
+    group_bytes: int = 8 << 20
+    cut_rows: int = 1_000
+    stretches: int = 16
+    stretch_rows: int = 60_000
+    wrong_files: int = 100
+    dealt_characters: int = 16 << 20
+
+
+LIMITS = PartLimits()
 
 
 @dataclass
@@ -138,7 +158,7 @@ class Dealing:
         items = [{**given, "manifests": group} for group in _groups(manifests)]
         listed = _Listed(shown)
         position: list[pa.Table] = []
-        for answer in self._answers(context, _LIST, table, items, len(items)):
+        for answer in self._answers(context, LIST, table, items, len(items)):
             named = [(row[0], row[1], row[2]) for row in answer["position"]]
             position.append(listing.rows(table, POSITION_DELETE, named))
             for found in answer["parts"]:
@@ -176,12 +196,12 @@ class Dealing:
 
     def _look_up(self, table: str, options: SyncOptions) -> PartsFound:
         listed = self._listed[table]
-        limit = min(_STRETCH_ROWS, max(listed.rows // _STRETCHES, options.files_per_batch))
+        limit = min(LIMITS.stretch_rows, max(listed.rows // LIMITS.stretches, options.files_per_batch))
         given = {
             "table": table,
             "run": self._context.run,
             "carries": [options.bytes_per_batch, options.files_per_batch],
-            "wrong": None if listed.shown else _WRONG_KEPT,
+            "wrong": None if listed.shown else LIMITS.wrong_files,
         }
         stretches = [
             (origin, low, high)
@@ -234,7 +254,7 @@ class Dealing:
                 self._progress(f"{step} of {table}: {number} of {count} items done")
             with self._one_job:
                 self._go_on(table)
-                answer = _STEPS[step](context, self._shelf, item)
+                answer = STEPS[step](context, self._shelf, item)
             yield answer
 
     def _dealt(self, engine: Engine, step: str, requests: list[str], table: str) -> list[str]:
@@ -251,13 +271,15 @@ class Dealing:
 
 def are_many(lengths: Collection[int]) -> bool:
     """Tell whether manifests of such lengths, -1 where nobody tells, list very many files."""
-    return len(lengths) >= MANY_MANIFESTS or sum(lengths) >= MANY_BYTES
+    return len(lengths) >= LIMITS.many_manifests or sum(lengths) >= LIMITS.many_bytes
 
 
 def _groups(manifests: Mapping[str, int]) -> Iterator[list[tuple[str, int]]]:
     group: list[tuple[str, int]] = []
     for item in manifests.items():
-        if len(group) == _GROUP_MANIFESTS or (group and sum(size for _, size in (*group, item)) > _GROUP_BYTES):
+        if len(group) == LIMITS.group_manifests or (
+            group and sum(size for _, size in (*group, item)) > LIMITS.group_bytes
+        ):
             yield group
             group = []
         group.append(item)
@@ -286,7 +308,7 @@ def _portions(requests: Iterable[str]) -> Iterator[list[str]]:
     for request in requests:
         portion.append(request)
         held += len(request)
-        if held >= _PORTION:
+        if held >= LIMITS.dealt_characters:
             yield portion
             portion, held = [], 0
     if portion:
@@ -307,8 +329,8 @@ def part_work(step: str, registry: str, region: str, request: str) -> str:
     """
     item, objects = json.loads(request), objects_of(registry, region)
     context = _opened(objects, item["run"])
-    first = item["manifests"][0][0] if step == _LIST else ""
-    return answered(partial(_STEPS[step], context, RunShelf(context), item), _DOING[step], first, item["table"])
+    first = item["manifests"][0][0] if step == LIST else ""
+    return answered(partial(STEPS[step], context, RunShelf(context), item), _DOING[step], first, item["table"])
 
 
 def _opened(objects: Objects, run: str) -> RegionContext:
@@ -341,7 +363,7 @@ def _scan(context: RegionContext, shelf: Shelf, item: dict[str, Any]) -> dict[st
 def _written(shelf: Shelf, rows: pa.Table) -> dict[str, Any]:
     name, size = shelf.write(PARTS, rows)
     targets, count = rows.column("target"), rows.num_rows
-    ends = [*range(_CUT_ROWS, count, _CUT_ROWS), count]
+    ends = [*range(LIMITS.cut_rows, count, LIMITS.cut_rows), count]
     cuts = [(targets[end - 1].as_py(), end - start) for start, end in zip([0, *ends], ends, strict=False)]
     part = Part(name, size, count, targets[0].as_py(), targets[-1].as_py())
     return {"part": asdict(part), "cuts": cuts}
@@ -372,4 +394,5 @@ def _look_up_stretch(context: RegionContext, shelf: Shelf, item: dict[str, Any])
     }
 
 
-_STEPS = {_LIST: _scan, _LOOK_UP: _look_up_stretch}
+STEPS: dict[str, Callable[[RegionContext, Shelf, Any], dict[str, Any]]] = {LIST: _scan, _LOOK_UP: _look_up_stretch}
+"""What is done with an item, by what its job is called."""

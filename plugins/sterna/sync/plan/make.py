@@ -97,7 +97,7 @@ def make_plan(
     settled, found, since = _what_goes_on(context, begun, options, run_id, lister)
     line = found.line if found else ""
     if found and leaves:
-        settled, found = _small_ones(context, settled, found, since, seen, options, begun.large)
+        settled, found = small_tables(context, settled, found, since, seen, options, begun.large)
     if found:
         progress(line)
     settled = replace(settled, held=_carried(settled.held, head, seen))
@@ -253,7 +253,7 @@ def _what_goes_on(
     return settled, found, since
 
 
-def _small_ones(
+def small_tables(
     context: RegionContext,
     settled: Settled,
     found: ToBring,

@@ -27,6 +27,7 @@ from sterna.sync.engine import Engine
 from sterna.sync.explain import explain
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan import in_parts, make
+from sterna.sync.plan.in_parts import PartLimits
 from sterna.sync.plan.make import make_plan
 from sterna.sync.plan.parts import Shelf
 from sterna.sync.run import sync
@@ -36,14 +37,14 @@ from tests.support.small_world import World, here, quiet, refusing, with_registr
 
 FILES = 9
 OPTIONS = SyncOptions(files_per_batch=2)
+FEW = PartLimits(many_manifests=FILES - 2, group_manifests=2, cut_rows=1)
 Work = Callable[[str], str]
 
 
 @pytest.fixture
 def many(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A table that counts as large, and a small one."""
-    for name, value in (("MANY_MANIFESTS", FILES - 2), ("_GROUP_MANIFESTS", 2), ("_CUT_ROWS", 1)):
-        monkeypatch.setattr(in_parts, name, value)
+    monkeypatch.setattr(in_parts, "LIMITS", FEW)
     for _ in range(FILES):
         location = world.write("a")
     world.commit(a=location, b=world.write("b"))
@@ -72,7 +73,7 @@ def listed(world: World, made: stages.Planned) -> set[tuple[str, str, str, int]]
 def expected(world: World) -> set[tuple[str, str, str, int]]:
     """The same, as one process lists it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(in_parts, "MANY_MANIFESTS", 1_000)
+        patch.setattr(in_parts, "LIMITS", replace(FEW, many_manifests=1_000))
         _, files = make_plan(world.context(), OPTIONS)
     assert files is not None
     rows = files.filter(pc.greater_equal(files.column("batch"), 0)).to_pylist()
@@ -105,7 +106,7 @@ def test_requests_are_dealt_out_in_portions(many: World, monkeypatch: pytest.Mon
         dealt.append((label, len(items)))
         return here(function, items, label)
 
-    monkeypatch.setattr(in_parts, "_PORTION", 1)
+    monkeypatch.setattr(in_parts, "LIMITS", replace(FEW, dealt_characters=1))
     wanted = expected(many)
     assert listed(many, plan(many, engine)) == wanted
     assert dealt == [("list files", 1)] * 5 + [("look up files", 1)] * 5
@@ -334,7 +335,7 @@ def test_a_file_of_a_wrong_size_that_readers_have_is_damage_though_many_others_a
     many.commit(a=named_again(many))
     for path in copies[-harmed:]:
         path.write_bytes(path.read_bytes()[:-1])
-    monkeypatch.setattr(in_parts, "_WRONG_KEPT", 0)
+    monkeypatch.setattr(in_parts, "LIMITS", replace(FEW, wrong_files=0))
     report = brought(many)
     assert [(item.key, item.kind) for item in report.held] == [("ns.a", "Damaged")]
     assert report.held[0].reason == f"{harmed} files that the replica's readers use have a wrong size"
@@ -342,7 +343,7 @@ def test_a_file_of_a_wrong_size_that_readers_have_is_damage_though_many_others_a
 
 
 def test_a_stretch_of_many_files_gives_several_batches(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_parts, "_STRETCHES", 1)
+    monkeypatch.setattr(in_parts, "LIMITS", replace(FEW, stretches=1))
     wanted, labels = expected(many), dict[str, int]()
 
     def counting(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
@@ -409,7 +410,7 @@ def test_a_plan_that_is_only_looked_at_says_the_same_and_leaves_nothing(
     assert sorted((many.folder / "eu").rglob("*")) == before
     assert list(scratch.iterdir()) == []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(in_parts, "MANY_MANIFESTS", 1_000)
+        patch.setattr(in_parts, "LIMITS", replace(FEW, many_manifests=1_000))
         at_once = explain(context, *make_plan(context, OPTIONS))
     assert replace(looked, origins={}) == replace(at_once, origins={})
     sums = [(each.files, each.bytes) for each in looked.origins.values()]
@@ -439,7 +440,7 @@ def test_a_plan_that_is_over_begins_no_part(many: World, monkeypatch: pytest.Mon
         return dealings[-1]
 
     dealings: list[in_parts.Dealing] = []
-    monkeypatch.setitem(in_parts._STEPS, "list files", interrupted)
+    monkeypatch.setitem(in_parts.STEPS, in_parts.LIST, interrupted)
     monkeypatch.setattr(make, "Dealing", made)
     planned, _ = make_plan(many.context(), OPTIONS)
     assert done == ["ns.a"]

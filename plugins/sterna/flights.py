@@ -62,6 +62,11 @@ class Flights(Generic[R]):
         return digest in self._under_way
 
     @property
+    def free(self) -> int:
+        """Slots that no question has."""
+        return self._free
+
+    @property
     def count(self) -> int:
         """Questions that are under way."""
         return len(self._under_way)

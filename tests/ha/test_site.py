@@ -197,7 +197,7 @@ def content(path: Path) -> bytes:
 
 
 def test_no_password_stands_in_a_file_that_stays_or_on_a_command_line(site: Site) -> None:
-    setup = site.cluster._setup
+    setup = site.cluster.setup
     secrets = [value.encode() for name, value in setup.passwords.items() if name.endswith("PASSWORD")] + [
         site.database.password.encode()
     ]

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from sterna.edges.postgres import epoch
 from sterna.edges.postgres.epoch import Epoch
 from sterna.errors import DatabaseRefused, DatabaseUnreachable, SternaError
+from sterna.ha import site
 from sterna.registry.model import Region
 from tests.support.small_world import World, with_registry
 
@@ -29,9 +31,9 @@ def postgres_answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
             raise answer
         yield answer
 
-    for module in ("sterna.edges.postgres.epoch", "sterna.ha.site"):
-        monkeypatch.setattr(f"{module}.looking", looking)
-        monkeypatch.setattr(f"{module}.read_epoch", lambda connection: connection)
+    for module in (epoch, site):
+        monkeypatch.setattr(module, epoch.looking.__name__, looking)
+        monkeypatch.setattr(module, epoch.read_epoch.__name__, lambda connection: connection)
     return answers
 
 

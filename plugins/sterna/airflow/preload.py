@@ -13,7 +13,7 @@ from importlib import import_module
 from airflow.listeners import hookimpl
 
 # None of them starts a thread, or opens a connection, before it is used.
-_MODULES = (
+MODULES = (
     "httpx",
     "obstore.store",
     "pandas",  # pyarrow imports it where it is installed
@@ -37,7 +37,7 @@ def on_starting(component: object) -> None:
     # The component tells its kind only later.
     if sys.argv[1:2] != ["scheduler"]:
         return
-    for name in _MODULES:
+    for name in MODULES:
         try:
             import_module(name)
         except ImportError as error:  # tasks may run elsewhere, with other packages

@@ -60,13 +60,13 @@ class NessieCommitTrigger(BaseEventTrigger):
         """
         seen: str | None = None
         failures = 0
-        watch: _Watch | None = None
+        watch: RegionWatch | None = None
         backoff = Backoff()
         while True:
             try:
                 # Blocking calls go to a thread: one loop carries all triggers.
                 if watch is None:
-                    watch = await asyncio.to_thread(_Watch, self.region, self.registry)
+                    watch = await asyncio.to_thread(RegionWatch, self.region, self.registry)
                 if seen is None:
                     seen = await asyncio.to_thread(watch.watermark)
                 head = await asyncio.to_thread(watch.head)
@@ -98,30 +98,38 @@ class NessieCommitTrigger(BaseEventTrigger):
             await asyncio.sleep(self.poll_interval)
 
 
-class _Watch:
-    """A region's catalog, as far as the trigger looks at it; blocking."""
+class RegionWatch:
+    """A region's catalog, as far as the trigger looks at it; blocking.
+
+    Args:
+        region: the region's name.
+        registry: the registry's path.
+    """
 
     def __init__(self, region: str, registry: str) -> None:
         from sterna.airflow.secrets import airflow_secrets
         from sterna.replica.region import open_region
 
-        self._context: RegionContext = open_region(registry, region, airflow_secrets)
+        self.context: RegionContext = open_region(registry, region, airflow_secrets)
         self._known: tuple[str, tuple[Held, ...]] = ("", ())
         self._look = 0.0
 
     def close(self) -> None:
-        self._context.close()
+        """Close what the region was opened with."""
+        self.context.close()
 
     def head(self) -> str:
+        """Return the head of `main` in the region's own copy."""
         from sterna.registry.model import SOURCE_BRANCH
 
-        return self._context.catalog.reference(SOURCE_BRANCH).hash
+        return self.context.catalog.reference(SOURCE_BRANCH).hash
 
     def watermark(self) -> str:
+        """Return up to which commit of `main` the replica is."""
         from sterna.replica.head import read_head
 
         try:
-            return read_head(self._context.catalog, self._context.region.replica_branch).watermark
+            return read_head(self.context.catalog, self.context.region.replica_branch).watermark
         except BranchChanged:
             return ""  # the run that this starts says so, where somebody sees it
 
@@ -135,14 +143,14 @@ class _Watch:
         if time.monotonic() < self._look:
             return self._known[1]
         self._look = time.monotonic() + FIRST_PAUSE
-        catalog, branch = self._context.catalog, self._context.region.replica_branch
+        catalog, branch = self.context.catalog, self.context.region.replica_branch
         try:
             head = catalog.reference(branch).hash
             if head != self._known[0]:
-                found = with_held(self._context.objects, read_head(catalog, branch))
+                found = with_held(self.context.objects, read_head(catalog, branch))
                 self._known = head, (_LIST_LOST,) if found.listed.lost else found.held
         except (BranchChanged, ReferenceNotFound):
             self._known = "", ()
         except (CredentialError, StoreError) as error:  # looked at again; commits of `main` are seen all the same
-            log.warning("can't read what is held in %s: %s", self._context.region.name, error)
+            log.warning("can't read what is held in %s: %s", self.context.region.name, error)
         return self._known[1]

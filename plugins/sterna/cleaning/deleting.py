@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 5_000
 """Files between two looks at whether the deletion may go on."""
-_SHOWN = 100
+SHOWN_FAILURES = 100
 
 
 @dataclass
@@ -96,8 +96,8 @@ class Garbage:
         assert part is not None
         failures = delete(part.column("uri").to_pylist())
         tally.failed += len(failures)
-        shown = [NotDeleted(uri, str(error)) for uri, error in islice(failures.items(), _SHOWN)]
-        tally.failures = (*tally.failures, *shown)[:_SHOWN]
+        shown = [NotDeleted(uri, str(error)) for uri, error in islice(failures.items(), SHOWN_FAILURES)]
+        tally.failures = (*tally.failures, *shown)[:SHOWN_FAILURES]
         if len(failures) == part.num_rows and (part.num_rows == AT_ONCE or not tally.done.files):
             tally.stopped = next(iter(failures.values()))
             self._parts = iter(())

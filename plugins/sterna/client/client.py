@@ -188,7 +188,7 @@ class EventClient:
         """
         given = {"name": name, "snapshotId": "" if snapshot_id is None else str(snapshot_id), "at": at}
         wish = {key: text for key, text in given.items() if text}
-        wish |= {key: _param(value) for key, value in (params or {}).items()}
+        wish |= {key: parameter_text(value) for key, value in (params or {}).items()}
         until, pause = time.monotonic() + patience, _FIRST_PAUSE
         while True:
             answer = await self._http.get(
@@ -288,7 +288,8 @@ def _seconds(retry_after: str) -> float | None:
     return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
 
 
-def _param(value: object) -> str:
+def parameter_text(value: object) -> str:
+    """Return a parameter of a query as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.isoformat() if isinstance(value, date) else str(value)

@@ -19,7 +19,7 @@ _KEY_BITS = 2048
 class Access:
     """Who may use a catalog: its servers believe what this signs, and nothing else. The key is in memory alone."""
 
-    _key: RSAPrivateKey = field(repr=False)
+    key: RSAPrivateKey = field(repr=False)
 
     def token(self, user: str, *roles: str, seconds: int = 24 * 3600) -> str:
         """Return a bearer token.
@@ -40,13 +40,13 @@ class Access:
             "iat": now,
             "exp": now + seconds,
         }
-        return jwt.encode(claims, self._key, algorithm="RS256")
+        return jwt.encode(claims, self.key, algorithm="RS256")
 
     def settings(self) -> dict[str, str]:
         """Return the variables that let a Nessie believe these tokens; none of them is secret."""
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-        public = self._key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        public = self.key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         return {
             "QUARKUS_OIDC_PUBLIC_KEY": base64.b64encode(public).decode(),
             "QUARKUS_OIDC_TOKEN_ISSUER": _ISSUER,

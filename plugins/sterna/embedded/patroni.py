@@ -120,7 +120,7 @@ class Cluster:
     members: tuple[Member, ...]
     voter: Process
     temporary: tuple[Path, ...]
-    _setup: _Setup = field(repr=False)
+    setup: ClusterSetup = field(repr=False)
 
     def primary(self) -> Member:
         """Return the member that takes writes now.
@@ -146,11 +146,11 @@ class Cluster:
 
     def start(self, member: Member) -> None:
         """Start a member again that was killed; it follows the primary when there is one."""
-        member.process = self._setup.launch(member.name)
+        member.process = self.setup.launch(member.name)
 
     def start_voter(self) -> None:
         """Start the third voter again."""
-        self.voter = self._setup.launch(_VOTER)
+        self.voter = self.setup.launch(_VOTER)
 
     def wait_until_safe(self, timeout: float = _START_SECONDS) -> None:
         """Wait until there are a primary and a synchronous standby.
@@ -197,7 +197,7 @@ def start_cluster(work: Path) -> Cluster:
     with ExitStack() as stack:
         for folder in temporary:
             stack.callback(remove_folder, folder)
-        setup = _prepare(work, home, account)
+        setup = prepare(work, home, account)
         voter = setup.launch(_VOTER)
         stack.callback(voter.stop)
         members = []
@@ -214,7 +214,7 @@ def start_cluster(work: Path) -> Cluster:
 
 
 @dataclass(frozen=True)
-class _Setup:
+class ClusterSetup:
     """What each process of the cluster is started with."""
 
     work: Path
@@ -266,7 +266,7 @@ class _Setup:
         return found | {f"PATRONI_POSTGRESQL_{what}": str(place) for what, place in places.items()}
 
 
-def _prepare(work: Path, home: Path, account: pwd.struct_passwd | None) -> _Setup:
+def prepare(work: Path, home: Path, account: pwd.struct_passwd | None) -> ClusterSetup:
     binaries = readable_binaries(find_binaries(), home, account)
     (home / "patroni.yml").write_text((files("sterna.embedded") / "patroni.yml").read_text())
     for name in (*_MEMBERS, _VOTER):
@@ -277,7 +277,7 @@ def _prepare(work: Path, home: Path, account: pwd.struct_passwd | None) -> _Setu
     passwords = {f"PATRONI_{role}_USERNAME": user for role, user in logins.items()}
     passwords |= {f"PATRONI_{role}_PASSWORD": secrets.token_urlsafe(18) for role in (*logins, "RAFT")}
     ports, apis, votes = ({name: free_port() for name in names} for names in (_MEMBERS, _MEMBERS, (*_MEMBERS, _VOTER)))
-    return _Setup(work, home, account, binaries, ports, apis, votes, passwords)
+    return ClusterSetup(work, home, account, binaries, ports, apis, votes, passwords)
 
 
 def _program(name: str) -> Path:

@@ -35,7 +35,7 @@ _MARKER = re.compile(rb"PUT /[^/?\s]+/[^?\s]*/ ")
 # What is no digest at all is refused after everything else that a head can be refused for.
 _REFUSED = b"\r\nContent-MD5: -" + _END
 _REFUSAL = re.compile(rb"HTTP/1\.1 400 ")
-_MARKER_IS_PUT = b'HTTP/1.1 200 OK\r\nETag: "d41d8cd98f00b204e9800998ecf8427e"\r\nContent-Length: 0' + _END
+MARKER_IS_PUT = b'HTTP/1.1 200 OK\r\nETag: "d41d8cd98f00b204e9800998ecf8427e"\r\nContent-Length: 0' + _END
 _HAS_NO_BODY = re.compile(rb"HTTP/1\.1 (204|304) ")
 _GO_ON = re.compile(rb"HTTP/1\.1 100 ")
 _POLL_SECONDS = 0.01
@@ -135,7 +135,7 @@ def main(listen: str, *words: str) -> None:
                 os.unlink(targets[0])  # of a server that was killed
             child = subprocess.Popen(command)
             _wait_for(child, targets[0])
-        _listen(listen, _routes(targets), markers=bool(command))
+        pass_on(listen, routes_of(targets), markers=bool(command))
     finally:
         if child is not None:
             child.terminate()
@@ -157,7 +157,7 @@ def _wait_for(child: subprocess.Popen[bytes], address: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _routes(targets: Collection[str]) -> dict[str, str]:
+def routes_of(targets: Collection[str]) -> dict[str, str]:
     """Return bucket → address; "" stands for all others, of which the first server says that they aren't there."""
     pairs = [target.rpartition("=")[::2] for target in targets]
     return {"": pairs[0][1], **dict(pairs)}
@@ -181,7 +181,14 @@ def _side(connection: socket.socket) -> _Side:
     return _Side(connection)
 
 
-def _listen(listen: str, routes: Mapping[str, str], *, markers: bool) -> None:
+def pass_on(listen: str, routes: Mapping[str, str], *, markers: bool) -> None:
+    """Pass requests on to servers, until this process ends.
+
+    Args:
+        listen: host and port of the gate.
+        routes: bucket → address, as `routes_of` returns them.
+        markers: whether markers of folders are answered here.
+    """
     host, _, port = listen.rpartition(":")
     with socket.create_server((host, int(port)), backlog=1024) as server:
         while True:
@@ -267,7 +274,7 @@ def _ask_for_marker(request: bytes, server: _Side) -> bytes:
     length = int(_value(answer, b"content-length") or 0)
     if _REFUSAL.match(answer) and b"<Code>InvalidDigest</Code>" in server.peek(length):
         server.drop(length)
-        return _MARKER_IS_PUT
+        return MARKER_IS_PUT
     return answer
 
 

@@ -169,7 +169,7 @@ def _joined(work: Path, made: Mapping[str, EmbeddedSite]) -> Sites:
     """Write the registry, make the first region the primary and let the others follow; then start their Nessies."""
     first = next(iter(made.values()))
     endpoints = {region: site.endpoint for region, site in made.items()}
-    path = write_registry(work, {region: _catalog(site) for region, site in made.items()}, endpoints, {})
+    path = write_registry(work, {region: catalog_of(site) for region, site in made.items()}, endpoints, {})
     logins = {
         f"AIRFLOW_CONN_{_credential(region).upper()}": json.dumps(
             {"conn_type": "postgres", "login": site.postgres.admin.user, "password": site.postgres.admin.password}
@@ -189,7 +189,8 @@ def _joined(work: Path, made: Mapping[str, EmbeddedSite]) -> Sites:
     return found
 
 
-def _catalog(site: EmbeddedSite) -> dict[str, object]:
+def catalog_of(site: EmbeddedSite) -> dict[str, object]:
+    """Return what the registry says of a site's catalog."""
     database = {
         "hosts": [f"{LOOPBACK}:{site.postgres.admin.port}"],
         "name": site.database.name,

@@ -124,7 +124,7 @@ def deployment(
         server = start_postgres(work) if postgres or airflow else None
         if server is not None:
             stack.callback(server.stop)
-        nessie, airflow_tables = _start_catalog(work, endpoints, server, access, airflow=airflow)
+        nessie, airflow_tables = start_catalog(work, endpoints, server, access, airflow=airflow)
         stack.callback(nessie.stop)
         catalogs = {region: _catalog(nessie, region if access else None) for region in regions}
         registry = write_registry(work, catalogs, endpoints, {})
@@ -156,7 +156,7 @@ def _start_stores(
     return endpoints, wide
 
 
-def _start_catalog(
+def start_catalog(
     work: Path, endpoints: Mapping[str, Endpoint], server: Postgres | None, access: Access | None, *, airflow: bool
 ) -> tuple[Nessie, Database | None]:
     warehouses = [Warehouse(region, bucket(region), "warehouse", endpoint) for region, endpoint in endpoints.items()]

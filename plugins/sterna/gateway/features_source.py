@@ -83,14 +83,15 @@ class ReplicaRows:
             QueryError, CatalogError, StoreError, TableError: something can't be read.
         """
         stop = Stop()
-        read = partial(self._read, view, ids, as_of, stop)
+        read = partial(self.read_rows, view, ids, as_of, stop)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, read)
         except asyncio.CancelledError:
             stop.set()  # the thread would go on
             raise
 
-    def _read(self, view: View, ids: Sequence[str], as_of: AsOf | None, stop: Stop) -> SourceRows:
+    def read_rows(self, view: View, ids: Sequence[str], as_of: AsOf | None, stop: Stop) -> SourceRows:
+        """Return the rows of some entities of a view, as the replica has them."""
         key = parse_key(view.table)
         metadata, history = self._now(key)
         snapshot = _wanted(history, as_of, view)
@@ -145,7 +146,7 @@ class ReplicaRows:
         here = [place for place in self._context.registry.locations if place.region == self._context.region.name]
         credentials = [place.credential_id for place in here if place.credential_id]
         return Job(
-            sql=_sql(view, entity, table.key, len(ids)),
+            sql=source_sql(view, entity, table.key, len(ids)),
             params={
                 _parameter(number, at): (kind, part)
                 for number, id in enumerate(ids)
@@ -183,7 +184,7 @@ def _before(history: _History, snapshot: int) -> frozenset[int]:
     return frozenset(ids[ids.index(snapshot) :]) if snapshot in ids else frozenset()
 
 
-def _sql(view: View, entity: Entity, table: Key, count: int) -> str:
+def source_sql(view: View, entity: Entity, table: Key, count: int) -> str:
     """Return the question for some keys' rows, each key's newest one."""
     keys = [_quoted(name) for name in entity.columns]
     key = ", ".join(keys)

@@ -13,7 +13,7 @@ from sterna.json_record import parse_json
 
 log = logging.getLogger(__name__)
 
-_ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
 FRESH_SECONDS = 300.0  # after that the server is asked again: a key that it took back is trusted no longer
 KEPT_SECONDS = 3600.0  # for so long the last keys do where the server doesn't answer
 UNKNOWN_SECONDS = 30.0  # between two looks for a key that isn't among them: anybody can name one
@@ -81,7 +81,7 @@ class ServerKeys:
         # In an outage the last keys do. Else whoever names one waits: it may be the one that was taken back.
         known = name in self._keys
         wait = not self._keys or (known and self._failed <= self._fetched)
-        if not (self._asking.acquire(timeout=2 * _ANSWER_SECONDS) if wait else self._asking.acquire(blocking=False)):
+        if not (self._asking.acquire(timeout=2 * ANSWER_SECONDS) if wait else self._asking.acquire(blocking=False)):
             if known:
                 return
             raise jwt.PyJWKClientConnectionError("somebody is asking")
@@ -138,7 +138,7 @@ def _json(address: str) -> Any:
     import httpx
 
     try:
-        answer = httpx.get(address, timeout=_ANSWER_SECONDS)
+        answer = httpx.get(address, timeout=ANSWER_SECONDS)
         answer.raise_for_status()
         return parse_json(answer.text)
     except (httpx.HTTPError, httpx.InvalidURL) as error:

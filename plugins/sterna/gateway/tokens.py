@@ -55,7 +55,7 @@ _UNKNOWN = (
 _TICKET_SECONDS = 60.0
 _MOST_TICKETS = 10_000
 _AT_ONCE = 4  # tokens that are looked at, while at most one of these asks for keys
-_MOST_WAITING = 512  # streams that come back all at once are a burst, too
+MOST_WAITING = 512  # streams that come back all at once are a burst, too
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class Verifying:
         Raises:
             RefusedRequest: it isn't good, or too many others wait.
         """
-        if self._count >= _MOST_WAITING:
+        if self._count >= MOST_WAITING:
             raise later("too many tokens wait to be looked at")
         self._count += 1
         try:

@@ -75,17 +75,25 @@ def fence(context: RegionContext, parent: Commit, pass_id: str) -> Iterator[Fenc
     """
     properties = dict(parent.properties)
     made = Fence()
-    made.hash = _commit(context, parent.hash, pass_id, {**properties, RUN_ID: pass_id, COLLECTING: pass_id})
+    made.hash = commit_fence(context, parent.hash, pass_id, {**properties, RUN_ID: pass_id, COLLECTING: pass_id})
     if context.primary.reference(context.region.replica_branch).hash != made.hash:
         raise CatalogConflict(f"{context.region.replica_branch} moved on as the clean-up began to delete")
     try:
         yield made
     finally:
         properties.pop(COLLECTING, None)
-        made.hash = _commit(context, made.hash, pass_id, {**properties, RUN_ID: pass_id})
+        made.hash = commit_fence(context, made.hash, pass_id, {**properties, RUN_ID: pass_id})
 
 
-def _commit(context: RegionContext, expected: str, pass_id: str, properties: dict[str, str]) -> str:
+def commit_fence(context: RegionContext, expected: str, pass_id: str, properties: dict[str, str]) -> str:
+    """Put a fence up or take it down by a commit to the replica branch; return the new head.
+
+    Args:
+        context: the region.
+        expected: the head to commit on.
+        pass_id: of the clean-up.
+        properties: of the commit; with `COLLECTING` the fence is up.
+    """
     branch = context.region.replica_branch
     wanted = properties.get(COLLECTING, "")
     message = f"sterna: {pass_id} {'deletes what nothing reaches' if wanted else 'is done'}"

@@ -69,7 +69,7 @@ def hold(
     writer(context).create_tag(tag.name, context.region.replica_branch, tag.hash)
     try:
         versions = versions_at(context, cursor)
-        _prove(context, versions, progress)
+        prove_reachable(context, versions, progress)
         _refuse_deleting_meanwhile(context, before)
     except (SnapshotGone, Busy):
         writer(context).delete_tag(tag.name, tag.hash)
@@ -98,7 +98,7 @@ def _refuse_unknown(context: RegionContext, cursor: str) -> None:
         raise SnapshotGone(f"{context.region.replica_branch} has no commit {cursor}", hint="see sterna status")
 
 
-def _prove(context: RegionContext, versions: Iterable[TableVersion], progress: Callable[[str], None]) -> None:
+def prove_reachable(context: RegionContext, versions: Iterable[TableVersion], progress: Callable[[str], None]) -> None:
     """See that every file below the replica root that some versions reach is there."""
     reached: set[str] = set()
     try:

@@ -74,7 +74,7 @@ def collect(
     found = replace(found, unreachable=unreachable, refused=only_refused)
     doomed = _doomed(found, rules, options)
     runs = Runs(context, now, options.grace)
-    report = _report(context, pass_id, options, heads, found, doomed, runs, now)
+    report = report_of(context, pass_id, options, heads, found, doomed, runs, now)
     remaining, stopped = found.unreachable, None
     if options.delete:
         deletion = Deletion(context, pass_id, options, epoch, runs, heads, walk, progress)
@@ -102,7 +102,7 @@ def _walked(
     return walk
 
 
-def _report(
+def report_of(
     context: RegionContext,
     pass_id: str,
     options: GcOptions,

@@ -127,7 +127,7 @@ def plan_promotion(
         planned=planned,
         heard=target.following.heard if target.following else None,
         main=target.main,
-        newest=None if planned else _newest(registry.region(name), secrets),
+        newest=None if planned else newest_commit_time(registry.region(name), secrets),
         silent=tuple(site.region for site in sites.values() if site.problem),
         resumed=old == name and not target.writable,
         gone=tuple(gone),
@@ -208,7 +208,8 @@ def promote(
         return Promoted(promotion.epoch, tuple(following), left, tuple(lost), move(context, moves, say))
 
 
-def _newest(region: Region, secrets: Secrets) -> datetime | None:
+def newest_commit_time(region: Region, secrets: Secrets) -> datetime | None:
+    """Return the time of the newest commit that a region's copy of `main` has; None: it can't be told."""
     try:
         with open_nessie(region.catalog.read, region.catalog.credential_id, secrets) as catalog:
             commit = next(iter(catalog.history(SOURCE_BRANCH, operations=False)), None)

@@ -222,7 +222,9 @@ def _refuse_history(connection: Connection[Any], target: Region) -> None:
     Nobody can tell since when they are its own, so that they would be forgotten.
     """
     there = connection.execute("SELECT to_regclass('refs2') IS NOT NULL").fetchone()
-    own = [name for name, head in _branches(connection).items() if head != _NO_ANCESTOR] if there and there[0] else []
+    own = (
+        [name for name, head in read_branches(connection).items() if head != _NO_ANCESTOR] if there and there[0] else []
+    )
     if own:
         raise UsageError(
             f"region {target.name} has commits and knows no epoch: which of them only it has can't be told: "
@@ -239,7 +241,9 @@ def _keep_lost(
         return ()
     switched, since = epoch
     ours = {branch.replica_branch for branch in registry.regions}  # sterna makes them again
-    differing = {name: head for name, head in _branches(own).items() if switched.get(name) != head and name not in ours}
+    differing = {
+        name: head for name, head in read_branches(own).items() if switched.get(name) != head and name not in ours
+    }
     if not differing:
         return ()
     copy_missing(own, of, say)
@@ -274,7 +278,8 @@ def _switch_after(own: Connection[Any], of: Connection[Any]) -> tuple[dict[str, 
     return {name.removeprefix(_HEADS): head for name, head in json.loads(heads).items()}, since
 
 
-def _branches(connection: Connection[Any]) -> dict[str, str]:
+def read_branches(connection: Connection[Any]) -> dict[str, str]:
+    """Return the head of each branch of a catalog."""
     rows = connection.execute(
         "SELECT ref_name, encode(pointer, 'hex') FROM refs2 WHERE ref_name LIKE 'refs/heads/%' AND deleted IS NOT TRUE"
     )

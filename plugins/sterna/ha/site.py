@@ -60,7 +60,7 @@ def look_at(region: Region, secrets: Secrets) -> CatalogSite:
 
     One that does not answer, that refuses, or whose credential is missing here, is a site with a problem.
     """
-    return _seen(region, secrets, lambda connection: _look(connection, region))
+    return _seen(region, secrets, lambda connection: read_site(connection, region))
 
 
 def look_at_epoch(region: Region, secrets: Secrets) -> CatalogSite:
@@ -253,7 +253,8 @@ def _locking(connection: Connection[Any], region: Region, change: Callable[[], N
         time.sleep(min(_LOCK_PAUSE, max(end - time.monotonic(), 0.0)))
 
 
-def _look(connection: Connection[Any], region: Region) -> CatalogSite:
+def read_site(connection: Connection[Any], region: Region) -> CatalogSite:
+    """Return what a region's catalog says of itself, by a connection to it."""
     seeded = connection.execute("SELECT to_regclass('refs2') IS NOT NULL").fetchone()
     writable, main, references = False, "", ""
     if seeded and seeded[0]:

@@ -133,9 +133,9 @@ class Consolidation:
     def __init__(self, shop: Shop, batch: Batch, worker: str, advanced: Callable[[], object] = lambda: None) -> None:
         self._shop, self.batch, self._worker, self._advanced = shop, batch, worker, advanced
         self._stack = ExitStack()
-        self._table: SparkTable
+        self.table: SparkTable
         self._drops: list[Drop] = []
-        self._rows: Rows | None = None
+        self.rows: Rows | None = None
         self._written: _Written | None = None
         self._files = 0
 
@@ -161,7 +161,7 @@ class Consolidation:
             SternaError: as `consolidate`.
         """
         batch, shop = self.batch, self._shop
-        self._table = shop.catalog.table(batch.lane.table)
+        self.table = shop.catalog.table(batch.lane.table)
         self._drops = list(shop.queue.drops_of(batch.id))
         look = self._look()
         write_batch_file(shop.objects, shop.inbox, batch, self._drops, self._mark(look))
@@ -194,21 +194,21 @@ class Consolidation:
 
     def _bad(self) -> int:
         # Another worker may have read it, and died before the tracker knew: its file of dead letters counts.
-        if self._rows is not None:
-            return self._rows.report.bad
+        if self.rows is not None:
+            return self.rows.report.bad
         return dead_rows(self._shop.objects, dead_uri(self._shop.inbox, self.batch), self._drops)
 
     def _put(self) -> Outcome:
-        look = self._table.look()
+        look = self.table.look()
         try:
             step = self._step(look)
         except OutOfTurn:
-            stage_ahead(look, self._any_step(), self._stage)
+            stage_ahead(look, self._any_step(), self.stage)
             raise
-        stage_ahead(look, step, self._stage)
+        stage_ahead(look, step, self.stage)
         # One publisher a table and region: a hint, which spares those who would lose the work of losing.
         with self._shop.queue.publishing(self.batch.lane.table):
-            return put(self._table, step, self._stage, self._audit, before=self._keep)
+            return put(self.table, step, self.stage, self.audit_snapshot, before=self._keep)
 
     def _keep(self) -> None:
         """Keep the batch for longer; whoever was too slow finds here that another one has it, and goes no further."""
@@ -224,7 +224,7 @@ class Consolidation:
 
     def _look(self) -> Look[JavaBase] | None:
         try:
-            return self._table.look()
+            return self.table.look()
         except TableGone:
             return None
 
@@ -238,37 +238,38 @@ class Consolidation:
         if self._rule().create != "auto":
             raise TableGone("there is no such table, and `create` says that it is declared", table=key)
         step_of(self.batch, None, self._told_by())  # one that was dropped isn't made anew
-        rows = self._gather(())
+        rows = self.gather(())
         if not rows.report.columns:
             raise BatchRejected(f"there is no row to make a table of; the first: {rows.report.first}")
         location = self._shop.mapping.locate(f"{self._shop.inbox}/x").location
         self._shop.catalog.create(key, rows.report.columns, f"{location.prefix}/tables/{key.replace('.', '/')}")
-        look = self._table.look()
+        look = self.table.look()
         if [each.name for each in self._shop.catalog.columns(look)] != [each.name for each in rows.report.columns]:
-            self._rows = None  # somebody else made it, of other columns: what it may become is for its rule to say
+            self.rows = None  # somebody else made it, of other columns: what it may become is for its rule to say
         return look
 
-    def _stage(self, look: Look[JavaBase]) -> None:
+    def stage(self, look: Look[JavaBase]) -> None:
+        """Stage the batch's files as a snapshot of the table."""
         # Once: what was staged and can't be published is written anew, for the table as it is by then.
         written, self._written = self._written or self._write(look), None
-        self._table.stage_files(written.look, self._any_step(), written.files)
+        self.table.stage_files(written.look, self._any_step(), written.files)
 
     def _write(self, look: Look[JavaBase]) -> _Written:
         """Write the data files, for the table as it was looked at, or as it becomes for their columns."""
         key, catalog = self.batch.lane.table, self._shop.catalog
         for _ in range(_READINGS):
-            rows = self._gather(catalog.columns(look))
+            rows = self.gather(catalog.columns(look))
             more = rows.report.evolution
             if more:
                 catalog.evolve(key, more)
-                look = self._table.look()
+                look = self.table.look()
             columns = catalog.columns(look)
             if holds(columns, rows.report.columns):
                 break
-            self._rows = None  # somebody changed the columns since: what one lost must not become null
+            self.rows = None  # somebody changed the columns since: what one lost must not become null
         else:
             raise TableMoved("its columns were changed by others each time that rows were read for them", table=key)
-        folder = self._folder(look)
+        folder = self.near_folder(look)
         files: list[Any] = []
         for some in rows.slices(columns):
             self._keep()
@@ -276,7 +277,12 @@ class Consolidation:
         self._files = len(files)
         return _Written(look, files)
 
-    def _audit(self, look: Look[JavaBase], snapshot: int) -> None:
+    def audit_snapshot(self, look: Look[JavaBase], snapshot: int) -> None:
+        """See that the rows of a staged snapshot keep the table's rules.
+
+        Raises:
+            BatchRejected: they don't, or the batch was rejected before.
+        """
         self._shop.queue.mark_staged(self.batch.id, self._worker, snapshot)
         if self._is_rejected():
             raise BatchRejected("rejected before", table=self.batch.lane.table)
@@ -285,10 +291,11 @@ class Consolidation:
             self._advanced()
             # Where another try came to no end, one pass may take longer than a step may.
             between = self._advanced if self.batch.attempts > 1 else None
-            audit(self._shop.catalog.rows(self._table, look, snapshot), rules, self.batch.lane.table, between)
+            audit(self._shop.catalog.rows(self.table, look, snapshot), rules, self.batch.lane.table, between)
 
-    def _gather(self, columns: Any) -> Rows:
-        if self._rows is None:
+    def gather(self, columns: Any) -> Rows:
+        """Return the batch's rows, which are read once, for some columns of the table; none: for those they have."""
+        if self.rows is None:
             limits = self._shop.settings.tenants[self.batch.lane.tenant].limits
             rule, shop = self._rule(), self._shop
             evolve = rule.evolve if columns else "add"
@@ -303,12 +310,12 @@ class Consolidation:
                 rule.columns,
                 self._advanced,
             )
-            self._rows = self._stack.enter_context(rows)
+            self.rows = self._stack.enter_context(rows)
             self._keep()  # reading takes long: another may have it by now
-            keep_dead(shop.objects, shop.inbox, self.batch, self._rows, rule.max_bad)
-        return self._rows
+            keep_dead(shop.objects, shop.inbox, self.batch, self.rows, rule.max_bad)
+        return self.rows
 
-    def _folder(self, look: Look[JavaBase]) -> str:
+    def near_folder(self, look: Look[JavaBase]) -> str:
         """Return where files go that have to be near, "" where the table's own place is."""
         metadata, mapping = look.base.metadata, self._shop.mapping
         home = str(metadata.property("write.data.path", "") or metadata.location())
@@ -344,7 +351,7 @@ class Consolidation:
         return self._told(State.REJECTED, reason=reason)
 
     def _told(self, state: State, **more: Any) -> Consolidated:
-        report, batch = self._rows.report if self._rows else None, self.batch
+        report, batch = self.rows.report if self.rows else None, self.batch
         more = {"bad": report.bad if report else 0, **more}
         return Consolidated(
             batch.id,

@@ -112,9 +112,9 @@ class LostLook:
 
     def _look(self, context: RegionContext) -> Looked:
         pool = self._ingest.pool
-        seen, at, now = _seen(pool)
+        seen, at, now = read_seen(pool)
         marks = TableMarks(context)
-        line = _Line(context, marks.head)
+        line = MainLine(context, marks.head)
         since = max(at - _UNSEEN if line.has(seen, at) else _NEVER, now - _LONGEST)
         again: dict[Place, tuple[int, ...]] = {}
         untold: dict[Place, str] = {}
@@ -129,10 +129,10 @@ class LostLook:
             again |= {place: numbers} if numbers else {}
             untold |= {place: why} if why else {}
         if whole and not untold:
-            _write_seen(pool, marks.head, now)
+            write_seen(pool, marks.head, now)
         return Looked(again, untold)
 
-    def _again(self, marks: TableMarks, line: _Line, place: Place) -> tuple[tuple[int, ...], str]:
+    def _again(self, marks: TableMarks, line: MainLine, place: Place) -> tuple[tuple[int, ...], str]:
         pool, (table, channel) = self._ingest.pool, place
         parts = split_channel(channel)
         if parts is None:
@@ -149,7 +149,7 @@ class LostLook:
         return numbers, why
 
 
-class _Line:
+class MainLine:
     """The history of `main`, read back from a commit no further than somebody asks.
 
     Args:
@@ -180,7 +180,7 @@ class _Line:
         return False
 
 
-def _seen(pool: PostgresPool) -> tuple[str, datetime, datetime]:
+def read_seen(pool: PostgresPool) -> tuple[str, datetime, datetime]:
     """Return up to which commit of `main` all settled batches were looked for, when, and what time it is."""
     query = "SELECT (SELECT hash FROM sterna_ingest_seen), (SELECT at FROM sterna_ingest_seen), clock_timestamp()"
     with pool.connection() as connection:
@@ -189,7 +189,8 @@ def _seen(pool: PostgresPool) -> tuple[str, datetime, datetime]:
     return str(row[0] or ""), row[1] or _NEVER, row[2]
 
 
-def _write_seen(pool: PostgresPool, hash: str, at: datetime) -> None:
+def write_seen(pool: PostgresPool, hash: str, at: datetime) -> None:
+    """Write down up to which commit of `main` all settled batches were looked for, and when."""
     with pool.connection() as connection:
         connection.execute(
             "INSERT INTO sterna_ingest_seen (one, hash, at) VALUES (1, %s, %s) "

@@ -178,7 +178,7 @@ class _Reader:
 
     def _columns(self, drop: DropFile, known: Mapping[str, Column]) -> tuple[Column, ...]:
         if drop.format != "json":
-            return columns_brought(*_schema(drop))
+            return columns_brought(*schema_of(drop))
         if known and fast_rows(Path(drop.path), tuple(known.values()), self._job.longest) is not None:
             return ()  # each value fits its column as that is
         rows = (row for _, _, row in self._lines(drop) if isinstance(row, dict))
@@ -315,7 +315,7 @@ def dead_schema() -> pa.Schema:
     return pa.schema({"drop": pa.string(), "offset": pa.int64(), "error": pa.string(), "raw": pa.string()})
 
 
-def _schema(drop: DropFile) -> tuple[pa.Schema, Any]:
+def schema_of(drop: DropFile) -> tuple[pa.Schema, Any]:
     """Return a drop's schema, and beside it the one that its Parquet has."""
     import pyarrow as pa
     from pyarrow import parquet

@@ -65,7 +65,7 @@ def _refused(drop: DropFile, died: str) -> DropFile:
 
 def _run(folder: Path, limits: ReadLimits) -> str | None:
     """Return how the process ended that wasn't to end so."""
-    code = _FORKS.run(folder, limits.memory, limits.seconds)
+    code = FORKS.run(folder, limits.memory, limits.seconds)
     if code == 0:
         return None
     if code == -signal.SIGALRM:
@@ -79,7 +79,7 @@ def _run(folder: Path, limits: ReadLimits) -> str | None:
     raise EngineError(f"the process that reads drops failed: {lines[-1][:300] if lines else code}")
 
 
-_FORKS = Forks()
+FORKS = Forks()
 
 
 def _report(told: dict[str, Any]) -> ReadReport:

@@ -36,6 +36,12 @@ class Forks:
         self._kept: tuple[str, subprocess.Popen[str]] | None = None  # and whom it was made for
         atexit.register(self.end)
 
+    @property
+    def pid(self) -> int | None:
+        """The process that is kept; None: there is none."""
+        kept = self._kept
+        return kept[1].pid if kept is not None else None
+
     def run(self, folder: Path, memory: int, seconds: float) -> int:
         """Read what a folder tells; return the reader's exit code, negative: the signal that it died of.
 

@@ -77,36 +77,36 @@ class IngestRoom:
         self._next_backlog = 0.0
         self._store_failed = False
         self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run, name="sterna-ingest-closer", daemon=True)]
+        self.threads = [threading.Thread(target=self._run, name="sterna-ingest-closer", daemon=True)]
         for setting in ingest.own.listed:
             folder = ListedFolder(ingest, setting)
-            self._threads.append(
+            self.threads.append(
                 threading.Thread(target=self._list, args=(folder,), name="sterna-ingest-listed", daemon=True)
             )
 
-        self._readers = [reader_of(ingest, topic, self.take, self.usage) for topic in ingest.topics]
-        for reader in self._readers:
-            self._threads.append(
+        self.readers = [reader_of(ingest, topic, self.take, self.usage) for topic in ingest.topics]
+        for reader in self.readers:
+            self.threads.append(
                 threading.Thread(target=self._follow, args=(reader,), name="sterna-ingest-topic", daemon=True)
             )
 
         if ingest.context is not None:
-            self._threads.append(threading.Thread(target=self._serve, name="sterna-ingest-served", daemon=True))
+            self.threads.append(threading.Thread(target=self._serve, name="sterna-ingest-served", daemon=True))
 
     @property
     def stopped(self) -> int:
         """How many partitions of topics this gateway would read, and can't until somebody mends it."""
-        return sum(len(reader.problems) for reader in self._readers)
+        return sum(len(reader.problems) for reader in self.readers)
 
     def start(self) -> None:
         """Begin to close batches."""
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def stop(self) -> None:
         """End in order."""
         self._stop.set()
-        for thread in self._threads:
+        for thread in self.threads:
             if thread.is_alive():
                 thread.join(_ENDING)
         self.ingest.close()

@@ -100,11 +100,15 @@ class PartitionStanding:
 
 @dataclass
 class TopicPlaces:
-    """Where the partitions of a topic are read, by what stands in the inbox."""
+    """Where the partitions of a topic are read, by what stands in the inbox.
+
+    Attributes:
+        anchors: what is written down of partitions, as far as it was read or written.
+    """
 
     ingest: RegionIngest
     topic: Topic
-    _anchors: dict[int, Anchor] = field(default_factory=dict)
+    anchors: dict[int, Anchor] = field(default_factory=dict)
 
     def lane(self, partition: int) -> Lane:
         """Return the lane of a partition's drops."""
@@ -120,7 +124,7 @@ class TopicPlaces:
             MessagesGone: messages that were not read are gone, or were replaced.
         """
         low, high = source.bounds(partition)
-        anchor = self._anchor(source, partition, self.topic.begin.get(partition, low))
+        anchor = self.ensure_anchor(source, partition, self.topic.begin.get(partition, low))
         self.refuse_other(source, partition)
         place = self.known(partition, anchor.begin, follow=True)
         refuse_gone(self.topic, partition, place.next, low, high)
@@ -161,7 +165,7 @@ class TopicPlaces:
 
     def refuse_other(self, source: Source, partition: int) -> None:
         """See that the topic is the one that the channel reads."""
-        anchor = self._anchors.get(partition) or self.anchor(partition)
+        anchor = self.anchors.get(partition) or self.anchor(partition)
         if anchor is not None:
             refuse_recreated(self.topic, anchor, source.id())
 
@@ -169,15 +173,16 @@ class TopicPlaces:
         """Return what is written down of a partition: its topic, and where it began; None: nothing."""
         return self._read(topic_uri(self.ingest.own.inbox, self.lane(partition)), ANCHOR_FILE)
 
-    def _anchor(self, source: Source, partition: int, begin: int) -> Anchor:
-        if (found := self._anchors.get(partition)) is None:
+    def ensure_anchor(self, source: Source, partition: int, begin: int) -> Anchor:
+        """Return what is written down of a partition; where nothing is, write down its topic and where it begins."""
+        if (found := self.anchors.get(partition)) is None:
             text = ANCHOR_FILE.dumps(Anchor(self.topic.whole_topic, source.id(), begin))
             uri = topic_uri(self.ingest.own.inbox, self.lane(partition))
             # Of two who begin at once one decides where.
             create(self.ingest.objects, uri, text)
             found = self.anchor(partition)
             assert found is not None
-            self._anchors[partition] = found
+            self.anchors[partition] = found
         return found
 
     def _read(self, uri: str, file: Document[_T]) -> _T | None:

@@ -83,8 +83,8 @@ class TopicReader:
         self._ingest, self._open, self._take, self._usage, self._clock = ingest, open_source, take, usage, clock
         self._tenant = ingest.settings.tenant_of(topic.into) or ""
         self._limits: TenantLimits = ingest.settings.tenants[self._tenant].limits
-        self._places = TopicPlaces(ingest, topic)
-        self._held: dict[int, _Held] = {}
+        self.places = TopicPlaces(ingest, topic)
+        self.held: dict[int, _Held] = {}
         self._source: Source | None = None
         self._holding = False
 
@@ -96,7 +96,7 @@ class TopicReader:
             StoreUnreachable, StoreDenied, DatabaseUnreachable, DatabaseRefused: what was read is read again.
         """
         try:
-            source = self._opened()
+            source = self.opened()
             self._hold_while_full(source)
             made = 0
             for told in source.read(seconds):
@@ -106,7 +106,7 @@ class TopicReader:
                     self._reach(told.partition, told.offset)
                 if self._is_full(told.partition):
                     made += self._write(source, told.partition)
-            due = [partition for partition in list(self._held) if self._is_due(partition)]
+            due = [partition for partition in list(self.held) if self._is_due(partition)]
             return made + sum(self._settle(source, partition) for partition in due)
         except BaseException:
             self.close()
@@ -115,11 +115,11 @@ class TopicReader:
     def close(self) -> None:
         """Leave the group; what is in no drop yet is read again."""
         source, self._source = self._source, None
-        self._held, self._holding = {}, False
+        self.held, self._holding = {}, False
         if source is not None:
             source.close()
 
-    def _opened(self) -> Source:
+    def opened(self) -> Source:
         if self._source is None:
             self._source = self._open()
             self._source.subscribe(self._begin, self._lost)
@@ -128,25 +128,25 @@ class TopicReader:
     def _begin(self, partitions: Sequence[int]) -> dict[int, int]:
         source = self._source
         assert source is not None
-        self._held, self.problems, self._holding = {}, {}, False
+        self.held, self.problems, self._holding = {}, {}, False
         places: dict[int, int] = {}
         for partition in partitions:
             try:
-                place = self._places.position(source, partition)
+                place = self.places.position(source, partition)
             except (TopicRecreated, MessagesGone) as error:
                 self.problems[partition] = str(error)
                 log.error("a topic's partition is not read: %s: %s", type(error).__name__, error)
                 continue
-            self._held[partition] = _Held(place.first, place.next, place.next)
+            self.held[partition] = _Held(place.first, place.next, place.next)
             places[partition] = place.next
         return places
 
     def _lost(self, partitions: Sequence[int]) -> None:
         for partition in partitions:
-            self._held.pop(partition, None)
+            self.held.pop(partition, None)
 
     def _add(self, partition: int, offset: int, value: bytes | None) -> None:
-        held = self._held.get(partition)
+        held = self.held.get(partition)
         if held is None or offset < held.end:
             return
         self._advance(held, offset + 1)
@@ -160,7 +160,7 @@ class TopicReader:
 
     def _reach(self, partition: int, offset: int) -> None:
         # Behind what a transaction leaves there, too: that is gone one day, and was nothing to be read.
-        if (held := self._held.get(partition)) is not None:
+        if (held := self.held.get(partition)) is not None:
             self._advance(held, offset)
             held.at_end = True
 
@@ -171,18 +171,18 @@ class TopicReader:
             held.end = end
 
     def _is_full(self, partition: int) -> bool:
-        held = self._held.get(partition)
+        held = self.held.get(partition)
         most = min(self.topic.bytes, self._limits.body)
         return held is not None and (len(held.lines) >= most or held.rows >= self._limits.rows)
 
     def _is_due(self, partition: int) -> bool:
-        held = self._held[partition]
+        held = self.held[partition]
         age = self._clock() - held.since
         return held.end > held.passed and age >= self.topic.every * (1 if held.at_end else 2)
 
     def _hold_while_full(self, source: Source) -> None:
         usage, limits = self._usage(self._tenant), self._limits
-        pending = sum(len(held.lines) for held in self._held.values())
+        pending = sum(len(held.lines) for held in self.held.values())
         full = usage.backlog + pending > limits.backlog or (
             limits.bytes is not None and usage.day + pending > limits.bytes
         )
@@ -191,21 +191,21 @@ class TopicReader:
             self._holding = full
 
     def _settle(self, source: Source, partition: int) -> int:
-        return self._write(source, partition) if self._held[partition].rows else self._pass_over(source, partition)
+        return self._write(source, partition) if self.held[partition].rows else self._pass_over(source, partition)
 
     def _pass_over(self, source: Source, partition: int) -> int:
-        held = self._held[partition]
-        self._places.refuse_other(source, partition)
-        self._places.pass_over(partition, held.first, held.end)
+        held = self.held[partition]
+        self.places.refuse_other(source, partition)
+        self.places.pass_over(partition, held.first, held.end)
         held.passed = held.end
         source.confirm(partition, held.end)
         return 0
 
     def _write(self, source: Source, partition: int) -> int:
-        held = self._held[partition]
+        held = self.held[partition]
         # Asked after it was read: a topic that is another one by now has another id by now.
-        self._places.refuse_other(source, partition)
-        lane = self._places.lane(partition)
+        self.places.refuse_other(source, partition)
+        lane = self.places.lane(partition)
         with tempfile.TemporaryDirectory(prefix="sterna-ingest-") as folder:
             path = Path(folder) / "body"
             path.write_bytes(held.lines)
@@ -215,11 +215,11 @@ class TopicReader:
             try:
                 self._take(sent)
             except KeyReused:  # somebody else reads the same, and was first: his drop may end elsewhere
-                place = self._places.position(source, partition)
-                self._held[partition] = _Held(place.first, place.next, place.next)
+                place = self.places.position(source, partition)
+                self.held[partition] = _Held(place.first, place.next, place.next)
                 source.seek(partition, place.next)
                 return 0
-        self._held[partition] = _Held(held.end, held.end, held.end)
+        self.held[partition] = _Held(held.end, held.end, held.end)
         source.confirm(partition, held.end)
         return 1
 

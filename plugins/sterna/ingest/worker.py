@@ -109,7 +109,7 @@ class Worker:
         if once:
             queue.release()
         try:
-            with beating(self._beat, self._lease / BEATS):
+            with beating(self.beat, self._lease / BEATS):
                 self._turns(end, once=once)
         except BaseException:
             # Whatever ends this process: the next worker needn't wait for the lease.
@@ -128,7 +128,7 @@ class Worker:
         """Note a step forward: in taking batches, or on one of them."""
         self._stepped = self._clock()
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
         """Give a sign of life, unless nothing gets on: then others take the batches, and this worker counts as dead."""
         still = self._clock() - self._stepped
         if still <= self._stall:

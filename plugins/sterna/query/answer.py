@@ -31,7 +31,6 @@ from sterna.services.queries import NamedQueries
 from sterna.stopping import Stop
 
 _LOG = logging.getLogger("sterna.query")
-_CURRENT_SECONDS = 1.0  # for which what a 410 tells beside it is told to others, too
 _IN_CATALOG = 8  # requests at once that ask catalog and store what a pin stands for
 _R = TypeVar("_R")
 Current = tuple[str, dict[str, int | None]]
@@ -110,19 +109,31 @@ class QueryService:
         context: the region; queries never ask the primary.
         queries: those of the services file, whose SQL was checked.
         run: runs a job; default: in processes of its own.
+        current_seconds: for which what a 410 tells beside it is told to others, too.
+
+    Attributes:
+        children: the processes of its own.
+        spark: reads what they don't read exactly.
+        pins: finds which snapshot a question is about.
     """
 
     def __init__(
-        self, context: RegionContext, queries: NamedQueries, run: Callable[[Job], dict[str, Any]] | None = None
+        self,
+        context: RegionContext,
+        queries: NamedQueries,
+        run: Callable[[Job], dict[str, Any]] | None = None,
+        *,
+        current_seconds: float = 1.0,
     ) -> None:
         limits = queries.limits
-        self._context, self._queries = context, queries
-        self._spark = FromSpark(context)
-        self._children = QueryChildren(0 if run else limits.at_once, self._spark.fetch)
-        self._run: Callable[[Job, Stop], dict[str, Any]] = (lambda job, stop: run(job)) if run else self._children.run
+        self.context, self._queries = context, queries
+        self.spark = FromSpark(context)
+        self.children = QueryChildren(0 if run else limits.at_once, self.spark.fetch)
+        self._run: Callable[[Job, Stop], dict[str, Any]] = (lambda job, stop: run(job)) if run else self.children.run
         self.counts = QueryCounts()
         self.ready = self.ending = False
-        self._pins = Pins(context)
+        self.pins = Pins(context)
+        self._current_seconds = current_seconds
         self._current_of: dict[tuple[Key, ...], tuple[float, asyncio.Future[Current]]] = {}
         self._kept = KeptAnswers(limits.cache)
         self._flights = Flights[bytes](limits.at_once, limits.queue)
@@ -161,20 +172,20 @@ class QueryService:
         self._flights.close()
         self._runs.shutdown(wait=False, cancel_futures=True)
         self._catalog.shutdown(wait=False, cancel_futures=True)
-        self._children.close()
-        self._spark.close()
+        self.children.close()
+        self.spark.close()
 
     def _warm(self) -> None:
         for query in self._queries.named.values():
             check_sql(query.sql)
-        self._children.warm()
+        self.children.warm()
 
     async def _any(self, request: QueryRequest, request_id: str) -> Answer:
         asked: Question | None = None
         try:
             self._refuse(request)
             asked = parse_request(self._queries, request.params)
-            refuse_not_here(self._context, asked)
+            refuse_not_here(self.context, asked)
             return await self._answered(asked, request.etags, request.reader)
         except SternaError as error:
             if isinstance(error, UnfitParameters) and asked and not asked.query.params.keys() & request.params.keys():
@@ -208,7 +219,7 @@ class QueryService:
 
     async def _work(self, asked: Question, flight: Flight[bytes]) -> bytes:
         # Outside of the slots: a catalog or store that hangs for one table holds up no query of others.
-        tables = await self._in(self._catalog, lambda: self._pins.find(asked.tables, asked.pin))
+        tables = await self._in(self._catalog, lambda: self.pins.find(asked.tables, asked.pin))
         async with self._flights.slot(flight):
             started, stop = time.monotonic(), Stop()
             try:
@@ -222,7 +233,7 @@ class QueryService:
         return body
 
     def _body(self, asked: Question, tables: tuple[PinnedTable, ...], stop: Stop) -> bytes:
-        found = self._run(make_job(self._context, self._queries.limits, asked, tables), stop)
+        found = self._run(make_job(self.context, self._queries.limits, asked, tables), stop)
         body = answer_body(asked, tables, found)
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
@@ -242,8 +253,8 @@ class QueryService:
     async def _current(self, asked: Question) -> dict[str, Any]:
         until, looking = self._current_of.get(asked.tables, (0.0, None))
         if looking is None or until <= time.monotonic():
-            looking = asyncio.ensure_future(self._in(self._catalog, lambda: self._pins.current(asked.tables)))
-            self._current_of[asked.tables] = time.monotonic() + _CURRENT_SECONDS, looking
+            looking = asyncio.ensure_future(self._in(self._catalog, lambda: self.pins.current(asked.tables)))
+            self._current_of[asked.tables] = time.monotonic() + self._current_seconds, looking
         cursor, snapshots = await asyncio.shield(looking)  # others wait for the very same
         return {"cursor": cursor, "snapshots": {name: id_text(snapshot) for name, snapshot in snapshots.items()}}
 

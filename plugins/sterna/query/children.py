@@ -20,8 +20,6 @@ from sterna.errors import NeedsSpark, OutOfTime, QueryEnded, QueryFailed, Sterna
 from sterna.query.job import Job, SparkWish, error_from_json, error_json
 from sterna.stopping import Stop
 
-_STARTING_SECONDS = 60.0
-_GRACE_SECONDS = 2.0  # a child ends a query by itself; only one that can't is ended from here
 _JOBS = 500  # after that a child is replaced: libraries keep a little of what they took
 
 _STOPPED = b"stopped"
@@ -41,16 +39,32 @@ class QueryChildren:
     Args:
         count: how many there may be.
         fetch: reads what they don't read exactly.
+        starting_seconds: until a process has to be ready.
+        grace_seconds: a process ends a query by itself; one that is so late is ended from here.
     """
 
-    def __init__(self, count: int, fetch: Fetch = no_spark) -> None:
-        self._count, self._fetch = count, fetch
+    def __init__(
+        self, count: int, fetch: Fetch = no_spark, *, starting_seconds: float = 60.0, grace_seconds: float = 2.0
+    ) -> None:
+        self._count, self.fetch = count, fetch
+        self.starting_seconds, self.grace_seconds = starting_seconds, grace_seconds
         self._idle: queue.LifoQueue[_Child | None] = queue.LifoQueue()
         for _ in range(count):
             self._idle.put(None)
         self._alive: set[_Child] = set()
         self._closed = False
         self._lock = threading.Lock()
+
+    @property
+    def idle(self) -> int:
+        """How many more queries could run now."""
+        return self._idle.qsize()
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """The processes that live."""
+        with self._lock:
+            return frozenset(child.pid for child in self._alive)
 
     def run(self, job: Job, stop: Stop | None = None) -> dict[str, Any]:
         """Run a query; waits for a process to be free.
@@ -70,7 +84,7 @@ class QueryChildren:
         child = self._idle.get()
         try:
             child = child or self._new()
-            answer = child.ask(job, self._fetch, stop or Stop())
+            answer = child.ask(job, self.fetch, stop or Stop(), self.grace_seconds)
         except BaseException:
             self._end(child)
             child = None
@@ -112,7 +126,7 @@ class QueryChildren:
 
     def _new(self) -> _Child:
         self._refuse_closed()
-        child = _Child()
+        child = _Child(self.starting_seconds)
         with self._lock:
             self._alive.add(child)
         try:
@@ -134,8 +148,8 @@ class QueryChildren:
 
 
 class _Child:
-    def __init__(self) -> None:
-        self.jobs = 0
+    def __init__(self, seconds: float) -> None:
+        self.jobs, self._grace = 0, 0.0
         self._process = subprocess.Popen(
             [sys.executable, "-m", "sterna.query.engine.child"],
             stdin=subprocess.PIPE,
@@ -146,15 +160,20 @@ class _Child:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True, name="sterna-query-child").start()
         try:
-            self._line(_STARTING_SECONDS)
+            self._line(seconds)
         except OutOfTime:
             self.end()
-            raise QueryFailed(f"the process that runs queries didn't start within {_STARTING_SECONDS:g} s") from None
+            raise QueryFailed(f"the process that runs queries didn't start within {seconds:g} s") from None
         except BaseException:
             self.end()
             raise
 
-    def ask(self, job: Job, fetch: Fetch, stop: Stop) -> dict[str, Any]:
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, job: Job, fetch: Fetch, stop: Stop, grace: float) -> dict[str, Any]:
+        self._grace = grace
         if stop.is_set:
             return error_json(_stopped())
         self.jobs += 1
@@ -178,9 +197,9 @@ class _Child:
     def _answer(self, job: Job, end: float, stop: Stop) -> dict[str, Any]:
         try:
             with stop.waking(lambda: self._lines.put(_STOPPED)):
-                line = self._line(max(0.0, end - time.monotonic()) + _GRACE_SECONDS)
+                line = self._line(max(0.0, end - time.monotonic()) + self._grace)
                 while line == _STOPPED and not stop.is_set:  # an earlier query's, which ended at the same moment
-                    line = self._line(max(0.0, end - time.monotonic()) + _GRACE_SECONDS)
+                    line = self._line(max(0.0, end - time.monotonic()) + self._grace)
             if stop.is_set:
                 return self._stop(line)
         except OutOfTime:
@@ -191,7 +210,7 @@ class _Child:
         """Have the process end its query, so that it is there for the next one; what it answers is of no interest."""
         self._say({"stop": True})
         while line == _STOPPED or "wish" in json.loads(line):
-            line = self._line(_GRACE_SECONDS)
+            line = self._line(self._grace)
         return error_json(_stopped())
 
     def kill(self) -> None:
@@ -218,7 +237,7 @@ class _Child:
             raise OutOfTime(f"no answer within {seconds:g} s") from None
         if not line.endswith(b"\n") and line != _STOPPED:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_GRACE_SECONDS)
+                self._process.wait(self._grace)
             raise QueryFailed(f"the process that runs queries died: {self._process.returncode}")
         return line
 

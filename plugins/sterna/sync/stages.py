@@ -165,7 +165,7 @@ def copy(
             again sends nothing twice that arrived.
         UsageError: the registry changed since the plan.
     """
-    made = _plan_of(context, run)
+    made = plan_of(context, run)
     whole = read_whole(context, run, made)
     columns = ("table", "source", "target", "size")
     listed = next((each.listed for each in made.batches if each.number == batch), "")
@@ -209,7 +209,7 @@ def localize(
             others can't be used; a later run resumes.
         UsageError: the registry changed since the plan.
     """
-    made = _plan_of(context, run)
+    made = plan_of(context, run)
     _raise_when_nobody_goes_on(made, copied)
     left_out = [item.table for item in copied.failed] + (lanes.are_here(context, made) if made.lane else [])
     files = listing.without_tables(run_folder.load_files(context, run), left_out)
@@ -230,7 +230,7 @@ def why_nothing_is_left(context: RegionContext, run: str, copied: StageReport) -
         StoreError: the plan can't be read.
         UsageError: the registry changed since the plan.
     """
-    made = _plan_of(context, run)
+    made = plan_of(context, run)
     try:
         _raise_when_nobody_goes_on(made, copied)
     except SternaError as error:
@@ -246,7 +246,7 @@ def arrive(context: RegionContext, run: str, copied: StageReport, localized: Sta
         StoreUnreachable, StoreDenied, CatalogError: the region's store, or the catalog, can't be used.
     """
     started = time.monotonic()
-    made = _plan_of(context, run)
+    made = plan_of(context, run)
     _count(made, copied)
     report = lanes.finish(context, run, made, copied, localized, time.monotonic() - started)
     run_folder.drop_working(context, run, made)
@@ -268,7 +268,7 @@ def publish(
             or the registry changed since the plan.
     """
     started = time.monotonic()
-    made = _plan_of(context, run)
+    made = plan_of(context, run)
     if made.lane:
         raise UsageError("this run's plan is for the large lane, which publishes nothing: end it, and sync")
     _count(made, copied)
@@ -343,7 +343,12 @@ def _count(made: Plan, copied: StageReport) -> None:
         )
 
 
-def _plan_of(context: RegionContext, run: str) -> Plan:
+def plan_of(context: RegionContext, run: str) -> Plan:
+    """Return the plan of a run.
+
+    Raises:
+        UsageError: this version doesn't understand it.
+    """
     try:
         made = run_folder.load_plan(context, run)
     except MalformedRecord as error:

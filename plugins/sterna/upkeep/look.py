@@ -30,7 +30,7 @@ _MANY_MANIFESTS: Final = 20
 _MANIFEST_BYTES: Final = 8 << 20  # Iceberg's own target
 _MANY_DELETES: Final = 5
 _STARVED_MS: Final = 24 * 3_600_000
-_STARVED_FILES: Final = 1_000
+STARVED_FILES: Final = 1_000
 """What waits so long, or is so many, is called starved. Files may be older than any snapshot that expiry has left."""
 
 
@@ -85,7 +85,7 @@ def look(
         # Rewritten, both are about as large as they were.
         manifests_price=_price(prices, table, beside, sum(item.length for item in manifests) * merge_manifests),
         deletes_price=_price(prices, table, _written_at(metadata), entries.delete_bytes * merge_deletes),
-        left=(*left, *lost, *_quiet_ones(groups, files, rule.target, now_ms)),
+        left=(*left, *lost, *quiet_lines(groups, files, rule.target, now_ms)),
     )
 
 
@@ -285,7 +285,7 @@ def _folder(context: RegionContext, table: str, files: Sequence[LiveFile]) -> st
     return f"{location.prefix}/{'/'.join(inside)}"
 
 
-def _quiet_ones(groups: Iterable[Group], files: Iterable[LiveFile], target: int, now_ms: int) -> tuple[str, ...]:
+def quiet_lines(groups: Iterable[Group], files: Iterable[LiveFile], target: int, now_ms: int) -> tuple[str, ...]:
     """Say which partitions are written too recently, and which of them have been so for long."""
     by_path = {file.path: file for file in files}
     waiting: dict[str, list[Group]] = {}
@@ -300,7 +300,7 @@ def _quiet_ones(groups: Iterable[Group], files: Iterable[LiveFile], target: int,
 
 
 def _starved(since: int, files: int, now_ms: int) -> str:
-    if now_ms - since < _STARVED_MS and files < _STARVED_FILES:
+    if now_ms - since < _STARVED_MS and files < STARVED_FILES:
         return ""
     shown = datetime.fromtimestamp(since / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return f", and starved: {files} files wait, enough for a rewrite since {shown} or longer"

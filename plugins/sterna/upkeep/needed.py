@@ -38,8 +38,8 @@ class Needed:
 
     def __post_init__(self) -> None:
         self._places = [Below(location.prefix) for location in swept_locations(self.context.mapping)]
-        self._walk = Walk(self.context, self._add, self.progress, places=Anywhere())
-        self._past = Walk(self.context, self._add, self.progress, gone_is_fine=True, places=Anywhere())
+        self._walk = Walk(self.context, self.add, self.progress, places=Anywhere())
+        self._past = Walk(self.context, self.add, self.progress, gone_is_fine=True, places=Anywhere())
         self._past._read = self._walk._read  # versions of one table share most of their files
         self._seen: set[TableVersion] = set()
 
@@ -85,7 +85,8 @@ class Needed:
             ) from error
         self._seen |= versions
 
-    def _add(self, uris: Iterable[str]) -> None:
+    def add(self, uris: Iterable[str]) -> None:
+        """Count some files as needed, in whatever spelling metadata names them."""
         self.files.add(self._here(uris))
 
     def _here(self, uris: Iterable[str]) -> Iterator[str]:

@@ -80,7 +80,7 @@ def upkeep(
     run_id = new_id(datetime.now(UTC), UPKEEP_ID)
     region = context.region.name
     plan = make_plan(context, settings, tables, progress, now=now)
-    waiting = [table for table in plan.tables if _has_work(table, region)]
+    waiting = [table for table in plan.tables if has_work(table, region)]
     if dry_run or not waiting:
         return UpkeepDone(region, run_id, dry_run, plan)
     # What saves readers most files comes first: a day's price may not do for all.
@@ -89,13 +89,14 @@ def upkeep(
     with closing(
         MainTables(settings.spark or context.region.spark, main_catalog(context, settings.credential_id, APP))
     ) as spark:
-        run = _Run(context, settings, run_id, spark, progress, clock)
+        run = UpkeepRun(context, settings, run_id, spark, progress, clock)
         done = tuple(run.table(table.table) for table in waiting)
         run.write_down()
     return UpkeepDone(region, run_id, dry_run, plan, done)
 
 
-def _has_work(table: TablePlan, region: str) -> bool:
+def has_work(table: TablePlan, region: str) -> bool:
+    """Tell whether a region has anything to rewrite of a table now."""
     return bool(table.now(region)) or (table.home == region and (table.merge_manifests or table.merge_deletes))
 
 
@@ -110,7 +111,7 @@ def _starved(done: TableDone) -> tuple[str, ...]:
 
 
 @dataclass
-class _Run:
+class UpkeepRun:
     """One run.
 
     Args:
@@ -119,6 +120,10 @@ class _Run:
         spark: Spark's driver.
         progress: called with lines for people.
         clock: the time.
+
+    Attributes:
+        unwritten: the groups that could not be written, each with its record and the id of its location.
+        writable: ids of locations to which a group was written.
     """
 
     context: RegionContext
@@ -127,8 +132,8 @@ class _Run:
     spark: MainTables
     progress: Progress
     clock: Callable[[], datetime]
-    _unwritten: list[tuple[UnwrittenGroup, Group, str]] = field(default_factory=list)
-    _writable: set[str] = field(default_factory=set)
+    unwritten: list[tuple[UnwrittenGroup, Group, str]] = field(default_factory=list)
+    writable: set[str] = field(default_factory=set)
     _before: Mapping[str, UnwrittenGroup] | None = None
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000_000)))
 
@@ -156,8 +161,8 @@ class _Run:
 
         The proof is a group that this run wrote to the same location: reads succeed also where writes are denied.
         """
-        own = [(record, group) for record, group, location in self._unwritten if location in self._writable]
-        if other := len(self._unwritten) - len(own):
+        own = [(record, group) for record, group, location in self.unwritten if location in self.writable]
+        if other := len(self.unwritten) - len(own):
             self.progress(
                 f"{other} groups that could not be written are tried at the next run: none was, to their store"
             )
@@ -182,7 +187,7 @@ class _Run:
         """Return the id of the location that a group is written to."""
         return self.context.mapping.locate(group.into or ruled.content.metadata_location or "").location.id
 
-    def _look(self, name: str, parts: int = 1) -> tuple[TablePlan | None, Ruled | None]:
+    def look(self, name: str, parts: int = 1) -> tuple[TablePlan | None, Ruled | None]:
         """Look at a table as it is now, with what is left of the day's price."""
         now = self.clock()
         _, ruled = find_tables(self.context, self.settings, [name])
@@ -193,7 +198,7 @@ class _Run:
         left = None if money.per_day is None else money.per_day - money.spent
         table = without_unwritten(table, ruled[0].rule, self._earlier())
         # A group that this run couldn't write isn't tried again in smaller ones: it is told once.
-        tried = frozenset[str]().union(*(group.paths for _, group, _ in self._unwritten))
+        tried = frozenset[str]().union(*(group.paths for _, group, _ in self.unwritten))
         own = tuple(
             group
             for group in table.groups
@@ -203,7 +208,7 @@ class _Run:
         return afford_tidying(with_waiting(replace(table, groups=groups)), left)[0], ruled[0]
 
     def _once(self, name: str, done: TableDone, parts: int) -> tuple[TableDone, TablePlan | None]:
-        table, ruled = self._look(name, parts)
+        table, ruled = self.look(name, parts)
         groups = table.now() if table else ()
         if not groups or ruled is None:
             return done, table
@@ -214,14 +219,14 @@ class _Run:
         for start in range(0, len(groups), size):
             if start % read_at_once == 0:
                 opened = self._opened(ruled, groups[start : start + read_at_once])
-            some = self._affordable(ruled, groups[start : start + size])
+            some = self.affordable(ruled, groups[start : start + size])
             if not some:
                 self.progress(f"{name}: {start} of {len(groups)} groups; others spent the rest of the day's price")
                 continue
             if opened is None:
                 done = replace(done, conflicts=done.conflicts + len(some))
                 continue
-            done = self._batch(opened, ruled, some, done)
+            done = self.batch(opened, ruled, some, done)
             self.progress(f"{name}: {min(start + size, len(groups))} of {len(groups)} groups")
         return done, table
 
@@ -234,13 +239,13 @@ class _Run:
             return None
         return rewriting
 
-    def _affordable(self, ruled: Ruled, groups: Sequence[Group]) -> tuple[Group, ...]:
+    def affordable(self, ruled: Ruled, groups: Sequence[Group]) -> tuple[Group, ...]:
         """Return what still fits the day's price: other regions' runs spend of it meanwhile."""
         money = money_left(self.context, self.settings, [ruled], self.clock())[ruled.number]
         left = None if money.per_day is None else money.per_day - money.spent
         return tuple(group for group in afford(groups, left)[0] if group.when == NOW)
 
-    def _batch(self, rewriting: Rewriting, ruled: Ruled, groups: Sequence[Group], done: TableDone) -> TableDone:
+    def batch(self, rewriting: Rewriting, ruled: Ruled, groups: Sequence[Group], done: TableDone) -> TableDone:
         """Write some groups and commit them: together, or each alone where one of them was changed meanwhile.
 
         A group that can't be written is its own: the others are committed.
@@ -252,13 +257,13 @@ class _Run:
             chosen = Chosen(group.paths, group.spec_id, group.bytes, target, group.new_files, group.into)
             try:
                 written = rewriting.write(chosen, next(self._numbers))
-                self._writable.add(location)
+                self.writable.add(location)
                 return written
             except SternaError as error:
                 reason = f"{type(error).__name__}: {error}"
                 failed.append(f"{group.partition or 'the whole table'}: {reason}")
                 told = unwritten_group(ruled.name, group, ruled.rule, printable(reason), self.clock())
-                self._unwritten.append((told, group, location))
+                self.unwritten.append((told, group, location))
                 return None
 
         pool = ThreadPoolExecutor(_AT_ONCE)
@@ -312,7 +317,7 @@ class _Run:
 
     def _tidied(self, name: str, done: TableDone) -> TableDone:
         """Rewrite a table's files of deletes and manifests where they are many, in the region where they lie."""
-        table, _ = self._look(name)
+        table, _ = self.look(name)
         if table is None or table.home != self.context.region.name:
             return done
         if not (table.merge_deletes or table.merge_manifests):

@@ -80,7 +80,7 @@ def sweep(
     unreachable = Files(without(listed.unreachable.parts(), needed.files))
     passes = read_passes(context, sweep_folder(context), began - grace)
     doomed = found_by_all(Files(older(part, began - grace) for part in unreachable.parts()), passes)
-    report = _report(context, pass_id, facts, listed, unreachable, doomed, delete=delete)
+    report = report_of(context, pass_id, facts, listed, unreachable, doomed, delete=delete)
     remaining, stopped = unreachable, None
     if delete:
         tally = _Deletion(context, settings.gone, facts.epoch, references, needed, progress).run(doomed)
@@ -190,7 +190,7 @@ class _Here:
         return location.id == self._id and may_sweep(self._mapping, uri, location)
 
 
-def _report(
+def report_of(
     context: RegionContext,
     pass_id: str,
     facts: Facts,
@@ -200,6 +200,7 @@ def _report(
     *,
     delete: bool,
 ) -> Swept:
+    """Return what was found, before anything is deleted."""
     return Swept(
         region=context.region.name,
         pass_id=pass_id,

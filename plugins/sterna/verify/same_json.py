@@ -30,7 +30,7 @@ def metadata_differences(
     mine, theirs = _origins(replica, places), _origins(wanted, places)
     own = places.mapping.registry.views.own_catalogs
     if own and "view-uuid" in source:
-        mine, theirs = _without_catalogs(mine, theirs, own)
+        mine, theirs = without_own_catalogs(mine, theirs, own)
     yield from differences(_comparable(mine), _comparable(_without_statistics(theirs, mine)), "")
 
 
@@ -87,7 +87,7 @@ def _origins(document: dict[str, Any], places: Places) -> dict[str, Any]:
     return changed | {name: members(document[name], ("statistics-path",)) for name in _STATISTICS if document.get(name)}
 
 
-def _without_catalogs(
+def without_own_catalogs(
     replica: dict[str, Any], source: dict[str, Any], own: Collection[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return both documents of a view without what a replica does without: the names of its own catalog before those

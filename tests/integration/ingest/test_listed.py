@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import secrets
+import time
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,8 @@ def test_a_room_takes_what_is_listed_and_stops_at_a_full_backlog(
     room.start()
     try:
         while room.counts.listed < 5:
-            assert all(thread.is_alive() for thread in room._threads)
-            room._stop.wait(0.02)
+            assert all(thread.is_alive() for thread in room.threads)
+            time.sleep(0.02)
         assert ListedFolder(ingest, ingest.own.listed[0]).look().full and room.counts.listed == 5
     finally:
         room.stop()
@@ -125,7 +126,7 @@ def test_an_empty_tracker_for_an_inbox_in_use_takes_nothing_and_producers_get_50
         answer = refused(lost.value, "1")
         assert answer is not None and answer.status == 503 and "rebuild" not in answer.error
         while not room.problem:
-            room._stop.wait(0.02)
+            time.sleep(0.02)
         assert room.problem.startswith("TrackerLost")
     finally:
         room.stop()

@@ -268,8 +268,8 @@ def test_a_topic_that_is_made_anew_while_it_is_read(opened: Opened, broker: Kafk
     put(broker, topic, {"n": 0})
     reader = reading(ingest, at_once=False)
     until(reader, lambda: len(drops(ingest)) == 1)
-    places = reader._places
-    places._anchors[0] = replace(places._anchors[0], id="another")
+    places = reader.places
+    places.anchors[0] = replace(places.anchors[0], id="another")
     put(broker, topic, {"n": 1})
     with pytest.raises(TopicRecreated, match=topic):
         until(reader, lambda: False)
@@ -293,7 +293,7 @@ def test_messages_that_are_gone_unread_are_told(opened: Opened, broker: KafkaRec
     assert "3 offsets are gone unread" in reader.problems[0]
     assert numbers(ingest) == [0]
     room = IngestRoom(ingest)  # whose numbers say so for as long as it is so
-    (mine,) = room._readers
+    (mine,) = room.readers
     until(mine, lambda: room.stopped == 1)
     mine.close()
     renamed = opened(topic, name="clicks2", begin={0: 4})
@@ -425,9 +425,9 @@ def test_a_topic_recreated_while_it_had_no_row_is_refused(opened: Opened, broker
     ingest = opened(topic, tombstones="skip")
     put(broker, topic, None)
     reader = reading(ingest, at_once=False)
-    reader._opened()
-    until(reader, lambda: 0 in reader._held and reader._held[0].end == 1)
-    reader._places._anchors[0] = replace(reader._places._anchors[0], id="another")
+    reader.opened()
+    until(reader, lambda: 0 in reader.held and reader.held[0].end == 1)
+    reader.places.anchors[0] = replace(reader.places.anchors[0], id="another")
     with pytest.raises(TopicRecreated, match=topic):
         until(reader, lambda: False)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sterna.errors import TrackerLost, TrackerTooNew
-from sterna.ingest.lost import _seen, _write_seen
+from sterna.ingest.lost import read_seen, write_seen
 from sterna.ingest.model import Batch, State
 from sterna.ingest.records import INSERT_DROP, drop_row
 from sterna.ingest.schema import MARKER_FILE, TABLES, Marker, marker_uri, prepare
@@ -105,7 +105,7 @@ def test_rows_of_november_2026_are_read(eu: Door) -> None:
     _load(eu)
     assert _read(eu) == (_BATCH, list(_TAKEN))
     assert eu.queue.drops_of(BATCH_ID) == [_TAKEN[0]]
-    assert _seen(eu.pool)[:2] == ("c0ffee", AT)
+    assert read_seen(eu.pool)[:2] == ("c0ffee", AT)
 
 
 def test_rows_are_written_as_in_november_2026(eu: Door) -> None:
@@ -116,7 +116,7 @@ def test_rows_are_written_as_in_november_2026(eu: Door) -> None:
     channel = next(line for line in _ROWS.splitlines() if "INTO sterna_ingest_channel" in line)
     served = next(line for line in _ROWS.splitlines() if "INTO sterna_ingest_served" in line)
     _load(eu, "\n".join([channel, row, served]))
-    _write_seen(eu.pool, "c0ffee", AT)
+    write_seen(eu.pool, "c0ffee", AT)
     with eu.pool.connection() as connection:
         connection.execute("UPDATE sterna_ingest_drop SET taken = accepted")
         connection.execute("UPDATE sterna_ingest_drop SET batch = %s WHERE id = %s", (BATCH_ID, DROPS[0].id))
@@ -141,8 +141,8 @@ def test_where_a_column_stands_and_what_a_newer_version_adds_changes_nothing(eu:
     assert eu.drop(b"[]\n", key="k").state is State.BUFFERED
     closed = eu.close(asked=True)
     assert len(closed) == 2 and [eu.tracker.batch(batch.id) for batch in closed] == closed
-    _write_seen(eu.pool, "d0d0", AT)
-    assert _seen(eu.pool)[:2] == ("d0d0", AT)
+    write_seen(eu.pool, "d0d0", AT)
+    assert read_seen(eu.pool)[:2] == ("d0d0", AT)
 
 
 @pytest.mark.parametrize("column", ["commit_hash", "reason", "leased_until"])

@@ -508,7 +508,7 @@ def test_one_that_hung_until_another_had_its_batch_commits_nothing(room: Room, m
             connection.execute("UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() - interval '1 s'")
         taken.append(room.door.queue.take("another", 900.0))
 
-    monkeypatch.setattr(Consolidation, "_audit", audit)
+    monkeypatch.setattr(Consolidation, Consolidation.audit_snapshot.__name__, audit)
     with pytest.raises(LeaseLost):
         consolidate(room.shop, batch, "hung")
     monkeypatch.undo()

@@ -36,13 +36,13 @@ class Asked:
         self.context = world.context()
         self.service = QueryService(self.context, NamedQueries.model_validate({"limits": LIMITS, **queries}))
         self.wishes = 0
-        real = self.service._spark.fetch
+        real = self.service.spark.fetch
 
         def fetch(job: Job, *args: Any) -> str:
             self.wishes += 1
             return real(job, *args)
 
-        self.service._children._fetch = fetch
+        self.service.children.fetch = fetch
 
     def __call__(self, name: str, **pin: str) -> tuple[int, Any]:
         params = {"name": [name], **{key: [value] for key, value in pin.items()}}

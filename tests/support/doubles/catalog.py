@@ -45,7 +45,7 @@ class InMemoryCatalog:
     def __init__(
         self, clock: Callable[[], datetime] = _now, author: str = "sterna", uuids: Callable[[], UUID] = uuid4
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._author = author
         self._uuids = uuids
         self._lock = threading.RLock()
@@ -188,7 +188,7 @@ class InMemoryCatalog:
             head = self._head_if(branch, expected_hash)
             contents, kept = _apply(self._contents_at(head), operations, self._uuids)
             new_hash = hashlib.sha256(self._uuids().bytes).hexdigest()
-            commit = Commit(new_hash, head, self._clock(), self._author, message, dict(properties or {}), kept)
+            commit = Commit(new_hash, head, self.clock(), self._author, message, dict(properties or {}), kept)
             self._commits[new_hash] = _Stored(commit, contents)
             self._references[branch] = Reference(branch, new_hash, "BRANCH")
         if self._lose_answer:

@@ -31,29 +31,29 @@ _LOCATION = """
 
 
 @pytest.fixture
-def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> triggers._Watch:
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> triggers.RegionWatch:
     """The watcher of eu: its own copy answers, and no Postgres does."""
     monkeypatch.setenv("AIRFLOW_CONN_CATALOG", '{"conn_type": "postgres", "login": "a", "password": "b"}')
     parts = ["".join(part.format(name=name) for name in ("us", "eu")) for part in (_REGION, _LOCATION)]
     registry = tmp_path / "registry.yaml"
     registry.write_text(f"version: 1\nregions:{parts[0]}locations:{parts[1]}")
-    made = triggers._Watch("eu", str(registry))
-    made._context = with_ports(made._context, catalog=InMemoryCatalog())
+    made = triggers.RegionWatch("eu", str(registry))
+    made.context = with_ports(made.context, catalog=InMemoryCatalog())
     return made
 
 
-def test_the_watcher_looks_at_the_regions_own_copy_alone(watch: triggers._Watch) -> None:
-    copy = watch._context.catalog
+def test_the_watcher_looks_at_the_regions_own_copy_alone(watch: triggers.RegionWatch) -> None:
+    copy = watch.context.catalog
     assert (watch.head(), watch.watermark()) == (copy.no_ancestor(), "")
     head = copy.commit("main", copy.no_ancestor(), [Unchanged(("x",))], "from the primary", {})
     assert watch.head() == head
 
 
-def test_a_plan_without_the_primary_is_repeated_with_growing_pauses(watch: triggers._Watch) -> None:
+def test_a_plan_without_the_primary_is_repeated_with_growing_pauses(watch: triggers.RegionWatch) -> None:
     policy, failures = RemedyRetryPolicy(), []
     for number in (1, 2, 3):
         with pytest.raises(SternaError) as caught:
-            make_plan(watch._context, SyncOptions(), lambda line: None)
+            make_plan(watch.context, SyncOptions(), lambda line: None)
         failures.append(policy.evaluate(caught.value, number, 5))
         assert isinstance(caught.value, CatalogUnreachable)
     assert [failure.action for failure in failures] == [RetryAction.RETRY] * 3

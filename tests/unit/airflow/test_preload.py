@@ -21,7 +21,7 @@ def test_only_a_scheduler_imports_and_all_modules_are_there(
     monkeypatch.setattr(preload, "import_module", lambda name: imported.append(name) or real(name))
     with caplog.at_level("INFO"):
         preload.on_starting(None)
-    assert imported == (list(preload._MODULES) if loads else [])
+    assert imported == (list(preload.MODULES) if loads else [])
     assert caplog.text == ""
 
 
@@ -29,7 +29,7 @@ def test_a_missing_package_stops_no_scheduler(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["airflow", "scheduler"])
-    monkeypatch.setattr(preload, "_MODULES", ("sterna_has_no_such_module",))
+    monkeypatch.setattr(preload, "MODULES", ("sterna_has_no_such_module",))
     with caplog.at_level("INFO"):
         preload.on_starting(None)
     assert "sterna_has_no_such_module" in caplog.text

@@ -21,7 +21,7 @@ from sterna.replica.held_list import held_list, write_list
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.small_world import make_world, refusing
 
-WATCH = triggers._Watch
+WATCH = triggers.RegionWatch
 DARK = Held("ns.dark", "StoreUnreachable", "does not answer")
 BROKEN = Held("ns.broken", "BrokenMetadata", "does not parse")
 WAITS = Held("ns.waits", "Waits", "committed together with ns.dark", waits_for="ns.dark")
@@ -68,7 +68,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch, counted: list[str]) -> Callable[[_Watch, int], list[dict[str, Any]]]:
     def collect(watch: _Watch, count: int) -> list[dict[str, Any]]:
-        monkeypatch.setattr(triggers, "_Watch", watch)
+        monkeypatch.setattr(triggers, WATCH.__name__, watch)
         trigger = NessieCommitTrigger(region="eu", registry="/registry.yaml", poll_interval=0)
 
         async def run() -> list[dict[str, Any]]:

@@ -150,8 +150,8 @@ def test_values_have_their_types() -> None:
 
 
 def test_times_are_given_as_queries_take_them() -> None:
-    assert module._param(datetime(2026, 1, 31, 12, tzinfo=UTC)) == "2026-01-31T12:00:00+00:00"
-    assert [module._param(each) for each in (True, False, 1, 1.5, Decimal("1.50"), "x")] == [
+    assert module.parameter_text(datetime(2026, 1, 31, 12, tzinfo=UTC)) == "2026-01-31T12:00:00+00:00"
+    assert [module.parameter_text(each) for each in (True, False, 1, 1.5, Decimal("1.50"), "x")] == [
         "true",
         "false",
         "1",

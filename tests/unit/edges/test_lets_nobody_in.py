@@ -109,7 +109,7 @@ def test_no_other_region_is_forced_into_the_place_of_one_that_is_slow(
     us = look_at(ours.region("us"), secrets)
     eu = CatalogSite("eu", epoch=Epoch(1, "us"), main="ab" * 32, following=Following("us", True, 5, None))
     monkeypatch.setattr(promote, "look_at_all", lambda regions, secrets: {"us": us, "eu": eu})
-    monkeypatch.setattr(promote, "_newest", lambda region, secrets: None)
+    monkeypatch.setattr(promote, promote.newest_commit_time.__name__, lambda region, secrets: None)
     with pytest.raises(UsageError, match="the primary us answers, and may take commits") as refused:
         plan_promotion(ours, secrets, "eu", planned=False)
     assert (

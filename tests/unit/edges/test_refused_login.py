@@ -39,7 +39,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
 
     monkeypatch.setattr(epoch, "looking", looking)
     monkeypatch.setattr(site, "looking", looking)
-    monkeypatch.setattr(site, "_look", lambda connection, region: connection)
+    monkeypatch.setattr(site, site.read_site.__name__, lambda connection, region: connection)
 
 
 def refused(region: str) -> DatabaseRefused:

@@ -533,7 +533,7 @@ def test_the_registry_is_that_of_regions_with_a_catalog_each(tmp_path: Path) -> 
         server = SimpleNamespace(admin=Database(LOOPBACK, 5432 + index, "postgres", "postgres", "p"))
         database = Database(LOOPBACK, 5432 + index, "nessie", "nessie", "p")
         site = sites.EmbeddedSite(region, tmp_path, server, database, None, int(NESSIE_PORT[region]))  # type: ignore[arg-type]
-        catalogs[region] = sites._catalog(site)
+        catalogs[region] = sites.catalog_of(site)
     text = stack.write_registry(
         tmp_path, catalogs, embedded_endpoints(tmp_path), {"us": 15002, "eu": 15003}
     ).read_text()
@@ -559,7 +559,7 @@ def test_postgres_is_run_as_in_the_tests(
         if key.endswith(("USERNAME", "PASSWORD"))
     }
     ports, apis, votes = ({each: number + index for index, each in enumerate(hosts)} for number in (10, 20, 30))
-    setup = patroni._Setup(tmp_path, Path("/data"), None, find_binaries(), ports, apis, votes, passwords)
+    setup = patroni.ClusterSetup(tmp_path, Path("/data"), None, find_binaries(), ports, apis, votes, passwords)
     setup.launch(name)
     expected = {key: value for key, value in caught.env.items() if key.startswith("PATRONI_")}
     for numbers, port in ((ports, 5432), (apis, 8008), (votes, 2222)):
@@ -581,7 +581,7 @@ def test_postgres_is_run_as_in_the_tests(
 
 
 def test_the_passwords_are_those_that_patroni_is_given_in_the_tests(tmp_path: Path, dotenv: dict[str, str]) -> None:
-    setup = patroni._prepare(tmp_path, tmp_path, None)
+    setup = patroni.prepare(tmp_path, tmp_path, None)
     here = environment("postgres-us-a", dotenv)
     assert set(setup.passwords) == {name for name in here if name.endswith(("USERNAME", "PASSWORD"))}
     users = [name for name in setup.passwords if name.endswith("USERNAME")]

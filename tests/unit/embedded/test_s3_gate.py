@@ -58,8 +58,8 @@ class Servers:
     def connect(self, *targets: str, markers: bool = False) -> socket.socket:
         """Return a client's connection to a gate before some servers."""
         port = free_port()
-        arguments = (f"{LOOPBACK}:{port}", s3_gate._routes(targets))
-        threading.Thread(target=s3_gate._listen, args=arguments, kwargs={"markers": markers}, daemon=True).start()
+        arguments = (f"{LOOPBACK}:{port}", s3_gate.routes_of(targets))
+        threading.Thread(target=s3_gate.pass_on, args=arguments, kwargs={"markers": markers}, daemon=True).start()
         while True:
             try:
                 client = socket.create_connection((LOOPBACK, port), SECONDS)
@@ -195,7 +195,7 @@ def test_a_marker_that_has_no_other_fault_was_put(servers: Servers) -> None:
     with servers.connect(servers.serve(twice), markers=True) as client:
         for _ in range(2):
             client.sendall(MARKER + b"\r\n")
-            assert receive(client, len(s3_gate._MARKER_IS_PUT)) == s3_gate._MARKER_IS_PUT
+            assert receive(client, len(s3_gate.MARKER_IS_PUT)) == s3_gate.MARKER_IS_PUT
 
 
 @pytest.mark.parametrize(

@@ -33,5 +33,5 @@ def test_an_interrupt_ends_what_is_being_started_instead_of_waiting_for_it(
     monkeypatch.setattr(stack, "stop_all", lambda: started[0].stop())
     server: Any = SimpleNamespace(create_database=lambda name: name)
     with pytest.raises(KeyboardInterrupt):
-        stack._start_catalog(tmp_path, {}, server, None, airflow=True)
+        stack.start_catalog(tmp_path, {}, server, None, airflow=True)
     assert started[0].popen.returncode != 0, "it was ended; else it sleeps to its end"

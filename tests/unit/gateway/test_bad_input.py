@@ -293,11 +293,11 @@ def forged(access: Access) -> dict[str, str]:
         "no signature": jwt.encode(claims, None, algorithm="none"),
         "public key as secret": _hmac(claims, public),
         "ended": access.token("mallory", "reader", seconds=-60),
-        "another issuer": jwt.encode({**claims, "iss": "else"}, access._key, algorithm="RS256"),
-        "another audience": jwt.encode({**claims, "aud": "else"}, access._key, algorithm="RS256"),
-        "no audience": jwt.encode({k: v for k, v in claims.items() if k != "aud"}, access._key, algorithm="RS256"),
-        "no end": jwt.encode({k: v for k, v in claims.items() if k != "exp"}, access._key, algorithm="RS256"),
-        "not yet": jwt.encode({**claims, "nbf": time.time() + 600}, access._key, algorithm="RS256"),
+        "another issuer": jwt.encode({**claims, "iss": "else"}, access.key, algorithm="RS256"),
+        "another audience": jwt.encode({**claims, "aud": "else"}, access.key, algorithm="RS256"),
+        "no audience": jwt.encode({k: v for k, v in claims.items() if k != "aud"}, access.key, algorithm="RS256"),
+        "no end": jwt.encode({k: v for k, v in claims.items() if k != "exp"}, access.key, algorithm="RS256"),
+        "not yet": jwt.encode({**claims, "nbf": time.time() + 600}, access.key, algorithm="RS256"),
         "other claims": f"{head}.{_b64({**claims, 'groups': ['admin']})}.{signature}",
         "cut": good[:-10],
         "no token": "abc",
@@ -398,7 +398,7 @@ def test_without_keys_only_the_loopback_is_listened_on(branch: Branch) -> None:
 
 
 def test_keys_of_an_open_id_server_are_asked_for(access: Access, tmp_path: Path) -> None:
-    key = access._key.public_key()
+    key = access.key.public_key()
     jwk = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key)) | {"kid": "one", "use": "sig", "alg": "RS256"}
 
     class Server(BaseHTTPRequestHandler):
@@ -419,7 +419,7 @@ def test_keys_of_an_open_id_server_are_asked_for(access: Access, tmp_path: Path)
         assert verify is not None
         now = int(time.time())
         claims = {"iss": address, "sub": "ann", "groups": ["reader"], "iat": now, "exp": now + 60}
-        token = jwt.encode(claims, access._key, algorithm="RS256", headers={"kid": "one"})
+        token = jwt.encode(claims, access.key, algorithm="RS256", headers={"kid": "one"})
         assert verify(token).roles == {"reader"}
         server.shutdown()
     dark = verifier({"QUARKUS_OIDC_AUTH_SERVER_URL": "http://127.0.0.1:1"})

@@ -75,7 +75,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     branch.update("a")
     services = parse_services(json.dumps({"version": 1, "features": FEATURES}), "s.yaml")
     with pytest.MonkeyPatch.context() as patch, gateway(branch, services, only=["features"]) as running:
-        patch.setattr(ReplicaRows, "_read", read)
+        patch.setattr(ReplicaRows, ReplicaRows.read_rows.__name__, read)
         yield running
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from sterna.gateway.features_source import _sql
+from sterna.gateway.features_source import source_sql
 from sterna.services.features import Entity, View
 
 ROWS = [(1, "2026-01-01", page, price) for page, price in (("a", 9.5), ("b", 10.5), ("b", 9.5))]
@@ -21,6 +21,6 @@ def test_of_several_that_are_as_new_it_is_always_the_same_one(rows: list[tuple[i
         )
         engine.execute("INSERT INTO ns.seen VALUES (1, '2025-01-01', 'z', 99), (1, NULL, 'z', 99)")
         engine.executemany("INSERT INTO ns.seen VALUES (?, ?, ?, ?)", rows)
-        sql = _sql(view, Entity(name="user", key={"user_id": "long"}), ("ns", "seen"), 1)
+        sql = source_sql(view, Entity(name="user", key={"user_id": "long"}), ("ns", "seen"), 1)
         (found,) = engine.execute(sql, {"p0": 1}).fetchall()
     assert found[1:3] == (10.5, "b")

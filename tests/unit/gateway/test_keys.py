@@ -135,7 +135,7 @@ def test_the_last_keys_do_for_a_while_when_the_server_is_dark(issuer: Issuer) ->
 
 
 def test_a_look_for_keys_that_hangs_takes_one_thread(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "_ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr(keys, "ANSWER_SECONDS", 60.0)
     assert issuer.status_of("one") == 200
     issuer.go_on.clear()
     issuer.begun.acquire()
@@ -224,7 +224,7 @@ def request() -> Request:
 
 
 def test_tokens_that_wait_hold_up_nothing_else_and_only_so_many_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_MOST_WAITING", 100)
+    monkeypatch.setattr(tokens, "MOST_WAITING", 100)
     go_on, begun = threading.Event(), threading.Semaphore(0)
 
     def verify(token: str) -> Reader:

@@ -80,8 +80,8 @@ def wait_for(running: Running, count: int) -> None:
 @pytest.mark.slow
 def test_questions_whose_askers_are_gone_end_in_the_engine(world: World, engine: Running) -> None:
     at = snapshot(world)
-    children = engine.server.rooms.queries._children._alive  # type: ignore[union-attr]
-    before = {child._process.pid for child in children}
+    children = engine.server.rooms.queries.children  # type: ignore[union-attr]
+    before = children.pids
     askers = [started(engine, f"/kpi?name=endless&n={number}&snapshotId={at}") for number in range(3)]
     wait_for(engine, 3)
     assert httpx.get(f"{engine.url}/kpi", params={"snapshotId": at}).status_code == 429
@@ -91,7 +91,7 @@ def test_questions_whose_askers_are_gone_end_in_the_engine(world: World, engine:
     # The only process would be at work for 300 s.
     answer = httpx.get(f"{engine.url}/kpi", params={"snapshotId": at}, timeout=60)
     assert (answer.status_code, answer.json()["kpi"]) == (200, {"total": "3"})
-    assert {child._process.pid for child in children} == before  # and none had to be started anew
+    assert children.pids == before  # and none had to be started anew
 
 
 def test_a_question_goes_on_while_one_of_its_askers_is_there(world: World, engine: Running) -> None:
@@ -208,7 +208,7 @@ def test_slots_and_places_are_never_lost(seed: int) -> None:
         assert {type(each) for each in found} <= {type(None), asyncio.CancelledError}
         await asyncio.sleep(0.02)
         assert 1 <= most <= 2 and flights.count == 0 and running["now"] == 0
-        assert (flights._free, flights._queue) == (2, [])
+        assert flights.free == 2
 
     asyncio.run(story())
 

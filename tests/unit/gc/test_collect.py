@@ -114,7 +114,7 @@ def test_what_the_head_at_the_windows_start_shows_stays_whichever_commit_put_it(
     run(world)
     world.commit(b=world.write("b"))
     run(world)
-    monkeypatch.setattr(world.catalog, "_clock", lambda: after(days=6))
+    monkeypatch.setattr(world.catalog, "clock", lambda: after(days=6))
     world.commit(a=None)
     run(world)
     before = files(world, "/a/")

@@ -62,13 +62,13 @@ def test_one_that_an_operator_left_out_may_be_silent(world: World, answers: Answ
 def test_what_changes_between_decision_and_deletion_ends_it(
     world: World, answers: Answers, said: Any, why: type[SternaError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, real = files(world), running._report
+    before, real = files(world), running.report_of
 
     def changed(*arguments: Any, **options: Any) -> Collected:
         answers["eu"] = said
         return real(*arguments, **options)
 
-    monkeypatch.setattr(running, "_report", changed)
+    monkeypatch.setattr(running, running.report_of.__name__, changed)
     with pytest.raises(why):
         clean(world, much_later())
     assert files(world) == before

@@ -144,7 +144,7 @@ def test_what_is_reached_meanwhile_is_not_deleted():
 
 
 def test_only_the_first_failures_are_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(deleting, "_SHOWN", 3)
+    monkeypatch.setattr(deleting, "SHOWN_FAILURES", 3)
     tally, garbage = Tally(), Garbage(files([f"{number:02}" for number in range(12)]).parts(), ReachedFiles())
     while garbage.more():
         garbage.delete_part(tally, lambda some: {uri: StoreUnreachable("locked", file=uri) for uri in some[1:]})

@@ -108,7 +108,7 @@ def test_one_file_that_is_gone_is_enough(world: World, old: str, ending: str) ->
 def test_a_clean_up_that_deletes_meanwhile_may_not_have_seen_the_hold(
     world: World, old: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real: Callable[..., Any] = holding._prove
+    real: Callable[..., Any] = holding.prove_reachable
 
     def fenced(*args: Any) -> None:
         real(*args)
@@ -116,11 +116,11 @@ def test_a_clean_up_that_deletes_meanwhile_may_not_have_seen_the_hold(
         for collecting in ({COLLECTING: "x"}, {}):
             head = world.catalog.commit(BRANCH, head, NOTHING, "sterna", {RUN_ID: "x", **collecting})
 
-    monkeypatch.setattr(holding, "_prove", fenced)
+    monkeypatch.setattr(holding, holding.prove_reachable.__name__, fenced)
     with pytest.raises(Busy):
         held(world, old)
     assert tags(world) == []
-    monkeypatch.setattr(holding, "_prove", real)
+    monkeypatch.setattr(holding, holding.prove_reachable.__name__, real)
     world.catalog.commit(
         BRANCH, world.catalog.reference(BRANCH).hash, NOTHING, "sterna", {RUN_ID: "x", COLLECTING: "x"}
     )

@@ -42,7 +42,7 @@ def in_flight(world: World) -> str:
 
 def finish(world: World, folder: str) -> Report:
     context = world.context()
-    made = stages._plan_of(context, folder)
+    made = stages.plan_of(context, folder)
     copied = sum((stages.copy(context, folder, batch.number, quiet) for batch in made.batches), StageReport())
     return stages.publish(context, folder, copied, stages.localize(context, folder, copied, quiet, here), quiet)
 
@@ -317,7 +317,7 @@ def test_a_clean_up_that_was_killed_stops_counting_and_the_next_one_finishes(
     with monkeypatch.context() as patched:
         patched.setattr(Objects, "delete", killed)
         # The process is gone before it can take its fence down.
-        patched.setattr(gc_fence, "_commit", _first_only(world))
+        patched.setattr(gc_fence, gc_fence.commit_fence.__name__, _first_only(world))
         with pytest.raises((KeyboardInterrupt, CatalogStateUnknown)):
             clean(world, much_later())
     assert read_head(world.catalog, "main_replica_eu").deleting
@@ -353,7 +353,7 @@ def test_one_that_was_killed_stops_counting_for_who_has_watched_it_long_enough(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     rewritten(world)
-    monkeypatch.setattr(gc_fence, "_commit", _first_only(world))
+    monkeypatch.setattr(gc_fence, gc_fence.commit_fence.__name__, _first_only(world))
     with pytest.raises(CatalogStateUnknown), fence(world.context(), head_of(world), "collect-x"):
         pass
     seen = []
@@ -366,7 +366,7 @@ def test_one_that_was_killed_stops_counting_for_who_has_watched_it_long_enough(
 
 def test_one_that_was_killed_long_ago_is_not_watched(world: World, monkeypatch: pytest.MonkeyPatch):
     rewritten(world)
-    monkeypatch.setattr(gc_fence, "_commit", _first_only(world))
+    monkeypatch.setattr(gc_fence, gc_fence.commit_fence.__name__, _first_only(world))
     with pytest.raises(CatalogStateUnknown), fence(world.context(), head_of(world), "collect-x"):
         pass
     now = datetime.now
@@ -377,7 +377,7 @@ def test_one_that_was_killed_long_ago_is_not_watched(world: World, monkeypatch: 
 def _first_only(world: World) -> Callable[..., str]:
     from sterna.gc import fence as module
 
-    commit, calls = module._commit, []
+    commit, calls = module.commit_fence, []
 
     def once(*args: Any) -> str:
         calls.append(args)

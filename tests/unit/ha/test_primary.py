@@ -89,7 +89,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, CatalogSite]], 
             monkeypatch.setattr(module, "look_at_all", lambda regions, secrets: dict(sites))
         monkeypatch.setattr(catalog, "look_at_all", lambda regions, secrets: dict(sites))
 
-    monkeypatch.setattr(promote, "_newest", lambda region, secrets: None)
+    monkeypatch.setattr(promote, promote.newest_commit_time.__name__, lambda region, secrets: None)
     monkeypatch.setattr(catalog, "read_registry", lambda path: OURS)
     return see
 
@@ -430,7 +430,7 @@ def test_what_a_region_without_an_epoch_has_is_not_forgotten_by_a_rejoin(monkeyp
 
     monkeypatch.setattr(ha_rejoin, "connected", connected)
     monkeypatch.setattr(ha_rejoin, "read_epoch", lambda connection: None)
-    monkeypatch.setattr(ha_rejoin, "_branches", lambda connection: heads)
+    monkeypatch.setattr(ha_rejoin, ha_rejoin.read_branches.__name__, lambda connection: heads)
     monkeypatch.setattr(ha_rejoin, "seed", lambda target, *rest: seeded.append(target.name))
     us, eu = TWO.regions
     with pytest.raises(UsageError, match="region eu has commits and knows no epoch"):

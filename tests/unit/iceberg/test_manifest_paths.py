@@ -34,8 +34,8 @@ FILES = (
 def walked(request: pytest.FixtureRequest):
     """The walk, run as plain Python or compiled, one block group at a time so that groups are crossed too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(locate, "_compiling_pays", lambda *_: request.param == "compiled")
-        patch.setattr(avro, "_GROUP_BYTES", 600)
+        patch.setattr(locate, "compiling_pays", lambda *_: request.param == "compiled")
+        patch.setattr(avro, "GROUP_BYTES", 600)
         yield
 
 
@@ -70,7 +70,7 @@ def test_one_walk_gives_what_reading_and_localizing_give(walked: None, data: byt
     assert scanned.entries.column("target").to_pylist() == [MAPPING.content(path) for path in paths]
     mapping = {"content": MAPPING.content, "deletes": {}, "mapped": MAPPING.mapped}
     assert scanned.localized == localize_manifest(data, "uri", **mapping)
-    with patch.object(manifest_spans, "_compile", side_effect=NotWalkable):
+    with patch.object(manifest_spans, "compile_walk", side_effect=NotWalkable):
         general = scan_manifest(data, "uri", content=MAPPING.content)
     assert general is not None
     assert general.entries.to_pylist() == scanned.entries.to_pylist()
@@ -101,7 +101,7 @@ def test_both_walks_see_the_same_in_damaged_records(data: bytes, seed: int):
         ]
         plain = [-1] * program.width * group.records
         wrong = locate.walk(group.data, program.code, blocks, [0] * 40, group.records, plain)
-        cells, compiled_wrong = locate._run_compiled(program, group, blocks, len(plain))
+        cells, compiled_wrong = locate.run_compiled(program, group, blocks, len(plain))
         assert (wrong, plain) == (compiled_wrong, cells.tolist())
 
 

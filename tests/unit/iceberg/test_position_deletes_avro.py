@@ -49,7 +49,7 @@ def refused(data: bytes, error: type[TableError] = BrokenMetadata, match: str | 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("group", [1, 1 << 25])
 def test_header_codec_and_blocks_stay(codec: str, group: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(avro, "_GROUP_BYTES", group)
+    monkeypatch.setattr(avro, "GROUP_BYTES", group)
     data = write_rows("avro", some_rows(), codec=codec, delete_type="position")
     after = localized(data)
     assert decode(after)[0] == decode(data)[0]
@@ -143,7 +143,7 @@ def test_blocks_that_grow_over_the_limit(monkeypatch: pytest.MonkeyPatch):
     rows: list[Row] = [("s3://us/a", at, {"number": at, "text": "x" * 100_000}) for at in range(100)]
     data = write_rows("avro", rows, codec="zstandard")
     assert len(data) < 50_000
-    monkeypatch.setattr(avro, "_GROUP_BYTES", 1)
+    monkeypatch.setattr(avro, "GROUP_BYTES", 1)
     with pytest.raises(OverLimit, match=r"over the limit.*limits\.delete_bytes"):
         localize_position_deletes(data, URI, content=content, limits=Limits(delete_bytes=1_000_000))
 

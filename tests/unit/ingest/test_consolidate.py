@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sterna.errors import BatchRejected, LeaseLost
+from sterna.errors import BatchRejected, LeaseLost, TableGone
 from sterna.ingest.columns import Column, Evolution
 from sterna.ingest.consolidate import Consolidation, Shop, consolidate
 from sterna.ingest.gather import dead_rows, dead_uri, gathered, keep_dead
@@ -36,7 +36,7 @@ def stores(tmp_path: Path) -> Iterator[Stores]:
         yield made
 
 
-def test_whoever_has_a_batch_no_more_doesn_t_reject_it(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_has_a_batch_no_more_doesn_t_reject_it(stores: Stores) -> None:
     """It may be on `main` by now, where another worker put it: said to be rejected, it would be replayed."""
 
     def renew(*_: object) -> None:
@@ -45,12 +45,14 @@ def test_whoever_has_a_batch_no_more_doesn_t_reject_it(stores: Stores, monkeypat
     def refuse(*_: object) -> None:
         raise BatchRejected("no")
 
-    monkeypatch.setattr(Consolidation, "_made", refuse)
-    monkeypatch.setattr(Consolidation, "_look", lambda _: None)
+    def gone() -> None:
+        raise TableGone("there is none")
+
     shop: Any = SimpleNamespace(
         objects=stores.objects,
         inbox=f"{stores.eu}/inbox",
-        catalog=SimpleNamespace(table=lambda key: None),
+        table=refuse,
+        catalog=SimpleNamespace(table=lambda key: SimpleNamespace(look=gone)),
         queue=SimpleNamespace(drops_of=lambda _: [], renew=renew, mark_rejected=lambda *_: None),
     )
     with pytest.raises(LeaseLost):
@@ -64,14 +66,14 @@ def test_rows_are_read_anew_where_their_columns_are_others_by_now(monkeypatch: p
     seen, read, written = iter([before, after, after, after]), [], []
 
     def gather(self: Any, columns: Any) -> Any:
-        if self._rows is None:
+        if self.rows is None:
             read.append(columns)
-            self._rows = SimpleNamespace(report=SimpleNamespace(columns=columns, evolution=Evolution()))
-            self._rows.slices = lambda given: [SimpleNamespace(num_rows=1, columns=given)]
-        return self._rows
+            self.rows = SimpleNamespace(report=SimpleNamespace(columns=columns, evolution=Evolution()))
+            self.rows.slices = lambda given: [SimpleNamespace(num_rows=1, columns=given)]
+        return self.rows
 
-    monkeypatch.setattr(Consolidation, "_gather", gather)
-    monkeypatch.setattr(Consolidation, "_folder", lambda *_: "")
+    monkeypatch.setattr(Consolidation, Consolidation.gather.__name__, gather)
+    monkeypatch.setattr(Consolidation, Consolidation.near_folder.__name__, lambda *_: "")
     table = SimpleNamespace(stage_files=lambda *_: None)
     catalog = SimpleNamespace(
         table=lambda key: table,
@@ -80,8 +82,8 @@ def test_rows_are_read_anew_where_their_columns_are_others_by_now(monkeypatch: p
     )
     shop: Any = SimpleNamespace(catalog=catalog, queue=SimpleNamespace(renew=lambda *_: None))
     work = Consolidation(shop, BATCH, "w")
-    work._table = table  # type: ignore[assignment]
-    work._stage(SimpleNamespace())  # type: ignore[arg-type]
+    work.table = table  # type: ignore[assignment]
+    work.stage(SimpleNamespace())  # type: ignore[arg-type]
     assert (read, written) == ([before, after], [after])
 
 
@@ -157,7 +159,7 @@ def test_a_batch_without_bad_rows_leaves_no_file_of_dead_letters(stores: Stores)
 
 
 @pytest.mark.parametrize("broken", ["", "b"])
-def test_a_long_audit_is_a_step_a_rule_once_a_try_came_to_no_end(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+def test_a_long_audit_is_a_step_a_rule_once_a_try_came_to_no_end(broken: str) -> None:
     """One pass for all rules took longer than a step may, and so did that of each worker who had the batch then."""
     seen: list[str] = []
 
@@ -166,9 +168,10 @@ def test_a_long_audit_is_a_step_a_rule_once_a_try_came_to_no_end(monkeypatch: py
         return SimpleNamespace(first=lambda: [f"({broken})" not in rule for rule in rules])
 
     rule = SimpleNamespace(audit=["a", "b", "c"])
-    monkeypatch.setattr(Consolidation, "_is_rejected", lambda _: False)
-    monkeypatch.setattr(Consolidation, "_rule", lambda _: rule)
     shop: Any = SimpleNamespace(
+        table=lambda key: rule,
+        inbox="file:///inbox",
+        objects=SimpleNamespace(size=lambda uri: None),
         queue=SimpleNamespace(mark_staged=lambda *_: None),
         catalog=SimpleNamespace(rows=lambda *_: SimpleNamespace(selectExpr=select)),
     )
@@ -176,13 +179,13 @@ def test_a_long_audit_is_a_step_a_rule_once_a_try_came_to_no_end(monkeypatch: py
     def audited(attempts: int) -> list[str]:
         seen.clear()
         work = Consolidation(shop, replace(BATCH, attempts=attempts), "w", lambda: seen.append("-"))
-        work._table = None  # type: ignore[assignment]
+        work.table = None  # type: ignore[assignment]
         look: Any = None
         if broken:
             with pytest.raises(BatchRejected, match="the audit says no: b"):
-                work._audit(look, 1)
+                work.audit_snapshot(look, 1)
         else:
-            work._audit(look, 1)
+            work.audit_snapshot(look, 1)
         return list(seen)
 
     assert audited(1) == ["-", "(a) AS rule_0 (b) AS rule_1 (c) AS rule_2"]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sterna.ingest.lost import _Line, judge
+from sterna.ingest.lost import MainLine, judge
 from sterna.wap.model import Channel, SnapshotState, TableState
 
 CHANNEL = Channel("eu", "acme", "default")
@@ -57,7 +57,7 @@ def test_main_s_history_is_read_no_further_than_a_commit_can_lie() -> None:
             )
 
     primary = SimpleNamespace(no_ancestor=lambda: "none", history=history)
-    line = _Line(SimpleNamespace(primary=primary), "c99")  # type: ignore[arg-type]
+    line = MainLine(SimpleNamespace(primary=primary), "c99")  # type: ignore[arg-type]
     assert line.has("c99", start) and read == []
     assert not line.has("", start) and line.has("none", start)
     assert line.has("c95", start + timedelta(minutes=200)) is False  # it can't be so much older than when it was there

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import signal
 import subprocess
 import sys
-from dataclasses import asdict, replace
+import time
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,10 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sterna.ingest import reading_apart
 from sterna.ingest.columns import Column, Evolution
-from sterna.ingest.reading import DEAD, GOOD, JOB, DropFile, ReadJob, ReadReport, read_drops
-from sterna.ingest.reading_apart import ReadLimits, read_apart
+from sterna.ingest.reading import DEAD, GOOD, DropFile, ReadJob, ReadReport, read_drops
+from sterna.ingest.reading_apart import FORKS, ReadLimits, read_apart
 
 TABLE = (Column("id", "long", True), Column("name", "string"), Column("amount", "decimal(10, 2)"))
 LONGEST = 1_000
@@ -277,7 +279,8 @@ def _hook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, instead: str) -> None
     hook = tmp_path / "site"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(
-        f"import os, time, sterna.ingest.reading as r\nreal = r._schema\nr._schema = lambda drop: {instead}\n"
+        f"import os, time, {reading.__name__} as r\nname = {reading.schema_of.__name__!r}\nreal = getattr(r, name)\n"
+        f"setattr(r, name, lambda drop: {instead})\n"
     )
     monkeypatch.syspath_prepend(str(hook))
 
@@ -293,14 +296,15 @@ def test_each_batch_has_a_process_of_its_own_forked_from_one_that_is_kept(
     folder.parquet(id=[5])
     for _ in range(2):
         assert read_apart(folder.job(), folder.path).rows == 1
-    kept = reading_apart._FORKS._kept
+    kept = FORKS.pid
     assert kept is not None
     readers = [line.split() for line in dict.fromkeys(pids.read_text().splitlines())]
-    assert [parent for _, parent in readers] == [str(kept[1].pid)] * 2
+    assert [parent for _, parent in readers] == [str(kept)] * 2
     assert readers[0] != readers[1]
     # One that died while it waited costs nothing.
-    kept[1].kill()
-    kept[1].wait()
+    os.kill(kept, signal.SIGKILL)
+    while psutil.Process(kept).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
     assert read_apart(folder.job(), folder.path).rows == 1
 
 
@@ -308,8 +312,9 @@ def test_each_batch_has_a_process_of_its_own_forked_from_one_that_is_kept(
 def test_one_that_reads_for_too_long_is_ended(folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _hook(monkeypatch, tmp_path, "time.sleep(600)")
     folder.parquet(id=[5])
-    (folder.path / JOB).write_text(json.dumps(asdict(folder.job())))
-    assert reading_apart._run(folder.path, ReadLimits(seconds=1.0)) == "took more than 1 s"
+    report = read_apart(folder.job(), folder.path, ReadLimits(seconds=1.0))
+    assert (report.rows, report.bad) == (0, 1)
+    assert "took more than 1 s" in report.first
 
 
 @pytest.mark.slow
@@ -318,11 +323,11 @@ def test_a_process_that_waits_ends_with_a_worker_that_was_killed(folder: Folder)
     code = f"""
 import time
 from pathlib import Path
-from sterna.ingest import reading_apart
-from sterna.ingest.reading import DropFile, ReadJob
+from {read_apart.__module__} import FORKS, read_apart
+from {ReadJob.__module__} import DropFile, ReadJob
 drop = DropFile("d0", {str(folder.path / "d0")!r}, "json", 1)
-reading_apart.read_apart(ReadJob((), "add", 1000, (drop,)), Path({str(folder.path)!r}))
-print(reading_apart._FORKS._kept[1].pid, flush=True)
+read_apart(ReadJob((), "add", 1000, (drop,)), Path({str(folder.path)!r}))
+print(FORKS.pid, flush=True)
 time.sleep(60)
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as worker:

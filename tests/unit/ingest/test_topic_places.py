@@ -53,13 +53,15 @@ def places(objects: Objects, inbox: str) -> TopicPlaces:
 
 
 @pytest.mark.parametrize("late", [(10, 15), (10, 20), (4, 9), (4, 90)])
-def test_a_reader_that_was_late_takes_nothing_back(places: TopicPlaces, inbox: str, late: tuple[int, int]) -> None:
+def test_a_reader_that_was_late_takes_nothing_back(
+    places: TopicPlaces, objects: Objects, inbox: str, late: tuple[int, int]
+) -> None:
     uri = empty_uri(inbox, places.lane(0))
     for first, end in ((4, 10), (10, 12), (10, 20), late):
         places.pass_over(0, first, end)
-    assert places._read(uri, EMPTY_FILE) == EmptyStretch(10, 20)
+    assert EMPTY_FILE.loads(objects.read(uri)) == EmptyStretch(10, 20)
     places.pass_over(0, 10, 21)
-    assert places._read(uri, EMPTY_FILE) == EmptyStretch(10, 21)
+    assert EMPTY_FILE.loads(objects.read(uri)) == EmptyStretch(10, 21)
 
 
 def test_a_note_that_can_not_be_read_is_left_and_told(places: TopicPlaces, objects: Objects, inbox: str) -> None:

@@ -67,7 +67,7 @@ class Queue:
 class Played:
     """A worker whose batches end as they are told to: where they are prepared (`early`), or published (`ends`)."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, queue: Queue, *ends: Any) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, queue: Queue, *ends: Any, **options: Any) -> None:
         self.queue, self.ends, self.early = queue, list(ends), list[Any]()
         self.done: list[str] = []
         self.steps: list[str] = []
@@ -109,6 +109,7 @@ class Played:
             lost=self._look,
             sleep=queue.sleep,
             clock=lambda: queue.now,
+            **options,
         )
 
     def _look(self, urgent: bool) -> Looked:
@@ -121,7 +122,7 @@ Play = Callable[..., Played]
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    return lambda queue, *ends: Played(monkeypatch, queue, *ends)
+    return lambda queue, *ends, **options: Played(monkeypatch, queue, *ends, **options)
 
 
 def test_once_works_off_what_there_is(play: Play) -> None:
@@ -157,7 +158,6 @@ def test_signs_of_life_name_the_batches_that_a_worker_has_and_end_with_it(play: 
         going.set()
 
     played.ends, played.early = [publish], [None, prepare]
-    played.worker._lease = 0.01
     played.worker.run(once=True)
     assert {sign.name for sign in queue.signs} == {played.worker.name} == set(queue.left)
     assert (queue.signs[0].pid, queue.signs[0].batches, queue.signs[0].lease) == (os.getpid(), (), 0.01)
@@ -168,7 +168,7 @@ def test_one_that_gets_no_further_gives_no_sign_until_it_does(play: Play) -> Non
     """Its process lives and its thread for signs, too: of a batch that hangs that says nothing."""
     queue = Queue(batch(1))
     played = play(queue)
-    beat, told = played.worker._beat, list[tuple[str, ...] | None]()
+    beat, told = played.worker.beat, list[tuple[str, ...] | None]()
 
     def signs() -> None:
         before = len(queue.signs)

@@ -92,7 +92,7 @@ def test_a_topics_partition_is_written_and_read(objects: Objects, inbox: str) ->
         settings=SimpleNamespace(tenant_of=lambda table: "acme"),
     )
     source: Any = SimpleNamespace(id=lambda: "abcDEF-_")
-    made = TopicPlaces(ingest, topic)._anchor(source, 0, 12)
+    made = TopicPlaces(ingest, topic).ensure_anchor(source, 0, 12)
     uri = f"{inbox}/acme/acme.events/_topics/eu.acme.kafka-clicks-0.json"
     assert objects.read(uri) == _bytes("topic")
     assert TopicPlaces(ingest, topic).anchor(0) == made == FILES["topic"][1]

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from sterna import errors
-from sterna.query import answer as answer_module
 from sterna.query.answer import STATUSES, Answer, QueryRequest, QueryService
 from sterna.query.job import Job
 from sterna.services.queries import NamedQueries
@@ -51,12 +50,12 @@ Ask = Callable[..., Answer]
 class Asking:
     """A service and a loop that a test asks it in."""
 
-    def __init__(self, world: World, work: Callable[[Job], dict[str, Any]] = found) -> None:
+    def __init__(self, world: World, work: Callable[[Job], dict[str, Any]] = found, **options: Any) -> None:
         self.jobs: list[Job] = []
         self.work = work
-        self.service = QueryService(world.context(), NamedQueries.model_validate(QUERIES), self._run)
+        self.service = QueryService(world.context(), NamedQueries.model_validate(QUERIES), self.run)
 
-    def _run(self, job: Job) -> dict[str, Any]:
+    def run(self, job: Job) -> dict[str, Any]:
         self.jobs.append(job)
         return self.work(job)
 
@@ -148,14 +147,14 @@ def test_a_catalog_that_hangs_for_one_table_holds_up_no_other(
     synced: World, asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, go = synced.catalog.reference("main_replica_eu").hash, threading.Event()
-    real = asking.service._pins.find
+    real = asking.service.pins.find
 
     def find(tables: Any, pin: Any) -> Any:
         if len(tables) == 2:
             go.wait(60)
         return real(tables, pin)
 
-    monkeypatch.setattr(asking.service._pins, "find", find)
+    monkeypatch.setattr(asking.service.pins, "find", find)
 
     async def both() -> tuple[Answer, Answer]:
         hanging = asyncio.create_task(asking.ask(name="joined", at=at))
@@ -187,7 +186,7 @@ def test_a_table_that_a_rule_keeps_out_isn_t_there_whatever_is_kept(synced: Worl
     at = snapshot(synced)
     assert asking(snapshotId=at).status == 200
     strict = ruled(synced, residency=[{"tables": ["ns.a"], "never": ["eu"]}])
-    asking.service._context = strict.context()
+    asking.service.context = strict.context()
     assert asking(snapshotId=at).status == 404
 
 
@@ -247,22 +246,23 @@ def test_what_goes_wrong_is_an_answer_without_anything_internal(
 
 
 def test_what_is_current_is_asked_once_for_all_who_are_told_that_theirs_is_gone(
-    synced: World, asking: Asking, monkeypatch: pytest.MonkeyPatch
+    synced: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer_module, "_CURRENT_SECONDS", 60.0)
-    looks, current = [], asking.service._pins.current
-    monkeypatch.setattr(asking.service._pins, "current", lambda tables: looks.append(tables) or current(tables))
+    def looks_for_nine(seconds: float) -> int:
+        asking, looks = Asking(synced, current_seconds=seconds), list[Any]()
+        current = asking.service.pins.current
+        monkeypatch.setattr(asking.service.pins, "current", lambda tables: looks.append(tables) or current(tables))
 
-    async def many() -> list[Answer]:
-        return [await asking.ask(snapshotId=number) for number in range(7_000_001, 7_000_010)]
+        async def many() -> list[Answer]:
+            return [await asking.ask(snapshotId=number) for number in range(7_000_001, 7_000_010)]
 
-    told = asyncio.run(many())
-    assert [answer.status for answer in told] == [410] * 9 and len(looks) == 1
-    assert all(body(answer)["current"]["snapshots"] == {"ns.a": str(snapshot(synced))} for answer in told)
-    monkeypatch.setattr(answer_module, "_CURRENT_SECONDS", 0.0)
-    asking.service._current_of.clear()
-    asyncio.run(many())
-    assert len(looks) == 10
+        told = asyncio.run(many())
+        assert [answer.status for answer in told] == [410] * 9
+        assert all(body(answer)["current"]["snapshots"] == {"ns.a": str(snapshot(synced))} for answer in told)
+        asking.service.close()
+        return len(looks)
+
+    assert (looks_for_nine(60.0), looks_for_nine(0.0)) == (1, 9)
 
 
 def test_values_that_have_no_answer_are_told_to_who_gave_them(
@@ -342,7 +342,7 @@ def test_a_service_is_ready_also_where_no_process_starts(synced: World, caplog: 
     def fail() -> None:
         raise errors.QueryFailed("no memory")
 
-    service._children.warm = fail  # type: ignore[method-assign]
+    service.children.warm = fail  # type: ignore[method-assign]
     assert not service.ready
     asyncio.run(service.warm())
     assert service.ready and "no memory" in caplog.text

@@ -30,10 +30,13 @@ def children() -> Iterator[QueryChildren]:
     made.close()
 
 
-def process(children: QueryChildren) -> Any:
-    child = children._idle.get()
-    children._idle.put(child)
-    return None if child is None else child._process
+def pid_of(children: QueryChildren) -> int | None:
+    """The only process; None: there is none."""
+    return next(iter(children.pids), None)
+
+
+def is_there(pid: int | None) -> bool:
+    return os.path.exists(f"/proc/{pid}")
 
 
 def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
@@ -45,11 +48,12 @@ def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
     def ask(sql: str, uri: str = table, **fields: Any) -> Any:
         return children.run(job(world, sql, pinned(uri), kpi=True, **fields))["rows"][0]
 
-    monkeypatch.setattr(query_children, "_GRACE_SECONDS", 60.0)
+    children.grace_seconds = 60.0
     children.warm()
-    first = process(children)
-    assert ask(COUNT) == {"n": str(ROWS)} and process(children) is first
-    assert "AIRFLOW_CONN_OTHER" not in Path(f"/proc/{first.pid}/environ").read_text()
+    first = pid_of(children)
+    assert first is not None
+    assert ask(COUNT) == {"n": str(ROWS)} and pid_of(children) == first
+    assert "AIRFLOW_CONN_OTHER" not in Path(f"/proc/{first}/environ").read_text()
     with pytest.raises(QueryFailed, match="Catalog"):
         ask("SELECT 1 AS n FROM ns.nope")
     with pytest.raises(NeedsSpark, match="equality"):
@@ -59,20 +63,21 @@ def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
     with pytest.raises(QueryFailed, match="memory"):
         ask("SELECT list(a.range) AS n FROM range(100000000) a", memory=64 << 20)
     assert ask(COUNT) == {"n": str(ROWS)}
-    assert process(children) is first  # it ended each of these by itself
+    assert pid_of(children) == first  # it ended each of these by itself
 
-    os.kill(first.pid, signal.SIGKILL)
+    os.kill(first, signal.SIGKILL)
     with pytest.raises(QueryFailed, match="died"):
         ask(COUNT)
-    assert process(children) is None and ask(COUNT) == {"n": str(ROWS)}
+    assert pid_of(children) is None and ask(COUNT) == {"n": str(ROWS)}
 
     # One that hangs where nothing interrupts it is ended from here.
-    monkeypatch.setattr(query_children, "_GRACE_SECONDS", 0.2)
-    stopped = process(children)
-    os.kill(stopped.pid, signal.SIGSTOP)
+    children.grace_seconds = 0.2
+    stopped = pid_of(children)
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)
     with pytest.raises(OutOfTime):
         ask(COUNT, seconds=0.3)
-    assert stopped.poll() is not None and process(children) is None
+    assert not is_there(stopped) and pid_of(children) is None
 
 
 def test_a_process_that_does_not_start_is_ended(children: QueryChildren, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,16 +89,16 @@ def test_a_process_that_does_not_start_is_ended(children: QueryChildren, monkeyp
         return started[0]
 
     monkeypatch.setattr(query_children.subprocess, "Popen", popen)
-    monkeypatch.setattr(query_children, "_STARTING_SECONDS", 0.2)
+    children.starting_seconds = 0.2
     with pytest.raises(QueryFailed, match="didn't start"):
         children.warm()
-    assert started[0].poll() is not None and process(children) is None
+    assert started[0].poll() is not None and pid_of(children) is None
 
 
 def test_its_address_space_is_capped(world: World, children: QueryChildren) -> None:
     table = in_place(world, written(world, sales()))
     children.run(job(world, COUNT, pinned(table), memory=64 << 20))
-    with open(f"/proc/{process(children).pid}/limits") as file:
+    with open(f"/proc/{pid_of(children)}/limits") as file:
         line = next(line for line in file if line.startswith("Max address space"))
     assert 0 < int(line.split()[3]) < 3 << 30
 
@@ -110,15 +115,15 @@ def test_one_process_runs_one_query_at_a_time(world: World, children: QueryChild
     for thread in threads:
         thread.join(120)
     assert found == [[{"n": str(ROWS)}]] * 4
-    pid = process(children).pid
+    pid = pid_of(children)
     children.close()
-    assert not os.path.exists(f"/proc/{pid}")
+    assert not is_there(pid)
 
 
 def test_the_end_ends_a_query_at_work_and_no_other_is_begun(world: World, children: QueryChildren) -> None:
     table = in_place(world, written(world, sales()))
     children.warm()
-    pid, found = process(children).pid, list[BaseException]()
+    pid, found = pid_of(children), list[BaseException]()
 
     def ask() -> None:
         try:
@@ -128,16 +133,12 @@ def test_the_end_ends_a_query_at_work_and_no_other_is_begun(world: World, childr
 
     asking = threading.Thread(target=ask)
     asking.start()
-    while process_is_idle(children):
+    while children.idle:
         time.sleep(0.01)
     children.close()
     asking.join(10)
-    assert len(found) == 1 and not os.path.exists(f"/proc/{pid}")
+    assert len(found) == 1 and not is_there(pid)
     with pytest.raises(QueryEnded):
         children.run(job(world, COUNT, pinned(table)))
     with pytest.raises(QueryEnded):
         children.warm()
-
-
-def process_is_idle(children: QueryChildren) -> bool:
-    return not children._idle.empty()

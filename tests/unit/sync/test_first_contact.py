@@ -49,7 +49,7 @@ def test_the_first_run_makes_the_branch_and_the_next_has_nothing_to_do(fresh: Wo
 
 def test_the_trigger_fires_once_for_it_and_no_more(fresh: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(replica_region, "open_region", lambda *_: fresh.context())
-    watch = triggers._Watch("eu", "/registry.yaml")
+    watch = triggers.RegionWatch("eu", "/registry.yaml")
     assert watch.head() != watch.watermark()
     run(fresh)
     assert watch.head() == watch.watermark()

@@ -149,13 +149,13 @@ def test_what_changes_between_decision_and_deletion_ends_it(
 ) -> None:
     world = with_copies(world)
     swept(world, hours=2)
-    before, real = files(world), sweeping._report
+    before, real = files(world), sweeping.report_of
 
     def changed(*arguments: Any, **options: Any) -> Swept:
         answers["eu"] = said
         return real(*arguments, **options)
 
-    monkeypatch.setattr(sweeping, "_report", changed)
+    monkeypatch.setattr(sweeping, sweeping.report_of.__name__, changed)
     with pytest.raises(why):
         swept(world)
     assert files(world) == before

@@ -31,7 +31,7 @@ from sterna.upkeep import look
 from sterna.upkeep.choose import afford_tidying, choose
 from sterna.upkeep.model import APP, PRICE_MARK, Amounts, LiveFile, TableDone, TablePlan, UpkeepDone
 from sterna.upkeep.plan import make_plan
-from sterna.upkeep.run import _Run
+from sterna.upkeep.run import UpkeepRun
 from tests.support.small_world import World, make_world, ruled
 from tests.support.small_world import table as content
 
@@ -91,7 +91,7 @@ def test_a_table_that_is_never_quiet_is_called_starved(world: World) -> None:
     assert line.startswith(
         "the whole table: written too recently, and starved: 6 files wait, enough for a rewrite since 20"
     )
-    with patch.object(look, "_STARVED_FILES", 6):
+    with patch.object(look, "STARVED_FILES", 6):
         assert "and starved: 6 files wait" in make_plan(world.context(), settings, now=later(1)).tables[0].left[0]
 
 
@@ -104,7 +104,7 @@ def waiting(days: Sequence[float], deleted: float = 0.0) -> tuple[str, ...]:
     last = now - int(min(days) * DAY_MS)
     file = LiveFile("", 1 << 20, 1, -1, 0, "", "eu", "l", deleted, last, 0)
     files = [replace(file, path=f"s3://b/{ago}", written=now - int(ago * DAY_MS)) for ago in days]
-    return look._quiet_ones(choose(files, rule, now), files, rule.target, now)
+    return look.quiet_lines(choose(files, rule, now), files, rule.target, now)
 
 
 def test_starved_is_what_was_enough_for_a_rewrite_a_day_ago() -> None:
@@ -230,12 +230,12 @@ def test_what_another_region_spends_meanwhile_is_not_spent_twice(world: World) -
     price = make_plan(world.context(), SETTINGS, now=later()).tables[0].groups[0].price
     settings = Upkeep.model_validate({"tables": [{"match": ["ns.**"], "quiet": "10m", "egress_per_day": price + 0.5}]})
     context = world.context("us")
-    run = _Run(context, settings, "upkeep-1", None, print, later)  # type: ignore[arg-type]
-    table, ruled = run._look("ns.a")
+    run = UpkeepRun(context, settings, "upkeep-1", None, print, later)  # type: ignore[arg-type]
+    table, ruled = run.look("ns.a")
     assert table and ruled
-    assert run._affordable(ruled, table.now()) == table.now() != ()
+    assert run.affordable(ruled, table.now()) == table.now() != ()
     spend(world, "0.75")
-    assert run._affordable(ruled, table.now()) == ()
+    assert run.affordable(ruled, table.now()) == ()
 
 
 def test_manifests_have_a_price_and_wait_for_another_day_when_that_is_too_much(world: World) -> None:

@@ -30,6 +30,6 @@ def test_a_file_is_needed_in_whatever_spelling_it_is_named(tmp_path: Path, named
     more = {"id": "more", "prefix": prefix, "region": "us", "remote": {"type": kind}, "sweep": True}
     locations = world.registry.model_dump(mode="json")["locations"]
     needed = Needed(with_registry(world, locations=[*locations, more]).context("us"), quiet)
-    needed._add([named])
+    needed.add([named])
     listed = [f"{prefix}/t/x.parquet", f"{prefix}/t/other.parquet"]
     assert needed.files.has(listed).to_pylist() == [True, False]

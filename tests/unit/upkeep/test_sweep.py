@@ -13,7 +13,9 @@ import pytest
 from sterna.catalog.model import Content, Put
 from sterna.edges.stores.objects import Objects
 from sterna.errors import Busy, StoreDenied, UnsafeUri, UpkeepBlocked, UsageError
+from sterna.ha import certain
 from sterna.services.upkeep import Upkeep
+from sterna.upkeep import gather
 from sterna.upkeep import sweep as sweeping
 from sterna.upkeep.results import Swept
 from sterna.upkeep.sweep import sweep
@@ -168,8 +170,8 @@ def test_a_store_that_refuses_keeps_everything(world: World, monkeypatch: pytest
 def test_a_promotion_between_decision_and_deletion_ends_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     swept(world, after(hours=2))
     epochs = iter(["1-us", "1-us", "2-eu"])
-    for module in ("sterna.upkeep.gather", "sterna.ha.certain"):
-        monkeypatch.setattr(f"{module}.certain_epoch", lambda context, without: next(epochs))
+    for module in (gather, certain):
+        monkeypatch.setattr(module, certain.certain_epoch.__name__, lambda context, without: next(epochs))
     before = files(world)
     with pytest.raises(Busy):
         swept(world)
@@ -182,13 +184,13 @@ def test_a_tag_that_is_set_before_the_deletion_is_seen(world: World, monkeypatch
     world.commit(b=None)
     run(world)
     swept(world, after(hours=2))
-    real = sweeping._report
+    real = sweeping.report_of
 
     def tagged(*arguments: Any, **options: Any) -> Swept:
         world.catalog.create_tag("late", "main", shown)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(sweeping, "_report", tagged)
+    monkeypatch.setattr(sweeping, sweeping.report_of.__name__, tagged)
     assert swept(world).deleted.files == 1, "the orphan alone"
     assert any(name.startswith("b/data/") for name in files(world))
 
@@ -200,13 +202,13 @@ def test_what_a_tag_shows_by_then_is_not_written_down_as_garbage(world: World, m
     world.commit(b=None)
     run(world)
     swept(world, after(hours=2))
-    real = sweeping._report
+    real = sweeping.report_of
 
     def tagged(*arguments: Any, **options: Any) -> Swept:
         world.catalog.create_tag("late", "main", shown)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(sweeping, "_report", tagged)
+    monkeypatch.setattr(sweeping, sweeping.report_of.__name__, tagged)
     found = swept(world)
     assert (found.deleted.files, found.left.files) == (0, 0)
 

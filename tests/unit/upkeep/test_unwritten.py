@@ -28,7 +28,7 @@ from sterna.render.upkeep import done_text
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep.model import Group, TableDone, TablePlan, UpkeepDone
 from sterna.upkeep.plan import find_tables, make_plan
-from sterna.upkeep.run import _has_work, _Run
+from sterna.upkeep.run import UpkeepRun, has_work
 from sterna.upkeep.unwritten import (
     AGAIN,
     read_unwritten,
@@ -67,7 +67,7 @@ def test_it_is_told_once_and_waits_for_a_change_or_a_day(world: World) -> None:
     for region in ("us", "eu"):
         found = planned(world, region=region)
         assert found.groups == ()
-        assert not _has_work(found, "us")
+        assert not has_work(found, "us")
         assert found.left[-1].startswith("6 files of us, the whole table, could not be written at ")
         assert found.left[-1].endswith(": EngineError: broken")
     assert planned(world, NOW + AGAIN).groups == (group,)
@@ -112,23 +112,23 @@ class Spark:
             raise self.error
 
 
-def ran(world: World, spark: Spark) -> tuple[_Run, Group]:
+def ran(world: World, spark: Spark) -> tuple[UpkeepRun, Group]:
     """A run that could not write its one group."""
     (group,) = planned(world).groups
-    run = _Run(world.context("us"), SETTINGS, "upkeep-1", spark, print, lambda: NOW)  # type: ignore[arg-type]
+    run = UpkeepRun(world.context("us"), SETTINGS, "upkeep-1", spark, print, lambda: NOW)  # type: ignore[arg-type]
     told = unwritten_group("ns.a", group, SETTINGS.tables[0], "EngineError: broken", NOW)
-    run._unwritten.append((told, group, "us-lake"))
-    run._writable.add("us-lake")
+    run.unwritten.append((told, group, "us-lake"))
+    run.writable.add("us-lake")
     return run, group
 
 
 def test_one_run_tries_no_file_of_it_again(world: World) -> None:
     run, group = ran(world, Spark())
-    table, _ = run._look("ns.a", 4)
+    table, _ = run.look("ns.a", 4)
     assert table is not None
     assert table.groups == ()
-    run._unwritten[0] = (run._unwritten[0][0], replace(group, paths=frozenset({"x"})), "us-lake")
-    table, _ = run._look("ns.a", 4)
+    run.unwritten[0] = (run.unwritten[0][0], replace(group, paths=frozenset({"x"})), "us-lake")
+    table, _ = run.look("ns.a", 4)
     assert table is not None
     assert len(table.groups) == 1
 
@@ -153,7 +153,7 @@ def test_what_spark_or_a_store_is_to_blame_for_is_tried_at_the_next_run(
 
 
 def test_nothing_is_written_where_all_went_well(world: World) -> None:
-    _Run(world.context("us"), SETTINGS, "upkeep-1", Spark(), print, lambda: NOW).write_down()  # type: ignore[arg-type]
+    UpkeepRun(world.context("us"), SETTINGS, "upkeep-1", Spark(), print, lambda: NOW).write_down()  # type: ignore[arg-type]
     assert read_unwritten(world.context("us"), NOW) == {}
     (table,) = make_plan(world.context("us"), SETTINGS, now=NOW).tables
     assert without_unwritten(table, SETTINGS.tables[0], {}) == table
@@ -181,9 +181,9 @@ def batch(world: World, denied: str, *, apart: str = "") -> UpkeepDone:
     groups = [replace(group, partition=name) for name in "ab"]
     groups[1] = replace(groups[1], paths=frozenset({"x"}), into=apart)
     _, (ruled,) = find_tables(world.context("us"), SETTINGS, ["ns.a"])
-    run = _Run(world.context("us"), SETTINGS, "upkeep-1", Spark(), print, lambda: NOW)  # type: ignore[arg-type]
+    run = UpkeepRun(world.context("us"), SETTINGS, "upkeep-1", Spark(), print, lambda: NOW)  # type: ignore[arg-type]
     spark: Any = Written(frozenset().union(*(group.paths for group in groups if group.partition in denied)))
-    run._batch(spark, ruled, groups, TableDone("ns.a"))
+    run.batch(spark, ruled, groups, TableDone("ns.a"))
     run.write_down()
     return UpkeepDone("us", "upkeep-2", False, make_plan(world.context("us"), SETTINGS, now=NOW))
 
@@ -237,5 +237,5 @@ def test_a_run_reads_its_own_once(world: World, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(run.context.objects, "read", counted)
     for _ in range(3):
-        run._look("ns.a")
+        run.look("ns.a")
     assert sum(uri.endswith("unwritten.json") for uri in asked) == 1

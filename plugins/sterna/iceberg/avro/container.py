@@ -19,7 +19,7 @@ from sterna.limits import DEFAULT_LIMITS, Limits
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
-_GROUP_BYTES: Final = 32 * MIB
+GROUP_BYTES: Final = 32 * MIB
 _USUAL_RATIO: Final = 8
 _LOCATED_BYTES: Final = 400  # of a record whose fields were located
 _KEPT_BYTES: Final = 150  # of a record's fields as they are kept
@@ -115,7 +115,7 @@ class Container:
             parts.append(part)
             size += len(part)
             records += block.count
-            if size >= _GROUP_BYTES or records >= _GROUP_RECORDS:
+            if size >= GROUP_BYTES or records >= _GROUP_RECORDS:
                 yield _group(blocks, parts)
                 blocks, parts, size, records = [], [], 0, 0
         if blocks:
@@ -216,7 +216,7 @@ def estimated_memory(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> 
         OverLimit, BrokenMetadata, Unsupported: as `open_container` and `Container.groups`.
     """
     counts = [block.count for block in open_container(data, uri, limits)._blocks()]
-    inflated = min(max(RATIO_FREE_BYTES, _USUAL_RATIO * len(data)), 2 * _GROUP_BYTES)
+    inflated = min(max(RATIO_FREE_BYTES, _USUAL_RATIO * len(data)), 2 * GROUP_BYTES)
     at_once = min(sum(counts), _GROUP_RECORDS + max(counts, default=0))
     return 2 * inflated + _LOCATED_BYTES * at_once + _KEPT_BYTES * sum(counts)
 

@@ -22,7 +22,7 @@ cache (1.2 s).
 _COMPILE_FROM_CELLS: Final = 2_000_000
 """Numbers that plain Python would keep as objects, of some 40 bytes each."""
 
-_plain_bytes = 0
+plain_bytes = 0
 _compiling = threading.Lock()  # threads that come first together would have a compiler each
 
 
@@ -102,7 +102,7 @@ def locate(program: Program, group: Group, container: Container) -> Located:
     blocks: list[int] = []
     for block, start, end in zip(group.blocks, group.bounds, group.bounds[1:], strict=False):
         blocks += (block.count, start, end)
-    run = _run_compiled if _compiling_pays(len(group.data), program.width * group.records) else _run_plain
+    run = run_compiled if compiling_pays(len(group.data), program.width * group.records) else _run_plain
     cells, wrong = run(program, group, blocks, program.width * group.records)
     if wrong != GOOD:
         raise container.broken(f"the records don't fit the schema, near decompressed byte {wrong}")
@@ -115,19 +115,19 @@ def expect(size: int) -> None:
     Args:
         size: bytes; less than `COMPILE_FROM_BYTES` change nothing.
     """
-    global _plain_bytes
+    global plain_bytes
     if size >= COMPILE_FROM_BYTES:
-        _plain_bytes = size
+        plain_bytes = size
 
 
-def _compiling_pays(size: int, cells: int) -> bool:
+def compiling_pays(size: int, cells: int) -> bool:
     # Rent until the rent paid equals the price: many small manifests in one process deserve the compiler as one large
     # one does.
-    global _plain_bytes
+    global plain_bytes
     if compiled_walk.cache_info().currsize:
         return True
-    _plain_bytes += size
-    return _plain_bytes >= COMPILE_FROM_BYTES or cells >= _COMPILE_FROM_CELLS
+    plain_bytes += size
+    return plain_bytes >= COMPILE_FROM_BYTES or cells >= _COMPILE_FROM_CELLS
 
 
 def _run_plain(program: Program, group: Group, blocks: list[int], size: int) -> tuple[Any, int]:
@@ -135,7 +135,8 @@ def _run_plain(program: Program, group: Group, blocks: list[int], size: int) -> 
     return cells, walk(group.data, program.code, blocks, [0] * (MAX_DEPTH + 1), group.records, cells)
 
 
-def _run_compiled(program: Program, group: Group, blocks: list[int], size: int) -> tuple[Any, int]:
+def run_compiled(program: Program, group: Group, blocks: list[int], size: int) -> tuple[Any, int]:
+    """Run the compiled walk over a group of blocks; return the cells that it filled, and how many were wrong."""
     import numpy as np
 
     cells = np.full(size, -1, dtype=np.int64)

@@ -34,7 +34,7 @@ def columns(container: Container) -> Iterator[Columns]:
         NotWalkable: the schema is one for `records`.
         BrokenMetadata: the bytes don't fit the schema, or a required field is missing.
     """
-    program = _compile(container, ids.FILE_WANTS)
+    program = compile_walk(container, ids.FILE_WANTS)
     for group in container.groups():
         yield _read(container, group, locate(program, group, container))
 
@@ -68,7 +68,7 @@ def scan(container: Container, content: Callable[[str], str], deleted: Callable[
         Unsupported, BrokenMetadata: as `manifest.scan_manifest`.
     """
     _compile_all(container)  # what localizing would refuse is refused here
-    program = _compile(container, ids.FILE_WANTS)
+    program = compile_walk(container, ids.FILE_WANTS)
     groups: list[tuple[Columns, list[str]]] = []
 
     def splices(group: Group) -> list[Splice]:
@@ -85,14 +85,14 @@ def scan(container: Container, content: Callable[[str], str], deleted: Callable[
 
 
 def _compile_all(container: Container) -> Program:
-    program = _compile(container, (*ids.FILE_WANTS, *ids.DELETE_WANTS))
+    program = compile_walk(container, (*ids.FILE_WANTS, *ids.DELETE_WANTS))
     for number in _BOUNDS:
         if number in program.types:
             check_int_map(program.types[number])
     return program
 
 
-def _compile(container: Container, wants: tuple[Want, ...]) -> Program:
+def compile_walk(container: Container, wants: tuple[Want, ...]) -> Program:
     # A table's manifests have one schema, and compiling it takes longer than walking a few hundred entries.
     known = (container.metadata["avro.schema"], wants)
     program = _programs.get(known)

@@ -111,7 +111,7 @@ class Deliverer:
         self.job, self.tag = job, tag
         self.told = Delivered()
         self._context, self._source, self._head = context, source, head
-        self._options, self._stop = options, stop
+        self.options, self._stop = options, stop
         self._sender: Sender | None = None
         self._read: str | None = None  # the commit up to which events wait
         self._waiting: deque[_Waiting] = deque()
@@ -147,7 +147,7 @@ class Deliverer:
         if self.tag.lost:
             self._stand_by()
         elif self.told.state == "disabled" or not (self._waiting or self._fill()):
-            self._stop.wait(self._options.look)
+            self._stop.wait(self.options.look)
         else:
             self._send()
 
@@ -157,7 +157,7 @@ class Deliverer:
         if read is None or head == read:
             self._well()
             return False
-        stretch = self._source.first_since(read, head, self._options.portion)
+        stretch = self._source.first_since(read, head, self.options.portion)
         if not stretch.whole:
             self._begin_anew(read, head)
             return False
@@ -254,7 +254,7 @@ class Deliverer:
             self._alone = 0
             self._close()
             self._seen = ""
-        self._stop.wait(self._options.standby * random.uniform(0.7, 1.3))  # noqa: S311 - no secret
+        self._stop.wait(self.options.standby * random.uniform(0.7, 1.3))  # noqa: S311 - no secret
         try:
             found = self.tag.look()
         except ReferenceNotFound:
@@ -264,7 +264,7 @@ class Deliverer:
         moved = found != self._seen or found == self._head()
         if moved or not self._seen:
             self._seen, self._still_since = found, time.monotonic()
-        elif time.monotonic() - self._still_since >= self._options.takeover:
+        elif time.monotonic() - self._still_since >= self.options.takeover:
             log.warning("outlet %s: its position stands still, so this gateway goes on", self.job.name)
             self._read = found
             self.tag.take(found)
@@ -286,7 +286,7 @@ class Deliverer:
         self.told.failures += 1  # last: whoever sees it sees the state with it
 
     def _pause(self, asked: float | None = None) -> None:
-        growing = min(self._options.longest, self._options.pause * 2 ** min(self._tries - 1, 16))
+        growing = min(self.options.longest, self.options.pause * 2 ** min(self._tries - 1, 16))
         # Not before the receiver wants it, and not all at once.
         self._stop.wait((asked or 0.0) + growing * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 

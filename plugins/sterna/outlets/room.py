@@ -50,7 +50,7 @@ class OutletRoom:
         self.unknown: tuple[str, ...] = ()
         self._options = options
         self._stop = threading.Event()
-        self._context, self._positions = context.anew(), context.anew()
+        self._context, self.positions_region = context.anew(), context.anew()
         self._names = frozenset(services.outlets)
         source = EventLog(self._context, keep, _LOOKED_THROUGH)
         head = HeadWatch(source, options.look)
@@ -61,7 +61,7 @@ class OutletRoom:
                 self._context,
                 source,
                 head,
-                PositionTag(self._positions, name),
+                PositionTag(self.positions_region, name),
                 options,
                 self._stop,
             )
@@ -84,7 +84,7 @@ class OutletRoom:
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
         self._context.close()
-        self._positions.close()
+        self.positions_region.close()
 
     def _move(self) -> None:
         looked = float("-inf")
@@ -106,10 +106,10 @@ class OutletRoom:
 
     def _look_for_unknown(self) -> None:
         try:
-            references = self._positions.primary.references()
+            references = self.positions_region.primary.references()
         except SternaError:
             return
-        found = positions(self._positions.region.name, references).keys() - self._names
+        found = positions(self.positions_region.region.name, references).keys() - self._names
         if unknown := tuple(sorted(found)):
             log.error("positions of outlets that aren't in the services file: %s", ", ".join(unknown))
         self.unknown = unknown

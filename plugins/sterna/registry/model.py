@@ -320,7 +320,7 @@ class Registry(StrictModel):
 
 
 # The settings of November 2026, by their names in the file: what was at its default counted, too.
-_FIRST_SETTINGS: Final[dict[type[StrictModel], frozenset[str]]] = {
+FIRST_SETTINGS: Final[dict[type[StrictModel], frozenset[str]]] = {
     model: frozenset(names.split())
     for model, names in (
         (Registry, "version regions locations policies residency"),
@@ -356,7 +356,7 @@ def _counted(value: Any, dumped: Any) -> Any:
         return [_counted(each, text) for each, text in zip(value, dumped, strict=True)]
     if not isinstance(value, StrictModel):
         return dumped
-    first, counted = _FIRST_SETTINGS.get(type(value), frozenset()), {}
+    first, counted = FIRST_SETTINGS.get(type(value), frozenset()), {}
     for attribute, info in type(value).model_fields.items():
         name, item = info.serialization_alias or attribute, getattr(value, attribute)
         if name in first or item != info.get_default(call_default_factory=True):

@@ -25,7 +25,7 @@ LOCALIZE_ORDER = (POSITION_DELETE, DELETE_MANIFEST, MANIFEST, INLINE_MANIFEST, M
 TO_LOCALIZE = -1
 PROVEN = -2
 
-_AT_ONCE = 50_000
+AT_ONCE = 50_000
 
 
 @cache
@@ -175,8 +175,8 @@ def stretches(texts: pa.ChunkedArray, order: pa.Array) -> Iterator[tuple[Any, pa
 
     starts = np.cumsum([0, *(len(chunk) for chunk in texts.chunks)])
     last = pa.array([None], pa.string())
-    for start in range(0, len(order), _AT_ONCE):
-        rows = order.slice(start, _AT_ONCE).to_numpy().astype(np.int64)
+    for start in range(0, len(order), AT_ONCE):
+        rows = order.slice(start, AT_ONCE).to_numpy().astype(np.int64)
         places = np.searchsorted(starts, rows, side="right") - 1
         by_chunk = np.argsort(places, kind="stable")
         parts = []

@@ -46,7 +46,8 @@ class Ports:
         self._primary = primary
         self._objects = objects
         self._mapping = mapping
-        self._primary_region: Region | None = None
+        self.known_primary: Region | None = None
+        """What `primary_region` has seen; None: nobody has asked, or it is asked anew."""
         self._opened: list[NessieCatalog] = []
 
     @cached_property
@@ -71,11 +72,11 @@ class Ports:
         """Whose catalog takes commits: where each region has a copy, that of the newest epoch; else this one."""
         if not self._registry.has_copies:
             return self._region
-        if self._primary_region is None:
+        if self.known_primary is None:
             from sterna.edges.postgres.epoch import find_primary
 
-            self._primary_region = find_primary(self._registry.regions, self._secrets)
-        return self._primary_region
+            self.known_primary = find_primary(self._registry.regions, self._secrets)
+        return self.known_primary
 
     @property
     def reads_primary(self) -> bool:
@@ -136,7 +137,7 @@ class Ports:
             self._catalog = None if self._catalog is catalog else self._catalog
             self._primary = None if self._primary is catalog else self._primary
         self._opened.clear()
-        self._primary_region = None
+        self.known_primary = None
 
     def _kept(self, catalog: NessieCatalog) -> NessieCatalog:
         self._opened.append(catalog)
@@ -152,5 +153,5 @@ class Ports:
             objects=objects,
             mapping=self.mapping,
         )
-        made._primary_region = self._primary_region
+        made.known_primary = self.known_primary
         return made

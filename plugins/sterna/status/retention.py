@@ -16,7 +16,7 @@ from sterna.status.model import RegionStatus, ShortRetention
 
 _DEFAULT_MS = 5 * 86_400_000  # Iceberg's
 _WARN_BEFORE = 2  # lags
-_LOOKED_AT = 64  # tables, all at once
+LOOKED_AT = 64  # tables, all at once
 _NAMED = 3  # tables in one line
 _TIMEOUT = 3.0  # seconds: a region that is dark must not hold up the answer
 
@@ -43,11 +43,11 @@ def _judged(context: RegionContext, status: RegionStatus) -> tuple[tuple[ShortRe
     if not lags and not status.watermark_lag_seconds:
         return (), ""
     try:
-        behind = dict(_behind(context, status, lags))
+        behind = dict(tables_behind(context, status, lags))
     except CatalogError as error:  # a watermark that the catalog has forgotten, or a catalog that is gone
         return (), f"how long main keeps what this region has not got: {error}"
     tables = {content.metadata_location: key for key, content in behind.items() if content.kind == ICEBERG_TABLE}
-    chosen = dict(islice(((uri, key) for uri, key in tables.items() if uri), _LOOKED_AT))
+    chosen = dict(islice(((uri, key) for uri, key in tables.items() if uri), LOOKED_AT))
     lag = status.watermark_lag_seconds or 0.0
     found = dict(_properties(context, list(chosen)))
     # What is held or in transit is told as that.
@@ -65,7 +65,8 @@ def _judged(context: RegionContext, status: RegionStatus) -> tuple[tuple[ShortRe
     return tuple(short), line if unread else ""
 
 
-def _behind(context: RegionContext, status: RegionStatus, held: Iterable[str]) -> Iterator[tuple[str, Content]]:
+def tables_behind(context: RegionContext, status: RegionStatus, held: Iterable[str]) -> Iterator[tuple[str, Content]]:
+    """Yield what `main` shows of the tables that the region hasn't got yet, and of those that it holds."""
     catalog = context.primary
     if status.watermark and status.watermark != status.source_hash:
         for entry in catalog.diff(SOURCE_BRANCH, status.watermark, status.source_hash):
@@ -79,7 +80,7 @@ def _properties(context: RegionContext, uris: list[str]) -> Iterator[tuple[str, 
     """Yield how many seconds each table that can be read keeps a snapshot; None where nothing expires them."""
     from sterna.iceberg.metadata.table import read_table_metadata
 
-    objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT, workers=_LOOKED_AT)
+    objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT, workers=LOOKED_AT)
     for uri, data in objects.read_many(uris):
         if not isinstance(data, bytes):
             continue

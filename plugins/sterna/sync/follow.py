@@ -113,9 +113,11 @@ class Follower:
         self._busy_until = 0.0
         self._backoff = Backoff()
         self._left: _Left | None = None
-        self._moving: tuple[Held, ...] = ()  # what is in transit
+        self.moving: tuple[Held, ...] = ()
+        """What is in transit."""
         self._brought, self._brought_due = frozenset[tuple[str, str]](), 0.0
-        self._failures = 0
+        self.failures = 0
+        """Looks in a row that went wrong."""
         self._problem = ""
         self._syncs = 0
 
@@ -147,8 +149,8 @@ class Follower:
             log.exception("a sync failed in a way that nobody expects")
             return self._failed(error)
         if self._problem:
-            self.say(f"goes on after {self._failures} failures")
-        self._failures, self._problem = 0, ""
+            self.say(f"goes on after {self.failures} failures")
+        self.failures, self._problem = 0, ""
         return pause
 
     def _look(self) -> float:
@@ -171,14 +173,14 @@ class Follower:
 
         A DAG that lingers keeps the run waiting that is to publish it.
         """
-        if not self._moving or now < self._brought_due:
+        if not self.moving or now < self._brought_due:
             return False
         self._brought_due, before = now + self.options.brought, self._brought
         try:
             found = read_transit(context.objects, context.region)
         except SternaError:
             return False  # a sync tells it, where there is something to do
-        here = (item for item in self._moving if found and found.round.moving(item) and found.is_here(item.key))
+        here = (item for item in self.moving if found and found.round.moving(item) and found.is_here(item.key))
         self._brought = frozenset((item.key, item.since) for item in here)
         if self._brought <= before:
             return False
@@ -214,7 +216,7 @@ class Follower:
             return self.options.quick
         if report.more:
             return 0.0
-        self._moving = tuple(item for item in report.transit if item.bytes)
+        self.moving = tuple(item for item in report.transit if item.bytes)
         # The region's own catalog may be behind the primary, for which the plan was made.
         self._seen = (head, report.source_hash)
         return self._pause(now)
@@ -234,13 +236,13 @@ class Follower:
             self.stop.set()
 
     def _failed(self, error: Exception) -> float:
-        self._failures += 1
+        self.failures += 1
         problem = f"{type(error).__name__}: {error}"
         if problem != self._problem:
             self.say(problem)
         self._problem = problem
         self.region.forget()
-        longest = min(self.options.longest, self.options.pause * (1 << min(self._failures - 1, 16)))
+        longest = min(self.options.longest, self.options.pause * (1 << min(self.failures - 1, 16)))
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 - so that not all regions come back at once
 
     def _pause(self, now: float) -> float:

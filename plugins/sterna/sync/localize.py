@@ -59,7 +59,7 @@ _CHILDREN = {
 _LENGTHS_OF = {role: _CHILDREN[role] for role in (DELETE_MANIFEST, MANIFEST_LIST)}
 # A table's children go along with each of its files while they are few; many are put beside the plan once, for workers
 # to read.
-_CHILDREN_INLINE = 2_000
+CHILDREN_INLINE = 2_000
 _HERE_AT_ONCE = 8
 # What messages call a file of each role.
 _KINDS = {
@@ -216,7 +216,7 @@ class _Results:
 
 def _handed(context: RegionContext, run: str, children: Children, files: int) -> Children | str:
     """Return a table's children as its files get them: themselves, or where they are written down."""
-    if len(children) * files <= _CHILDREN_INLINE:
+    if len(children) * files <= CHILDREN_INLINE:
         return children
     data = json.dumps(children, sort_keys=True).encode()
     uri = f"{run}/{children_name(hashlib.sha256(data).hexdigest())}"

@@ -22,7 +22,7 @@ Digest = bytes
 """Of what is said, as short as it can be kept a million times."""
 
 # Of one table, contradictions and other findings: whoever lost a million files needs their number, not their names.
-_KEPT = 1_000
+KEPT_FINDINGS = 1_000
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Findings:
     on_main: list[Finding] = field(default_factory=list)
     on_main_more: int = 0
     beyond: Counter[Digest] = field(default_factory=Counter)
-    _room: Counter[bool] = field(default_factory=lambda: Counter({True: _KEPT, False: _KEPT}))
+    _room: Counter[bool] = field(default_factory=lambda: Counter({True: KEPT_FINDINGS, False: KEPT_FINDINGS}))
 
     def add(self, kind: str, file: str, message: str) -> None:
         """Take down a fault."""

@@ -48,7 +48,7 @@ class InMemoryCatalog:
         self.clock = clock
         self._author = author
         self._uuids = uuids
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._references = {"main": Reference("main", NO_ANCESTOR, "BRANCH")}
         self._commits: dict[str, _Stored] = {}
         self._failure: CatalogError | None = None
@@ -74,7 +74,7 @@ class InMemoryCatalog:
 
     def commit_as(self, author: str, branch: str, operations: Sequence[Operation], message: str = "by hand") -> str:
         """Commit to a branch's current head as somebody else."""
-        with self._lock:
+        with self.lock:
             mine, self._author = self._author, author
             try:
                 return self.commit(branch, self.reference(branch).hash, operations, message)
@@ -104,7 +104,7 @@ class InMemoryCatalog:
 
     def create_branch(self, name: str, at_hash: str | None = None) -> Reference:
         self._maybe_fail()
-        with self._lock:
+        with self.lock:
             wanted = Reference(name, at_hash or NO_ANCESTOR, "BRANCH")
             self._contents_at(wanted.hash)
             existing = self._references.setdefault(name, wanted)
@@ -114,7 +114,7 @@ class InMemoryCatalog:
 
     def create_tag(self, name: str, branch: str, at_hash: str) -> Reference:
         self._maybe_fail()
-        with self._lock:
+        with self.lock:
             self._resolve(f"{branch}@{at_hash}")
             wanted = Reference(name, at_hash, "TAG")
             existing = self._references.setdefault(name, wanted)
@@ -124,7 +124,7 @@ class InMemoryCatalog:
 
     def move_tag(self, name: str, from_hash: str, branch: str, to_hash: str) -> Reference:
         self._maybe_fail()
-        with self._lock:
+        with self.lock:
             self._resolve(f"{branch}@{to_hash}")
             if name not in self._references:
                 raise ReferenceNotFound(f"there is no tag {name!r}")
@@ -139,7 +139,7 @@ class InMemoryCatalog:
 
     def delete_tag(self, name: str, at_hash: str) -> None:
         self._maybe_fail()
-        with self._lock:
+        with self.lock:
             existing = self._references.get(name)
             if existing not in (None, Reference(name, at_hash, "TAG")):
                 raise CatalogConflict(f"{name!r} is no tag at {at_hash}")
@@ -184,7 +184,7 @@ class InMemoryCatalog:
         self._maybe_fail()
         if not operations:
             raise CatalogRefused(f"a commit to {branch} needs at least one operation")
-        with self._lock:
+        with self.lock:
             head = self._head_if(branch, expected_hash)
             contents, kept = _apply(self._contents_at(head), operations, self._uuids)
             new_hash = hashlib.sha256(self._uuids().bytes).hexdigest()

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sterna.ingest import reading
 from sterna.ingest.columns import Column, Evolution
 from sterna.ingest.reading import DEAD, GOOD, DropFile, ReadJob, ReadReport, read_drops
 from sterna.ingest.reading_apart import FORKS, ReadLimits, read_apart

@@ -127,7 +127,7 @@ def test_while_the_primary_is_dark_positions_stand_still_and_delivery_goes_on(br
 def test_an_answer_to_a_move_that_is_lost_is_looked_for(branch: Branch) -> None:
     receiver = Receiver()
     with room(branch, PAGER, receiver) as made:
-        with branch.catalog._lock:
+        with branch.catalog.lock:
             first = branch.update("a")
             branch.catalog.lose_next_answer()  # the move's: this test's own commit has had its answer
         wait_until(lambda: stands_at(branch, first))
@@ -156,7 +156,7 @@ def test_of_two_deliverers_one_steps_back_and_takes_over_when_the_other_is_gone(
         wait_until(lambda: "ns.last" in working.tables)
         wait_until(lambda: branch.catalog.reference(TAG).hash == branch.catalog.reference(BRANCH).hash)
         assert len(there.got) == before
-        standing._options = HASTE
+        standing.options = HASTE
         working.dark()
         branch.update("more")
         wait_until(lambda: "ns.more" in there.tables)
@@ -279,7 +279,7 @@ def test_a_position_that_the_log_has_no_more_begins_at_the_head_and_says_so(
 def test_a_promotion_asks_anew_who_the_primary_is(branch: Branch, monkeypatch: pytest.MonkeyPatch) -> None:
     receiver, closed = Receiver(), []
     with room(branch, PAGER, receiver) as made:
-        monkeypatch.setattr(made._positions.ports, "close", lambda: closed.append(1))
+        monkeypatch.setattr(made.positions_region.ports, "close", lambda: closed.append(1))
         real = branch.catalog.move_tag
 
         def refused(*arguments: Any) -> Any:

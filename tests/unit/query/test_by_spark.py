@@ -15,8 +15,7 @@ from pyiceberg.types import DateType, IntegerType, LongType, NestedField, String
 
 from sterna.edges.spark import start as start_of_spark
 from sterna.edges.spark import tables as tables_of_spark
-from sterna.edges.spark.tables import SparkTables, TableRead
-from sterna.edges.spark.tables import _refuse_shown as refuse_shown
+from sterna.edges.spark.tables import SparkTables, TableRead, refuse_shown
 from sterna.errors import BrokenMetadata, EngineError, NeedsSpark, OutOfTime, QueryEnded, QueryFailed
 from sterna.query import from_spark
 from sterna.query.children import QueryChildren
@@ -231,10 +230,10 @@ class LateJob:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.about, self.lost, self.begun, self.cancelled = (threading.Event() for _ in range(4))
-        session = tables_of_spark._Session(object(), {}, "")  # type: ignore[arg-type]
-        monkeypatch.setattr(SparkTables, "_session", lambda *given: session)
-        monkeypatch.setattr(SparkTables, "_end", lambda *given: None)
-        monkeypatch.setattr(tables_of_spark, "_hand_over", self.hand_over)
+        session = tables_of_spark.TableSession(object(), {}, "")  # type: ignore[arg-type]
+        monkeypatch.setattr(SparkTables, SparkTables.session_for.__name__, lambda *given: session)
+        monkeypatch.setattr(SparkTables, SparkTables.end_session.__name__, lambda *given: None)
+        monkeypatch.setattr(tables_of_spark, tables_of_spark.hand_over.__name__, self.hand_over)
         for module in (tables_of_spark, start_of_spark):
             monkeypatch.setattr(module, "cancel", self.cancel)
 
@@ -260,7 +259,7 @@ def test_a_cancel_that_comes_just_before_the_job_is_repeated(monkeypatch: pytest
         tables.read(wanted, {}, lambda batch: None, seconds, stop)
     ending.join()
     assert spark.cancelled.is_set()
-    assert tables._under_way == {}
+    assert tables.under_way == {}
 
 
 def test_whatever_runs_aside_is_given_up_until_it_has_ended() -> None:

@@ -92,13 +92,13 @@ def by_id(found: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in found)
 
 
-def kinds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def kinds(monkeypatch: pytest.MonkeyPatch) -> list[type]:
     """What tables are read through, as they are opened."""
-    seen: list[str] = []
+    seen: list[type] = []
     real = engine_tables.PinnedDataset.__init__
 
     def opened(self: Any, source: Any) -> None:
-        seen.append(type(source).__name__)
+        seen.append(type(source))
         real(self, source)
 
     monkeypatch.setattr(engine_tables.PinnedDataset, "__init__", opened)
@@ -113,7 +113,7 @@ def test_every_row_and_no_deleted_one(world: World, table: str, deletes: str, mo
     gone = {"": 0, "positions": 6, "vectors": 3}[deletes]
     assert len(found) == 2 * ROWS - gone
     assert by_id(found) == by_id(as_json(scanned(uri)))
-    assert seen == ["_Rows" if deletes else "_Files"]
+    assert seen == [engine_tables.LiveRows if deletes else engine_tables.DataFiles]
 
 
 @pytest.mark.parametrize("deletes", ["", "positions"])

@@ -15,7 +15,7 @@ from pydantic import create_model
 from sterna.limits import Limits
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import (
-    _FIRST_SETTINGS,
+    FIRST_SETTINGS,
     CatalogAddress,
     CatalogDatabase,
     Location,
@@ -354,6 +354,6 @@ def test_a_setting_that_came_later_counts_where_it_says_something(monkeypatch: p
         return Registry.model_validate({**SMALL, "regions": [{**SMALL["regions"][0], **more}]}).fingerprint()
 
     default, other = fingerprint(), fingerprint(large_copy=5)
-    monkeypatch.setitem(_FIRST_SETTINGS, Region, _FIRST_SETTINGS[Region] - {"large_copy"})
+    monkeypatch.setitem(FIRST_SETTINGS, Region, FIRST_SETTINGS[Region] - {"large_copy"})
     assert fingerprint() == fingerprint(large_copy=1 << 30) != default
     assert fingerprint(large_copy=5) == other

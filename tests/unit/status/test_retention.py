@@ -81,14 +81,14 @@ def test_what_could_not_be_looked_at_is_named(world: World, monkeypatch: pytest.
     def dark(*given: object) -> None:
         raise CatalogUnreachable("Nessie does not answer")
 
-    monkeypatch.setattr(retention, "_behind", dark)
+    monkeypatch.setattr(retention, retention.tables_behind.__name__, dark)
     found = with_short_retention(context, status)
     assert found.unseen == ("how long main keeps what this region has not got: Nessie does not answer",)
 
 
 def test_tables_beyond_those_that_are_looked_at_are_not_told_as_unseen(world: World, monkeypatch: pytest.MonkeyPatch):
     """A region whose exit code says "can't tell" because `main` is busy would never say anything else."""
-    monkeypatch.setattr(retention, "_LOOKED_AT", 1)
+    monkeypatch.setattr(retention, "LOOKED_AT", 1)
     assert len(behind(world, 100.0, {AGE: 150_000})) <= 1
     world.commit(quiet=world.write("quiet"))
     context = world.context()

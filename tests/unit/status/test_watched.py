@@ -70,7 +70,7 @@ def eu(world: World) -> RegionContext:
 def test_a_region_has_its_own_slot_and_the_primary_all(
     primary: str, mine: tuple[Slot, ...], world: World, eu: RegionContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    eu.ports._primary_region = eu.registry.region(primary)
+    eu.ports.known_primary = eu.registry.region(primary)
     asked: list[str] = []
     monkeypatch.setattr(watched, "look_at_slots", lambda region, secrets: asked.append(region.name) or SLOTS)
     found = with_slots(eu, read_status(world.context()))
@@ -85,7 +85,7 @@ def test_a_region_that_may_not_look_says_so(
         assert error
         raise error
 
-    eu.ports._primary_region = eu.registry.region("us")
+    eu.ports.known_primary = eu.registry.region("us")
     if error:
         monkeypatch.setattr(watched, "look_at_slots", refused)
     known = read_status(world.context())
@@ -98,7 +98,7 @@ def test_a_copy_for_which_the_primary_keeps_no_slot_is_no_sound_one(
     world: World, eu: RegionContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It gets nothing any more, and nothing else would say so while nobody commits."""
-    eu.ports._primary_region = eu.registry.region("us")
+    eu.ports.known_primary = eu.registry.region("us")
     monkeypatch.setattr(watched, "look_at_slots", lambda region, secrets: SLOTS[:1])
     found = with_slots(eu, read_status(world.context()))
     (alarm,) = (each for each in alarms(found, AlarmLimits(lag=1e9)) if each.kind == "slot")

@@ -134,7 +134,7 @@ def test_a_store_that_answers_is_not_asked_again_for_the_same_failure(three: Wor
 
 
 def test_a_dark_place_of_metadata_is_asked_once_whether_it_answers(three: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(make, "_TABLES_AT_ONCE", 1)
+    monkeypatch.setattr(make, "TABLES_AT_ONCE", 1)
     with refusing(f"file://{three.folder}/us/lake", StoreUnreachable) as asked:
         assert {item.key for item in planned(three).held} == {"ns.a", "ns.b", "ns.c"}
     assert len(asked) == 2  # for the first one's metadata, and whether it answers at all

@@ -246,8 +246,8 @@ def test_what_the_large_lane_brings_is_published_though_main_is_quiet(
     world.commit(big=world.write("big", LARGE))
     assert small(world).large
     with Watching(world, replace(QUICK, yields=yields)) as watching:
-        watching.until(lambda: watching.follower._moving)
-        assert [item.key for item in watching.follower._moving] == ["ns.big"]
+        watching.until(lambda: watching.follower.moving)
+        assert [item.key for item in watching.follower.moving] == ["ns.big"]
         round, real, failed = begun(world), stages.plan, threading.Event()
 
         def plan(*arguments: Any, **options: Any) -> Any:
@@ -278,7 +278,7 @@ def test_a_dark_catalog_is_waited_for_and_told_once(world: World, monkeypatch: p
         dark.set()
         head = world.commit(b=world.write("b"))
         watching.until(lambda: watching.lines)
-        watching.until(lambda: watching.follower._failures > 2)
+        watching.until(lambda: watching.follower.failures > 2)
         assert watching.lines == ["CatalogUnreachable: no answer"]
         dark.clear()
         watching.until_at(head)

@@ -88,7 +88,7 @@ def killing(name: str) -> Iterator[list[str]]:
     # Who is killed takes no mark away.
     with (
         patch.object(changed_table, "table_files", table_files),
-        patch.object(suspects._Reading, "over", lambda self: None),
+        patch.object(suspects.TableReading, suspects.TableReading.over.__name__, lambda self: None),
     ):
         yield read
 

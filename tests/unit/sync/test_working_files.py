@@ -37,7 +37,7 @@ def stopped(world: World) -> str:
 def test_a_published_run_leaves_its_plan_and_report_and_no_copy_of_foreign_metadata(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(localize, "_CHILDREN_INLINE", 0)
+    monkeypatch.setattr(localize, "CHILDREN_INLINE", 0)
     world.commit(a=world.write("a"))
     run(world)
     assert working(world) == set()

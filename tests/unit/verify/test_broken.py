@@ -310,7 +310,7 @@ def test_what_main_contradicts_too_is_no_fault_however_much_it_is(
     world: World, kept: int, monkeypatch: pytest.MonkeyPatch
 ):
     """A writer that counts wrongly does so in each file: there are more contradictions than are named."""
-    monkeypatch.setattr(findings, "_KEPT", kept)
+    monkeypatch.setattr(findings, "KEPT_FINDINGS", kept)
     publish(world, "a", "b")
     for side in sides(world, "a"):
         row(DATA, added_files_count=3)(side, "")
@@ -328,7 +328,7 @@ def test_what_main_contradicts_too_is_no_fault_however_much_it_is(
 
 
 def test_contradictions_leave_room_for_the_names_of_other_faults(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(findings, "_KEPT", 1)
+    monkeypatch.setattr(findings, "KEPT_FINDINGS", 1)
     publish(world, "a", "b")
     row(DATA, added_files_count=3)(sides(world, "a")[1], "")
     sides(world, "a")[1].path(A).unlink()

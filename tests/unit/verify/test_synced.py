@@ -289,7 +289,7 @@ def test_a_line_a_table_says_how_far_it_is(world: World):
 
 
 def test_of_very_many_faults_the_number_is_told_and_the_first_are_kept(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(findings, "_KEPT", 2)
+    monkeypatch.setattr(findings, "KEPT_FINDINGS", 2)
     source(world, "a")
     commit(world, "a")
     run(world)

@@ -29,7 +29,6 @@ _PREFIX = "whsec_"
 _SHORTEST_KEY = 16  # bytes; the standard asks for 24 to 64, and older keys are about
 _MOST_RETRY_AFTER = 86_400.0
 _MOST_READ = 65_536  # bytes of an answer's body
-_READING = 1.0  # seconds for them
 _GONE, _TOO_LARGE = 410, 413
 
 
@@ -56,6 +55,7 @@ class WebhookSender:
         settings: the receiver.
         credential: holds the keys.
         resolver: returns a host's addresses.
+        answer_seconds: for what an answer says beside its head.
 
     Raises:
         CredentialError: there is no key in it.
@@ -63,8 +63,10 @@ class WebhookSender:
 
     at_once = 16
 
-    def __init__(self, settings: Webhook, credential: Credential, resolver: Resolve = resolve) -> None:
-        self._settings = settings
+    def __init__(
+        self, settings: Webhook, credential: Credential, resolver: Resolve = resolve, *, answer_seconds: float = 1.0
+    ) -> None:
+        self._settings, self._answer_seconds = settings, answer_seconds
         self._keys = signing_keys(credential)
         plain = settings.url.startswith("http:")
         self._backend = GuardedBackend(settings.networks, plain=plain, resolver=resolver)
@@ -113,7 +115,7 @@ class WebhookSender:
         """Read what a short answer says beside its head, so that its connection serves the next event, too. It may be
         endless, and nothing depends on it.
         """
-        self._backend.deadline = min(self._backend.deadline, time.monotonic() + _READING)
+        self._backend.deadline = min(self._backend.deadline, time.monotonic() + self._answer_seconds)
         size = 0
         with suppress(httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError):
             for part in answer.iter_stream():

@@ -67,7 +67,16 @@ class TableRead:
 
 
 @dataclass
-class _Session:
+class TableSession:
+    """A session of Spark whose catalog reads by some properties.
+
+    Args:
+        spark: the session.
+        properties: how Iceberg's FileIO reaches files; secret.
+        database: of the catalog, in memory.
+        tables: that it knows.
+    """
+
     spark: SparkSession
     properties: Mapping[str, str] = field(repr=False)
     database: str
@@ -79,14 +88,17 @@ class SparkTables:
 
     Args:
         master: a Spark master, or the address of a Spark Connect server.
+
+    Attributes:
+        under_way: the session of each job that runs, by the job's tag.
     """
 
     def __init__(self, master: str) -> None:
         self._master = master
         self._lock = threading.Lock()
         self._application: Future[SparkSession] | None = None
-        self._idle: list[_Session] = []
-        self._under_way: dict[str, SparkSession] = {}
+        self._idle: list[TableSession] = []
+        self.under_way: dict[str, SparkSession] = {}
         self._closed = False
 
     def read(
@@ -139,7 +151,7 @@ class SparkTables:
         """Cancel what is under way; nothing is read any more. An application that was started ends with the process."""
         with self._lock:
             self._closed = True
-            under_way = list(self._under_way)
+            under_way = list(self.under_way)
         for tag in under_way:
             self._cancel(tag)  # at once: the process may end
             self._cancel_aside(tag)
@@ -153,7 +165,7 @@ class SparkTables:
         end: float,
         go_on: Callable[[], None],
     ) -> None:
-        session = self._session(properties, end)
+        session = self.session_for(properties, end)
 
         def taken(batch: pa.RecordBatch) -> None:
             if time.monotonic() > end:  # nobody waits for it any more
@@ -164,26 +176,26 @@ class SparkTables:
         try:
             with self._cancellable(tag, session.spark):
                 go_on()
-                _hand_over(session, wanted, taken, tag)
+                hand_over(session, wanted, taken, tag)
         except BaseException:
-            self._end(session)
+            self.end_session(session)
             raise
         self._keep(session)
 
     @contextmanager
     def _cancellable(self, tag: str, spark: SparkSession) -> Iterator[None]:
         with self._lock:
-            self._under_way[tag] = spark
+            self.under_way[tag] = spark
         try:
             yield
         finally:
             with self._lock:
-                del self._under_way[tag]
+                del self.under_way[tag]
 
     def _cancel(self, tag: str) -> bool:
         """Cancel what runs under a tag; return whether anything does."""
         with self._lock:
-            spark = self._under_way.get(tag)
+            spark = self.under_way.get(tag)
         if spark is not None:
             with suppress(*failures()):
                 cancel(spark, tag)
@@ -202,7 +214,7 @@ class SparkTables:
         if self._closed:
             raise QueryEnded("tables are not read any more: the process is ending")
 
-    def _session(self, properties: Mapping[str, str], end: float) -> _Session:
+    def session_for(self, properties: Mapping[str, str], end: float) -> TableSession:
         """Return a session that nobody else uses: what is to be cancelled is known by a setting of its session."""
         if is_connect(self._master):
             return _with_catalog(start_connect(self._master), properties)
@@ -213,7 +225,7 @@ class SparkTables:
                     return session
             others, self._idle = self._idle, []
         for session in others:  # their keys were replaced
-            self._end(session)
+            self.end_session(session)
         return _with_catalog(self._started().result(end - time.monotonic()).newSession(), properties)
 
     def _started(self) -> Future[SparkSession]:
@@ -225,15 +237,16 @@ class SparkTables:
                 threading.Thread(target=_start, args=(self._master, known), daemon=True, name="sterna-spark").start()
             return known
 
-    def _keep(self, session: _Session) -> None:
+    def _keep(self, session: TableSession) -> None:
         # A server forgets sessions that stand idle.
         if is_connect(self._master) or len(session.tables) >= _TABLES:
-            self._end(session)
+            self.end_session(session)
         else:
             with self._lock:
                 self._idle.append(session)
 
-    def _end(self, session: _Session) -> None:
+    def end_session(self, session: TableSession) -> None:
+        """Let go of what Spark and Derby hold for a session."""
         with suppress(*failures()):  # by which Derby also says that it has dropped what it held in memory
             session.spark.read.jdbc(f"{session.database};drop=true", "nothing")
         if is_connect(self._master):
@@ -254,7 +267,7 @@ def _start(master: str, started: Future[SparkSession]) -> None:
         started.set_exception(error)
 
 
-def _with_catalog(spark: SparkSession, properties: Mapping[str, str]) -> _Session:
+def _with_catalog(spark: SparkSession, properties: Mapping[str, str]) -> TableSession:
     database = f"jdbc:derby:memory:sterna-{uuid.uuid4().hex}"
     settings = {
         _SETTINGS: "org.apache.iceberg.spark.SparkCatalog",
@@ -268,10 +281,10 @@ def _with_catalog(spark: SparkSession, properties: Mapping[str, str]) -> _Sessio
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.caseSensitive": "true",
     }
-    _refuse_shown(spark, [f"{_SETTINGS}.{name}" for name in properties])
+    refuse_shown(spark, [f"{_SETTINGS}.{name}" for name in properties])
     for name, text in settings.items():
         spark.conf.set(name, text)
-    return _Session(spark, dict(properties), database)
+    return TableSession(spark, dict(properties), database)
 
 
 def without_secret_values(text: str, properties: Mapping[str, str]) -> str:
@@ -284,7 +297,7 @@ def without_secret_values(text: str, properties: Mapping[str, str]) -> str:
     return redact(text, {name: value for name, value in properties.items() if re.search(_TOLD, name)})
 
 
-def _refuse_shown(spark: SparkSession, names: list[str]) -> None:
+def refuse_shown(spark: SparkSession, names: list[str]) -> None:
     """Refuse to hand secrets to a Spark that would show them; see `edges/spark/session.py` of its event log."""
     try:
         shown = not re.search(spark.conf.get("spark.redaction.regex", _REDACTION) or "", _SETTINGS)
@@ -299,7 +312,8 @@ def _refuse_shown(spark: SparkSession, names: list[str]) -> None:
             raise EngineError(f"Spark would write secrets into its event log, unless it is started with {said}")
 
 
-def _hand_over(session: _Session, wanted: TableRead, take: Callable[[pa.RecordBatch], None], tag: str) -> None:
+def hand_over(session: TableSession, wanted: TableRead, take: Callable[[pa.RecordBatch], None], tag: str) -> None:
+    """Read by a session, under a tag by which the job can be cancelled, and hand over each batch."""
     spark = session.spark
     with tagged(spark, tag):
         frame = spark.sql(_select(_shown_as(session, wanted.metadata), wanted))
@@ -312,7 +326,7 @@ def _hand_over(session: _Session, wanted: TableRead, take: Callable[[pa.RecordBa
             raise
 
 
-def _shown_as(session: _Session, metadata: str) -> str:
+def _shown_as(session: TableSession, metadata: str) -> str:
     name = f"pinned.t{hashlib.sha256(metadata.encode()).hexdigest()[:32]}"
     if name not in session.tables:
         call = f"CALL {_CATALOG}.system.register_table(table => '{name}', metadata_file => {_text(metadata)})"

@@ -68,7 +68,7 @@ class PinnedDataset(pads.Dataset):  # type: ignore[misc]
         source: what is scanned.
     """
 
-    def __init__(self, source: _Files | _Rows | BySpark) -> None:
+    def __init__(self, source: DataFiles | LiveRows | BySpark) -> None:
         # Not Arrow's own: nothing stands behind it but what DuckDB asks for, these two.
         self._source = source
 
@@ -84,7 +84,7 @@ class PinnedDataset(pads.Dataset):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class _Files:
+class DataFiles:
     """Files that have the snapshot's schema, and no deletes: Arrow reads them as they are."""
 
     dataset: pads.Dataset
@@ -98,7 +98,7 @@ class _Files:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class LiveRows:
     """Files that PyIceberg reads, one after another: it knows of deletes, field ids and changed schemas."""
 
     name: str
@@ -161,7 +161,7 @@ def open_table(number: int, pin: PinnedTable, reading: Reading) -> PinnedDataset
         places = tuple(sorted({reading.place(pin.metadata), *_places(manifests, io, reading)}))
         return PinnedDataset(BySpark(reading, number, pin.name, schema, places, reason))
     files = _as_they_are(pin.name, metadata, schema, tasks, reading)
-    return PinnedDataset(files or _Rows(pin.name, metadata, io, reading, schema, tasks))
+    return PinnedDataset(files or LiveRows(pin.name, metadata, io, reading, schema, tasks))
 
 
 def _schema(metadata: TableMetadata, id: int, pin: PinnedTable) -> Schema:
@@ -231,7 +231,7 @@ def _places(manifests: list[Any], io: StoresIO, reading: Reading) -> Iterator[st
 
 def _as_they_are(
     name: str, metadata: TableMetadata, schema: Schema, tasks: tuple[FileScanTask, ...], reading: Reading
-) -> _Files | None:
+) -> DataFiles | None:
     """Return the files where all of them have the very schema and no deletes, else None."""
     if not tasks or any(task.delete_files for task in tasks):
         return None
@@ -251,7 +251,7 @@ def _as_they_are(
     if not all(_has(each, schema, metadata.format_version) for _, each in found):
         return None
     plain = pa.schema([field.remove_metadata() for field in first])
-    return _Files(pads.FileSystemDataset([each for each, _ in found], plain, format))
+    return DataFiles(pads.FileSystemDataset([each for each, _ in found], plain, format))
 
 
 def _has(physical: pa.Schema, schema: Schema, version: int) -> bool:

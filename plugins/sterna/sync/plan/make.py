@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_TABLES_AT_ONCE = 8
+TABLES_AT_ONCE = 8
 _NO_DAMAGE = (NotResident, Unsupported, OverLimit, PlanKilled)  # of a file of the replica's own
 
 
@@ -312,7 +312,7 @@ def _tables(
             outages.take(fault, context.objects)
             return action, held(action, _own_fault(context, fault))
 
-    pool = ThreadPoolExecutor(_TABLES_AT_ONCE)
+    pool = ThreadPoolExecutor(TABLES_AT_ONCE)
     try:
         first = list(pool.map(read, begun.chosen))
     except BaseException as error:

@@ -34,7 +34,7 @@ DELETED = 2
 _POSITION_DELETES = 1  # content of a data_file
 _WRITTEN_AT_ONCE = 8
 _WAITING_BYTES = 16 << 20
-_WAITING_OBJECTS = 16
+WAITING_OBJECTS = 16
 
 
 def read_manifests(
@@ -112,7 +112,7 @@ class _Writing:
 
     def add(self, uri: str, data: bytes) -> None:
         self._waiting.append((uri, data))
-        if len(self._waiting) >= _WAITING_OBJECTS or sum(len(data) for _, data in self._waiting) >= _WAITING_BYTES:
+        if len(self._waiting) >= WAITING_OBJECTS or sum(len(data) for _, data in self._waiting) >= _WAITING_BYTES:
             self._all()
 
     def _all(self) -> None:

@@ -64,7 +64,7 @@ class Suspects:
             LeftToLargeLane: it was not read; only this plan's own mark goes.
             PlanKilled: it has two marks, and nobody asked for it by name.
         """
-        reading = _Reading(self, key, alone)
+        reading = TableReading(self, key, alone)
         try:
             found = read(self.context.watched(reading.large))
         except ReadLater:
@@ -81,7 +81,7 @@ class Suspects:
 
 
 @dataclass
-class _Reading:
+class TableReading:
     """One table while it is read."""
 
     plan: Suspects

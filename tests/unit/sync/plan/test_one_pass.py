@@ -103,7 +103,7 @@ def test_manifests_with_deletes_wait_for_what_these_become(world: World) -> None
 
 @pytest.mark.parametrize("many", [sizes.MANY, 3])
 def test_what_a_killed_plan_wrote_is_taken_over(world: World, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    for module, name in ((one_pass, "MANY"), (one_pass, "_WAITING_OBJECTS"), (localize, "MANY")):
+    for module, name in ((one_pass, "MANY"), (one_pass, "WAITING_OBJECTS"), (localize, "MANY")):
         monkeypatch.setattr(module, name, many)
     for _ in range(MANY):
         location = world.write("a")

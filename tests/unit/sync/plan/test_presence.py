@@ -86,7 +86,7 @@ def test_a_file_that_two_tables_need_is_copied_once_and_for_both_when_they_diffe
 def test_neighbours_are_asked_for_together_and_each_once_in_a_stretch(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "_AT_ONCE", at_once)
+    monkeypatch.setattr(listing, "AT_ONCE", at_once)
     rows = files(*(("t", name, number) for number, name in enumerate("gfedcba")), ("u", "c", 4))
     listed, asked = looked_up(rows, **{name: number for number, name in enumerate("gfedcba")})
     names = [uri.rpartition("/")[2] for uris in asked for uri in uris]

@@ -58,7 +58,7 @@ def test_a_store_without_room_is_told_and_a_later_run_goes_on(pair: Pair, stage:
 @contextmanager
 def no_room(pair: Pair, region: str) -> Iterator[None]:
     """Let a region's server get no file larger than a few bytes onto its disk."""
-    process = pair.stage.endpoints[region]._process
+    process = pair.stage.endpoints[region].process
     assert process is not None
     servers = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     for server in servers:

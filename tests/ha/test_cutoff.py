@@ -39,7 +39,7 @@ def table(two_sites: TwoSites) -> str:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Don't wait long for a copy that will not come."""
-    monkeypatch.setattr(served, "_SERVED_SECONDS", 1.0)
+    monkeypatch.setattr(served, "SERVED_SECONDS", 1.0)
 
 
 def status(two: TwoSites) -> RegionStatus:

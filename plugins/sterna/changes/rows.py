@@ -41,7 +41,9 @@ def difference(
         lineage: whether rows have ids at both ends.
     """
     kinds = [field.dataType for field in schema.fields]
-    sides = [_side(frame, sign, len(kinds), lineage) for frame, sign in ((before, -1), (after, 1)) if frame is not None]
+    sides = [
+        signed_rows(frame, sign, len(kinds), lineage) for frame, sign in ((before, -1), (after, 1)) if frame is not None
+    ]
     if not sides:
         return _named(_nothing(spark, schema), schema)
     found: Any = sides[0]
@@ -62,7 +64,15 @@ def _columns(count: int) -> list[str]:
     return [f"c{index}" for index in range(count)]
 
 
-def _side(frame: DataFrame, sign: int, count: int, lineage: bool) -> DataFrame:
+def signed_rows(frame: DataFrame, sign: int, count: int, lineage: bool) -> DataFrame:
+    """Return the rows of one side of a comparison by their columns' places, with a sign that tells the side.
+
+    Args:
+        frame: the rows.
+        sign: 1 for those that came, -1 for those that went.
+        count: of the columns.
+        lineage: whether rows have ids.
+    """
     from pyspark.sql import functions as f
 
     # Of a table with row lineage Iceberg shows the ids behind the columns, as what rewrites the files needs them.

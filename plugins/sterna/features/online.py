@@ -224,7 +224,7 @@ class FeatureReader:
     ) -> None:
         self._store, self._source = store, source
         self._digests = {view.name: view_digest(view, features.entity_of(view)) for view in features.views}
-        self._pause, self._clock = pause, clock
+        self.pause, self._clock = pause, clock
         self._flights = Flights[SourceRows](_SOURCE_AT_ONCE, _SOURCE_MOST - _SOURCE_AT_ONCE)
         self.counts = FeatureCounts()
 
@@ -319,7 +319,7 @@ class FeatureReader:
                 self.counts.source += 1
                 return await self._source.rows(view, ids, as_of)
 
-        return await tried(once, self._pause)
+        return await tried(once, self.pause)
 
     async def _fill(self, view: View, state: State, found: SourceRows) -> None:
         if self._store is None or found.snapshot is None or state.snapshot not in found.line:

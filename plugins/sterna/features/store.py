@@ -147,7 +147,7 @@ class FeatureStore:
         """Delete the rows that epochs before one left behind; return how many."""
         gone = 0
         with telling(self.url):
-            for keys in self._keys(view):
+            for keys in self.value_keys(view):
                 gone += int(self._client.eval(scripts.TAKE, len(keys), *keys, epoch))
         return gone
 
@@ -155,7 +155,7 @@ class FeatureStore:
         """Yield what is there under each id, tombstones too."""
         start = len(value_key(view, "").encode())
         with telling(self.url):
-            for keys in self._keys(view):
+            for keys in self.value_keys(view):
                 values: Any = self._client.mget(keys)
                 for key, data in zip(keys, values, strict=True):
                     if data is not None and (value := read_value(data)) is not None:
@@ -169,7 +169,8 @@ class FeatureStore:
             found: Any = self._client.mget([value_key(view, id) for id in ids])
         return [None if data is None else read_value(data) for data in found]
 
-    def _keys(self, view: str) -> Iterator[list[bytes]]:
+    def value_keys(self, view: str) -> Iterator[list[bytes]]:
+        """Yield the keys of a view's rows, some at a time; one may come twice."""
         cursor = 0
         while True:
             answer: Any = self._client.scan(cursor, match=value_key(view, "*"), count=1_000)

@@ -79,9 +79,9 @@ def seed(
             of.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
             copied += copy_missing(of, to, say)
             with to.transaction():
-                _replace(of, to, "refs2", _REFERENCE)
-                _replace(of, to, EPOCHS, _EPOCH)
-        _subscribe(to, source, slot, place, secrets)
+                replace_rows(of, to, "refs2", _REFERENCE)
+                replace_rows(of, to, EPOCHS, _EPOCH)
+        subscribe(to, source, slot, place, secrets)
         main = to.execute("SELECT encode(pointer, 'hex') FROM refs2 WHERE ref_name = 'refs/heads/main'").fetchone()
     say(f"{target.name} follows {source.name}: {copied} objects copied")
     return Seeded(target.name, source.name, copied, str(main[0]) if main else "")
@@ -133,7 +133,8 @@ def slot_of(region: Region) -> str:
     return f"{LINK}_{region.name.replace('-', '_')}"
 
 
-def _replace(source: Connection[Any], target: Connection[Any], table: str, columns: tuple[str, ...]) -> None:
+def replace_rows(source: Connection[Any], target: Connection[Any], table: str, columns: tuple[str, ...]) -> None:
+    """Give a table of one catalog the rows that another one's has."""
     names = ", ".join(column if column != "heads" else "heads::text" for column in columns)
     rows = source.execute(f"SELECT {names} FROM {table}".encode()).fetchall()  # noqa: S608 - our own names
     target.execute(f"DELETE FROM {table}".encode())  # noqa: S608
@@ -142,7 +143,8 @@ def _replace(source: Connection[Any], target: Connection[Any], table: str, colum
         cursor.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})".encode(), rows)  # noqa: S608
 
 
-def _subscribe(connection: Connection[Any], source: Region, slot: str, place: str, secrets: Secrets) -> None:
+def subscribe(connection: Connection[Any], source: Region, slot: str, place: str, secrets: Secrets) -> None:
+    """Let a copy follow a region's catalog by a slot, from a place in its log on."""
     database = source.catalog.database
     assert database is not None  # `connected` saw to it
     # The statement holds a password: it goes into no log of the server.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 MAIN = "refs/heads/main"
-_PATIENCE = 60.0  # seconds until whoever needs a lock gives up
-_LOCK_SECONDS = 1.0  # of these a try: commits wait behind it meanwhile
+PATIENCE_SECONDS = 60.0  # seconds until whoever needs a lock gives up
+LOCK_SECONDS = 1.0  # of these a try: commits wait behind it meanwhile
 _LOCK_PAUSE = 0.5
 _FOLLOWING = """
     SELECT coalesce(obj_description(s.oid, 'pg_subscription'), ''),
@@ -178,7 +178,7 @@ def _doubts(sites: Sequence[CatalogSite], newest: Epoch | None) -> Iterator[str]
             yield f"{site.region} knows epoch {newest} and takes commits, too"
 
 
-def fence(connection: Connection[Any], region: Region, *, patience: float = _PATIENCE) -> None:
+def fence(connection: Connection[Any], region: Region, *, patience: float = PATIENCE_SECONDS) -> None:
     """Take the right to write from a region's Nessie; returns when no commit is under way any more.
 
     Args:
@@ -216,7 +216,7 @@ def prepare(connection: Connection[Any], region: Region) -> None:
         if not connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (LINK,)).fetchone():
             run_sql(connection, "publication")
 
-    _locking(connection, region, make, _PATIENCE)
+    _locking(connection, region, make, PATIENCE_SECONDS)
 
 
 def references_digest(connection: Connection[Any]) -> str:
@@ -237,7 +237,7 @@ def _locking(connection: Connection[Any], region: Region, change: Callable[[], N
 
     end = time.monotonic() + patience
     while True:
-        seconds = max(min(_LOCK_SECONDS, end - time.monotonic()), 0.001)
+        seconds = max(min(LOCK_SECONDS, end - time.monotonic()), 0.001)
         try:
             with connection.transaction():
                 connection.execute(f"SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}".encode())

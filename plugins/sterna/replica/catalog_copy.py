@@ -17,7 +17,7 @@ from sterna.replica.region import Progress, RegionContext
 
 # Whoever asks how things stand wants to know soon that the primary is dark.
 _PATIENCE = Deadlines(connect=3.0, read=3.0, total=5.0, attempts=2)
-_SERVED_SECONDS = 15.0
+SERVED_SECONDS = 15.0
 _POLL_SECONDS = 0.1
 _LOOKED_AT = 100  # commits that others may have put on the branch meanwhile
 
@@ -85,7 +85,7 @@ def wait_until_served(context: RegionContext, replica_hash: str, progress: Progr
 
     So that whoever comes after a sync, verify or the announcement of fresh tables, finds what it published.
     """
-    deadline = time.monotonic() + _SERVED_SECONDS
+    deadline = time.monotonic() + SERVED_SECONDS
     while not context.ports.reads_primary and not _serves(context, replica_hash):
         if time.monotonic() > deadline:
             progress(

@@ -54,7 +54,7 @@ class SparkTable:
     def __init__(self, spark: SparkSession, name: str, load: Callable[[], Any]) -> None:
         require_jvm(spark)
         self.spark, self.name = spark, name
-        self._load = load
+        self.load = load
         self._append: tuple[int, Any] | None = None
 
     @classmethod
@@ -77,7 +77,7 @@ class SparkTable:
     def look(self) -> Look[JavaBase]:
         """Return the table's metadata as it is now (`TableOperations.current`, `TableMetadataParser.toJson`)."""
         with java_errors(self.name):
-            operations = self._load().operations()
+            operations = self.load().operations()
             metadata = operations.current()
             if metadata is None:
                 raise TableGone("the table is gone", table=self.name)

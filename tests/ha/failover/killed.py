@@ -5,30 +5,31 @@ from __future__ import annotations
 import sys
 
 from sterna.cli.main import main as sterna
-from tests.support.faults.killed import strike
+from sterna.edges.nessie.catalog import NessieCatalog
+from sterna.ha import promote, rejoin, seed
+from tests.support.faults.killed import Point, strike
 
 POINTS = {
-    "promote: once the old primary is fenced": "after sterna.ha.promote.fence",
-    "promote: once the copy has left it": "after sterna.ha.promote.unsubscribe",
-    "promote: once the epoch has begun": "after sterna.ha.promote.raise_epoch",
-    "promote: before the others follow": "before sterna.ha.promote.bring_back",
-    "seed: once the copy is fenced": "after sterna.ha.seed.fence",
-    "seed: once the slot is made": "before sterna.ha.seed.copy_missing 2",
-    "seed: once all is copied": "after sterna.ha.seed.copy_missing 2",
-    "seed: in the middle of the references": "after sterna.ha.seed._replace",
-    "seed: before it subscribes": "before sterna.ha.seed._subscribe",
-    "seed: once it has subscribed": "after sterna.ha.seed.run_sql",
-    "rejoin: once the region is fenced": "after sterna.ha.rejoin.fence",
-    "rejoin: once some of the lost is kept": "after sterna.edges.nessie.catalog.NessieCatalog.create_branch",
-    "rejoin: once all of the lost is kept": "before sterna.ha.rejoin.seed",
+    "promote: once the old primary is fenced": Point("after", promote, promote.fence),
+    "promote: once the copy has left it": Point("after", promote, promote.unsubscribe),
+    "promote: once the epoch has begun": Point("after", promote, promote.raise_epoch),
+    "promote: before the others follow": Point("before", promote, promote.bring_back),
+    "seed: once the copy is fenced": Point("after", seed, seed.fence),
+    "seed: once the slot is made": Point("before", seed, seed.copy_missing, 2),
+    "seed: once all is copied": Point("after", seed, seed.copy_missing, 2),
+    "seed: in the middle of the references": Point("after", seed, seed.replace_rows),
+    "seed: before it subscribes": Point("before", seed, seed.subscribe),
+    "seed: once it has subscribed": Point("after", seed, seed.run_sql),
+    "rejoin: once the region is fenced": Point("after", rejoin, rejoin.fence),
+    "rejoin: once some of the lost is kept": Point("after", NessieCatalog, NessieCatalog.create_branch),
+    "rejoin: once all of the lost is kept": Point("before", rejoin, rejoin.seed),
 }
-"""What each point is called, the function that is killed before or after, and at which call."""
+"""What each point is called, and where it is."""
 
 
 def main() -> None:
     """Run the command, up to the point."""
-    when, path, *call = POINTS[sys.argv[1]].split()
-    strike(f"{when} {path}", int(call[0]) if call else 1)
+    strike(POINTS[sys.argv[1]])
     sterna(sys.argv[2:])
 
 

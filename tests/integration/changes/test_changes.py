@@ -391,7 +391,7 @@ def test_a_bug_is_seen_by_the_check(
     if bug == "numbers":
         monkeypatch.setattr(rows, "is_plain", lambda kind: True)
     else:
-        side = rows._side
-        monkeypatch.setattr(rows, "_side", lambda *given: side(*given).distinct())
+        side = rows.signed_rows
+        monkeypatch.setattr(rows, side.__name__, lambda *given: side(*given).distinct())
     with pytest.raises(AssertionError):
         check(here, oracle, table, start, end)

@@ -243,7 +243,7 @@ def test_secrets_are_not_sent_to_a_spark_that_would_show_them(configuration: dic
     rows = SimpleNamespace(collect=lambda: [{"key": name} for name in configuration])
     session: Any = SimpleNamespace(master="sc://host", spark=SimpleNamespace(conf=conf, sql=lambda _: rows))
     with pytest.raises(EngineError, match=reason):
-        spark._check_redaction(session)
+        spark.check_redaction(session)
 
 
 def test_redaction_finds_secrets_however_they_are_written() -> None:

@@ -375,7 +375,7 @@ def test_no_key_stands_in_a_log_or_on_a_command_line(endpoint):
     assert endpoint.requests()
     assert SECRET not in endpoint.log.read_text()
     assert SECRET not in repr(endpoint)
-    assert SECRET not in " ".join(endpoint._process.popen.args)
+    assert SECRET not in " ".join(endpoint.process.popen.args)
 
 
 # --- Postgres

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from valkey import Valkey
 
 from sterna.edges.secrets import Secrets
 from sterna.edges.valkey.store import open_async_store
@@ -64,6 +65,11 @@ class Shop:
         return RegionContext.of(context.registry, context.region, with_password(context.secrets, self.server))
 
     @property
+    def client(self) -> Any:
+        """A client of the store's server that isn't sterna's."""
+        return client_of(self.server)
+
+    @property
     def store(self) -> FeatureStore:
         return FeatureStore(self.features.online["eu"], self.secrets)
 
@@ -97,6 +103,11 @@ def read(section: dict[str, Any]) -> Services:
     return parse_services(yaml.safe_dump({"version": 1, "features": section}, sort_keys=False), "s.yaml")
 
 
+def client_of(server: ValkeyServer) -> Any:
+    """Return a client that looks into a server, and changes what is there."""
+    return Valkey("127.0.0.1", server.port, password=server.password)
+
+
 @pytest.fixture(scope="module")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
     server = start_valkey(tmp_path_factory.mktemp("valkey"), memory="64mb")
@@ -117,6 +128,6 @@ def shop(request: pytest.FixtureRequest, world: World, valkey: ValkeyServer) -> 
         world.sql(f"CREATE TABLE main_us.{namespace}.clicks (user_id BIGINT, page STRING, at TIMESTAMP) USING iceberg")
         section = yaml.safe_load(SECTION.replace("URL", valkey.url).replace("NS", namespace))
         made = Shop(world, valkey, read(section), section)
-        made.store._client.flushall()
+        client_of(valkey).flushall()
         yield made
     world.sync()

@@ -48,7 +48,7 @@ def test_the_commands(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[
         told["user"]["behind"] == 0.0 and told["user"]["ready"] and told["user"]["current"] == told["user"]["snapshot"]
     )
     assert sterna("verify", "user", "--sample", "1/2")["views"][0]["missing"] == 0
-    client: Any = shop.store._client
+    client: Any = shop.client
     client.delete("features:user:1")
     found = sterna("verify", "user", code=7)["views"][0]
     assert (found["missing"], found["examples"]) == (1, ["1: missing"])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import valkey as client
 
-from sterna.edges.valkey.store import open_async_store
+from sterna.edges.valkey.store import open_async_store, open_store
 from sterna.embedded.process import LOOPBACK, Process, free_port, start_process
 from sterna.embedded.valkey import ValkeyServer, find_valkey
 from sterna.errors import FeaturesError
@@ -124,7 +124,8 @@ def test_after_a_failover_rows_are_told_and_none_is_said_to_be_missing(pair: Pai
     store = FeatureStore(online, lambda _: Credential("v", "", PASSWORD))
     before = until(lambda: filled(store, features))
     assert before.ready == store.mark()
-    until(lambda: store._client.wait(1, 1000))  # the replica has all of it
+    primary: Any = open_store(online.url, online.credential_id, lambda _: Credential("v", "", PASSWORD))
+    until(lambda: primary.set("seen", 1) and primary.wait(1, 1000))  # the replica has all of it
     assert until(lambda: told(features, online, PASSWORD, "2").how is How.MISS)
     pair.primary.stop()
     after = until(store.mark)

@@ -97,13 +97,13 @@ def test_one_entity(shop: Shop) -> None:
         assert told(client, "/features/user/123?as_of=77", 410)[0]["detail"].startswith("That snapshot")
 
         # Not the whole any more: what isn't there is asked of the replica.
-        shop.store._client.hset("features.state:user", "ready", "another/0")
+        shop.client.hset("features.state:user", "ready", "another/0")
         assert told(client, "/features/user/123")[1] == "hit"
         assert told(client, "/features/user/124", 404)[1] == "bypass"
         # Rows of another epoch are none.
-        shop.store._client.hincrby("features.state:user", "epoch", 1)
+        shop.client.hincrby("features.state:user", "epoch", 1)
         assert told(client, "/features/user/123")[1] == "bypass"
-        shop.store._client.hset("features.state:user", "refused", "residency")
+        shop.client.hset("features.state:user", "refused", "residency")
         assert told(client, "/features/user/123", 404)[0]["detail"] == "There is no such view."
         schema = client.get("/openapi.json").json()["paths"]["/features/{view}/{id}"]["get"]["responses"]
         assert "JSON loses digits" in str(schema["200"])
@@ -149,7 +149,7 @@ def test_many_entities_and_a_cache(shop: Shop) -> None:
         # A cache is filled on a miss, and dropped when its rows change.
         assert told(client, "/features/hot/1") == ({"user_id": "1", "city": "a"}, "miss")
         assert told(client, "/features/hot/1") == ({"user_id": "1", "city": "a"}, "hit")
-        assert 0 < shop.store._client.ttl("features:hot:1") <= 3600
+        assert 0 < shop.client.ttl("features:hot:1") <= 3600
         sql(f"UPDATE {table} SET city = 'z' WHERE user_id = 1")
         sync()
         assert told(client, "/features/hot/1")[0]["city"] == "a"
@@ -157,13 +157,11 @@ def test_many_entities_and_a_cache(shop: Shop) -> None:
         shop.fill("hot")
         assert told(client, "/features/hot/1") == ({"user_id": "1", "city": "z"}, "miss")
         # A fill that was read before the change comes too late: the floor has risen.
-        online = server.rooms.features.reader._store
         loop = asyncio.new_event_loop()
         from sterna.features.online import OnlineStore
 
         late = OnlineStore(shop.features.online["eu"], shop.secrets)
         head = b"1 %d %d %d 1 row\n" % (slow.epoch, slow.done, slow.snapshot)
-        assert online is not None
         assert loop.run_until_complete(late.fill("hot", "1", head + b'["a"]', slow, 3600)) is False
         now = shop.store.state("hot")
         # And one that knows of the floor, while a run is on its way beyond it: what that one dropped stays dropped.
@@ -205,7 +203,7 @@ def test_what_does_not_answer(shop: Shop) -> None:
         raise failing[0]
 
     with gateway(shop, run_query=run) as (client, server):
-        server.rooms.features.reader._pause = 0.0
+        server.rooms.features.reader.pause = 0.0
         answer = client.get("/features/user/1")
         assert (answer.status_code, answer.json()["detail"]) == (503, "Feature service backend is unavailable.")
         assert answer.headers["Retry-After"] and len(asked) == 3 and "hunter2" not in answer.text
@@ -237,7 +235,7 @@ def test_verify_finds_what_differs(shop: Shop) -> None:
     assert (compared().compared, compared().good) == (90, True)
     part = compared(30)
     assert 0 < part.compared < 30 and part.good
-    client: Any = shop.store._client
+    client: Any = shop.client
     client.set("features:user:7", client.get("features:user:7").replace(b'"a"', b'"b"'))
     client.set("features:user:1000", client.get("features:user:8"))
     client.delete("features:user:9")

@@ -152,9 +152,9 @@ def test_what_died_is_finished_first_and_zombies_are_refused(shop: Shop) -> None
     with pytest.raises(FeaturesMoved):
         store.put(zombie, [("2", b'[2,"b","2.00",null]')])
     assert shop.rows("user")["2"] is None
-    ttl = store._client.pttl("features:user:2")
+    ttl = shop.client.pttl("features:user:2")
     assert 0 < ttl <= 3_600_000
-    store._client.flushall()
+    shop.client.flushall()
     made = shop.fill("user")
     assert made.how == "full" and set(shop.rows("user")) == {"1"}
     with pytest.raises(FeaturesMoved):
@@ -183,16 +183,16 @@ def test_a_store_that_is_lost_or_full(shop: Shop) -> None:
     shop.server.__dict__.update(restarted.__dict__)
     assert shop.fill("user").rows == 100
     # A server that isn't the same one any more, with the rows: it may have lost some.
-    shop.store._client.hset("features.state:user", "ready", "another/0")
+    shop.client.hset("features.state:user", "ready", "another/0")
     made = shop.fill("user")
     assert (made.how, made.why) == ("full", "the store was restarted, failed over, or has dropped keys")
 
-    shop.store._client.config_set("maxmemory", "1mb")
+    shop.client.config_set("maxmemory", "1mb")
     sql(f"INSERT INTO {table} SELECT id + 1000, 1, repeat('x', 200), 1.00, {TS} FROM range(5000)")
     sync()
     with pytest.raises(FeatureStoreFull):
         shop.fill("user")
-    shop.store._client.config_set("maxmemory", "64mb")
+    shop.client.config_set("maxmemory", "64mb")
     assert shop.fill("user").rows == 5000
     assert len(shop.rows("user")) == 5100
 

@@ -19,7 +19,7 @@ from sterna.features.online import AsOf, FeatureReader, How, OnlineStore, Source
 from sterna.features.store import FeatureStore, Run
 from sterna.registry.connection import Credential
 from sterna.services.features import Online, View
-from tests.integration.features.conftest import SECTION, read
+from tests.integration.features.conftest import SECTION, client_of, read
 
 COLUMNS = (Column("age", 2, "int"),)
 
@@ -27,9 +27,9 @@ COLUMNS = (Column("age", 2, "int"),)
 @pytest.fixture
 def store(valkey: ValkeyServer) -> Iterator[FeatureStore]:
     made = FeatureStore(Online(url=valkey.url, credential_id="v"), lambda id: Credential(id, "", valkey.password))
-    made._client.flushall()
+    client_of(valkey).flushall()
     yield made
-    made._client.flushall()
+    client_of(valkey).flushall()
     made.close()
 
 
@@ -58,7 +58,7 @@ def test_who_refused_a_view_before_takes_nothing_that_came_after(
     store: FeatureStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put(begun(store, 1), [("1", b"[1]"), ("2", b"[2]")])
-    scan, came = store._keys, []
+    scan, came = store.value_keys, []
 
     def slept(view: str) -> Iterator[list[bytes]]:
         if not came:
@@ -66,7 +66,7 @@ def test_who_refused_a_view_before_takes_nothing_that_came_after(
             store.put(begun(store, 2), [("1", b"[11]")])
         return scan(view)
 
-    monkeypatch.setattr(store, "_keys", slept)
+    monkeypatch.setattr(store, store.value_keys.__name__, slept)
     assert store.refuse("user", "residency") == 1
     assert rows(store) == {"1": [11]}
 
@@ -95,12 +95,12 @@ def test_a_full_store_goes_on_telling_what_it_has(store: FeatureStore, valkey: V
         finally:
             await online.close()
 
-    before = store._client.config_get("maxmemory")["maxmemory"]
-    store._client.config_set("maxmemory", 1)
+    before = client_of(valkey).config_get("maxmemory")["maxmemory"]
+    client_of(valkey).config_set("maxmemory", 1)
     try:
         _, (value,) = asyncio.run(told())
     finally:
-        store._client.config_set("maxmemory", before)
+        client_of(valkey).config_set("maxmemory", before)
     assert value is not None and value.row == [1]
 
 
@@ -116,7 +116,7 @@ def test_a_cache_takes_no_row_of_other_columns_than_its_state_has(store: Feature
     view = next(each for each in features.views if each.kept is not None)
 
     async def filled(digest: str) -> tuple[How, bool]:
-        store._client.flushall()
+        client_of(valkey).flushall()
         run = store.begin(view.name, store.state(view.name), (1, 1), digest, COLUMNS, full=True)
         store.finish(run, run.mark)
         online = OnlineStore(Online(url=valkey.url, credential_id="v"), lambda id: Credential(id, "", valkey.password))
@@ -137,7 +137,7 @@ def test_a_fill_needs_the_digest_that_was_seen(store: FeatureStore, valkey: Valk
     run = begun(store, 1)
     store.finish(run, run.mark)
     seen = store.state("user")
-    store._client.hset("features.state:user", "digest", "other")
+    client_of(valkey).hset("features.state:user", "digest", "other")
 
     async def fill(state: State) -> bool:
         online = OnlineStore(Online(url=valkey.url, credential_id="v"), lambda id: Credential(id, "", valkey.password))

@@ -122,7 +122,7 @@ class Catalog:
 def test_what_is_prepared_already_is_prepared_again_beside_readers_and_writers(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site, "_LOCK_SECONDS", 20.0)  # whoever waits for a lock waits all of them
+    monkeypatch.setattr(site, "LOCK_SECONDS", 20.0)  # whoever waits for a lock waits all of them
     started = time.monotonic()
     with (
         catalog.somebody(READ),
@@ -131,13 +131,13 @@ def test_what_is_prepared_already_is_prepared_again_beside_readers_and_writers(
         connected(catalog.region, catalog.secrets) as connection,
     ):
         prepare(connection, catalog.region)
-    assert time.monotonic() - started < site._LOCK_SECONDS
+    assert time.monotonic() - started < site.LOCK_SECONDS
 
 
 def test_a_first_time_beside_a_dump_lets_commits_pass_and_gives_up(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site, "_PATIENCE", 8.0)
+    monkeypatch.setattr(site, "PATIENCE_SECONDS", 8.0)
     with connected(catalog.region, catalog.secrets) as connection:
         connection.execute(f"ALTER TABLE refs2 OWNER TO {catalog.name}".encode())  # as Nessie left it
         late = pytest.raises(DatabaseUnreachable, match="still holds a lock")
@@ -151,11 +151,11 @@ def test_a_first_time_beside_a_dump_lets_commits_pass_and_gives_up(
 
 
 def test_a_fence_does_not_wait_for_readers_nor_let_them_wait(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site, "_LOCK_SECONDS", 20.0)
+    monkeypatch.setattr(site, "LOCK_SECONDS", 20.0)
     started = time.monotonic()
     with catalog.somebody(READ), connected(catalog.region, catalog.secrets) as connection:
         fence(connection, catalog.region)
-        assert time.monotonic() - started < site._LOCK_SECONDS
+        assert time.monotonic() - started < site.LOCK_SECONDS
         with catalog.nessie() as nessie:
             assert nessie.execute(READ).fetchone() == (0,)
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -174,7 +174,7 @@ def test_a_commit_under_way_ends_before_the_fence(catalog: Catalog) -> None:
         nessie.execute(REFERENCE, ("refs/heads/under-way",))
         thread = threading.Thread(target=take, daemon=True)
         thread.start()
-        assert not fenced.wait(2 * site._LOCK_SECONDS), "the fence did not wait for the commit"
+        assert not fenced.wait(2 * site.LOCK_SECONDS), "the fence did not wait for the commit"
         nessie.commit()
     assert fenced.wait(10)
     thread.join()

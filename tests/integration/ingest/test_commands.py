@@ -13,6 +13,7 @@ import pytest
 from sterna.cli.main import main
 from sterna.edges.secrets import environment_secrets
 from sterna.embedded.postgres import Database, Postgres
+from sterna.ingest import service
 from sterna.ingest.counts import Counts
 from sterna.ingest.heartbeat import Sign
 from sterna.ingest.worker import Worked
@@ -139,13 +140,13 @@ def test_a_run_that_leaves_batches_which_anybody_may_take_says_so(
     command: Command, monkeypatch: pytest.MonkeyPatch, counts: Counts, code: int
 ) -> None:
     """Those that another worker has are his; the rest of the alarms is what `status` is for."""
-    monkeypatch.setattr("sterna.ingest.service.work", lambda *_, **more: Worked((), {}, counts=counts))
+    monkeypatch.setattr(service, "work", lambda *_, **more: Worked((), {}, counts=counts))
     assert command("run", "--once")[0] == code
     assert command("run", "--for", "1s")[0] == 0
 
 
 def test_a_run_that_can_not_tell_what_waits_says_so(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.ingest.service.work", lambda *_, **more: Worked((), {}, counts=None))
+    monkeypatch.setattr(service, "work", lambda *_, **more: Worked((), {}, counts=None))
     code, text, _ = command("run", "--for", "1s")
     assert (code, "what waits can't be told" in text) == (4, True)
 

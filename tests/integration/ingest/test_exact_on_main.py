@@ -74,7 +74,7 @@ def ruled(room: Room, rule: IngestTable) -> None:
 
 def partition_by(room: Room, table: str, *terms: str) -> None:
     """Partition a table by Java's own interface: Spark's SQL can't name one that has a column of type `time`."""
-    loaded = room.shop.catalog._catalog.loadTable(room.shop.catalog._identifier(room.key(table)))
+    loaded = room.shop.catalog.table(room.key(table)).load()
     update, expressions = loaded.updateSpec(), jvm(room.shop.catalog.spark).org.apache.iceberg.expressions.Expressions
     for term in terms:
         update = update.addField(expressions.bucket(term, 4)) if term == "key" else update.addField(term)

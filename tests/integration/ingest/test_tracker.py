@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sterna.edges.postgres.pool import QUIET_SECONDS
 from sterna.embedded.postgres import Postgres
 from sterna.errors import (
     DatabaseUnreachable,
@@ -476,7 +477,7 @@ def test_a_database_that_is_gone_says_so_and_one_that_comes_back_is_used_again(
     admin = pool_of(postgres.admin)
     with admin.connection() as connection:
         connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
-    made.pool._idle[:] = [(each, 0.0) for each, _ in made.pool._idle]  # as if it had been quiet for long
+    time.sleep(1.5 * QUIET_SECONDS)
     made.drop()
     nowhere = pool_of(replace(database, port=1))
     with pytest.raises(DatabaseUnreachable, match="the ingest tracker of eu"):

@@ -94,25 +94,25 @@ def test_what_is_over_the_announced_limit_is_not_even_tried(peer: AmqpPeer) -> N
     assert [each.table for each in peer.got("limit")] == ["ns.a"]
 
 
-def test_a_broker_that_is_full_as_a_whole_is_told_as_that(peer: AmqpPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_full_as_a_whole_is_told_as_that(peer: AmqpPeer) -> None:
     peer.rules("disk", full=True)
     made = sending(peer, "disk")
-    with monkeypatch.context() as hasty:
-        hasty.setattr("sterna.edges.brokers.amqp._SECONDS", 3.0)
-        sent = made.send([message(1)])
+    made.answer_seconds = 3.0
+    sent = made.send([message(1)])
+    made.answer_seconds = 15.0
     assert sent.count == 0 and isinstance(sent.problem, ReceiverUnreachable) and "no credit" in str(sent.problem)
     peer.rules("disk")
     assert made.send([message(1)]).problem is None
     made.close()
 
 
-def test_a_connection_on_which_nothing_happened_is_opened_anew(peer: AmqpPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_on_which_nothing_happened_is_opened_anew(peer: AmqpPeer) -> None:
     peer.rules("idle")
     made = sending(peer, "idle")
     assert made.send([message(1)]).problem is None
     peer.kill()
     peer.start()
-    monkeypatch.setattr("sterna.edges.brokers.amqp._IDLE", 0.0)
+    made.idle_seconds = 0.0
     assert made.send([message(2)]).problem is None
     made.close()
 

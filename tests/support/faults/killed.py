@@ -5,35 +5,58 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+from sterna.edges.nessie.catalog import NessieCatalog
+from sterna.edges.nessie.http import NessieHttp
 from sterna.edges.secrets import environment_secrets
+from sterna.edges.stores.objects import Objects
+from sterna.replica import run_folder
 from sterna.replica.region import open_region
+from sterna.sync import copy, stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 
+
+@dataclass(frozen=True)
+class Point:
+    """Where a process dies.
+
+    Args:
+        when: `before` or `after` a call.
+        holder: the module or class whose function is called.
+        function: which.
+        call: at which call of it; 1 is the first.
+    """
+
+    when: str
+    holder: Any
+    function: Callable[..., Any]
+    call: int = 1
+
+
 POINTS = {
-    "before the plan is written": "before sterna.replica.run_folder.save_plan",
-    "after the plan is written": "after sterna.replica.run_folder.save_plan",
-    "while the plan is written": "after sterna.edges.stores.objects.Objects.write_new",
-    "while files are looked up": "after sterna.edges.stores.objects.Objects.sizes",
-    "before rclone is started": "before sterna.sync.copy.copy_files",
-    "after rclone has ended": "after sterna.sync.copy.copy_files",
-    "while metadata is read": "after sterna.edges.stores.objects.Objects.read",
-    "before localizing": "before sterna.sync.stages.localize_files",
-    "after localizing": "after sterna.sync.stages.localize_files",
-    "before the commit": "before sterna.edges.nessie.catalog.NessieCatalog.commit",
-    "after the commit": "after sterna.edges.nessie.catalog.NessieCatalog.commit",
-    "while Nessie is asked": "after sterna.edges.nessie.http.NessieHttp.read",
-    "before the report": "before sterna.replica.run_folder.save_report",
-    "after the report": "after sterna.replica.run_folder.save_report",
+    "before the plan is written": Point("before", run_folder, run_folder.save_plan),
+    "after the plan is written": Point("after", run_folder, run_folder.save_plan),
+    "while the plan is written": Point("after", Objects, Objects.write_new),
+    "while files are looked up": Point("after", Objects, Objects.sizes),
+    "before rclone is started": Point("before", copy, copy.copy_files),
+    "after rclone has ended": Point("after", copy, copy.copy_files),
+    "while metadata is read": Point("after", Objects, Objects.read),
+    "before localizing": Point("before", stages, stages.localize_files),
+    "after localizing": Point("after", stages, stages.localize_files),
+    "before the commit": Point("before", NessieCatalog, NessieCatalog.commit),
+    "after the commit": Point("after", NessieCatalog, NessieCatalog.commit),
+    "while Nessie is asked": Point("after", NessieHttp, NessieHttp.read),
+    "before the report": Point("before", run_folder, run_folder.save_report),
+    "after the report": Point("after", run_folder, run_folder.save_report),
 }
-"""What each point is called, and the function that is killed before or after."""
+"""What each point is called, and where it is."""
 
 
 def die() -> NoReturn:
@@ -42,39 +65,26 @@ def die() -> NoReturn:
     raise AssertionError("still alive")
 
 
-def strike(where: str, call: int) -> None:
-    """Replace a function by one that dies at its n-th call; `where`: `before` or `after`, and its path."""
-    when, _, path = where.partition(" ")
-    holder, name = _holder(path)
-    real: Callable[..., Any] = getattr(holder, name)
-    calls = iter(range(1, call + 1))
+def strike(point: Point) -> None:
+    """Replace a function by one that dies at a point."""
+    calls = iter(range(1, point.call + 1))
 
     def struck(*arguments: Any, **options: Any) -> Any:
-        last = next(calls, call) == call
-        if last and when == "before":
+        last = next(calls, point.call) == point.call
+        if last and point.when == "before":
             die()
-        result = real(*arguments, **options)
+        result = point.function(*arguments, **options)
         if last:
             die()
         return result
 
-    setattr(holder, name, struck)
-
-
-def _holder(path: str) -> tuple[Any, str]:
-    """Return the module or class that a function is in, and its name."""
-    where, _, name = path.rpartition(".")
-    try:
-        return importlib.import_module(where), name
-    except ModuleNotFoundError:
-        module, _, owner = where.rpartition(".")
-        return getattr(importlib.import_module(module), owner), name
+    setattr(point.holder, point.function.__name__, struck)
 
 
 def main() -> None:
     """Sync eu, up to the point."""
     registry, point, call = sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    strike(POINTS[point], call)
+    strike(replace(POINTS[point], call=call))
     with open_region(registry, "eu", environment_secrets()) as context:
         sync(context, SyncOptions(), lambda line: None)
 

@@ -21,9 +21,7 @@ from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable, St
 from sterna.registry.connection import Credential
 from sterna.services.outlets import Amqp
 
-_SECONDS = 15.0
 _GOODBYE = 1.0  # seconds that a broker has to answer to the end of a connection
-_IDLE = 15.0  # seconds after which a connection is opened anew: brokers end those on which nothing happens
 _TOO_LARGE = "amqp:link:message-size-exceeded"
 # Conditions by which a broker rejects a message though nothing is wrong with it: a full queue, above all.
 _FOR_NOW = frozenset(
@@ -53,9 +51,15 @@ class AmqpSender:
 
     Raises:
         CredentialError: the credential has no login or password.
+
+    Attributes:
+        answer_seconds: for which the broker is waited for.
+        idle_seconds: after which a connection is opened anew: brokers end those on which nothing happens.
     """
 
     at_once = 1_000
+    answer_seconds = 15.0
+    idle_seconds = 15.0
 
     def __init__(self, settings: Amqp, credential: Credential | None) -> None:
         if credential is not None and not (credential.login and credential.password):
@@ -123,7 +127,7 @@ class AmqpSender:
         return None
 
     def _open(self) -> BlockingSender:
-        if time.monotonic() - self._used > _IDLE:
+        if time.monotonic() - self._used > self.idle_seconds:
             self.close()
         if self._sender is None:
             scheme, host = ("amqps" if self._settings.tls else "amqp"), self._settings.host
@@ -131,7 +135,7 @@ class AmqpSender:
             login = self._credential
             self._connection = BlockingConnection(
                 f"{scheme}://{host}:{self._settings.port}",
-                timeout=_SECONDS,
+                timeout=self.answer_seconds,
                 ssl_domain=_verifying() if self._settings.tls else None,
                 user=login.login if login else None,
                 password=login.password if login else None,
@@ -144,7 +148,7 @@ class AmqpSender:
 
     def _wait(self, done: Callable[[], bool]) -> None:
         assert self._connection is not None
-        self._connection.wait(done, timeout=_SECONDS)
+        self._connection.wait(done, timeout=self.answer_seconds)
 
 
 def encoded_of(message: Message) -> bytes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 3
 _ALIVE = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 2, "tcp_user_timeout": 15_000}
-_QUIET = 1.0  # seconds after which a kept connection is asked whether it is still there
+QUIET_SECONDS = 1.0  # seconds after which a kept connection is asked whether it is still there
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class PostgresPool:
                 if not self._idle:
                     return None
                 connection, since = self._idle.pop()
-            if time.monotonic() - since < _QUIET:
+            if time.monotonic() - since < QUIET_SECONDS:
                 return connection
             try:
                 connection.execute("SELECT 1")

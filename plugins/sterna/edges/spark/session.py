@@ -178,7 +178,7 @@ def _secrets_in_configuration(session: Session, secrets: Mapping[str, str]) -> I
     if not secrets:
         yield
         return
-    _check_redaction(session)
+    check_redaction(session)
     session.spark.conf.set(SECRETS_KEY, json.dumps(dict(secrets)))
     try:
         yield
@@ -188,7 +188,7 @@ def _secrets_in_configuration(session: Session, secrets: Mapping[str, str]) -> I
             session.spark.conf.set(SECRETS_KEY, "{}")
 
 
-def _check_redaction(session: Session) -> None:
+def check_redaction(session: Session) -> None:
     """Refuse to send secrets to a Spark that would show them.
 
     Spark redacts session configuration by name everywhere but in the event log's job properties, where it redacts only

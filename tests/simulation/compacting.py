@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 from sterna.catalog.model import Key
@@ -64,6 +64,7 @@ _STEPS = 60
 
 Row = tuple[int, int]
 """An id, by which rows are deleted and upserted, and a number that no other row has."""
+Kind = Callable[[Any, Table], Table]
 Java = Any
 
 
@@ -101,10 +102,13 @@ class Writers(Changes):
 
     def write(self, table: Table) -> tuple[str, Table]:
         """Do one thing, and say which."""
-        kinds = (self.append_rows, self.delete_values, self.upsert, self.delete_positions, self.add_vector)
-        others = (self.rewrite_file, self.overwrite_all, self.rewrite_manifests, self.forget_history)
-        (kind,) = self.rng.choices((*kinds, *others), (8, 4, 4, 2, 2, 2, 0.3, 1, 1))
-        return kind.__name__.replace("_", " "), kind(table)
+        (kind,) = self.rng.choices(self.KINDS, (8, 4, 4, 2, 2, 2, 0.3, 1, 1))
+        return self.word(kind), kind(self, table)
+
+    @staticmethod
+    def word(kind: Kind) -> str:
+        """Return what a way to change rows is called in the trace."""
+        return kind.__name__.replace("_", " ")
 
     def append(self, table: Table) -> Table:
         """Whatever finds nothing to change appends."""
@@ -170,6 +174,12 @@ class Writers(Changes):
         """Only the newest snapshots stay, perhaps without the one that a compaction has read."""
         kept = table.snapshots[-self.rng.randint(1, 4) :]
         return self.without(table, {each.id for each in table.snapshots} - {each.id for each in kept})
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (
+        *(append_rows, delete_values, upsert, delete_positions, add_vector),
+        *(rewrite_file, overwrite_all, Changes.rewrite_manifests, forget_history),
+    )
+    """The ways to change rows."""
 
     def replaced(self, table: Table, gone: Collection[File], added: Collection[File], sequence: int | None) -> Table:
         """Replace data files as Iceberg's `RewriteFiles` does on this version; rows stay as they are.

@@ -8,7 +8,10 @@ from unittest.mock import patch
 
 import pytest
 
+from sterna.errors import Busy, SourceGone
+from sterna.feed.event import DROPPED, HELD, UPDATED
 from sterna.iceberg.deletes import position_deletes
+from sterna.replica.held import IN_TRANSIT, WAITS
 from tests.simulation import bugs
 from tests.simulation.seeds import play
 from tests.simulation.store import Violation
@@ -22,14 +25,14 @@ FIRST = {
     bugs.a_round_proves_what_a_clean_up_took: 2,
     bugs.a_batch_forgets_what_it_could_not_copy: 940,
 }
-# The simulation's own words, and names of errors, which are stored: what sterna itself says may be worded anew.
+# The simulation's own words, and kinds of errors and events by their names: what sterna says may be worded anew.
 HAPPENS = (
     *("dies before", "dies after", "no answer", "the commit is made later", "late commit", "and is refused", "fails: "),
-    *("starts it again", "gives its run up", "superseded", ": Waits", "SourceGone"),
+    *("starts it again", "gives its run up", "superseded", f": {WAITS}", SourceGone.__name__),
     *("purged: s3://us-", "purged: s3://eu-", "lost: ", "restored: ", ": rename: ", ": drop: ", "drop namespace"),
     *("copied: True", "is dark", "comes back"),
-    *(": InTransit", "L: arrive", "M: arrive", "L: fails: Busy"),
-    *("D deliver sterna.table.updated", "D deliver sterna.table.dropped", "D deliver sterna.table.held"),
+    *(f": {IN_TRANSIT}", "L: arrive", "M: arrive", f"L: fails: {Busy.__name__}"),
+    *(f"D deliver {kind}" for kind in (UPDATED, DROPPED, HELD)),
     *("D: the cursor is too old", "Q asks for", "Q: it is gone by now"),
     *("W sweep s3://eu-lake/", "W: is blocked", "expired: ", "committed: ", "abandoned: "),
     *("ap is silent", "ap is left out", "waits for ap, with an alarm", "gives up on an old primary", "held: "),
@@ -103,7 +106,7 @@ def look_for(bug: Callable[[], AbstractContextManager[object]], broken: str) -> 
 def test_what_is_looked_at_after_each_step_is_found_there(
     bug: Callable[[], AbstractContextManager[object]], broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(World, "_settle", lambda world: None)
+    monkeypatch.setattr(World, World.settle.__name__, lambda world: None)
     look_for(bug, broken)
 
 

@@ -51,7 +51,7 @@ class Upgraded(World):
                 with localizer_version(LOCALIZER_VERSION + int(not self._relocalize)):
                     self._mended()
                     self._some_steps(self._check)
-                    self._settle()
+                    self.settle()
             finally:
                 for actor in self.actors:
                     actor.end()

@@ -117,7 +117,7 @@ class World:
                     self._deliver()
                     self.upkeep.go_on()
                     self.invariants.check()
-                self._settle()
+                self.settle()
             finally:
                 for actor in (*self.actors, self.delivering, *self.upkeep.actors):
                     actor.end()
@@ -181,7 +181,7 @@ class World:
             self.invariants.watermark >= position and uri not in self.invariants.reached and self.upkeep.may_purge(uri)
         )
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Nothing goes wrong any more: one sync has to catch up, and the next one to find nothing to do."""
         for actor in (*self.actors, *self.upkeep.actors):
             actor.end()

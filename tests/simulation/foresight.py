@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from itertools import count
 from random import Random
 from unittest.mock import patch
-from uuid import UUID
 
 from sterna.catalog.model import Key, Put, key_name, namespace_content
 from sterna.replica.head import read_head
@@ -85,7 +83,7 @@ class Foresight:
             self._rng.setstate(state)
 
     def _play(self) -> None:
-        catalog, store = copied(self._catalog), _darkened(self._store)
+        catalog, store = self._catalog.copied(), _darkened(self._store)
         changes = Changes(Random(self._looks), lambda: int(store.now().timestamp() * 1000), first=10**6)
         changes.scattered = False
         catalog.commit_as("writer", "main", [Put(("planted",), namespace_content(("planted",)))])
@@ -115,22 +113,9 @@ class Foresight:
                 raise Violation(f"isolation: the next sync holds what nothing is wrong with: {item}")
 
 
-def copied(catalog: InMemoryCatalog) -> InMemoryCatalog:
-    """Return a catalog that stays as this one is."""
-    made = copy.copy(catalog)
-    numbers = count(1 << 100)
-    for name, value in {
-        "_references": dict(catalog._references),
-        "_commits": dict(catalog._commits),
-        "_uuids": lambda: UUID(int=next(numbers)),
-    }.items():
-        setattr(made, name, value)
-    return made
-
-
 def _darkened(store: Store) -> Store:
     copied = copy.copy(store)
-    copied.objects, copied._ever, copied.dark = dict(store.objects), dict(store._ever), {*store.dark, FAR}
+    copied.objects, copied.ever, copied.dark = dict(store.objects), dict(store.ever), {*store.dark, FAR}
     return copied
 
 

@@ -47,12 +47,12 @@ class Store:
         self.dark: set[str] = set()
         self.now = now
         self._root = f"{root}/"
-        self._ever: dict[str, bytes] = {}
+        self.ever: dict[str, bytes] = {}
 
     def put(self, uri: str, data: bytes) -> None:
         if uri.startswith(self._root):
             there = self.objects.get(uri)
-            before = self._ever.setdefault(uri, data) if there is None else there.data
+            before = self.ever.setdefault(uri, data) if there is None else there.data
             # A task that runs once more after the clean-up took its run's evidence away writes a report anew.
             if before != data and not (there is None and uri.startswith(f"{self._root}_sterna/")):
                 raise Violation(f"overwritten with other content: {uri}")

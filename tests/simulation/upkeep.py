@@ -34,7 +34,6 @@ from tests.simulation.cleaning import KEEP
 from tests.simulation.far import NAME as FAR_REGION
 from tests.simulation.far import Far
 from tests.simulation.following import FLOW, Following
-from tests.simulation.foresight import copied
 from tests.simulation.scenes import Scenes
 from tests.simulation.store import Violation
 from tests.simulation.tables import Table
@@ -206,7 +205,7 @@ class Upkeeping:
         for actor in self.actors:
             catalog = _catalog_of(actor.context)
             if not catalog.old:
-                catalog.go_to(copied(self._world.catalog), old=True)
+                catalog.go_to(self._world.catalog.copied(), old=True)
 
     def reconnect(self, actor: Actor) -> None:
         """Somebody asks the primary from now on."""

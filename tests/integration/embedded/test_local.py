@@ -171,7 +171,7 @@ def test_servers_end_with_the_process_that_started_them(tmp_path, number):
         "    work = Path(sys.argv[1])\n"
         "    found = start_together(stack, *(lambda n=n: start_s3(work, n, ['lake'], 'ACCESSKEY', 'secret') for n in "
         "('a', 'b')))\n"
-        "    print(*(each._process.pid for each in found), flush=True)\n"
+        "    print(*(each.process.pid for each in found), flush=True)\n"
         "    time.sleep(600)\n"
     )
     with subprocess.Popen(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
@@ -55,6 +57,13 @@ class InMemoryCatalog:
         self._lose_answer = False
 
     # What a test does to it.
+
+    def copied(self) -> InMemoryCatalog:
+        """Return a catalog that stays as this one is."""
+        made, numbers = copy(self), itertools.count(1 << 100)
+        made._references, made._commits = dict(self._references), dict(self._commits)
+        made._uuids = lambda: UUID(int=next(numbers))
+        return made
 
     def fail_next(self, error: CatalogError) -> None:
         """Let the next call, whichever it is, raise this error and do nothing."""

@@ -1,0 +1,110 @@
+"""No test depends on a private name of sterna's, nor on a dotted name in a string that patches something.
+
+Whoever renames a private function, or cuts it in two, changes no behaviour: so no test may have to change. A test that
+needs a shorter limit, a clock or another part passes it, or puts it in the place of a public one.
+
+What else falls under it: an import of a private name, `x._name` of anything but the test's own class, `getattr` and
+`setattr` with such a name, a patch by a string of dots, and private names in the code of a process that a test starts.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_PRIVATE = re.compile(r"_[A-Za-z]\w*")
+_PATCHES = {"setattr", "delattr", "getattr", "hasattr", "object", "patch", "setitem"}
+_DOTTED = re.compile(r"sterna(\.\w+)+")
+_IN_CODE = re.compile(r"\w\.(_[A-Za-z]\w*)")
+
+ALLOWED = {
+    "conftest.py: _config": "httpx has no other place for the timeout that its clients have by default",
+    "support/writer_catalog.py: _table": "PyIceberg's transaction tells its table and updates nowhere else",
+}
+"""Private names that a test may use, as `file: name`, each with the reason."""
+_SPARKS = frozenset({"_gateway", "_jvm"})
+"""PySpark's ways into the JVM, which all use who ask Iceberg itself."""
+
+
+def names(tree: ast.AST) -> Iterator[str]:
+    """Yield the private names that a module defines."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+@cache
+def sternas() -> frozenset[str]:
+    """The private names that sterna has."""
+    found = {name for path in (_ROOT / "plugins/sterna").rglob("*.py") for name in names(ast.parse(path.read_text()))}
+    return frozenset(filter(_PRIVATE.fullmatch, found)) - _SPARKS
+
+
+def uses(text: str, private: frozenset[str]) -> set[str]:
+    """Return the private names that a test's module depends on."""
+    tree = ast.parse(text)
+    own = set(filter(_PRIVATE.fullmatch, names(tree)))
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module), names=imported) if module.partition(".")[0] == "sterna":
+                found |= {each.name for each in imported if _PRIVATE.fullmatch(each.name)}
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                pass
+            case ast.Attribute(attr=name) if name in private - own:
+                found.add(name)
+            case ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called), args=arguments) if called in _PATCHES:
+                texts = [each.value for each in arguments[:2] if isinstance(each, ast.Constant)]
+                found |= {each for each in texts if each in private or _DOTTED.fullmatch(str(each))}
+            case ast.Constant(value=str(code)) if "import " in code and "sterna" in code:
+                found |= set(_IN_CODE.findall(code)) & private
+    return found
+
+
+def test_no_test_uses_a_private_name() -> None:
+    used = {
+        f"{path.relative_to(_ROOT / 'tests')}: {name}"
+        for path in sorted((_ROOT / "tests").rglob("*.py"))
+        if path != Path(__file__)
+        for name in uses(path.read_text(), sternas())
+    }
+    assert used == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from sterna.sync.run import _run",
+        "from sterna.sync import run\nrun._run()",
+        "opened.store._run.ping()",
+        "monkeypatch.setattr(run, '_run', 1)",
+        "with patch.object(run, '_run', 1): pass",
+        "monkeypatch.setattr('sterna.sync.run.sync', 1)",
+        "code = 'import sterna.sync.run as r; r._run()'",
+    ],
+)
+def test_each_way_to_depend_on_one_is_seen(text: str) -> None:
+    assert uses(text, frozenset({"_run"}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class A:\n    def _run(self): self._run()",
+        "def _run(): pass\na._run()",
+        "spark._jvm.x",
+        "x = '_run'",
+        "x.run()",
+    ],
+)
+def test_what_is_a_tests_own_or_anothers_is_not(text: str) -> None:
+    assert not uses(text, frozenset({"_run"}))

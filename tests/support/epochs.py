@@ -31,9 +31,10 @@ def postgres_answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
             raise answer
         yield answer
 
+    looks, reads = epoch.looking.__name__, epoch.read_epoch.__name__
     for module in (epoch, site):
-        monkeypatch.setattr(module, epoch.looking.__name__, looking)
-        monkeypatch.setattr(module, epoch.read_epoch.__name__, lambda connection: connection)
+        monkeypatch.setattr(module, looks, looking)
+        monkeypatch.setattr(module, reads, lambda connection: connection)
     return answers
 
 

@@ -120,7 +120,7 @@ def test_a_clean_up_that_deletes_meanwhile_may_not_have_seen_the_hold(
     with pytest.raises(Busy):
         held(world, old)
     assert tags(world) == []
-    monkeypatch.setattr(holding, holding.prove_reachable.__name__, real)
+    monkeypatch.setattr(holding, real.__name__, real)
     world.catalog.commit(
         BRANCH, world.catalog.reference(BRANCH).hash, NOTHING, "sterna", {RUN_ID: "x", COLLECTING: "x"}
     )

@@ -147,7 +147,7 @@ def test_once_takes_what_was_given_back_and_would_be_taken_later(play: Play) -> 
 
 def test_signs_of_life_name_the_batches_that_a_worker_has_and_end_with_it(play: Play) -> None:
     queue, going = Queue(batch(1), batch(2)), threading.Event()
-    played = play(queue)
+    played = play(queue, lease=0.01)
 
     def publish(work: Any) -> None:
         assert going.wait(60)

@@ -53,7 +53,7 @@ class Asking:
     def __init__(self, world: World, work: Callable[[Job], dict[str, Any]] = found, **options: Any) -> None:
         self.jobs: list[Job] = []
         self.work = work
-        self.service = QueryService(world.context(), NamedQueries.model_validate(QUERIES), self.run)
+        self.service = QueryService(world.context(), NamedQueries.model_validate(QUERIES), self.run, **options)
 
     def run(self, job: Job) -> dict[str, Any]:
         self.jobs.append(job)

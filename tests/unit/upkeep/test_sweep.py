@@ -170,8 +170,9 @@ def test_a_store_that_refuses_keeps_everything(world: World, monkeypatch: pytest
 def test_a_promotion_between_decision_and_deletion_ends_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     swept(world, after(hours=2))
     epochs = iter(["1-us", "1-us", "2-eu"])
+    name = certain.certain_epoch.__name__
     for module in (gather, certain):
-        monkeypatch.setattr(module, certain.certain_epoch.__name__, lambda context, without: next(epochs))
+        monkeypatch.setattr(module, name, lambda context, without: next(epochs))
     before = files(world)
     with pytest.raises(Busy):
         swept(world)

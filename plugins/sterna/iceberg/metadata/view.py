@@ -36,12 +36,13 @@ class ViewMetadata:
     properties: dict[str, str]
 
 
-def read_view_metadata(data: bytes, uri: str) -> ViewMetadata:
+def read_view_metadata(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> ViewMetadata:
     """Read a view's metadata.json of format version 1.
 
     Args:
         data: the file's bytes, gzip or not.
         uri: the file's URI, for errors.
+        limits: of the region.
 
     Returns:
         The parts that name files, and the view's identity.
@@ -51,7 +52,7 @@ def read_view_metadata(data: bytes, uri: str) -> ViewMetadata:
         BrokenMetadata: the file does not parse, or lacks a required field.
         OverLimit: the file is larger than the limits allow, or holds more.
     """
-    document = read_document(data, uri)
+    document = read_document(data, uri, limits)
     return _parse(document, document.members(document.root()))
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_VIEW
+from sterna.errors import BrokenMetadata, SourceGone
 from sterna.replica.editions import edition_at
 from sterna.replica.records import Action
 from sterna.replica.region import RegionContext
@@ -16,7 +17,7 @@ from sterna.replica.wanted import kept, refuse_hidden
 from sterna.sync.plan.changes import Changes, shown_at
 from sterna.sync.plan.in_parts import Dealing
 from sterna.sync.plan.lanes import Brought, leaves_listing
-from sterna.sync.plan.reading import metadata_here, read_metadata
+from sterna.sync.plan.reading import metadata_here, read_metadata, view_uuid
 from sterna.sync.plan.table_files import ReplicaLost, table_files, view_files
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def needs_here(context: RegionContext, action: Action, seen: Changes, lister: Li
         LeftToLargeLane: the large lane is to list them.
     """
     if action.kind == ICEBERG_VIEW:
-        return action, view_files(action.key, action.source, action.target)
+        return _known_view(context, action, seen), view_files(action.key, action.source, action.target)
     from sterna.iceberg.metadata.history import pruned
 
     whole = read_metadata(context, action.source)
@@ -88,6 +89,20 @@ def needs_here(context: RegionContext, action: Action, seen: Changes, lister: Li
         return action, listed(here if proves else None)
     except ReplicaLost:
         return action, listed(None)
+
+
+def _known_view(context: RegionContext, action: Action, seen: Changes) -> Action:
+    """Return what puts a view, as another one than the replica has where their UUIDs differ.
+
+    They are read only where the catalog's ids can't tell.
+    """
+    here = seen.candidates[action.key].replica
+    if not action.content_id or here is None or action.renamed_from or seen.candidates[action.key].before:
+        return action
+    with suppress(SourceGone, BrokenMetadata):  # the replica's own, or what localizing it will tell of
+        if view_uuid(context, action.source) != view_uuid(context, here.metadata_location or ""):
+            return replace(action, replaces=True, content_id="")
+    return action
 
 
 def _brought(

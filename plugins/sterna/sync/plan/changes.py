@@ -5,12 +5,13 @@ The keys that may differ, what `main` and the replica hold under them, and what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
-from sterna.errors import UsageError
+from sterna.errors import ReferenceNotFound, UsageError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.registry.policy import Policy
 from sterna.replica.divergence import accepted, diverged, follows, since_fork
@@ -22,6 +23,7 @@ from sterna.sync.holds import merge
 from sterna.sync.options import SyncOptions
 
 _SHOWN = 20  # names in a message
+_Difference = dict[Key, tuple[Content | None, Content | None]]  # what two commits hold under the keys that differ
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Candidate:
     Args:
         source: what `main` holds at H; None: nothing.
         replica: what the replica branch holds; None: nothing.
-        before: what `main` held at W where a difference told so, else None.
+        before: what `main` held when the replica took it from there; None: nothing, or nobody can tell.
     """
 
     key: Key
@@ -101,7 +103,8 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     if known and head.digest == digest and not (head.listed.lost or anew):
         candidates = changed_tables(context, head, source_hash)
     else:
-        candidates = _all(context, head, source_hash)
+        # Where W has left `main`, a difference from it needs rights that nobody may have.
+        candidates = _all(context, head, source_hash, known=known and follows(history, source_hash, head.watermark))
     before = max(history, _since_lost(context, source_hash, head), key=len)
     together, relaxed = committed_together(context, before, head)
     if options.lane == "large":
@@ -154,27 +157,72 @@ def _newest(context: RegionContext, source_hash: str) -> list[Commit]:
 def changed_tables(context: RegionContext, head: Head, source_hash: str) -> dict[str, Candidate]:
     """Return what has changed on `main` since the watermark, and what is held, by key name."""
     catalog = context.primary
-    changed: dict[Key, tuple[Content | None, Content | None]] = {}
-    if head.watermark != source_hash:
-        changed = {
-            entry.key: (entry.old, entry.new) for entry in catalog.diff(SOURCE_BRANCH, head.watermark, source_hash)
-        }
+    changed = _difference(context, head, source_hash)
     retried = [key for key in (parse_key(item.key) for item in head.held) if key not in changed]
     source = catalog.contents(SOURCE_BRANCH, source_hash, retried) if retried else {}
     keys = [*changed, *retried]
     replica = _replica_contents(context, head, keys)
-    now = {**{key: new for key, (_, new) in changed.items()}, **{key: source.get(key) for key in retried}}
-    return {
-        key_name(key): Candidate(key, now[key], replica.get(key), changed[key][0] if key in changed else None)
-        for key in keys
-    }
+    now = {**source, **{key: new for key, (_, new) in changed.items() if new is not None}}
+    return _candidates(keys, now, replica, _taken_from(context, head, source_hash, replica, changed, now))
 
 
-def _all(context: RegionContext, head: Head, source_hash: str) -> dict[str, Candidate]:
+def _all(context: RegionContext, head: Head, source_hash: str, *, known: bool) -> dict[str, Candidate]:
     catalog = context.primary
     source = dict(catalog.entries(SOURCE_BRANCH, source_hash))
     replica = dict(catalog.entries(context.region.replica_branch, head.hash)) if head.exists else {}
-    return {key_name(key): Candidate(key, source.get(key), replica.get(key)) for key in {**source, **replica}}
+    changed = _difference(context, head, source_hash) if known else None
+    before = _taken_from(context, head, source_hash, replica, changed, source)
+    return _candidates({**source, **replica}, source, replica, before)
+
+
+def _candidates(
+    keys: Iterable[Key],
+    source: Mapping[Key, Content],
+    replica: Mapping[Key, Content],
+    before: Mapping[Key, Content],
+) -> dict[str, Candidate]:
+    return {key_name(key): Candidate(key, source.get(key), replica.get(key), before.get(key)) for key in keys}
+
+
+def _difference(context: RegionContext, head: Head, source_hash: str) -> _Difference:
+    """Return what changed on `main` between W, which the catalog knows, and H."""
+    if head.watermark == source_hash:
+        return {}
+    entries = context.primary.diff(SOURCE_BRANCH, head.watermark, source_hash)
+    return {entry.key: (entry.old, entry.new) for entry in entries}
+
+
+def _taken_from(
+    context: RegionContext,
+    head: Head,
+    source_hash: str,
+    replica: Mapping[Key, Content],
+    changed: _Difference | None,
+    source: Mapping[Key, Content],
+) -> dict[Key, Content]:
+    """Return what `main` held when the replica took its contents from there: at W, or where a key was held since.
+
+    Args:
+        context: the region.
+        head: its replica branch's head.
+        source_hash: H.
+        replica: what the replica branch holds under the keys that are looked at.
+        changed: what differs between W and H; None where nobody can tell.
+        source: what `main` holds at H.
+    """
+    held: dict[str, list[Key]] = {}
+    for item in head.held:
+        if (key := parse_key(item.key)) in replica:
+            held.setdefault(item.good, []).append(key)
+    late = {key for keys in held.values() for key in keys}
+    found: dict[Key, Content | None] = {}
+    if changed is not None:
+        found = {key: changed[key][0] if key in changed else source.get(key) for key in replica if key not in late}
+    for good, keys in held.items():
+        with suppress(ReferenceNotFound):  # it may have left `main`, or the catalog
+            if good and context.primary.exists(good):
+                found.update(context.primary.contents(SOURCE_BRANCH, good, keys))
+    return {key: content for key, content in found.items() if content is not None}
 
 
 def _replica_contents(context: RegionContext, head: Head, keys: list[Key]) -> dict[Key, Content]:

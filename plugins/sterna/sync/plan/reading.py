@@ -57,6 +57,18 @@ def metadata_here(context: RegionContext, at: str, *, needed: bool = True) -> Ta
         return None
 
 
+def view_uuid(context: RegionContext, uri: str) -> str:
+    """Return the UUID that a view's metadata.json says.
+
+    Raises:
+        TableError: it is gone, broken, unsupported, or must not be read.
+        StoreUnreachable, StoreDenied: its store doesn't answer.
+    """
+    from sterna.iceberg.metadata.view import read_view_metadata
+
+    return read_view_metadata(_read_one(context, uri), uri, context.region.limits).uuid
+
+
 def _read_one(context: RegionContext, uri: str) -> bytes:
     refuse_crossing(context, uri)
     return next(data for _, data in read_files(context, {uri: -1}))

@@ -81,11 +81,13 @@ class Findings:
     Args:
         table: key name.
         digest: of a contradiction's file and message; by it those are told apart that are not kept.
-        beyond: of these, how many there are.
+        own: digests of contradictions that are the source's, as far as that is known before they come.
+        beyond: of the contradictions that are not kept, how many there are.
     """
 
     table: str
     digest: Callable[[str, str], Digest] = lambda file, message: b""
+    own: frozenset[Digest] = frozenset()
     files: int = 0
     bytes: int = 0
     foreign: int = 0
@@ -101,8 +103,11 @@ class Findings:
 
     def add(self, kind: str, file: str, message: str) -> None:
         """Take down a fault."""
-        self.faults += 1
         contradiction = kind == DISAGREES
+        if contradiction and self.own and self.digest(file, message) in self.own:
+            self._add_on_main(Finding(self.table, kind, file, message))
+            return
+        self.faults += 1
         if self._room[contradiction]:
             self._room[contradiction] -= 1
             self.kept.append(Finding(self.table, kind, file, message))
@@ -113,7 +118,7 @@ class Findings:
         """Return the digests of all contradictions."""
         return {self._digest(finding) for finding in self.kept if finding.kind == DISAGREES} | set(self.beyond)
 
-    def move_to_main(self, own: set[Digest]) -> None:
+    def move_to_main(self, own: frozenset[Digest]) -> None:
         """Count the contradictions that are the source's own as such, by their digests."""
         kept, self.kept = self.kept, []
         for finding in kept:
@@ -121,6 +126,17 @@ class Findings:
             (self.on_main if there_too else self.kept).append(finding)
         self.on_main_more = sum(count for digest, count in self.beyond.items() if digest in own)
         self.faults -= len(self.on_main) + self.on_main_more
+
+    def are_hidden(self, own: frozenset[Digest]) -> bool:
+        """Tell whether contradictions that are none of the source's could be named, had its own not come first."""
+        named = sum(finding.kind == DISAGREES for finding in self.kept)
+        return named < _KEPT and not self.beyond.keys() <= own
+
+    def _add_on_main(self, finding: Finding) -> None:
+        if len(self.on_main) < _KEPT:
+            self.on_main.append(finding)
+        else:
+            self.on_main_more += 1
 
     def _digest(self, finding: Finding) -> Digest:
         return self.digest(finding.file, finding.message)

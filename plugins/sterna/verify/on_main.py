@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _WORD: Final = re.compile(r"[^\s()]+")
 
 
-def move_writers_mistakes(context: RegionContext, origin: Content | None, found: Findings) -> None:
-    """Move contradictions that `main` has, too, out of a table's faults.
+def writers_mistakes(context: RegionContext, origin: Content | None, found: Findings) -> frozenset[bytes]:
+    """Return the digests of the contradictions that `main` has, too.
 
     Reads the source's metadata where the replica contradicts itself, and nothing otherwise.
 
@@ -37,13 +37,13 @@ def move_writers_mistakes(context: RegionContext, origin: Content | None, found:
         found: what the check of the replica found.
     """
     if origin is None or not found.contradictions():
-        return
+        return frozenset()
     source = Findings(found.table, found.digest)
     try:
         check_source(context, _AllOfMain(context.mapping), origin, source)
     except (StoreError, CredentialError):
-        return
-    found.move_to_main(source.contradictions())
+        return frozenset()
+    return frozenset(source.contradictions())
 
 
 def digest_on_main(context: RegionContext) -> Callable[[str, str], bytes]:

@@ -13,12 +13,12 @@ from sterna.replica.head import read_head, with_held
 from sterna.replica.region import RegionContext
 from sterna.verify.deep import Comparison
 from sterna.verify.findings import Findings, Verified, summed
-from sterna.verify.on_main import digest_on_main, move_writers_mistakes
+from sterna.verify.on_main import digest_on_main, writers_mistakes
 from sterna.verify.origins import find_origins
 from sterna.verify.places import Places
 from sterna.verify.residency import check_residency
 from sterna.verify.sample import Sample
-from sterna.verify.table import check_structure
+from sterna.verify.table import TableReach, check_structure
 
 _TABLES_AT_ONCE = 4
 _SHOWN = 20  # names in a message
@@ -77,9 +77,8 @@ def verify(
     digest = digest_on_main(context)
 
     def one(name: str) -> Findings:
-        found, origin = Findings(name, digest), origins.get(name)
-        reached = check_structure(context, places, chosen[name], origin, found)
-        move_writers_mistakes(context, origin, found)
+        origin = origins.get(name)
+        reached, found = _structure(context, places, chosen[name], origin, Findings(name, digest))
         if comparison is not None:
             comparison.table(reached, origin, found)
         return found
@@ -88,6 +87,19 @@ def verify(
         progress(_line(found, depth))
 
     return _with_residency(context, summed(_at_once(one, chosen, tell)), progress)
+
+
+def _structure(
+    context: RegionContext, places: Places, content: Content, origin: Content | None, found: Findings
+) -> tuple[TableReach, Findings]:
+    """Check the structure of a table, and tell its writer's mistakes from faults of the replica."""
+    reached = check_structure(context, places, content, origin, found)
+    own = writers_mistakes(context, origin, found)
+    found.move_to_main(own)
+    if not found.are_hidden(own):
+        return reached, found
+    again = Findings(found.table, found.digest, own)  # what is hidden has only its digest here: it is looked for anew
+    return check_structure(context, places, content, origin, again), again
 
 
 def _at_once(one: Callable[[str], Findings], names: Iterable[str], tell: Callable[[Findings], None]) -> list[Findings]:

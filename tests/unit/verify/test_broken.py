@@ -327,6 +327,34 @@ def test_what_main_contradicts_too_is_no_fault_however_much_it_is(
     assert "missing" in {finding.kind for finding in found.findings}
 
 
+WRONG_COUNTS: dict[str, Callable[[int], Break]] = {
+    METADATA: lambda number: snapshot(**{"sequence-number": 77 + number}),
+    DATA: lambda number: row(DATA, added_files_count=3 + number),
+    DELETES: lambda number: row(DELETES, added_files_count=7 + number),
+}
+"""By where it is named: contradictions, the same one for the same number."""
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+@pytest.mark.parametrize("own", WRONG_COUNTS)
+def test_what_main_does_not_contradict_is_named_whatever_else_main_does(
+    world: World, own: str, kept: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Of all contradictions one is the replica's own, wherever it comes among more of them than are named."""
+    publish(world, "a", "b")
+    for place, change in WRONG_COUNTS.items():
+        for number, side in enumerate(sides(world, "a")):
+            change(number if place == own else 0)(side, "")
+    every = verify(world.context(), Depth())
+    assert ([finding.kind for finding in every.findings], len(every.on_main)) == (["disagrees"], 2)
+    monkeypatch.setattr(findings, "_KEPT", kept)
+    found = verify(world.context(), Depth())
+    assert found.findings == (every.findings if kept else ()), "named"
+    assert (found.faults, found.files, found.bytes) == (every.faults, every.files, every.bytes)
+    assert len(found.on_main) <= kept
+    assert len(found.on_main) + found.on_main_more == len(every.on_main)
+
+
 def test_contradictions_leave_room_for_the_names_of_other_faults(world: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(findings, "KEPT_FINDINGS", 1)
     publish(world, "a", "b")

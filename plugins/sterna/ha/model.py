@@ -55,7 +55,8 @@ class CatalogSite:
         problem: why it can't be looked at, or ""; then nothing below is known.
         refuses: that is because it answers and refuses: so it may be at work.
         unasked: that is because its credential is missing here, and it was not asked: so it may be at work.
-        slow: that is because it granted a connection and gave no answer on it: so it may be at work.
+        slow: that is because it granted a connection and gave no answer in time, or its name could not be looked up:
+            so it may be at work.
         epoch: the newest epoch that it knows.
         writable: its Nessie has the right to write references.
         main: head of `main` as it serves it, "" when it was not seeded yet.

@@ -150,7 +150,7 @@ def subscribe(connection: Connection[Any], source: Region, slot: str, place: str
     # The statement holds a password: it goes into no log of the server.
     for setting in ("log_statement = 'none'", "log_min_duration_statement = -1", "log_min_error_statement = 'panic'"):
         connection.execute(f"SET {setting}".encode())
-    info = conninfo(database, secrets, replication=True)
+    info = conninfo(database, secrets)
     from psycopg import sql
 
     run_sql(connection, "subscription", conninfo=info, slot=sql.Identifier(slot))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -202,3 +203,43 @@ def test_a_primary_whose_tables_somebody_has_locked_is_slow_and_not_silent(catal
         found = look_at(hasty, catalog.secrets)
     assert found.slow and not found.silent and "let sterna in and does not answer" in found.problem
     assert look_at(region, catalog.secrets).writable
+
+
+def test_one_that_is_long_about_each_login_is_looked_at_all_the_same(catalog: Catalog) -> None:
+    """A proxy hands on what the server says four seconds late: longer than an address had once."""
+    region = catalog.region
+    assert region.catalog.database is not None
+    with late_proxy(catalog.server.host, catalog.server.port, 4.0) as slow, socket.create_server(("", 0)) as hangs:
+        for hosts in ([slow], [f"127.0.0.1:{hangs.getsockname()[1]}", slow]):
+            database = region.catalog.database.model_copy(update={"hosts": tuple(hosts), "look_timeout": 60.0})
+            other = region.model_copy(update={"catalog": region.catalog.model_copy(update={"database": database})})
+            found = look_at(other, catalog.secrets)
+            assert found.writable and not found.problem
+
+
+@contextmanager
+def late_proxy(host: str, port: int, seconds: float) -> Iterator[str]:
+    """Serve `host:port`: hand on all that is said, and begin with the server's answers after some seconds."""
+
+    def hand_on(source: socket.socket, target: socket.socket, seconds: float) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                time.sleep(seconds)
+                seconds = 0.0
+                target.sendall(data)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    with ExitStack() as open_sockets, socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    client = open_sockets.enter_context(server.accept()[0])
+                    upstream = open_sockets.enter_context(socket.create_connection((host, port)))
+                    threading.Thread(target=hand_on, args=(client, upstream, 0.0), daemon=True).start()
+                    threading.Thread(target=hand_on, args=(upstream, client, seconds), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)

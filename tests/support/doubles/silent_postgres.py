@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 # What libpq asks of `target_session_attrs=read-write`, so that it needs no question of its own.
@@ -14,11 +15,16 @@ _SSL_REQUEST = 80877103
 
 
 @contextmanager
-def silent_postgres(*, answers_startup: bool) -> Iterator[str]:
+def silent_postgres(
+    *, answers_startup: bool, after: float = 0.0, standby: bool = False, left: Callable[[], None] = lambda: None
+) -> Iterator[str]:
     """Serve `host:port`; shake hands and hang at the first query, or never say a word.
 
     Args:
         answers_startup: it lets everybody in, as a server does that was stopped right after that.
+        after: seconds that this takes.
+        standby: it takes no writes.
+        left: called when one who was let in has gone.
     """
     over = threading.Event()
     held: list[socket.socket] = []
@@ -30,7 +36,7 @@ def silent_postgres(*, answers_startup: bool) -> Iterator[str]:
                     client, _ = server.accept()
                     held.append(client)
                     if answers_startup:
-                        threading.Thread(target=_let_in, args=(client,), daemon=True).start()
+                        threading.Thread(target=_let_in, args=(client, after, standby, left), daemon=True).start()
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -45,14 +51,18 @@ def silent_postgres(*, answers_startup: bool) -> Iterator[str]:
                 client.close()
 
 
-def _let_in(client: socket.socket) -> None:
+def _let_in(client: socket.socket, after: float, standby: bool, left: Callable[[], None]) -> None:
     with suppress(OSError, struct.error):
         while _startup_code(client) == _SSL_REQUEST:
             client.sendall(b"N")
+        time.sleep(after)
         client.sendall(_message(b"R", struct.pack("!I", 0)))  # AuthenticationOk
-        for name, value in _PARAMETERS.items():
+        for name, value in {**_PARAMETERS, "in_hot_standby": "on" if standby else "off"}.items():
             client.sendall(_message(b"S", f"{name}\0{value}\0".encode()))
         client.sendall(_message(b"K", struct.pack("!II", 1, 1)) + _message(b"Z", b"I"))  # ReadyForQuery
+        while client.recv(4096):
+            pass
+    left()
 
 
 def _startup_code(client: socket.socket) -> int:

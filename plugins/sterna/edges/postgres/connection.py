@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.secrets import Secrets
@@ -14,9 +13,10 @@ from sterna.errors import DatabaseRefused, DatabaseUnreachable
 from sterna.registry.model import CatalogDatabase, Region
 
 if TYPE_CHECKING:
+    from sterna.edges.postgres.connecting import NotConnected
     from sterna.edges.postgres.limits import LimitedConnection, PostgresLimits
 
-_CONNECT_SECONDS = 3
+_CONNECT_SECONDS = 3  # for each address, of a Postgres that connects to another one
 _LETS_NOBODY_IN = "answers and lets nobody in"
 _LET_IN = "let sterna in and does not answer"
 # A server's own words come as `<severity>:  <text>`, with two spaces, in whatever language `lc_messages` names.
@@ -24,39 +24,43 @@ _SERVER_SAID = re.compile(r"failed: \w[\w ]*:  (.*)")
 _ANSWERED = re.compile(
     "(?:FATAL:|server does not support SSL|server sent an error response|SSL error: (?!unexpected eof)"
     "|certificate verify failed|server certificate for|no password supplied|root certificate file"
-    "|authentication method).*"
+    "|authentication method|session is read-only|server is in hot standby mode).*"
 )
 # A peer that vanished without a word is noticed after some 15 s, not after the hours of the system's default.
 _ALIVE = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 2, "tcp_user_timeout": 15_000}
 
 
-def conninfo(database: CatalogDatabase, secrets: Secrets, *, replication: bool = False) -> str:
-    """Return libpq's connection string, password included: never to be shown.
+def conninfo(database: CatalogDatabase, secrets: Secrets) -> str:
+    """Return libpq's connection string for another region's subscription, password included: never to be shown.
 
     Args:
         database: where.
         secrets: finds the credential.
-        replication: the addresses and the login for another region's subscription.
 
     Raises:
         CredentialError: the credential is missing.
     """
     from psycopg.conninfo import make_conninfo
 
-    hosts = (replication and database.replication_hosts) or database.hosts
-    credential = secrets((replication and database.replication_credential_id) or database.credential_id)
-    parts: dict[str, Any] = {
+    hosts = database.replication_hosts or database.hosts
+    where: dict[str, Any] = {
         "host": ",".join(host.rpartition(":")[0] for host in hosts),
         "port": ",".join(host.rpartition(":")[2] for host in hosts),
+        "connect_timeout": _CONNECT_SECONDS,
+    }
+    return make_conninfo("", **where, **_parts(database, secrets, database.replication_credential_id))
+
+
+def _parts(database: CatalogDatabase, secrets: Secrets, credential_id: str | None = None) -> dict[str, Any]:
+    credential = secrets(credential_id or database.credential_id)
+    return {
         "dbname": database.name,
         "user": credential.login,
         "password": credential.password,
         "sslmode": database.sslmode,
         "target_session_attrs": "read-write",
-        "connect_timeout": _CONNECT_SECONDS,
         **_ALIVE,
     }
-    return make_conninfo("", **parts)
 
 
 def look_seconds(region: Region) -> float:
@@ -111,29 +115,37 @@ def connected(region: Region, secrets: Secrets, *, replication: bool = False) ->
 @contextmanager
 def _connected(region: Region, secrets: Secrets, limits: PostgresLimits, **more: str) -> Iterator[LimitedConnection]:
     import psycopg
-    from psycopg.conninfo import make_conninfo
 
-    from sterna.edges.postgres.limits import LimitedConnection
+    from sterna.edges.postgres.connecting import NotConnected, connect_first
 
     database, started = _database(region), time.monotonic()
     where = f"the catalog's Postgres of region {region.name} at {', '.join(database.hosts)}"
-    seconds = min(_CONNECT_SECONDS, ceil(limits.total or _CONNECT_SECONDS))
-    info = make_conninfo(conninfo(database, secrets), connect_timeout=seconds, **more)
-    connection: LimitedConnection | None = None
+    late = ""
     try:
-        with LimitedConnection.connect(info, autocommit=True) as connection:
+        with connect_first(database.hosts, _parts(database, secrets) | more, database.look_timeout) as connection:
             connection.limit(limits, started)
-            yield connection
+            try:
+                yield connection
+            finally:
+                late = connection.late
+    except NotConnected as error:
+        raise _unconnected(where, error, database) from None
     except psycopg.OperationalError as error:
-        if connection is not None:
-            raise DatabaseUnreachable(f"{where} {_LET_IN}: {connection.late or _reason(error)}") from None
-        if error.sqlstate is None and "authentication failed" in str(error):
-            raise DatabaseRefused(f"{where} refused the login of credential {database.credential_id!r}") from None
-        if said := _fatal(error):
-            raise DatabaseUnreachable(f"{where} {_LETS_NOBODY_IN}: {said}") from None
-        raise DatabaseUnreachable(f"{where} does not answer: {_reason(error)}") from None
+        raise DatabaseUnreachable(f"{where} {_LET_IN}: {late or _reason(error)}") from None
     except psycopg.Error as error:
         raise DatabaseRefused(f"{where} refused a statement: {_reason(error)}") from None
+
+
+def _unconnected(where: str, error: NotConnected, database: CatalogDatabase) -> DatabaseUnreachable | DatabaseRefused:
+    if "authentication failed" in str(error):
+        return DatabaseRefused(f"{where} refused the login of credential {database.credential_id!r}")
+    if said := _fatal(error):
+        return DatabaseUnreachable(f"{where} {_LETS_NOBODY_IN}: {said}")
+    if error.doubt:
+        from sterna.edges.postgres.limits import IN_DOUBT
+
+        return DatabaseUnreachable(f"{where} {IN_DOUBT}: {error.doubt}")
+    return DatabaseUnreachable(f"{where} does not answer: {_reason(error)}")
 
 
 def said_no(error: DatabaseUnreachable | DatabaseRefused) -> bool:
@@ -142,8 +154,12 @@ def said_no(error: DatabaseUnreachable | DatabaseRefused) -> bool:
 
 
 def was_slow(error: DatabaseUnreachable | DatabaseRefused) -> bool:
-    """Say whether an error comes from a Postgres that granted a connection and failed on it: it may be at work."""
-    return _LET_IN in error.message
+    """Say whether an error comes from a Postgres that may be at work: it granted a connection and gave no answer on it,
+    or nobody could ask it, since its name could not be looked up.
+    """
+    from sterna.edges.postgres.limits import IN_DOUBT
+
+    return _LET_IN in error.message or IN_DOUBT in error.message
 
 
 def _fatal(error: Exception) -> str:

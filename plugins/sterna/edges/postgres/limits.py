@@ -23,6 +23,8 @@ from sterna.errors import DatabaseRefused, DatabaseUnreachable
 from sterna.registry.model import Region
 
 T = TypeVar("T")
+IN_DOUBT = "may be at work, and does not answer"
+"""What an error says of a Postgres that nothing shows to be gone."""
 _GRACE = 1.0  # a region's own limit says better what it waited for
 _NEVER = 1_000_000.0
 
@@ -102,7 +104,7 @@ def ask_all(
     The answer of a silent one is that it is unreachable, and of one that says no that it refused: it is one region's
     trouble.
 
-    Nobody waits for a thread that hangs, in the resolver of names for example: it ends by itself or with the process.
+    Nobody waits for a thread that hangs: it ends by itself or with the process.
 
     Args:
         regions: whom to ask.
@@ -122,7 +124,9 @@ def ask_all(
             answers.append(error)
         except TimeoutError:
             answers.append(
-                DatabaseUnreachable(f"the catalog's Postgres of region {region.name}: no answer within {limit:g} s")
+                DatabaseUnreachable(
+                    f"the catalog's Postgres of region {region.name} {IN_DOUBT}: no answer within {limit:g} s"
+                )
             )
     return answers
 

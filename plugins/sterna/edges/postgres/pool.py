@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.secrets import Secrets
@@ -16,7 +15,6 @@ from sterna.errors import DatabaseRefused, DatabaseUnreachable
 if TYPE_CHECKING:
     from sterna.edges.postgres.limits import LimitedConnection
 
-_CONNECT_SECONDS = 3
 _ALIVE = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 2, "tcp_user_timeout": 15_000}
 QUIET_SECONDS = 1.0  # seconds after which a kept connection is asked whether it is still there
 
@@ -114,31 +112,26 @@ class PostgresPool:
                 return connection
 
     def _opened(self) -> LimitedConnection:
-        from sterna.edges.postgres.limits import LimitedConnection, PostgresLimits
+        from sterna.edges.postgres.connecting import connect_first
+        from sterna.edges.postgres.limits import PostgresLimits
 
         started, seconds = time.monotonic(), self.database.timeout
-        connection = LimitedConnection.connect(self._conninfo(), autocommit=True)
+        connection = connect_first(self.database.hosts, self._parts(), seconds)
         connection.limit(PostgresLimits(seconds), started)
         return connection
 
-    def _conninfo(self) -> str:
-        from psycopg.conninfo import make_conninfo
-
+    def _parts(self) -> dict[str, Any]:
         database, credential = self.database, self._secrets(self.database.credential_id)
         milliseconds = max(int(database.timeout * 1000), 1)
-        parts: dict[str, Any] = {
-            "host": ",".join(host.rpartition(":")[0] for host in database.hosts),
-            "port": ",".join(host.rpartition(":")[2] for host in database.hosts),
+        return {
             "dbname": database.name,
             "user": credential.login,
             "password": credential.password,
             "sslmode": database.sslmode,
             "target_session_attrs": "read-write",
-            "connect_timeout": min(_CONNECT_SECONDS, ceil(database.timeout)),
             "options": f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} -c timezone=UTC",
             **_ALIVE,
         }
-        return make_conninfo("", **parts)
 
     def _put_back(self, connection: LimitedConnection) -> None:
         from psycopg.pq import TransactionStatus

@@ -1,0 +1,239 @@
+"""Connecting to the one of a Postgres' addresses that takes writes: none of them waits long for another one's silence.
+
+As RFC 8305 has it for the addresses of one name: the next one is tried beside one that has not answered after a moment,
+and each may take all of the time that there is. The first that lets in and takes writes is the one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
+from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
+from threading import Lock, Thread
+from typing import Any, Final
+
+from psycopg import OperationalError
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import ConnStatus, PGconn, PollingStatus
+
+from sterna.edges.postgres.limits import LimitedConnection
+
+_NEXT_SECONDS: Final = 0.5  # until the next address is tried beside one that has not answered
+_LOOK_SECONDS: Final = 0.1  # between two looks at whether anybody still waits
+_UNDER_WAY: Final[dict[int, int]] = {PollingStatus.READING: EVENT_READ, PollingStatus.WRITING: EVENT_WRITE}
+_NO_PEER: Final = {ConnStatus.STARTED, ConnStatus.BAD, ConnStatus.NEEDED, ConnStatus.ALLOCATED}
+
+
+class NotConnected(OperationalError):
+    """No address let anybody in.
+
+    Args:
+        text: what each of them said, a line each.
+        doubt: why the server may be at work all the same: it granted a connection, or its name could not be looked up;
+            "" where nothing speaks for that.
+    """
+
+    def __init__(self, text: str, doubt: str) -> None:
+        super().__init__(text)
+        self.doubt = doubt
+
+
+@dataclass(frozen=True, order=True)
+class _Address:
+    """One of the addresses.
+
+    Args:
+        place: of its host among the hosts, and its own among the host's.
+        host, port: as they are configured.
+        address: what the host's name stands for; "" for a folder of sockets.
+    """
+
+    place: tuple[int, int]
+    host: str
+    port: str
+    address: str
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What looking up a host's name came to.
+
+    Args:
+        addresses: that it stands for.
+        error: why there are none.
+        doubt: it may stand for some all the same.
+    """
+
+    addresses: Sequence[_Address] = ()
+    error: str = ""
+    doubt: bool = False
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """An address that let nobody in, and why."""
+
+    error: str
+
+
+def connect_first(hosts: Sequence[str], parts: Mapping[str, Any], seconds: float) -> LimitedConnection:
+    """Connect to the first of some addresses that lets in and is as `parts` want it; each statement a transaction.
+
+    Args:
+        hosts: each as `host:port`; the earlier ones are tried first.
+        parts: libpq's parameters, but for host and port.
+        seconds: how long it may take, looking up names included.
+
+    Raises:
+        NotConnected: none did in time.
+    """
+    with _race(parts, seconds) as race:
+        connection = race.first(hosts)
+    connection.autocommit = True
+    return connection
+
+
+@dataclass
+class _Race:
+    """Connecting to several addresses at once, in threads that nobody waits for: a resolver of names may hang.
+
+    Args:
+        parts: libpq's parameters, but for host and port.
+        seconds: how long it may take.
+    """
+
+    parts: Mapping[str, Any]
+    seconds: float
+    _news: SimpleQueue[_Named | _Failed | LimitedConnection] = field(default_factory=SimpleQueue)
+    _lock: Lock = field(default_factory=Lock)
+    _over: bool = False
+    _granted: set[_Address] = field(default_factory=set)
+
+    def first(self, hosts: Sequence[str]) -> LimitedConnection:
+        """Return the first connection that stands.
+
+        Raises:
+            NotConnected: none does in time.
+        """
+        end = time.monotonic() + self.seconds
+        for place, host in enumerate(hosts):
+            self._begin(partial(_look_up, place, host))
+        pause = min(_NEXT_SECONDS, self.seconds / (2 * len(hosts)))  # so that each has a share of a short time
+        names, tried, waiting = len(hosts), 0, list[_Address]()
+        errors, doubtful, due = list[str](), False, 0.0
+        while (names or tried or waiting) and (now := time.monotonic()) < end:
+            if waiting and (not tried or now >= due):
+                self._begin(partial(self._connect, waiting.pop(0)))
+                tried, due = tried + 1, now + pause
+                continue
+            match self._next(min(end, due) - now if waiting else end - now):
+                case LimitedConnection() as connection:
+                    return connection
+                case _Failed(error):
+                    errors.append(error)
+                    tried, due = tried - 1, 0.0
+                case _Named(addresses, error, doubt):
+                    waiting = sorted([*waiting, *addresses])
+                    names, doubtful = names - 1, doubtful or doubt
+                    errors += [error] if error else []
+        raise self._none(errors, late=bool(tried), untried=bool(waiting), unnamed=bool(names) or doubtful)
+
+    def close(self) -> None:
+        """End what is still under way."""
+        with self._lock:
+            self._over = True
+        with suppress(Empty):
+            while True:
+                if isinstance(left := self._news.get_nowait(), LimitedConnection):
+                    left.close()
+
+    def _none(self, errors: list[str], *, late: bool, untried: bool, unnamed: bool) -> NotConnected:
+        within = f"within {self.seconds:g} s"
+        if late or untried:
+            errors.insert(0, f"no answer {within}")
+        with self._lock:
+            granted = bool(self._granted)
+        unsure = f"its name could not be looked up {within}" if unnamed else ""
+        return NotConnected("\n".join(errors) or unsure, f"no answer {within}" if granted or untried else unsure)
+
+    def _next(self, seconds: float) -> _Named | _Failed | LimitedConnection | None:
+        try:
+            return self._news.get(timeout=max(seconds, 0.001))
+        except Empty:
+            return None
+
+    def _begin(self, work: Callable[[], _Named | _Failed | LimitedConnection | None]) -> None:
+        def run() -> None:
+            found = work()
+            with self._lock:
+                if not self._over and found is not None:
+                    self._news.put(found)
+                    return
+            if isinstance(found, LimitedConnection):
+                found.close()
+
+        Thread(target=run, name="sterna-postgres-connect", daemon=True).start()
+
+    def _connect(self, at: _Address) -> LimitedConnection | _Failed | None:
+        """Connect to one address, as long as somebody waits for it."""
+        try:
+            return self._polled(at)
+        except Exception as error:  # noqa: BLE001 - its text may quote the password
+            return _Failed(f"connection failed: {type(error).__name__}")
+
+    def _polled(self, at: _Address) -> LimitedConnection | _Failed | None:
+        where = {"host": at.host, "port": at.port} | ({"hostaddr": at.address} if at.address else {})
+        connection = PGconn.connect_start(make_conninfo("", **self.parts, **where).encode())
+        # As libpq wants it: a first poll before that takes any connection for granted.
+        status: int = PollingStatus.WRITING
+        while connection.status != ConnStatus.BAD and status in _UNDER_WAY:
+            with DefaultSelector() as selector:
+                selector.register(connection.socket, _UNDER_WAY[status])
+                while not selector.select(_LOOK_SECONDS) and not self._over:
+                    pass
+            status = connection.connect_poll()
+            with self._lock:
+                if self._over:
+                    break
+                if connection.status not in _NO_PEER:
+                    self._granted.add(at)
+        if status == PollingStatus.OK:
+            connection.nonblocking = 1
+            return LimitedConnection(connection)
+        message = connection.get_error_message()
+        connection.finish()
+        with self._lock:
+            if self._over:
+                return None
+            self._granted.discard(at)  # it has had its say
+        return _Failed(f"connection failed: {message}")
+
+
+@contextmanager
+def _race(parts: Mapping[str, Any], seconds: float) -> Iterator[_Race]:
+    race = _Race(parts, seconds)
+    try:
+        yield race
+    finally:
+        race.close()
+
+
+def _look_up(place: int, host_and_port: str) -> _Named:
+    host, _, port = host_and_port.rpartition(":")
+    try:
+        found = [""] if host.startswith("/") else [str(ipaddress.ip_address(host))]
+    except ValueError:
+        try:
+            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        except (OSError, UnicodeError) as error:
+            # The resolver itself gave no answer, which says nothing of the server.
+            doubt = getattr(error, "errno", None) in (socket.EAI_AGAIN, socket.EAI_FAIL)
+            return _Named(error=f"failed to resolve host {host!r}: {error}", doubt=doubt)
+        found = [str(answer[4][0]) for answer in answers]
+    return _Named([_Address((place, number), host, port, each) for number, each in enumerate(dict.fromkeys(found))])

@@ -30,7 +30,8 @@ from sterna.embedded.postgres import (
     readable_binaries,
     unprivileged_account,
 )
-from sterna.embedded.process import LOOPBACK, Process, free_port, remove_folder, start_process
+from sterna.embedded.process import LOOPBACK, Process, free_port, start_process
+from sterna.embedded.temporary import remove_temporary_folder
 from sterna.errors import EngineError
 
 _START_SECONDS = 120.0
@@ -178,7 +179,7 @@ class Cluster:
         for member in self.members:
             (member.folder / "pgpass").unlink(missing_ok=True)
         for folder in self.temporary:
-            remove_folder(folder)
+            remove_temporary_folder(folder)
 
 
 def start_cluster(work: Path) -> Cluster:
@@ -196,7 +197,7 @@ def start_cluster(work: Path) -> Cluster:
     temporary = (home,) if home.parent != work else ()
     with ExitStack() as stack:
         for folder in temporary:
-            stack.callback(remove_folder, folder)
+            stack.callback(remove_temporary_folder, folder)
         setup = prepare(work, home, account)
         voter = setup.launch(_VOTER)
         stack.callback(voter.stop)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +17,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sterna.embedded.parent import ending_with_parent
-from sterna.embedded.process import LOOPBACK, Process, free_port, remove_folder, start_process, wait_until_ready
+from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
+from sterna.embedded.temporary import make_temporary_folder, remove_temporary_folder
 from sterna.errors import EngineError
 
 _START_SECONDS = 120.0
@@ -138,7 +138,7 @@ class Postgres:
         """End the server; its data stays where it is in the work folder."""
         self.process.stop()
         for folder in self.temporary:
-            remove_folder(folder)
+            remove_temporary_folder(folder)
 
 
 def create_database(admin: Database, name: str) -> Database:
@@ -194,7 +194,7 @@ def start_postgres(work: Path, settings: Mapping[str, str] | None = None) -> Pos
         process = serve()
     except BaseException:
         for each in temporary:
-            remove_folder(each)
+            remove_temporary_folder(each)
         raise
     return Postgres(admin, process, folder, temporary, _serve=serve)
 
@@ -299,7 +299,7 @@ def open_folder(work: Path) -> Path:
         folder = work / "postgres"
         folder.mkdir()
     else:
-        folder = Path(tempfile.mkdtemp(prefix="sterna-postgres-"))
+        folder = make_temporary_folder("sterna-postgres-")
     folder.chmod(0o755)
     return folder
 

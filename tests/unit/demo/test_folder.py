@@ -1,4 +1,8 @@
-"""The demo's folder."""
+"""The demo's folder, and that of a Postgres which runs as another account: neither outlives its demo by more than one.
+
+The kind: folders outside a work folder that end with a process, and stay where it is killed. Those of the demo and of
+its servers are made by one function, whichever account writes in them.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from sterna.demo.folder import LOCK, work_folder
+from sterna.demo.folder import work_folder
+from sterna.embedded.postgres import open_folder
 from sterna.embedded.process import remove_folder
+from sterna.embedded.temporary import LOCK, remove_temporary_folder
 from sterna.errors import UsageError
 
 _HOLDS = """\
@@ -23,6 +29,17 @@ from sterna.demo.folder import work_folder
 with work_folder(None, "sterna-demo-") as made:
     print(made, flush=True)
     time.sleep(600)
+"""
+
+_HOLDS_POSTGRES = """\
+import os, sys, time
+from pathlib import Path
+from sterna.embedded.postgres import open_folder
+os.geteuid = lambda: 0
+made = open_folder(Path(sys.argv[1]))
+(made / "data").mkdir()
+print(made, flush=True)
+time.sleep(600)
 """
 
 _WRITES = """\
@@ -69,6 +86,38 @@ def test_what_a_killed_demo_left_goes_with_the_next_and_a_living_ones_stays(temp
     process.communicate()
     with work_folder(None, "sterna-demo-"):
         assert not left.exists()
+
+
+def test_what_a_killed_demos_postgres_left_goes_with_the_next_one_and_a_living_ones_stays(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root, whose own folders are closed to the account that Postgres runs as."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    work = temporary / "work"
+    work.mkdir(mode=0o700)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOLDS_POSTGRES, work],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert process.stdout
+    left = Path(process.stdout.readline().strip())
+    assert left.parent == temporary
+    aged(left)
+    mine = open_folder(work)
+    assert left.exists(), "its process lives"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    other = open_folder(work)
+    assert not left.exists()
+    aged(mine)
+    third = open_folder(work)
+    assert mine.exists(), "this process lives"
+    for folder in (mine, other, third):
+        assert folder.stat().st_mode & 0o777 == 0o755
+        remove_temporary_folder(folder)
+    assert sorted(path.name for path in temporary.iterdir()) == ["work"]
 
 
 def test_folders_of_others_stay(temporary: Path) -> None:

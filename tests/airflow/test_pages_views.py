@@ -25,6 +25,7 @@ from tests.support.small_world import World, make_world, run
 from tests.unit.airflow.test_pages_data import FEATURES
 
 ODD = "<img src=x onerror=alert(1)>"
+ODD_IDS = [" a", "a ", " ", "a\u00a0", "\u3000a", "a\ufeff", "+", "a b"]
 _PATIENCE = 30_000.0  # milliseconds: other tests keep the machine busy
 OUTLETS = """version: 1
 outlets:
@@ -495,6 +496,7 @@ def test_the_inspector_and_the_service_behind_it(page: Page, pages: Pages, monke
 
 
 def test_the_inspector_knows_more_than_one_view(page: Page, pages: Pages) -> None:
+    """Their ids are taken as they are: a space at an end, or alone, is part of one."""
     pages.services = FEATURES
     asked: list[Any] = []
     service = FastAPI()
@@ -521,10 +523,16 @@ def test_the_inspector_knows_more_than_one_view(page: Page, pages: Pages) -> Non
         page.get_by_label("n", exact=True).fill("2")
         page.get_by_role("button", name="Look up").click()
         expect(page.get_by_test_id("features-display")).to_contain_text("..")
+        page.get_by_label("View").select_option("shop")
+        for id in ODD_IDS:
+            page.get_by_label("shop", exact=True).fill(id)
+            with page.expect_response("**/api/features?*"):
+                page.keyboard.press("Enter")
     token = "Bearer a-token"
     assert asked == [
         (["shop.size"], [{"shop": "a/b"}], token),
         (["visit.seconds"], [{"shop": "..", "n": "2"}], token),
+        *((["shop.size"], [{"shop": id}], token) for id in ODD_IDS),
     ]
 
 

@@ -49,7 +49,8 @@ export function open(place) {
   }
 
   async function look() {
-    const ids = fields.map((field) => field.value.trim());
+    // A space may be part of an id, but not of a user's, which is a number.
+    const ids = fields.map((field) => view ? field.value : field.value.trim());
     if (ids.includes("") || pending) return;
     const asked = view;
     pending = true;

@@ -209,12 +209,12 @@ def test_an_inspector_knows_each_view_and_sends_its_token(client: TestClient, pa
     pages.secrets = lambda id: Credential(id, password="a-token" if id == "reader" else "")
     pages.settings["feature_service_credential_id"] = "reader"
     assert client.get("/api/features/401").json() == {}
-    for id in ("a/b 北", ".", "..", "../..", "%2e%2e", "a?b#c"):
+    for id in ("a/b 北", ".", "..", "../..", "%2e%2e", "a?b#c", " a ", " ", "a\u00a0", "\u3000a", "a\ufeff", "\u202ea"):
         asked = client.get("/api/features", params={"view": "shop", "id": id})
         assert asked.json() == {"shop": id, "size": "Bearer a-token"}
     refused = client.get("/api/features", params={"view": "none", "id": "1"})
     assert (refused.status_code, refused.json()["statusMessage"]) == (404, "There is no such view")
-    for bad in ("", "a" * 1001, "a\nb"):
+    for bad in ("", "a" * 1001, "a\nb", "a\x7f", "a\x85"):
         assert client.get("/api/features", params={"view": "shop", "id": bad}).status_code == 400
     two = client.get("/api/features", params={"view": "visit", "id": ["a/b", "2"]})
     assert two.json() == {"shop": "a/b", "n": "2", "seconds": "Bearer a-token"}

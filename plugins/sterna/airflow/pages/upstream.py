@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from sterna.airflow.pages.source import FeatureView
 from sterna.edges.secrets import Secrets
-from sterna.errors import CredentialError
+from sterna.errors import CredentialError, printable
 
 FEATURE_SECONDS = 5.0
 _KPI_SECONDS = 15.0
@@ -21,6 +21,7 @@ _USER = re.compile(r"[0-9]+")
 _LARGEST = 2**63 - 1
 _MOST_BYTES = 1 << 20
 _LONGEST_ID = 1_000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MOST_FEATURES = 200  # that the gateway takes at once
 Client = Callable[[float], httpx.AsyncClient]
 
@@ -67,14 +68,14 @@ async def view_features(view: FeatureView | None, ids: Sequence[str], service: F
 
     Args:
         view: the view of features; None: the services file has none of that name.
-        ids: the values of its key's columns as they were typed.
+        ids: the values of its key's columns as they were typed; spaces of any kind are part of them.
         service: where they are asked for.
     """
     if view is None:
         return _refused(404, "There is no such view")
-    if len(ids) != len(view.key) or not all(1 <= len(id) <= _LONGEST_ID and id.isprintable() for id in ids):
+    if len(ids) != len(view.key) or not all(1 <= len(id) <= _LONGEST_ID and not _CONTROL.search(id) for id in ids):
         return _refused(400, "Invalid ID format")
-    whose, told = ", ".join(ids), dict[str, Any]()
+    whose, told = printable(", ".join(ids)), dict[str, Any]()
     entity = dict(zip(view.key, ids, strict=True))
     for start in range(0, len(view.features), _MOST_FEATURES):
         names = [f"{view.name}.{name}" for name in view.features[start : start + _MOST_FEATURES]]

@@ -26,6 +26,19 @@ _MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20  # of one drop, but for larger tran
 _SLICE = 0.2
 
 
+@dataclass(frozen=True)
+class OnMain:
+    """What `main` says of tables before an epoch begins.
+
+    Args:
+        newest: the newest epoch that some of them have rows of; 0: none.
+        others: those whose rows there are another table's, and why they can't be followed.
+    """
+
+    newest: int = 0
+    others: Mapping[str, UnfitSource] = field(default_factory=dict)
+
+
 @dataclass
 class Capture:
     """One reader of one source.
@@ -34,7 +47,7 @@ class Capture:
         source: its settings.
         database: the source.
         journal: where what was read is kept.
-        marked: returns the newest epoch that some tables on `main` have rows of; 0: none.
+        on_main: returns what `main` says of tables.
         clock: seconds.
         idle_seconds: after which it is written down how far the source is, though nothing changed.
     """
@@ -42,7 +55,7 @@ class Capture:
     source: CdcSource
     database: Database
     journal: Journal
-    marked: Callable[[Mapping[str, tuple[str, ...]]], int] = lambda tables: 0
+    on_main: Callable[[Mapping[str, tuple[str, ...]]], OnMain] = lambda tables: OnMain()
     clock: Callable[[], float] = time.monotonic
     idle_seconds: float = 60.0
     _engine: Engine | None = None
@@ -204,10 +217,13 @@ class Capture:
         unfit: dict[str, UnfitSource] = {}
         followed = self._followed_before(newest) if epoch is None else epoch.tables
         tables = self._fit(unfit, followed)
+        there = self.on_main(tables)
+        unfit.update(there.others)
+        tables = {name: key for name, key in tables.items() if name not in there.others}
         refuse_left_out(self.source, tables, unfit, followed)
         refuse_absent(self.source, tables)
         # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
-        made = Epoch(max(newest if newest and epoch is None else newest + 1, self.marked(tables) + 1), tables)
+        made = Epoch(max(newest if newest and epoch is None else newest + 1, there.newest + 1), tables)
         self.database.prepare(made.number, list(made.tables))
         if not self.journal.begin(made):
             raise Busy(f"somebody else begins to read the source {self.source.name}")

@@ -14,8 +14,8 @@ from functools import partial
 
 from sterna.catalog.model import ICEBERG_TABLE, parse_key
 from sterna.cdc.apply import CATALOG, Target, apply
-from sterna.cdc.capture import Capture
-from sterna.cdc.database import Database, Log
+from sterna.cdc.capture import Capture, OnMain
+from sterna.cdc.database import Database, Log, collected
 from sterna.cdc.journal import Drop, Epoch, Journal, Stop
 from sterna.cdc.kinds import open_database
 from sterna.cdc.plan import channel, next_work, position
@@ -38,7 +38,7 @@ from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.region import RegionContext
 from sterna.services.cdc import CdcSource
 from sterna.services.model import Services
-from sterna.wap.model import TableState
+from sterna.wap.model import Channel, SnapshotState, TableState
 from sterna.wap.protocol import Outcome
 from sterna.wap.state import read_state
 
@@ -180,8 +180,8 @@ class Runner:
         name = followed.source.name
         while not self._over.is_set():
             database = followed.database()
-            mark = partial(newest_mark, followed)
-            capture = self.capture(followed.source, database, followed.journal, mark)
+            looked = partial(on_main, followed)
+            capture = self.capture(followed.source, database, followed.journal, looked)
             try:
                 while not self._over.is_set() or (capture.is_beginning and not self._stopped.is_set()):
                     made = capture.step(_SLICE)
@@ -291,6 +291,7 @@ class Runner:
                 table=target.key,
                 hint="name another namespace, or drop the table",
             )
+        refuse_other_writer(followed, target, state)
         way = channel(followed.source.region, followed.source.name)
         work = next_work(way, target.name, mark, epoch.number, drops, fresh=not has_rows, is_over=stop is not None)
         if work is None:
@@ -387,9 +388,58 @@ def _is_over(newest: Drop, table: str, place: tuple[int, int]) -> bool:
     return (number if epoch == newest.epoch else 0) >= stop.last
 
 
-def newest_mark(followed: Followed, tables: Mapping[str, Sequence[str]]) -> int:
-    """Return the newest epoch that some tables on `main` have rows of; 0: none."""
-    return max((epoch for epoch, _ in _positions(followed, tables)), default=0)
+def on_main(followed: Followed, tables: Mapping[str, Sequence[str]]) -> OnMain:
+    """Return what `main` says of a source's tables before an epoch begins.
+
+    Args:
+        followed: the source.
+        tables: by `schema.table`, the columns of its key.
+    """
+    newest, others = 0, dict[str, UnfitSource]()
+    for name, key in tables.items():
+        target = followed.target(name, key)
+        state = followed.state(target)
+        newest = max(newest, position(followed.mark(state), followed.source.name)[0])
+        with collected(others, name):
+            refuse_other_writer(followed, target, state)
+    return OnMain(newest, others)
+
+
+def refuse_other_writer(followed: Followed, target: Target, state: TableState | None) -> None:
+    """See that the rows on `main` are those of the same table of the source, not of one in another schema.
+
+    The newest snapshot of the source says which table wrote it. Where all of them are expired, the journal says which
+    tables the epoch of the mark had. Where both are gone, only a source of one schema leaves no doubt.
+
+    Raises:
+        UnfitSource: another table wrote them, or that can't be told.
+    """
+    mark = followed.mark(state)
+    if state is None or not mark:
+        return
+    way = channel(followed.source.region, followed.source.name)
+    writer = next(filter(None, (_writer(each, way) for each in state.line)), "")
+    if not writer:
+        epoch = followed.journal.epoch(position(mark, way.name)[0])
+        of_name = [each for each in epoch.tables if _bare(each) == _bare(target.name)] if epoch else []
+        is_one_schema = len({each.partition(".")[0] for each in followed.source.tables}) == 1
+        writer = (of_name or [target.name if is_one_schema else "a table that can't be told any more"])[0]
+    if writer != target.name:
+        raise UnfitSource(
+            f"the rows of {target.key} on main are of {writer}, which has the same name in another schema",
+            table=target.name,
+            hint=f"leave it out of `tables`; or drop {target.key} on main, then sterna cdc resync {way.name}",
+        )
+
+
+def _writer(snapshot: SnapshotState, way: Channel) -> str:
+    """Return the table of a source whose rows a snapshot brought; "": none."""
+    id = snapshot.wap_id or snapshot.published
+    return id.removeprefix(f"{way}/").rpartition("/")[0] if id.startswith(f"{way}/") else ""
+
+
+def _bare(table: str) -> str:
+    return table.partition(".")[2]
 
 
 def _needed(known: list[Drop], begun: int) -> list[Drop]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from sterna.cdc.database import refuse_absent
 from sterna.cdc.journal import Drop, Epoch
 from sterna.cdc.plan import channel, position
-from sterna.cdc.run import Followed, least, refuse_alarm, refuse_unread
+from sterna.cdc.run import Followed, least, on_main, refuse_alarm, refuse_unread
 from sterna.errors import LogKept, NeedsResync, NotRead, PurgeNear, SternaError, UnfitSource
 
 _ALARMS: dict[type[SternaError], str] = {
@@ -124,6 +124,8 @@ def check(followed: Followed) -> Checked:
     for _, into, _ in found:
         if refused := followed.ingest.refusal(into):
             raise UnfitSource(refused, table=into)
+    for error in on_main(followed, tables).others.values():
+        raise error
     return Checked(followed.source.name, found)
 
 
@@ -161,8 +163,10 @@ def _standing(followed: Followed) -> SourceStanding:
     database = followed.database()
     try:
         others: dict[str, UnfitSource] = {}
-        there = set(database.tables(others, epoch.tables if epoch is not None else ()))
-        new = tuple(sorted(there - set(epoch.tables))) if epoch is not None else ()
+        there = database.tables(others, epoch.tables if epoch is not None else ())
+        newcomers = {name: key for name, key in there.items() if epoch is not None and name not in epoch.tables}
+        others |= on_main(followed, newcomers).others
+        new = tuple(sorted(newcomers.keys() - others.keys()))
         unfit = tuple(sorted((each, error.message) for each, error in others.items()))
         log = None
         if epoch is not None and last is not None and last.offset is not None:
@@ -198,8 +202,10 @@ def _tables(followed: Followed, epoch: Epoch | None, last: Drop | None) -> tuple
         mark = followed.mark(followed.state(target))
         began, number = position(mark, way.name)
         after = number if began == epoch.number else 0
-        behind = sum(1 for drop in drops if drop.number > after and name in drop.tables)
         stop = last.stopped.get(name) if last is not None else None
+        # Rows behind its stop never come, nor do those of an epoch whose first rows never were complete.
+        reach = stop.last if stop is not None else drops[-1].number if drops else 0
+        behind = sum(1 for drop in drops if after < drop.number <= reach and name in drop.tables)
         error = stop.as_error(name, way.name) if stop is not None else None
         problem = f"{type(error).__name__}: {error}" if error is not None else ""
         found.append(TableStanding(name, target.key, mark, behind, problem))

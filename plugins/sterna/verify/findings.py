@@ -130,10 +130,10 @@ class Findings:
     def are_hidden(self, own: frozenset[Digest]) -> bool:
         """Tell whether contradictions that are none of the source's could be named, had its own not come first."""
         named = sum(finding.kind == DISAGREES for finding in self.kept)
-        return named < _KEPT and not self.beyond.keys() <= own
+        return named < KEPT_FINDINGS and not self.beyond.keys() <= own
 
     def _add_on_main(self, finding: Finding) -> None:
-        if len(self.on_main) < _KEPT:
+        if len(self.on_main) < KEPT_FINDINGS:
             self.on_main.append(finding)
         else:
             self.on_main_more += 1

@@ -25,7 +25,7 @@ import yaml
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Put
 from sterna.cdc.capture import Capture
-from sterna.cdc.run import Runner, newest_mark, open_sources
+from sterna.cdc.run import Runner, open_sources
 from sterna.edges.brokers.message import Sent
 from sterna.edges.environment import environment
 from sterna.embedded.postgres import Database, Postgres, find_binaries, start_postgres
@@ -334,7 +334,7 @@ def source_goes_on(making: Making) -> None:
     with making.context() as context:
         (each,) = open_sources(context, making.services)
         database = each.database()
-        capture = Capture(each.source, database, each.journal, lambda tables: newest_mark(each, tables))
+        capture = Capture(each.source, database, each.journal)
         end = time.monotonic() + 120
         while not capture.step(1.0):
             assert time.monotonic() < end

@@ -4,6 +4,10 @@ A stopped table gets all complete data from before its stop. What else falls und
 the drop that completes them (a part of a table is never applied), a stop in the drop behind that, a table that is read
 again and became empty, one that never had a row, a mark that waits for nothing any more, a drop that the journal has
 lost, and stops of a version that didn't write down from where on.
+
+A table on `main` belongs to one table of the source, and not to its name: one of that name in another schema doesn't
+take its place. What else falls under it: the other one was dropped, renamed, or left out of `tables`; it wrote in an
+epoch long ago; its snapshots are expired; the journal is lost, or both are; a newcomer without a table on `main`.
 """
 
 from __future__ import annotations
@@ -19,11 +23,12 @@ from sterna.cdc.apply import Target
 from sterna.cdc.capture import Capture
 from sterna.cdc.journal import Drop, Epoch, Journal, Part, Stop
 from sterna.cdc.plan import MOST_BYTES, Work, channel, next_work
-from sterna.cdc.run import Followed, Runner, least
+from sterna.cdc.run import Followed, Runner, least, on_main
+from sterna.cdc.status import _tables
 from sterna.errors import DatabaseUnreachable, NeedsResync, SourceUnreachable, UnfitSource
 from sterna.ingest.columns import Column
 from sterna.services.cdc import CdcSource
-from sterna.wap.model import TableState
+from sterna.wap.model import SnapshotState, TableState
 from sterna.wap.protocol import Outcome
 from tests.support.small_world import World, make_world
 
@@ -356,3 +361,70 @@ def test_a_table_that_was_followed_is_never_left_out_silently(world: World, aske
         journal.ask(2)
     with pytest.raises(UnfitSource, match="cascades"):
         Capture(_SOURCE, cast(Any, Unfit()), journal).begin_epoch()
+
+
+@dataclass(frozen=True)
+class Written(Marked):
+    """A source whose tables on `main` have the snapshots of steps."""
+
+    steps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def target(self, name: str, key: Any) -> Target:
+        return Target(name, f"acme.shop.{name.partition('.')[2]}", tuple(key), False, "")
+
+    def state(self, target: Target) -> TableState | None:
+        ids = self.steps.get(target.key)
+        if ids is None:
+            return None
+        line = tuple(SnapshotState(at, at - 1 or None, at, "append", wap_id=id) for at, id in enumerate(ids, 1))
+        return TableState(line, len(ids), {_WAY.mark: self.marks[target.key]})
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["snapshots tell", "the journal tells"])
+def test_a_table_on_main_is_filled_by_one_table_of_the_source(world: World, expired: bool) -> None:
+    journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
+    key = ("id",)
+    assert journal.begin(Epoch(1, {"public.a": key, "public.b": key}))
+    ids = ("foreign/1",) if expired else ("foreign/1", f"{_WAY}/public.a/0-1.2", f"{_WAY}/public.a/1.2-1.9", "")
+    marks, steps = {"acme.shop.a": "1/9"}, {"acme.shop.a": ids}
+    followed = Written(world.context(), cast(Any, Ingested()), _SOURCE, journal, marks, steps=steps)
+    found = on_main(followed, {"public.a": key, "other.a": key, "other.new": key})
+    assert (found.newest, list(found.others)) == (1, ["other.a"])
+    error = found.others["other.a"]
+    assert "are of public.a, which has the same name in another schema" in str(error)
+    assert (type(error).__name__, error.table) == ("UnfitSource", "other.a")
+    # What is in the journal already comes no further, and the table says why; that one goes on.
+    assert journal.begin(Epoch(2, {"other.a": key, "public.b": key}))
+    assert journal.add(told(1, "other.a", epoch=2))
+    assert journal.add(told(2, epoch=2))
+    runner = Runner([followed], lambda line: None)
+    assert not runner.apply(cast(Any, None))
+    assert [(name, str(each.table)) for name, each in runner.failed.items()] == [("shop: other.a", "other.a")]
+
+
+@pytest.mark.parametrize(("tables", "fits"), [(["public.*"], True), (["public.*", "other.*"], False)])
+def test_whose_rows_nobody_can_tell_are_those_of_a_source_of_one_schema(
+    world: World, tables: list[str], fits: bool
+) -> None:
+    """The journal is lost, and all snapshots of the source are expired."""
+    source = _SOURCE.model_copy(update={"tables": tables})
+    journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
+    marks, steps = {"acme.shop.a": "3/9"}, {"acme.shop.a": ("foreign/1",)}
+    followed = Written(world.context(), cast(Any, Ingested()), source, journal, marks, steps=steps)
+    found = on_main(followed, {"public.a": ("id",)})
+    assert (found.newest, list(found.others)) == (3, [] if fits else ["public.a"])
+
+
+def test_what_a_stopped_table_will_never_have_is_not_told_as_waiting(world: World) -> None:
+    """Its mark is one of the epoch before: nothing of the new one comes, though drops have a part of its first rows."""
+    journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
+    key = ("id",)
+    for number in (1, 2):
+        assert journal.begin(Epoch(number, {"public.a": key, "public.b": key}))
+    assert journal.add(told(1, "public.a", "public.b", epoch=2))
+    for number in (2, 3):
+        assert journal.add(told(number, "public.a", epoch=2, stops={"public.b": 0}))
+    marks = {"public.a": "1/8", "public.b": "1/9"}
+    followed = Moving(world.context(), cast(Any, Ingested()), _SOURCE, journal, marks)
+    found = _tables(followed, journal.epoch(2), journal.last(2))
+    assert [(each.table, each.mark, each.behind) for each in found] == [("public.a", "1/8", 3), ("public.b", "1/9", 0)]

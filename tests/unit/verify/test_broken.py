@@ -347,7 +347,7 @@ def test_what_main_does_not_contradict_is_named_whatever_else_main_does(
             change(number if place == own else 0)(side, "")
     every = verify(world.context(), Depth())
     assert ([finding.kind for finding in every.findings], len(every.on_main)) == (["disagrees"], 2)
-    monkeypatch.setattr(findings, "_KEPT", kept)
+    monkeypatch.setattr(findings, "KEPT_FINDINGS", kept)
     found = verify(world.context(), Depth())
     assert found.findings == (every.findings if kept else ()), "named"
     assert (found.faults, found.files, found.bytes) == (every.faults, every.files, every.bytes)

@@ -50,10 +50,17 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
     JOIN pg_type e ON e.oid = b.typelem
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND b.typcategory = 'A'
     AND e.typdelim <> ',' AND b.oid <> 1020), '{}') AS delimited,
-  coalesce((SELECT array_agg(a.attname::text) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-    AND CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END IN ('money'::regtype, 'money[]'::regtype)), '{}')
-    AS amounts,
+  coalesce((WITH RECURSIVE within (attname, type) AS (
+      SELECT a.attname::text, a.atttypid FROM pg_attribute a
+      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    UNION
+      SELECT w.attname, n.type FROM within w JOIN pg_type t ON t.oid = w.type CROSS JOIN LATERAL (
+        SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
+        UNION ALL SELECT m.atttypid FROM pg_attribute m
+          WHERE m.attrelid = t.typrelid AND m.attnum > 0 AND NOT m.attisdropped
+        UNION ALL SELECT r.rngsubtype FROM pg_range r -- a server before 14 has no multiranges
+          WHERE t.oid IN (r.rngtypid, (to_jsonb(r) ->> 'rngmultitypid')::oid)) n (type))
+    SELECT array_agg(w.attname ORDER BY w.attname) FROM within w WHERE w.type = 'money'::regtype), '{}') AS amounts,
   scale('0'::money::numeric) AS places
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'

@@ -289,22 +289,25 @@ def test_amounts_of_another_locale(abroad: Any, tmp_path: Path, monkeypatch: pyt
     """A locale with another number of decimal places stores other numbers: 12 yen would come as 0.12."""
     source = Source(abroad, tmp_path, monkeypatch)
     source.sql(f"ALTER DATABASE {source.name} SET lc_monetary = 'de_DE.UTF-8'")
-    source.sql("CREATE TABLE t (id int PRIMARY KEY, v money); INSERT INTO t VALUES (1, '1234,50')")
+    source.sql("CREATE TYPE owed AS (n int, v money); CREATE TABLE t (id int PRIMARY KEY, v money, w owed)")
+    source.sql("INSERT INTO t VALUES (1, '1234,50', ROW(7, '1234,50'))")
     assert source.sql("SELECT v::text FROM t")[0][0].startswith("1.234,50")
-    assert source.reading.until(lambda found: "public.t" in found)["public.t"][1]["v"] == "1234.50"
-    source.sql("UPDATE t SET v = '-0,01'")
-    came = source.reading.until(lambda found: found["public.t"][1]["v"] != "1234.50")
-    assert came["public.t"][1]["v"] == "-0.01"
+    came = source.reading.until(lambda found: "public.t" in found)["public.t"]
+    assert (came[1]["v"], came[1]["w"]) == ("1234.50", '(7,"$1,234.50")')
+    source.sql("UPDATE t SET v = '-0,01', w = ROW(7, '-0,01')")
+    came = source.reading.until(lambda found: found["public.t"][1]["v"] != "1234.50")["public.t"]
+    assert (came[1]["v"], came[1]["w"]) == ("-0.01", "(7,-$0.01)")
     source.reading.restart()
     source.sql(f"ALTER DATABASE {source.name} SET lc_monetary = 'ja_JP.UTF-8'")
     source.sql("CREATE DOMAIN own AS money; CREATE TABLE a (id int PRIMARY KEY, v own)")
+    source.sql("CREATE TYPE paid AS (n int, v own); CREATE TABLE c (id int PRIMARY KEY, v paid)")
     source.sql("CREATE TABLE b (id int PRIMARY KEY, v text)")
     with psycopg.connect(source.database.url(), autocommit=True) as connection:
         assert connection.execute("SELECT '1234'::money::text").fetchall() == [("￥1,234",)]
     database = open_database(source.reading.source, environment_secrets())
     unfit: dict[str, UnfitSource] = {}
     assert list(database.tables(unfit)) == ["public.b"]
-    assert all("lc_monetary" in unfit[each].message for each in ("public.a", "public.t"))
+    assert all("lc_monetary" in unfit[each].message for each in ("public.a", "public.c", "public.t"))
     with pytest.raises(UnfitSource, match=r"lc_monetary.*\[table public\.t\]"):
         database.identities({"public.t": ("id",)}, {}, {})
     database.close()

@@ -21,6 +21,7 @@ import psycopg
 import pytest
 from pyspark.errors import AnalysisException
 
+from sterna.cdc import postgres
 from sterna.cdc.postgres import Postgres
 from sterna.cdc.status import read_sources, resync
 from sterna.edges.secrets import environment_secrets
@@ -159,6 +160,38 @@ def test_a_table_that_goes_while_it_is_asked_for_is_told_by_name(source: Any, pl
     assert list(other.tables(unfit, ["public.a"])) == ["public.a"]
     assert list(unfit) == ["more.a"]
     other.close()
+
+
+_MONEY = """
+CREATE DOMAIN own AS money; CREATE DOMAIN owns AS own; CREATE TYPE paid AS (n int, v owns);
+CREATE DOMAIN pays AS paid; CREATE TYPE deep AS (p pays[], t text); CREATE TYPE spent AS RANGE (subtype = money);
+CREATE TYPE plain AS (n int, t text[]); CREATE SCHEMA more; CREATE TABLE more.bill (v money)"""
+
+
+_AMOUNTS = (
+    "money", "money[]", "own", "owns[]", "paid", "paid[]", "pays", "deep", "deep[]", "spent", "spent[]",
+    "spent_multirange", "more.bill",
+)  # fmt: skip
+
+
+def test_amounts_of_other_decimals_are_refused_wherever_they_are(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server of these tests has a locale of two decimal places: here others are what is read."""
+    database, sql = source
+    sql(_MONEY)
+    for at, kind in enumerate(_AMOUNTS):
+        sql(f"CREATE TABLE b{at} (id int PRIMARY KEY, p plain, g point, v {kind})")
+        sql(f"ALTER TABLE b{at} REPLICA IDENTITY FULL")
+    names = sorted(f"public.b{at}" for at in range(len(_AMOUNTS)))
+    assert sorted(database.tables()) == ["public.a", *names]
+    monkeypatch.setattr(postgres, "_PLACES", 3)
+    unfit: dict[str, UnfitSource] = {}
+    assert list(database.tables(unfit)) == ["public.a"]
+    assert sorted(unfit) == names
+    assert all("column v has amounts of money with 2 decimal places" in each.message for each in unfit.values())
+    with pytest.raises(UnfitSource, match=r"lc_monetary.*\[table public\.b7\]"):
+        database.identities({"public.b7": ("id",)}, {}, {})
+    sql("ALTER TABLE b7 DROP COLUMN v")
+    assert list(database.tables(unfit)) == ["public.a", "public.b7"]
 
 
 def test_what_a_version_before_read_is_doubted_where_it_may_be_filled_in(source: Any) -> None:

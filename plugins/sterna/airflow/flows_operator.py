@@ -14,6 +14,8 @@ from sterna.airflow.dags import common_settings
 from sterna.airflow.settings import lingering, patterns, seconds, text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from airflow.sdk import Context as TaskContext
 
     from sterna.services.flows import Flow
@@ -63,12 +65,12 @@ class SternaFlowsOperator(SternaOperator):
 
         from sterna.flows.run import Runner
 
-        flows = self._flows()
+        flows, folder = self._flows()
         if not flows:
             raise AirflowSkipException("the services file has no section flows")
         kept = self.kept()
         try:
-            ran = Runner(kept.now, flows, self.say).run(self.linger.total_seconds())
+            ran = Runner(kept.now, flows, folder, self.say).run(self.linger.total_seconds())
         finally:
             kept.forget()
         for name, reason in ran.idle.items():
@@ -81,14 +83,14 @@ class SternaFlowsOperator(SternaOperator):
             counts[step.flow] = counts.get(step.flow, 0) + 1
         return counts
 
-    def _flows(self) -> list[tuple[Flow, str]]:
+    def _flows(self) -> tuple[list[Flow], Path]:
+        """Return the flows, and the folder in which their SQL stands."""
         from sterna.edges.services_file import read_services, services_folder
-        from sterna.flows.run import chosen, sql_of
+        from sterna.flows.run import chosen
 
         named = self.services or text("services")
         flows = read_services(named).flows
-        folder = services_folder(named)
-        return [(flow, sql_of(flow, folder)) for flow in chosen(flows, self.flows)] if flows else []
+        return chosen(flows, self.flows) if flows else [], services_folder(named)
 
 
 def flows_dag(

@@ -50,14 +50,14 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Bring targets up to what this region's replica has of their sources. Safe to interrupt and to repeat."""
-    from sterna.flows.run import Runner, sql_of
+    from sterna.flows.run import Runner
     from sterna.render.flows import ran_text
 
     seconds = parse_duration("--for", length).total_seconds() if length else 0.0
     flows, folder = _flows(services, names)
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("flow") as progress:
-        ran = Runner(lambda: context, [(flow, sql_of(flow, folder)) for flow in flows], progress).run(seconds)
+        ran = Runner(lambda: context, flows, folder, progress).run(seconds)
     output.result(ran, ran_text(ran))
     _end([ran.exit_code])
 

@@ -12,7 +12,7 @@ from sterna.flows.decide import Decision, Idle, decide
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.region import RegionContext
 from sterna.services.flows import Flow
-from sterna.wap.model import TableState
+from sterna.wap.model import TableState, flow_channel
 from sterna.wap.state import read_state
 
 
@@ -42,11 +42,27 @@ def look(context: RegionContext, flow: Flow) -> Sides:
         TableGone: there is no target, or no source even on `main`.
         CatalogError, StoreError: something doesn't answer.
     """
-    target = _metadata(context.primary, SOURCE_BRANCH, flow.into)
-    if not target:
-        raise TableGone("there is no such table on main to write to", table=flow.into, hint="sterna flow check")
+    target = _target(context, flow)
     source, metadata = source_of(context, flow)
     return Sides(source, metadata, read_state(context, flow.into, target))
+
+
+def mark_of(context: RegionContext, flow: Flow) -> str:
+    """Return the mark on a flow's target, "" for none.
+
+    Raises:
+        TableGone: there is no target.
+        CatalogError, StoreError: something doesn't answer.
+    """
+    state = read_state(context, flow.into, _target(context, flow))
+    return state.properties.get(flow_channel(flow.name).mark, "")
+
+
+def _target(context: RegionContext, flow: Flow) -> str:
+    found = _metadata(context.primary, SOURCE_BRANCH, flow.into)
+    if not found:
+        raise TableGone("there is no such table on main to write to", table=flow.into, hint="sterna flow check")
+    return found
 
 
 def source_of(context: RegionContext, flow: Flow) -> tuple[TableState | None, str]:

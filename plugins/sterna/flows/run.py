@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sterna.errors import EngineError, Remedy, ServicesError, SternaError, UsageError
 from sterna.flows.shop import FlowShop
-from sterna.flows.step import Stepped, step
+from sterna.flows.step import Stepped, step, write_not_begun
 from sterna.replica.region import RegionContext
 from sterna.services.flows import Flow
 
@@ -45,13 +45,15 @@ class Runner:
 
     Args:
         region: returns the region as its registry has it now.
-        flows: which flows, each with its SQL.
+        flows: which flows.
+        folder: where the services file lies, and files of SQL that it names.
         say: called with lines for people.
         sleep, clock: waits, and tells the seconds.
     """
 
     region: Callable[[], RegionContext]
-    flows: Sequence[tuple[Flow, str]]
+    flows: Sequence[Flow]
+    folder: Path
     say: Callable[[str], object]
     sleep: Callable[[float], object] = time.sleep
     clock: Callable[[], float] = time.monotonic
@@ -69,19 +71,20 @@ class Runner:
         shop, end = FlowShop(), self.clock() + seconds
         try:
             while True:
-                for flow, sql in self.flows:
+                for flow in self.flows:
                     if self.clock() >= self._due.get(flow.name, 0.0):
-                        self._step(shop, flow, sql)
+                        self._step(shop, flow)
                 if self.clock() >= end:
                     return self._ran()
                 self.sleep(_LOOKS)
         finally:
             shop.close()
 
-    def _step(self, shop: FlowShop, flow: Flow, sql: str) -> None:
+    def _step(self, shop: FlowShop, flow: Flow) -> None:
         began = self.clock()
         try:
-            stepped = step(self.region(), flow, sql, shop)
+            context = self.region()
+            stepped = step(context, flow, self._sql(context, flow), shop)
         except SternaError as error:
             self._fail(flow, error)
         except Exception as error:
@@ -97,6 +100,14 @@ class Runner:
             self._idle.pop(flow.name, None)
             self._steps.append(stepped)
             self.say(f"{flow.name}: {flow.into} has come up to snapshot {stepped.end} of {flow.source}")
+
+    def _sql(self, context: RegionContext, flow: Flow) -> str:
+        """Return a flow's SQL as its file has it now."""
+        try:
+            return sql_of(flow, self.folder)
+        except SternaError as error:
+            write_not_begun(context, flow, error)
+            raise
 
     def _fail(self, flow: Flow, error: SternaError) -> None:
         self._due[flow.name] = self.clock() + _TROUBLE
@@ -138,7 +149,7 @@ def sql_of(flow: Flow, folder: Path) -> str:
         return flow.sql
     try:
         text = (folder / flow.file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no UTF-8, or no name of a file
         raise ServicesError(f"flow {flow.name}: can't read {flow.file}: {error}") from None
     if not text.strip() or len(text) > _LARGEST_SQL:
         raise ServicesError(f"flow {flow.name}: {flow.file} is empty, or has more than {_LARGEST_SQL} letters")

@@ -131,6 +131,10 @@ def _checked(context: RegionContext, flow: Flow, folder: Path, shop: FlowShop) -
         create = _check(context, flow, sql_of(flow, folder), shop)
     except SternaError as error:
         return Checked(flow.name, f"{type(error).__name__}: {error}", exit_code=error.exit_code)
+    except Exception as error:
+        # Nobody foresaw it: it must not end the check of the other flows.
+        log.exception("whether flow %s can be worked off can't be told", flow.name)
+        return Checked(flow.name, f"{type(error).__name__}: {reason_of(error)}", exit_code=EngineError.exit_code)
     if create:
         return Checked(flow.name, f"there is no table {flow.into} on main yet", create, TableGone.exit_code)
     return Checked(flow.name)

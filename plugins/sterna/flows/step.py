@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from sterna.errors import MarkMoved
+from sterna.errors import MarkMoved, SternaError
 from sterna.flows.decide import Idle, Work, by_sql
 from sterna.flows.failure import UNREAD, settle, under_way, write_failure
-from sterna.flows.look import look, next_step
+from sterna.flows.look import look, mark_of, next_step
 from sterna.flows.shop import Bench, FlowShop
 from sterna.flows.write import Writing
 from sterna.replica.region import RegionContext
@@ -89,6 +89,21 @@ def step(
         # Whoever asks for the status has no other word of it: nor of what nobody foresaw, nor of a time limit.
         write_failure(context, flow.name, mark, error)
         raise
+
+
+def write_not_begun(context: RegionContext, flow: Flow, error: SternaError) -> None:
+    """Write down why a step can't begin, for whoever asks for the status elsewhere.
+
+    Args:
+        context: the region.
+        flow: the flow.
+        error: what is wrong with its definition, or with its file of SQL.
+    """
+    try:
+        mark = mark_of(context, flow)
+    except SternaError:
+        mark = UNREAD
+    write_failure(context, flow.name, mark, error)
 
 
 def _done(bench: Bench, flow: Flow, sql: str, work: Work, before: Callable[[str], None]) -> Outcome:

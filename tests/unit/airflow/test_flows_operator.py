@@ -40,21 +40,20 @@ def test_the_dag_s_shape() -> None:
 class Played:
     """A runner that has nothing behind it."""
 
-    given: tuple[list[tuple[str, str]], float] | None = None
+    given: tuple[list[str], Path, float] | None = None
     ran = Ran((Stepped("dwd", 1, 2), Stepped("dws", 1, 2), Stepped("dwd", 2, 3)), {"dws": "up to date"}, {}, ())
 
-    def __init__(self, region: Any, flows: Any, say: Any) -> None:
-        self._flows = [(flow.name, sql) for flow, sql in flows]
+    def __init__(self, region: Any, flows: Any, folder: Path, say: Any) -> None:
+        self._flows, self._folder = [flow.name for flow in flows], folder
 
     def run(self, seconds: float) -> Ran:
-        type(self).given = (self._flows, seconds)
+        type(self).given = (self._flows, self._folder, seconds)
         return self.ran
 
 
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaFlowsOperator:
     (tmp_path / "services.yaml").write_text(SERVICES)
-    (tmp_path / "dwd.sql").write_text("SELECT 1 FROM changes")
     made = SternaFlowsOperator(task_id="follow", services=str(tmp_path / "services.yaml"), linger=timedelta(minutes=1))
     kept = SimpleNamespace(now=lambda: None, forget=lambda: None)
     monkeypatch.setattr(SternaFlowsOperator, "kept", lambda self: kept)
@@ -62,12 +61,13 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaFlowsOperator
     return made
 
 
-def test_a_task_lingers_and_counts(task: SternaFlowsOperator) -> None:
+def test_a_task_lingers_and_counts(task: SternaFlowsOperator, tmp_path: Path) -> None:
     assert task.execute({}) == {"dwd": 2, "dws": 1}
-    assert Played.given == ([("dwd", "SELECT 1 FROM changes"), ("dws", "SELECT * FROM changes")], 60.0)
+    # The file of dwd's SQL is missing: the runner tells, of that flow alone.
+    assert Played.given == (["dwd", "dws"], tmp_path, 60.0)
     task.flows = ("dws",)
     task.execute({})
-    assert Played.given == ([("dws", "SELECT * FROM changes")], 60.0)
+    assert Played.given == (["dws"], tmp_path, 60.0)
 
 
 def test_a_flow_that_waits_for_somebody_fails_the_task(

@@ -10,6 +10,7 @@ import pytest
 
 from sterna.errors import FlowStopped, Gap, ServicesError, StoreUnreachable, UsageError
 from sterna.flows import run as running
+from sterna.flows.failure import read_failure
 from sterna.flows.run import Runner, chosen, sql_of
 from sterna.flows.sink import Reached, decide_batch
 from sterna.flows.step import Stepped
@@ -54,8 +55,9 @@ def test_what_goes_wrong_with_one_flow_ends_no_other(monkeypatch: pytest.MonkeyP
         return Stepped(which.name, 1, 2, 3)
 
     monkeypatch.setattr(running, "step", step)
-    flows = [(flow(name), "SELECT 1") for name in ("expired", "dark", "idle", "odd", "dwd")]
-    ran = Runner(lambda: None, flows, said.append, clock.sleep, clock).run(45)  # type: ignore[arg-type, return-value]
+    flows = [flow(name) for name in ("expired", "dark", "idle", "odd", "dwd")]
+    runner = Runner(lambda: None, flows, Path(), said.append, clock.sleep, clock)  # type: ignore[arg-type, return-value]
+    ran = runner.run(45)
     assert [each.flow for each in ran.steps] == ["dwd", "dwd"]
     assert ran.idle == {"idle": "up to date"}
     assert (sorted(ran.failed), ran.stopped, ran.exit_code) == (["dark", "expired", "odd"], ("expired",), 6)
@@ -63,8 +65,45 @@ def test_what_goes_wrong_with_one_flow_ends_no_other(monkeypatch: pytest.MonkeyP
     assert times["dwd"] == [0.0, 30.0]
     assert times["dark"] == [0.0, 30.0]
     assert len(times["idle"]) == 46
-    once = Runner(lambda: None, flows[1:2], said.append, clock.sleep, clock).run()  # type: ignore[arg-type, return-value]
+    runner = Runner(lambda: None, flows[1:2], Path(), said.append, clock.sleep, clock)  # type: ignore[arg-type, return-value]
+    once = runner.run()
     assert once.exit_code == StoreUnreachable.exit_code
+
+
+@pytest.mark.parametrize("broken", ["missing", "empty", "folder", "latin-1", "long", "name"])
+def test_a_flow_whose_sql_cannot_be_read_is_its_own_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    file = tmp_path / "b.sql"
+    if broken == "folder":
+        file.mkdir()
+    elif broken != "missing":
+        file.write_bytes(
+            {"empty": b" ", "latin-1": "SELECT 'é'".encode("latin-1"), "long": b"x" * 100_001}.get(broken, b"")
+        )
+    context = make_world(tmp_path).context()
+    taken: list[str] = []
+
+    def step(context: Any, which: Flow, sql: str, shop: Any) -> Stepped:
+        taken.append(sql)
+        return Stepped(which.name, 1, 2, 3)
+
+    monkeypatch.setattr(running, "step", step)
+    clock = Clock()
+    flows = [flow("b", sql="b\0.sql" if broken == "name" else "b.sql"), flow("a")]
+    runner = Runner(lambda: context, flows, tmp_path, print, clock.sleep, clock)
+    ran = runner.run()
+    assert [each.flow for each in ran.steps] == ["a"]
+    assert (ran.stopped, ran.exit_code) == (("b",), ServicesError.exit_code)
+    # Whoever asks elsewhere, where the file is right, is told by the record.
+    written = read_failure(context, "b", "")
+    assert written is not None
+    assert (written.kind, written.exit_code) == ("ServicesError", ServicesError.exit_code)
+    if broken == "missing":
+        file.write_text("SELECT 2")
+        clock.now = 100.0
+        again = runner.run()
+        assert (again.failed, taken) == ({}, ["SELECT 1", "SELECT 2", "SELECT 1"])
 
 
 def test_flows_by_name_and_sql_from_a_file(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 What ends a step: an error of sterna's, one that nobody foresaw, a time limit (no `Exception`), a SIGKILL, and what
 comes before there is any work: a catalog that the worker alone can't reach. What hides it: a try that is at work, a
 record of another version, a damaged one, a clean-up (`tests/unit/gc/test_decide.py`), a clock that is wrong, a flow
-whose SQL is gone or was changed since, and another flow's trouble.
+whose SQL is gone, here or at the worker, or was changed since, and another flow's trouble.
 
 The other way round falls under it, too: an alarm of what is long over, which comes back with the next row.
 """
@@ -35,6 +35,7 @@ from sterna.errors import (
 from sterna.flows import step as stepping
 from sterna.flows.decide import Idle, by_sql, other_sql
 from sterna.flows.failure import read_failure, under_way, write_failure
+from sterna.flows.run import Runner
 from sterna.flows.status import FlowStatus, read_flows
 from sterna.flows.step import step
 from sterna.registry.folders import FLOWS, own_folder
@@ -257,6 +258,18 @@ def test_sql_that_is_gone_is_told(world: World, tmp_path: Path) -> None:
     assert status(world, named, folder=tmp_path).exit_code == 0
     (tmp_path / "dwd.sql").write_text(" ")
     assert "is empty" in status(world, named, folder=tmp_path).state
+
+
+def test_sql_that_the_worker_alone_cannot_read_is_told(world: World, tmp_path: Path) -> None:
+    """Whoever asks may have the file; a failure that the flow has passed is in the way of nothing."""
+    (tmp_path / "dwd.sql").write_text(SQL)
+    named = flow("dwd.sql")
+    write_failure(world.context(), "dwd", "7", ValueError("long over"))
+    ran = Runner(world.context, [named], tmp_path / "elsewhere", print).run()
+    assert (ran.stopped, ran.exit_code) == (("dwd",), ServicesError.exit_code)
+    told = status(world, named, folder=tmp_path)
+    assert "ServicesError: flow dwd: can't read dwd.sql" in told.state
+    assert (told.behind, told.exit_code) == (1, ServicesError.exit_code)
 
 
 def test_sql_that_was_changed_since_the_last_rows_is_told() -> None:

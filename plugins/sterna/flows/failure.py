@@ -1,11 +1,11 @@
-"""Why a flow's last step failed, or that one is at work.
+"""Why a flow's last step or rebuild failed, or that one is at work.
 
 Whoever takes the step writes it beside the replica, and who asks how far the flow is reads it.
 
 It stands in `<replica root>/_sterna/flows/<flow>.json`, with the mark that the target had. Once that is another one,
 the flow has come further since, and what is written there counts no more. A step that is killed leaves behind that it
-began. No clean-up deletes the file, for a flow may fail for long: a step deletes it that has read the mark and has
-nothing to do, or that ends well where an earlier one had failed.
+began, and so does a rebuild. No clean-up deletes the file, for a flow may fail for long: a step deletes it that has
+read the mark and has nothing to do, or that ends well where an earlier one had failed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sterna.errors import EngineError, FlowError, ObjectMissing, StepUnfinished, SternaError, printable, without_secrets
-from sterna.json_record import INTEGER, TEXT, TIME, Field, MalformedRecord, Record, Unknown, nullable
+from sterna.json_record import FLAG, INTEGER, TEXT, TIME, Field, MalformedRecord, Record, Unknown, nullable
 from sterna.registry.folders import FLOWS, own_folder
 from sterna.repeating import repeated
 from sterna.replica.region import RegionContext
@@ -41,7 +41,7 @@ _SECRET: Final = re.compile(
 
 @dataclass(frozen=True)
 class Failure:
-    """A step that failed, or one that has begun.
+    """A step or a rebuild that failed, or one that has begun.
 
     Args:
         at: when; of one that has begun: its last sign of life.
@@ -51,6 +51,7 @@ class Failure:
         exit_code: what a command ends with for it.
         since: when the first step at this mark failed, or when the one that has begun did so; None: an older sterna
             wrote it.
+        rebuild: whether it is a rebuild.
     """
 
     at: datetime
@@ -59,6 +60,7 @@ class Failure:
     reason: str
     exit_code: int
     since: datetime | None = None
+    rebuild: bool = False
 
     def at_work(self, now: datetime) -> bool:
         """Tell whether it is a step that gave a sign of life just now."""
@@ -74,26 +76,28 @@ FAILURE: Final = Record(
         Field("reason", TEXT),
         Field("exit_code", INTEGER),
         Field("since", nullable(TIME), None),
+        Field("rebuild", FLAG, False),
     ),
     Unknown.IGNORE,
 )
 
 
-def write_failure(context: RegionContext, flow: str, mark: str, error: BaseException) -> None:
-    """Write down why a step failed; where the region's store doesn't take it, the log says so.
+def write_failure(context: RegionContext, flow: str, mark: str, error: BaseException, *, rebuild: bool = False) -> None:
+    """Write down why a step or a rebuild failed; where the region's store doesn't take it, the log says so.
 
     Args:
         context: the region.
         flow: the flow's name.
         mark: the target's mark; `UNREAD` where it couldn't be read.
         error: what ended the step.
+        rebuild: whether it was a rebuild.
     """
-    if mark == UNREAD and _outlasts_unread(context, flow):
+    if mark == UNREAD and not rebuild and _outlasts_unread(context, flow):
         return
     now, earlier = datetime.now(UTC), _earlier(context, flow, mark)
     since = (earlier.since or earlier.at) if earlier and earlier.kind != StepUnfinished.__name__ else now
     code = error.exit_code if isinstance(error, SternaError) else EngineError.exit_code
-    _write(context, flow, Failure(now, mark, type(error).__name__, reason_of(error), code, since))
+    _write(context, flow, Failure(now, mark, type(error).__name__, reason_of(error), code, since, rebuild))
 
 
 @contextmanager
@@ -111,16 +115,43 @@ def under_way(context: RegionContext, flow: str, mark: str) -> Iterator[None]:
         yield
         settle(context, flow, None)
         return
-    began = datetime.now(UTC)
-    reason = f"the step that began at {_shown(began)} has not come to an end"
+    with _signs(context, flow, mark, rebuild=False):
+        yield
+
+
+@contextmanager
+def rebuild_under_way(context: RegionContext, flow: str, mark: str) -> Iterator[Callable[[str], None]]:
+    """Say beside the replica that a rebuild is at work while the block runs, in the place of a step that failed.
+
+    Args:
+        context: the region.
+        flow: the flow's name.
+        mark: the target's mark.
+
+    Yields:
+        What is called with the target's mark where the rebuild sets another one before it is done.
+    """
+    with _signs(context, flow, mark, rebuild=True) as moved:
+        yield moved
+    settle(context, flow, None)
+
+
+@contextmanager
+def _signs(context: RegionContext, flow: str, mark: str, *, rebuild: bool) -> Iterator[Callable[[str], None]]:
+    began, at = datetime.now(UTC), [mark]
+    reason = f"the {_work(rebuild)} that began at {_shown(began)} has not come to an end"
 
     def sign() -> None:
-        code = StepUnfinished.exit_code
-        _write(context, flow, Failure(datetime.now(UTC), mark, StepUnfinished.__name__, reason, code, began))
+        kind, code = StepUnfinished.__name__, StepUnfinished.exit_code
+        _write(context, flow, Failure(datetime.now(UTC), at[0], kind, reason, code, began, rebuild))
+
+    def moved(new: str) -> None:
+        at[0] = new
+        sign()
 
     sign()
     with repeated(sign, _SIGN_SECONDS, "sterna-flow-step"):
-        yield
+        yield moved
 
 
 def read_failure(context: RegionContext, flow: str, mark: str) -> Failure | None:
@@ -160,15 +191,21 @@ def settle(context: RegionContext, flow: str, mark: str | None) -> None:
         mark: the target's mark, of which a failure stays; None: nothing stays.
     """
     try:
-        if mark is not None:
-            written = _read(context, flow)
-            if written is None or written.mark == mark:
-                return
+        if mark is not None and _stays(context, flow, mark):
+            return
         failed = context.objects.delete([_uri(context, flow)])
     except SternaError as unread:
         failed = {flow: unread}
     for undeleted in failed.values():
         _log.warning("what flow %s failed by before could not be deleted: %s", flow, undeleted)
+
+
+def _stays(context: RegionContext, flow: str, mark: str) -> bool:
+    try:
+        written = _read(context, flow)
+    except FlowError:
+        return False  # nobody can read it, and a status that asks for it would be an alarm for ever
+    return written is None or written.mark == mark
 
 
 def failure_text(failure: Failure, now: datetime) -> str:
@@ -179,12 +216,13 @@ def failure_text(failure: Failure, now: datetime) -> str:
         now: the time.
     """
     if failure.at_work(now):
-        return f"a step is at work since {_shown(failure.since or failure.at)}"
+        return f"a {_work(failure.rebuild)} is at work since {_shown(failure.since or failure.at)}"
     if failure.kind == StepUnfinished.__name__:
         sign = f"{failure.kind}: {failure.reason}, and gave no sign of life since {_shown(failure.at)}"
         return f"{sign}: its process was killed, or can't write to the region's store"
     since = f", since {_shown(failure.since)}" if failure.since and failure.since < failure.at else ""
-    return f"failed at {_shown(failure.at)}{since}: {failure.kind}: {failure.reason}"
+    what = "the rebuild failed" if failure.rebuild else "failed"
+    return f"{what} at {_shown(failure.at)}{since}: {failure.kind}: {failure.reason}"
 
 
 def reason_of(error: BaseException) -> str:
@@ -218,6 +256,10 @@ def _outlasts_unread(context: RegionContext, flow: str) -> bool:
     except SternaError:
         return False
     return written is not None and written.mark != UNREAD and written.kind != StepUnfinished.__name__
+
+
+def _work(rebuild: bool) -> str:
+    return "rebuild" if rebuild else "step"
 
 
 def _write(context: RegionContext, flow: str, failure: Failure) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sterna.errors import FlowStopped, TableMoved
 from sterna.flows.decide import by_sql, rebuild_step, rebuilding
+from sterna.flows.failure import UNREAD, rebuild_under_way, write_failure
 from sterna.flows.look import look
-from sterna.flows.shop import FlowShop
+from sterna.flows.shop import Bench, FlowShop
 from sterna.flows.write import Writing
 from sterna.replica.region import RegionContext
 from sterna.services.flows import Flow
 from sterna.wap.decide import is_rewound
 from sterna.wap.model import flow_channel
-from sterna.wap.protocol import LOOKS, put
+from sterna.wap.protocol import LOOKS, Outcome, put
 from sterna.wap.spark import SparkTable
 
 
@@ -59,19 +60,31 @@ def rebuild(context: RegionContext, flow: Flow, sql: str, shop: FlowShop, *, act
         MarkMoved: another rebuild, or a step, was first.
         SternaError: as `sterna.flows.step.step`.
     """
-    sides = look(context, flow)
-    if sides.source is None or sides.source.current is None:
-        raise FlowStopped("there are no rows to rebuild from on this region's replica", table=flow.source)
-    end, channel = sides.source.current, flow_channel(flow.name)
-    mark = sides.target.properties.get(channel.mark, "")
-    shown = Rebuilt(flow.name, flow.source, end, flow.into, mark)
-    if not act:
-        return shown
-    with shop.bench(context, flow, sides.metadata) as bench:
-        mark = _begun(bench.table, flow)
-        step, writing = by_sql(rebuild_step(flow, mark, end), flow, sql), Writing(bench, flow, sql)
-        outcome = put(bench.table, step, lambda at: writing.stage_anew(at, step, end), lambda at, snapshot: None)
-    return Rebuilt(flow.name, flow.source, end, flow.into, mark, outcome.snapshot, outcome.commit, True)
+    mark = UNREAD
+    try:
+        sides = look(context, flow)
+        mark = sides.target.properties.get(flow_channel(flow.name).mark, "")
+        if sides.source is None or sides.source.current is None:
+            raise FlowStopped("there are no rows to rebuild from on this region's replica", table=flow.source)
+        shown = Rebuilt(flow.name, flow.source, sides.source.current, flow.into, mark)
+        if not act:
+            return shown
+        with rebuild_under_way(context, flow.name, mark) as moved, shop.bench(context, flow, sides.metadata) as bench:
+            mark = _begun(bench.table, flow)
+            if mark != shown.mark:
+                moved(mark)
+            outcome = _put(bench, flow, sql, mark, shown.end)
+    except BaseException as error:
+        # Whoever asks for the status has no other word of it, as of a step.
+        if act:
+            write_failure(context, flow.name, mark, error, rebuild=True)
+        raise
+    return replace(shown, mark=mark, snapshot=outcome.snapshot, commit=outcome.commit, done=True)
+
+
+def _put(bench: Bench, flow: Flow, sql: str, mark: str, end: int) -> Outcome:
+    step, writing = by_sql(rebuild_step(flow, mark, end), flow, sql), Writing(bench, flow, sql)
+    return put(bench.table, step, lambda at: writing.stage_anew(at, step, end), lambda at, snapshot: None)
 
 
 def _begun(table: SparkTable, flow: Flow) -> str:

@@ -35,8 +35,8 @@ class FlowStatus:
         mark: what the mark on the target says, "" for none.
         current: the source's current snapshot on this region's replica; None for none.
         behind: how many snapshots of the source there are that the target has not; None: that can't be told.
-        state: `up to date`, `behind`, that a step is at work, why it waits or stopped, or why the last step failed that
-            this region tried; and whether its SQL is another one than that of its last rows.
+        state: `up to date`, `behind`, that a step or a rebuild is at work, why it waits or stopped, or why the last one
+            failed that this region tried; and whether its SQL is another one than that of its last rows.
         exit_code: what a command ends with; 0 where nothing is wrong.
     """
 
@@ -88,22 +88,44 @@ def _status(context: RegionContext, flow: Flow, folder: Path, now: datetime) -> 
         sides = look(context, flow)
         mark = sides.target.properties.get(flow_channel(flow.name).mark, "")
         found = replace(found, mark=mark, current=sides.source.current if sides.source else None)
-        work, sql = next_step(context, flow, sides), sql_of(flow, folder)
-        changed = _CHANGED_SQL if other_sql(flow, sides.target, sql) else ""
-        if isinstance(work, Idle):
-            return replace(found, behind=0, state=f"{work.reason}{changed}")
-        found = replace(found, behind=_behind(sides, work))
-        failure = read_failure(context, flow.name, mark)
+        return _progress(context, flow, folder, now, sides, found)
     except SternaError as error:
-        return replace(found, state=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
+        state = f"{type(error).__name__}: {error}{_rebuild(context, flow, found.mark, now)}"
+        return replace(found, state=state, exit_code=error.exit_code)
     except Exception as error:
         # Nobody foresaw it: of this flow nothing can be told, and of the others it can.
         log.exception("how far flow %s is can't be told", flow.name)
         return replace(found, state=f"{type(error).__name__}: {reason_of(error)}", exit_code=EngineError.exit_code)
-    if failure is None:
-        return replace(found, state=f"behind{changed}")
+
+
+def _progress(
+    context: RegionContext, flow: Flow, folder: Path, now: datetime, sides: Sides, found: FlowStatus
+) -> FlowStatus:
+    """Return what a flow does next, and what failed: of one that is up to date that is a rebuild alone.
+
+    Raises:
+        SternaError: it stopped, or its SQL or what failed can't be read.
+    """
+    work, sql = next_step(context, flow, sides), sql_of(flow, folder)
+    changed = _CHANGED_SQL if other_sql(flow, sides.target, sql) else ""
+    idle = isinstance(work, Idle)
+    state, behind = (work.reason, 0) if isinstance(work, Idle) else ("behind", _behind(sides, work))
+    found = replace(found, behind=behind, state=f"{state}{changed}")
+    failure = read_failure(context, flow.name, found.mark)
+    if failure is None or (idle and not failure.rebuild):
+        return found
+    told = failure_text(failure, now)
     code = 0 if failure.at_work(now) else failure.exit_code or EngineError.exit_code
-    return replace(found, state=f"{failure_text(failure, now)}{changed}", exit_code=code)
+    return replace(found, state=f"{state}; {told}{changed}" if idle else f"{told}{changed}", exit_code=code)
+
+
+def _rebuild(context: RegionContext, flow: Flow, mark: str, now: datetime) -> str:
+    """Return what there is to say of a rebuild of a flow that stopped."""
+    try:
+        failure = read_failure(context, flow.name, mark)
+    except SternaError:
+        return ""  # the flow is an alarm in any case
+    return f"; {failure_text(failure, now)}" if failure is not None and failure.rebuild else ""
 
 
 def _behind(sides: Sides, work: Work) -> int:

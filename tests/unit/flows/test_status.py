@@ -5,6 +5,8 @@ comes before there is any work: a catalog that the worker alone can't reach. Wha
 record of another version, a damaged one, a clean-up (`tests/unit/gc/test_decide.py`), a clock that is wrong, a flow
 whose SQL is gone, here or at the worker, or was changed since, and another flow's trouble.
 
+A rebuild falls under it, whatever state its flow is in: behind, up to date, or stopped for what the rebuild would cure.
+
 The other way round falls under it, too: an alarm of what is long over, which comes back with the next row.
 """
 
@@ -27,14 +29,18 @@ from sterna.errors import (
     CatalogUnreachable,
     EngineError,
     FlowError,
+    Gap,
     ServicesError,
     StepUnfinished,
     SternaError,
     StoreUnreachable,
 )
+from sterna.flows import rebuild as rebuilding
+from sterna.flows import status as told_status
 from sterna.flows import step as stepping
 from sterna.flows.decide import Idle, by_sql, other_sql
-from sterna.flows.failure import read_failure, under_way, write_failure
+from sterna.flows.failure import read_failure, rebuild_under_way, under_way, write_failure
+from sterna.flows.rebuild import rebuild
 from sterna.flows.run import Runner
 from sterna.flows.status import FlowStatus, read_flows
 from sterna.flows.step import step
@@ -196,11 +202,15 @@ with under_way(injected(registry, "eu", None, catalog=None, primary=None), "dwd"
 """
 
 
-def test_a_step_that_was_killed_does_not_look_well(world: World) -> None:
+def killed(world: World, script: str) -> None:
     said = world.folder / "registry.json"
     said.write_text(world.registry.model_dump_json())
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(said)], cwd=Path(__file__).parents[3], timeout=120)
-    assert killed.returncode == -9
+    ended = subprocess.run([sys.executable, "-c", script, str(said)], cwd=Path(__file__).parents[3], timeout=120)
+    assert ended.returncode == -9
+
+
+def test_a_step_that_was_killed_does_not_look_well(world: World) -> None:
+    killed(world, KILLED)
     told = status(world)
     assert told.state.startswith("a step is at work since ")
     told = status(world, minutes=3)
@@ -214,6 +224,89 @@ def test_a_step_that_was_killed_does_not_look_well(world: World) -> None:
         assert "StepUnfinished" in status(world, minutes=3).state
     fail(world, ValueError("again"))
     assert "ValueError: again" in status(world).state
+
+
+def fail_to_rebuild(world: World, ends: BaseException) -> None:
+    with pytest.raises(type(ends)):
+        rebuild(world.context(), flow(), SQL, Shop(ends), act=True)  # type: ignore[arg-type]
+
+
+def up_to_date(*_: object) -> Idle:
+    return Idle("up to date")
+
+
+def expired(*_: object) -> Idle:
+    raise Gap("it is not kept")
+
+
+REBUILT = {
+    None: ("", EngineError.exit_code),
+    up_to_date: ("up to date; ", EngineError.exit_code),
+    expired: ("Gap: it is not kept; ", Gap.exit_code),
+}
+
+
+@pytest.mark.parametrize("ends", [ZeroDivisionError("x / 0"), TimeLimit("1 h"), KeyboardInterrupt(), EngineError("no")])
+@pytest.mark.parametrize("decided", REBUILT)
+def test_whatever_ends_a_rebuild_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch, decided: Any, ends: BaseException
+) -> None:
+    if decided:
+        monkeypatch.setattr(told_status, "next_step", decided)
+    fail_to_rebuild(world, ends)
+    told = status(world)
+    begin, code = REBUILT[decided]
+    assert told.state.startswith(f"{begin}the rebuild failed at ")
+    assert f"{type(ends).__name__}: {ends}" in told.state
+    assert told.exit_code == code
+    # A step that has nothing to do takes no word of it back; one that ends well does.
+    idle(world, monkeypatch)
+    assert "the rebuild failed" in status(world).state
+    with under_way(world.context(), "dwd", ""):
+        assert "the rebuild failed" in status(world).state
+    assert "rebuild" not in status(world).state
+
+
+def test_a_rebuild_that_was_not_begun_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dark(*_: object) -> None:
+        raise CatalogUnreachable("dark")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rebuilding, "look", dark)
+        for act in (False, True):
+            with pytest.raises(CatalogUnreachable):
+                rebuild(world.context(), flow(), SQL, Shop(ValueError()), act=act)  # type: ignore[arg-type]
+            assert ("the rebuild failed" in status(world).state) is act
+
+
+def test_a_rebuild_says_that_it_is_at_work_in_the_place_of_what_it_cures(world: World) -> None:
+    fail(world, ValueError("broken"))
+    with rebuild_under_way(world.context(), "dwd", "") as moved:
+        assert (status(world).state[:26], status(world).exit_code) == ("a rebuild is at work since", 0)
+        assert "StepUnfinished: the rebuild that began at" in status(world, minutes=3).state
+        assert status(world, minutes=3).exit_code == StepUnfinished.exit_code
+        moved("rebuilding/1")
+        found = read_failure(world.context(), "dwd", "rebuilding/1")
+        assert found is not None and found.rebuild
+    assert (status(world).state, status(world).exit_code) == ("behind", 0)
+
+
+def test_a_rebuild_that_was_killed_does_not_look_well(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(world, KILLED.replace("under_way", "rebuild_under_way"))
+    for decided in (up_to_date, expired):
+        monkeypatch.setattr(told_status, "next_step", decided)
+        told = status(world, minutes=3)
+        assert "; StepUnfinished: the rebuild that began at" in told.state
+        assert told.exit_code in (StepUnfinished.exit_code, Gap.exit_code)
+
+
+def test_what_cannot_be_read_is_no_alarm_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = world.context()
+    context.objects.overwrite(f"{own_folder(context.region.replica_root, FLOWS)}/dwd.json", b"{")
+    monkeypatch.setattr(told_status, "next_step", up_to_date)
+    assert status(world).exit_code == FlowError.exit_code
+    idle(world, monkeypatch)
+    assert (status(world).state, status(world).exit_code) == ("up to date", 0)
 
 
 def test_a_failure_stays_while_the_next_try_is_at_work(world: World) -> None:
@@ -284,15 +377,13 @@ def test_sql_that_was_changed_since_the_last_rows_is_told() -> None:
 
 
 def test_what_nobody_foresaw_of_one_flow_hides_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sterna.flows import status as told
-
     def odd(context: object, which: Flow) -> object:
         if which.name == "odd":
             raise KeyError("snapshots")
         return looked(context, which)  # type: ignore[arg-type]
 
-    looked = told.look
-    monkeypatch.setattr(told, "look", odd)
+    looked = told_status.look
+    monkeypatch.setattr(told_status, "look", odd)
     others = [flow().model_copy(update={"name": "odd"}), flow()]
     first, second = read_flows(world.context(), others, Path())
     assert first.state == "KeyError: 'snapshots'"

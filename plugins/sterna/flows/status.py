@@ -175,10 +175,21 @@ def _check(context: RegionContext, flow: Flow, sql: str, shop: FlowShop) -> str:
         raise TableGone("this region's replica has no rows of the source yet", table=flow.source)
     with shop.bench(context, flow, metadata) as bench:
         if there:
-            Writing(bench, flow, sql).check(bench.table.look(), source.current)
+            _check_step(context, flow, sides, Writing(bench, flow, sql), source.current)
             return ""
         columns = check_sql(bench.spark, flow, sql, bench.whole(source.current).schema, None)
     return create_text(flow, [(field.name, field.dataType.simpleString()) for field in columns.fields])
+
+
+def _check_step(context: RegionContext, flow: Flow, sides: Sides, writing: Writing, end: int) -> None:
+    """See whatever a step would refuse, but for what the rows that changed decide."""
+    at = writing.bench.table.look()
+    writing.check(at, end)
+    work = next_step(context, flow, sides)
+    if isinstance(work, Work):
+        writing.refuse_older_files(at, work)
+        writing.planned(work)
+        writing.refuse_other_columns(work)
 
 
 def create_text(flow: Flow, columns: Sequence[tuple[str, str]]) -> str:

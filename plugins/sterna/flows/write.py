@@ -16,6 +16,7 @@ from sterna.errors import EngineError, FlowStopped, NotAKey, NotOnlyAdded, Servi
 from sterna.flows.columns import changed_columns, shape
 from sterna.flows.columns_read import Reads, columns_read
 from sterna.flows.decide import Work
+from sterna.flows.fit import identities, refuse_mixed_partitions, refuse_other_values, refuse_unwritable
 from sterna.flows.plan_of_sql import VIEW, check_sql
 from sterna.flows.shop import Bench, quoted
 from sterna.services.flows import Flow
@@ -123,6 +124,7 @@ class Writing:
             NotStaged: the target's properties would let the rows go live at once.
         """
         self.check(look, work.end)
+        self.refuse_older_files(look, work)
         kinds = {"append": self._append, "merge": self._merge, "replace": self._replace}
         if work.start is None:
             self._stage(look, work.step, lambda: self._all(work.end, clear=False))
@@ -138,8 +140,17 @@ class Writing:
         self.check(look, end)
         self._stage(look, step, lambda: self._all(end, clear=True))
 
+    def refuse_older_files(self, look: Look[JavaBase], work: Work) -> None:
+        """See that a step which replaces partitions meets no files of a spec that mixes them; a rebuild replaces those.
+
+        Raises:
+            FlowStopped: there are some.
+        """
+        if self.flow.mode.kind == "replace" and work.start is not None:
+            refuse_mixed_partitions(self.flow, look.base)
+
     def check(self, look: Look[JavaBase], end: int) -> None:
-        """See that a step can be written.
+        """See that all rows can be written.
 
         Args:
             look: at the target.
@@ -151,15 +162,15 @@ class Writing:
         """
         refuse_unstageable(look.state.properties, self.flow.into)
         self._refuse_partitions(look)
-        target = self.bench.spark.table(self.bench.name).schema
-        check_sql(self.bench.spark, self.flow, self.sql, self.bench.whole(end).schema, target)
+        target, source = self.bench.spark.table(self.bench.name).schema, self.bench.whole(end).schema
+        result = check_sql(self.bench.spark, self.flow, self.sql, source, target)
+        refuse_other_values(self.flow, result, target)
+        refuse_unwritable(self.bench.spark, self.flow, self.sql, self.bench.name, source)
 
     def _refuse_partitions(self, look: Look[JavaBase]) -> None:
         """See that whole files are replaced: each has rows of one partition."""
         metadata, mode = look.base.metadata, self.flow.mode
-        fields = metadata.spec().fields() if mode.kind == "replace" else []
-        names = [metadata.schema().findColumnName(each.sourceId()) for each in fields if each.transform().isIdentity()]
-        if mode.kind == "replace" and mode.columns[0] not in names:
+        if mode.kind == "replace" and mode.columns[0] not in identities(metadata, metadata.spec()):
             raise ServicesError(
                 f"flow {self.flow.name}: {self.flow.into} isn't partitioned by the values of {mode.columns[0]}",
                 hint=f"CREATE TABLE … PARTITIONED BY ({mode.columns[0]})",

@@ -25,10 +25,10 @@ from unittest.mock import patch
 from sterna.catalog.model import Key
 from sterna.edges.spark.main_tables import LostRace, Outdated
 from sterna.edges.spark.rewriting import Chosen, Rewriting, Written
-from sterna.errors import CatalogStateUnknown
+from sterna.errors import CatalogStateUnknown, StoreUnreachable
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import Upkeep
-from sterna.upkeep import plan, run
+from sterna.upkeep import plan, run, unwritten
 from sterna.upkeep.model import UpkeepDone
 from tests.simulation.actor import Actor
 from tests.simulation.catalog import ActorsCatalog
@@ -420,6 +420,16 @@ class _Rewriting(Rewriting):
         return Written(chosen, _Group(replaced, made), len(made), sum(len(file.data) for file in made))
 
 
+class _OtherRegions:
+    """The stores of other regions, for what upkeep asks them about: none answers."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def read(self, uri: str) -> bytes:
+        raise StoreUnreachable("the simulation has one region", file=uri)
+
+
 class Compacting(Actor):
     """Whoever runs upkeep; somebody else may run it at the same time."""
 
@@ -543,6 +553,7 @@ class CompactedWorld:
                 patch.object(run, "MainTables", self._spark),
                 patch.object(run, "Rewriting", _Rewriting),
                 patch.object(run, "main_catalog", lambda *_: None),
+                patch.object(unwritten, "Objects", _OtherRegions),
             ):
                 stack.enter_context(patched)
             yield

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ from hypothesis import settings
 from xdist.remote import Producer
 
 from sterna.embedded.isolation import isolate
-from tests.support import left_out
+from tests.support import authorities, left_out
 from tests.support.sharing import SPARK, BySharedServers, group_of, turn_of
 
 isolate()
 # 5 seconds, which a busy machine may take; a test that waits for less says so.
 httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0
+authorities.read_once()
 _TESTS = Path(__file__).parent
 # Random suites: how much of each is played in every run, with --quick and with --long.
 _SIZES: dict[str, tuple[Any, Any, Any]] = {
@@ -123,6 +126,21 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     dear = _MARKS["server"] + _MARKS["airflow"] + _MARKS["slow"]
     return True if config.getoption("quick") and _path(collection_path).startswith(dear) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Spare the garbage collector what stays until the end: modules, and the tests themselves.
+
+    It looks at all of them again and again while they are imported, and later in each of its full passes.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        atexit.register(gc.unfreeze)  # DuckDB tells of all that a process leaves behind
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

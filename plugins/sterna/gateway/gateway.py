@@ -60,7 +60,7 @@ class Gateway:
     metrics: Metrics = field(default_factory=Metrics)
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(init=False, repr=False)
-    _streams: int = 0
+    streams: int = field(default=0, init=False)  # open now
     _verifying: Verifying | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -110,15 +110,15 @@ class Gateway:
         Raises:
             RefusedRequest: there is none.
         """
-        if self._streams >= self.options.connections:
+        if self.streams >= self.options.connections:
             self.metrics.refused += 1
             raise later("too many connections", 5)
-        self._streams += 1
+        self.streams += 1
         self.metrics.open[transport] += 1
         try:
             yield
         finally:
-            self._streams -= 1
+            self.streams -= 1
             self.metrics.open[transport] -= 1
 
     def _refuse_other_pages(self, request: HTTPConnection) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Any
@@ -34,7 +35,8 @@ from sterna.services.model import Services
 
 log = logging.getLogger(__name__)
 _LARGEST_MESSAGE = 16 * 1024  # of a WebSocket's client, which has nothing to say
-_FAREWELL_SECONDS = 0.2  # in which streams say that they end; WebSockets are closed after that
+_FAREWELL_SECONDS = 0.2  # at most, in which streams say that they end; WebSockets are closed after that
+_LOOK_SECONDS = 0.01
 _LOOKED_THROUGH = 20_000  # commits that a cursor may be behind
 
 
@@ -51,9 +53,14 @@ class GatewayServer(uvicorn.Server):
             self.rooms.queries.close()
         if self.rooms.tail is not None:
             self.rooms.tail.stop()
-            await asyncio.sleep(_FAREWELL_SECONDS)
+            await self._farewell()
         await super().shutdown(sockets)
         self.gateway.bodies.close()
+
+    async def _farewell(self) -> None:
+        end = time.monotonic() + _FAREWELL_SECONDS
+        while self.gateway.streams and time.monotonic() < end:
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 def make_server(

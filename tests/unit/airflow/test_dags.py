@@ -25,6 +25,7 @@ from sterna.replica.records import Batch, Report, StageReport
 from sterna.sync import follow
 from sterna.sync import stages as sync_stages
 from sterna.sync.options import SyncOptions
+from tests.unit.airflow.trial import trial_run
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -44,7 +45,7 @@ def _known_dags(database: None) -> None:
     sync_bag_to_db(DagBag(), "tests", None)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bag(_known_dags: None) -> DagBag:
     from airflow.dag_processing.dagbag import DagBag
 
@@ -149,8 +150,6 @@ def test_the_clean_up_s_shape(bag: Any) -> None:
 def test_a_clean_up_does_what_it_is_asked_for(
     stages: Stages, monkeypatch: pytest.MonkeyPatch, conf: dict[str, Any], asked: GcOptions
 ) -> None:
-    from airflow.dag_processing.dagbag import DagBag
-
     calls: list[GcOptions] = []
 
     def collect(context: object, options: GcOptions, progress: Any) -> Collected:
@@ -159,7 +158,7 @@ def test_a_clean_up_does_what_it_is_asked_for(
         return Collected("eu", "collect-1", "r", not options.delete, some, Amount(), some, some, Amount())
 
     monkeypatch.setattr(gc_run, "collect", collect)
-    run = DagBag().dags["sterna_gc"].test(run_conf=conf)
+    run = trial_run("sterna_gc", conf)
     assert str(run.state) == "success"
     assert calls == [asked]
     (task,) = run.get_task_instances()
@@ -324,10 +323,7 @@ def _events() -> list[tuple[str, dict[str, Any]]]:
 
 
 def _run(_dag_id: str = "sterna_sync", **conf: Any) -> DagRun:
-    from airflow.dag_processing.dagbag import DagBag
-
-    # Parsed anew each time: a trial run leaves its parameters in the DAG object.
-    return DagBag().dags[_dag_id].test(run_conf=conf)
+    return trial_run(_dag_id, conf)
 
 
 def _states(run: Any) -> dict[str, list[str]]:

@@ -26,6 +26,7 @@ from sterna.upkeep import run as upkeep_run
 from sterna.upkeep import sweep as upkeep_sweep
 from sterna.upkeep.model import Amounts, Group, TableDone, TablePlan, UpkeepDone, UpkeepPlan
 from sterna.upkeep.results import ExpiredTable, Expiry, Swept
+from tests.unit.airflow.trial import trial_run
 
 PLAN = UpkeepPlan("h", (TablePlan("ns.a", 1, 6, 6, groups=(Group("eu", "", 0, 6, 600, 1, 500, {"us": 500}, 0.5),)),))
 
@@ -113,15 +114,7 @@ def test_its_shape() -> None:
 def test_a_run_does_what_it_is_asked_for(
     database: None, calls: list[tuple[Any, ...]], conf: dict[str, Any], asked: list[tuple[Any, ...]]
 ) -> None:
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        session.merge(DagBundleModel(name="tests"))
-    bag = DagBag()
-    sync_bag_to_db(bag, "tests", None)
-    run = bag.dags["sterna_upkeep"].test(run_conf=conf)
+    run = trial_run("sterna_upkeep", conf)
     assert str(run.state) == "success"
     assert calls == asked
 

@@ -56,6 +56,7 @@ _MARKS = {
     "slow": (
         "simulation/test_simulation.py",
         "simulation/test_upgrade.py",
+        "unit/airflow/test_dag_runs.py",
         "unit/edges/test_pandas_import.py",
         "unit/edges/test_silent_postgres.py",
         "unit/edges/test_silent_store.py",

@@ -35,6 +35,18 @@ def database() -> None:
     db.initdb()
 
 
+@pytest.fixture(scope="module")
+def known_dags(database: None) -> None:
+    """The DAGs of the folder, written down."""
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.merge(DagBundleModel(name="tests"))
+    sync_bag_to_db(DagBag(), "tests", None)
+
+
 @pytest.fixture
 def metrics(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What is told to Airflow's statistics, by name."""

@@ -23,7 +23,7 @@ def check_arrow(path: Path, limits: TenantLimits) -> int:
     """Return how many rows an Arrow stream has.
 
     Raises:
-        BadDrop: it is cut, broken, compressed, or has a type that no table has.
+        BadDrop: it is cut, broken, compressed, has a type that no table has, or isn't all that there is.
         DropOverLimit: it has too many rows, is nested too deeply, or would become too much.
     """
     import pyarrow as pa
@@ -34,6 +34,9 @@ def check_arrow(path: Path, limits: TenantLimits) -> int:
                 raise BadDrop("this is no Arrow stream: it is empty")
             for message in _messages(source):
                 _refuse_compressed(message)
+            # Readers stop at the stream's end: rows behind it would be nobody's.
+            if source.read().strip(b"\0"):
+                raise BadDrop("this is no Arrow stream: something stands behind its end")
             source.seek(0)
             return _rows(source, limits)
     except (pa.ArrowException, OSError, ValueError, IndexError, struct.error) as error:

@@ -168,6 +168,17 @@ def test_an_arrow_stream_that_is_cut_is_refused(sent: Callable[..., str | int]) 
         assert str(sent(check_arrow, whole[:length])).startswith("BadDrop: "), length
 
 
+@pytest.mark.parametrize("more", [arrow(pa.table({"x": [4]})), b"x", b"PAR1", b'{"x": 4}\n'])
+def test_what_stands_behind_the_end_of_an_arrow_stream_is_not_passed_over(
+    sent: Callable[..., str | int], more: bytes
+) -> None:
+    """Readers stop at a stream's end: a second one's rows would be answered 201 and read by nobody."""
+    whole = arrow(pa.table({"x": [1, 2, 3]}))
+    assert str(sent(check_arrow, whole + more)).startswith("BadDrop: this is no Arrow stream: ")
+    assert sent(check_arrow, whole + b"\0" * 8) == 3
+    assert sent(check_arrow, whole[:-8]) == 3  # the end may be left out
+
+
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_compressed_arrow_is_refused_before_it_is_unpacked(sent: Callable[..., str | int], compression: str) -> None:
     assert "compressed buffers" in str(sent(check_arrow, arrow(TABLE, compression)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,6 +122,7 @@ class _Reader:
     def __init__(self, job: ReadJob, folder: Path) -> None:
         self._job, self._folder = job, folder
         self._refused = {drop.id: drop.error for drop in job.drops if drop.error}
+        self._refused_lines: dict[tuple[str, int], str] = {}
         self._bad: list[_Bad] = []
         self._bad_rows = 0
 
@@ -133,8 +134,7 @@ class _Reader:
                 continue
             self._at(drop)
             try:
-                known = {column.name: column for column in columns}
-                more = evolution(columns, self._columns(drop, known), self._job.evolve, self._job.most)
+                more = self._evolution(drop, columns)
                 refuse_unreadable(self._job.columns, more)
             except _refusals() as error:
                 _raise_own(error)
@@ -143,6 +143,37 @@ class _Reader:
             columns = evolved(columns, more)
         # What another drop of this batch added may be wider by now.
         return evolution(self._job.columns, columns, "widen", sys.maxsize)
+
+    def _evolution(self, drop: DropFile, columns: tuple[Column, ...]) -> Evolution:
+        known = {column.name: column for column in columns}
+        try:
+            return evolution(columns, self._columns(drop, known), self._job.evolve, self._job.most)
+        except BadDrop:
+            if drop.format != "json":
+                raise
+        # A name that no column may have is its line's fault, as a value is.
+        self._refuse_lines(drop, columns)
+        rows = (
+            row
+            for number, _, row in self._lines(drop)
+            if isinstance(row, dict) and (drop.id, number) not in self._refused_lines
+        )
+        return evolution(columns, _brought(rows, known), self._job.evolve, self._job.most)
+
+    def _refuse_lines(self, drop: DropFile, columns: tuple[Column, ...]) -> None:
+        """Note which lines bring a column that the table may not get."""
+        known = {column.name: column for column in columns}
+        for number, _, row in self._lines(drop):
+            if isinstance(row, str):
+                continue
+            try:
+                more = evolution(columns, _brought([row], known), self._job.evolve, self._job.most)
+            except BadDrop as error:
+                self._refused_lines[drop.id, number] = error.message
+                continue
+            if more:
+                columns = evolved(columns, more)
+                known = {column.name: column for column in columns}
 
     def read(self, more: Evolution) -> ReadReport:
         import pyarrow as pa
@@ -181,8 +212,7 @@ class _Reader:
             return columns_brought(*schema_of(drop))
         if known and fast_rows(Path(drop.path), tuple(known.values()), self._job.longest) is not None:
             return ()  # each value fits its column as that is
-        rows = (row for _, _, row in self._lines(drop) if isinstance(row, dict))
-        return tuple(_as_known(each, known.get(each.name)) for each in brought(rows))
+        return _brought((row for _, _, row in self._lines(drop) if isinstance(row, dict)), known)
 
     def _lines(self, drop: DropFile) -> Iterator[tuple[int, bytes, dict[str, Any] | str]]:
         """Yield each row with its number: as it stands there, and what it is, or what is wrong of it."""
@@ -207,6 +237,8 @@ class _Reader:
             try:
                 if isinstance(row, str):
                     raise BadValue(row)
+                if reason := self._refused_lines.get((drop.id, number)):
+                    raise BadValue(reason)
                 found.append(self._row(row, takers, len(line)))
             except BadValue as error:
                 self._bad.append(_Bad(drop.id, number, str(error), line.decode("utf-8", "replace")[:_RAW]))
@@ -297,6 +329,11 @@ class _Reader:
             columns = [pa.array(values, kind) for values, kind in zip(rows, dead_schema().types, strict=True)]
             dead = pa.table(columns, schema=dead_schema())
             parquet.write_table(dead, self._folder / DEAD, compression="zstd")
+
+
+def _brought(rows: Iterable[dict[str, Any]], known: Mapping[str, Column]) -> tuple[Column, ...]:
+    """Return the columns that rows of JSON bring to a table."""
+    return tuple(_as_known(each, known.get(each.name)) for each in brought(rows))
 
 
 def _as_known(column: Column, known: Column | None) -> Column:

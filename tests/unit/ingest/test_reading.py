@@ -402,3 +402,32 @@ def test_columns_that_no_engine_can_have_refuse_their_drop(folder: Folder, row: 
     folder.json(row)
     report = folder.read((Column("id", "long"),), "add")
     assert (report.rows, report.bad, report.evolution.add) == (1, 1, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ({"id": 2, "a.b": 1}, "'a.b' can't be a column's name"),
+        ({"id": 2, "ID": 4}, "column 'ID' differs from 'id' by case alone"),
+        ({"id": 2, "New": 4}, "column 'New' differs from 'new' by case alone"),
+        ({"id": 2, "in": {"x.y": 1}}, "'in.x.y' can't be a column's name"),
+        ({"id": 2, "in": {"A": 1}}, "column 'in.A' differs from 'in.a' by case alone"),
+        ({"id": 2, "at": [{"": 1}]}, "'at.element.' can't be a column's name"),
+        ({f"column{number}": 1 for number in range(2_001)}, "the table would get more than 2000 columns"),
+    ],
+)
+@pytest.mark.parametrize("columns", [(), (Column("id", "long"),)])
+def test_a_line_that_names_what_no_column_may_be_called_is_dead_alone(
+    folder: Folder, columns: tuple[Column, ...], line: dict[str, Any], reason: str
+) -> None:
+    folder.json({"id": 1, "new": 1, "in": {"a": 1}}, line, {"id": 3, "new": 1.5, "in": {"b": "x"}}, "no row")
+    folder.json({"id": 4})
+    report = folder.read(columns, "add")
+    assert (report.rows, report.bad) == (3, 2)
+    assert [(drop, offset) for drop, offset, _ in folder.dead] == [("d0", 1), ("d0", 3)]
+    assert reason in report.first
+    assert folder.rows == [
+        {"id": 1, "new": 1.0, "in": {"a": 1, "b": None}},
+        {"id": 3, "new": 1.5, "in": {"a": None, "b": "x"}},
+        {"id": 4, "new": None, "in": None},
+    ]

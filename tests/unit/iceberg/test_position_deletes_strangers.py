@@ -2,8 +2,9 @@
 
 The kind is a limit of our library, or a difference in bytes, taken for a fault of the file. It has these members:
 annotations that add nothing to a type, names of a schema's root, versions of Parquet and of its pages, encodings that
-Arrow makes no dictionary of, codecs, and the types that Arrow's own metadata give a column of paths. A column that
-really can't be written back is named, with its type.
+Arrow makes no dictionary of, codecs, the types that Arrow's own metadata give a column of paths, positions of another
+width, and what the other columns are made of: views, and lists with older names. A column that really can't be written
+back is named, with its type.
 """
 
 import io
@@ -39,11 +40,26 @@ def rows_of(data: bytes) -> list[tuple[str, int]]:
     return [(text(path), pos) for path, pos in zip(*columns, strict=True)]
 
 
+def leaves(file: pq.ParquetFile) -> list[str]:
+    return [file.schema.column(number).path for number in range(len(file.schema))]
+
+
 def localized(data: bytes) -> bytes:
     out = localize_position_deletes(data, URI, content=content)
     assert out is not None
     assert localize_position_deletes(out, URI, content=content) is None
     return out
+
+
+def with_columns(pos: pa.Array, other: pa.Array | None = None, **options: Any) -> bytes:
+    """A file of three rows with positions of some type, and another column."""
+    columns = {"file_path": pa.array(sorted(PATHS)[:3]), "pos": pos} | ({} if other is None else {"row": other})
+    fields = [
+        pa.field(name, column.type, metadata={"PARQUET:field_id": str(IDS[name])}) for name, column in columns.items()
+    ]
+    sink = io.BytesIO()
+    pq.write_table(pa.table(list(columns.values()), pa.schema(fields)), sink, **options)
+    return sink.getvalue()
 
 
 def written(kind: pa.DataType, **options: Any) -> bytes:
@@ -100,6 +116,42 @@ def test_every_type_and_encoding_of_paths(kind: pa.DataType, encoding: str):
     assert rows_of(out) == [(content(path), number) for number, path in enumerate(sorted(PATHS))]
     before, after = (pq.ParquetFile(io.BytesIO(file)) for file in (data, out))
     assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.uint32(), pa.uint64(), pa.int16()], ids=str)
+def test_positions_of_every_width(kind: pa.DataType):
+    """Java's library reads an INT32 as a long, and so do others."""
+    data = with_columns(pos=pa.array([3, 1, 0], kind))
+    out = localized(data)
+    assert sorted(rows_of(out)) == sorted((content(path), pos) for path, pos in rows_of(data))
+    before, after = (pq.ParquetFile(io.BytesIO(file)) for file in (data, out))
+    assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
+
+
+OTHERS = {
+    "text view": pa.array(["a", None, "c" * 99], pa.string_view()),
+    "view of bytes": pa.array([b"a", None, b"c" * 99], pa.binary_view()),
+    "view inside": pa.array([{"a": "x"}, None, {"a": None}], pa.struct([("a", pa.string_view())])),
+    "list of views": pa.array([["x", None], None, []], pa.list_(pa.string_view())),
+    "list": pa.array([[1, None], None, []]),
+    "map": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+    "words": pa.array(["x", None, "x"]).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("names", [True, False], ids=["element", "item"])
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("hints", [True, False])
+def test_other_columns_of_every_layout(other: str, names: bool, hints: bool):
+    data = with_columns(
+        pos=pa.array([3, 1, 0]), other=OTHERS[other], use_compliant_nested_type=names, store_schema=hints
+    )
+    out = localized(data)
+    before, after = (pq.ParquetFile(io.BytesIO(file)) for file in (data, out))
+    assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
+    assert leaves(after) == leaves(before)
+    wanted = [{**row, "file_path": content(row["file_path"])} for row in before.read().to_pylist()]
+    assert sorted(after.read().to_pylist(), key=repr) == sorted(wanted, key=repr)
 
 
 def test_paths_that_are_a_dictionary_in_arrow_alone_are_beyond_arrow_and_not_broken():

@@ -82,9 +82,10 @@ def _field_id(field: Any) -> int | None:
 
 
 def _check_types(path: Any, pos: Any, uri: str) -> None:
-    # A stored Arrow schema may say dictionary, large or view; some writers leave out that the bytes are text.
+    # A stored Arrow schema may say dictionary, large or view; some writers leave out that the bytes are text, and
+    # readers take a position of any width.
     value = path.value_type if pa.types.is_dictionary(path) else path
-    if not any(test(value) for test in _TEXTS) or not pa.types.is_int64(pos):
+    if not any(test(value) for test in _TEXTS) or not pa.types.is_integer(pos):
         raise BrokenMetadata(f"position deletes of the types {path} and {pos}", file=uri)
 
 
@@ -95,7 +96,9 @@ def _read(data: bytes, source: Any, path: str, pos: str, uri: str, limits: Limit
     if others:
         rest = _read_rows(pq.ParquetFile(pa.BufferReader(data)), others, uri, limits)
         for name in others:
-            table = table.append_column(rest.schema.field(name), rest.column(name))
+            field = rest.schema.field(name)
+            kind = _without_views(field.type)
+            table = table.append_column(field.with_type(kind), rest.column(name).cast(kind))
     table = table.select(source.schema_arrow.names)
     table.validate(full=True)
     return table
@@ -110,6 +113,20 @@ def _read_positions(data: bytes, path: str, pos: str, uri: str, limits: Limits) 
     paths = table.column(path)
     paths = paths.cast(_OF_VIEWS.get(paths.type, paths.type)).dictionary_encode()
     return table.set_column(table.schema.names.index(path), table.schema.field(path).with_type(paths.type), paths)
+
+
+def _without_views(kind: Any) -> Any:
+    """Return the type of the same values without views: Arrow takes no rows of these."""
+    if kind in _OF_VIEWS:
+        return _OF_VIEWS[kind]
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
+    if pa.types.is_map(kind):
+        key, item = (field.with_type(_without_views(field.type)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    return kind
 
 
 def _read_rows(reader: Any, names: list[str], uri: str, limits: Limits) -> Any:
@@ -136,6 +153,7 @@ def _write(source: Any, groups: list[Any], localized: Localized, uri: str) -> by
         localized.table.schema,
         compression={chunk.path_in_schema: _codec(chunk.compression) for chunk in chunks},
         store_schema=False,
+        use_compliant_nested_type=not any(".list.item" in chunk.path_in_schema for chunk in chunks),
         store_decimal_as_integer=any(
             _is_decimal_integer(source.schema.column(number)) for number in range(len(chunks))
         ),

@@ -7,7 +7,7 @@ the same values.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sterna.ingest.column_types import Type, arrow_type, is_list
@@ -94,8 +94,8 @@ def sizes(values: pa.Array) -> np.ndarray[Any, Any]:
     return np.full(len(values), width, np.int64)
 
 
-def no_texts(values: pa.Array) -> np.ndarray[Any, Any]:
-    """Return which values have a text that isn't UTF-8, those inside of them counted.
+def misfits(values: pa.Array) -> Wrong:
+    """Return which values are none of what their own type says, those inside of them counted: writers don't look.
 
     Args:
         values: of which nothing was looked at yet.
@@ -103,13 +103,16 @@ def no_texts(values: pa.Array) -> np.ndarray[Any, Any]:
     Raises:
         pa.ArrowException: they are broken otherwise: what is inside of them can't be read.
     """
-    # Arrow names one fault alone: with bytes for texts, whatever else is wrong shows.
+    # Arrow names one fault alone: with bytes for texts and the like, whatever else is wrong shows.
     values.view(_bytes(values.type)).validate(full=True)
-    return _no_texts(values)
+    wrong: Wrong = {}
+    for reason, is_kind in _MISFITS:
+        wrong |= dict.fromkeys(_misfits(values, is_kind).nonzero()[0].tolist(), reason)
+    return wrong
 
 
 def _bytes(kind: pa.DataType) -> pa.DataType:
-    """Return a type with the same layout that has bytes in the place of texts."""
+    """Return a type with the same layout that has bytes or numbers in the place of what `_MISFITS` looks at."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
@@ -117,6 +120,10 @@ def _bytes(kind: pa.DataType) -> pa.DataType:
     for text, same in (("string", pa.binary), ("large_string", pa.large_binary), ("string_view", pa.binary_view)):
         if getattr(pa.types, f"is_{text}")(kind):
             return same()
+    if pa.types.is_decimal(kind):
+        return pa.binary(kind.byte_width)
+    if pa.types.is_time(kind) or pa.types.is_date64(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
     if pa.types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, _bytes(kind.value_type), kind.ordered)
     if pa.types.is_map(kind):
@@ -133,31 +140,55 @@ def _bytes(kind: pa.DataType) -> pa.DataType:
     }[str(kind).partition("<")[0]](element)  # fmt: skip
 
 
-def _no_texts(values: pa.Array) -> np.ndarray[Any, Any]:
+def _misfits(values: pa.Array, is_kind: Callable[[pa.DataType], bool]) -> np.ndarray[Any, Any]:
     import numpy as np
     import pyarrow as pa
     from pyarrow import compute
 
     if isinstance(values, pa.ExtensionArray):
-        return _no_texts(values.storage)
+        return _misfits(values.storage, is_kind)
     kind = values.type
     if pa.types.is_dictionary(kind):
-        return _ints(_numbers(_no_texts(values.dictionary)).take(values.indices)) > 0
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return _no_text_places(values)
+        return _ints(_numbers(_misfits(values.dictionary, is_kind)).take(values.indices)) > 0
+    if is_kind(kind):
+        return _misfit_places(values)
     if pa.types.is_map(kind):
         offsets, keys, items = _entries(values)
-        return _sums(offsets, _no_texts(keys) | _no_texts(items)) > 0
+        return _sums(offsets, _misfits(keys, is_kind) | _misfits(items, is_kind)) > 0
     if is_list(kind):
-        return _sums(_offsets(values), _no_texts(compute.list_flatten(values))) > 0
+        return _sums(_offsets(values), _misfits(compute.list_flatten(values), is_kind)) > 0
     wrong = np.zeros(len(values), np.bool_)
     for field in values.flatten() if pa.types.is_struct(kind) else ():
-        wrong |= _no_texts(field)
+        wrong |= _misfits(field, is_kind)
     return wrong
 
 
-def _no_text_places(values: pa.Array) -> np.ndarray[Any, Any]:
-    """Return which texts aren't UTF-8, by halves: most are."""
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is(name: str) -> Callable[[pa.DataType], bool]:
+    def is_kind(kind: pa.DataType) -> bool:
+        import pyarrow as pa
+
+        return bool(getattr(pa.types, f"is_{name}")(kind))
+
+    return is_kind
+
+
+_MISFITS = (
+    ("a text that is no UTF-8", _is_text),
+    ("a time that no day has", _is("time")),
+    ("more digits than its type has", _is("decimal")),
+    ("a date with a time of the day", _is("date64")),
+)
+"""What Arrow says of a whole batch where one value isn't of its type, and the types that have such values."""
+
+
+def _misfit_places(values: pa.Array) -> np.ndarray[Any, Any]:
+    """Return which values aren't of their type, by halves: most are."""
     import numpy as np
     import pyarrow as pa
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BadDrop, printable
-from sterna.ingest.arrow_rows import exact, no_texts, places, sizes
+from sterna.ingest.arrow_rows import exact, misfits, places, sizes
 from sterna.ingest.column_types import arrow_type
 from sterna.ingest.columns import (
     MOST_COLUMNS,
@@ -267,7 +267,7 @@ class _Reader:
     def _arrow(self, drop: DropFile, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         offset = 0
         for batch, inexact in _batches(drop):
-            wrong = inexact | _no_texts(batch)
+            wrong = inexact | _misfits(batch)
             lengths = self._lengths(batch, wrong)
             for start, stop in _runs(lengths, wrong):
                 rows, more = self._exact(batch.slice(start, stop - start), columns)
@@ -408,8 +408,8 @@ def _nanoseconds(fine: pa.RecordBatch, micros: pa.RecordBatch, names: Sequence[s
     return wrong
 
 
-def _no_texts(batch: pa.RecordBatch) -> dict[int, str]:
-    """Return which rows have a text that isn't UTF-8, which Parquet may hold.
+def _misfits(batch: pa.RecordBatch) -> dict[int, str]:
+    """Return which rows have a value that is none of its type, such as a text that isn't UTF-8: Parquet may hold it.
 
     Raises:
         pa.ArrowException: the batch is broken otherwise.
@@ -418,16 +418,14 @@ def _no_texts(batch: pa.RecordBatch) -> dict[int, str]:
 
     try:
         batch.validate(full=True)
-    except pa.ArrowInvalid as error:
-        if "UTF8" not in str(error):
+    except pa.ArrowInvalid:
+        wrong: dict[int, str] = {}
+        for name, values in zip(batch.schema.names, batch.columns, strict=True):
+            wrong |= {place: f"column {name!r}: {reason}" for place, reason in misfits(values).items()}
+        if not wrong:
             raise
-    else:
-        return {}
-    wrong: dict[int, str] = {}
-    for name, values in zip(batch.schema.names, batch.columns, strict=True):
-        rows = no_texts(values).nonzero()[0].tolist()
-        wrong |= dict.fromkeys(rows, f"column {name!r}: a text that is no UTF-8")
-    return wrong
+        return wrong
+    return {}
 
 
 def _runs(lengths: Sequence[int], wrong: Mapping[int, str]) -> list[tuple[int, int]]:

@@ -313,6 +313,46 @@ def test_a_word_that_is_no_utf_8_costs_its_row_alone_where_the_column_is_a_uuid(
     assert folder.dead == [("d0", 1, "column 'u': a text that is no UTF-8")]
 
 
+def _wider(type: pa.DataType, values: list[Any]) -> pa.Array:
+    """Numbers as another type of as many bytes, whatever that type says of them."""
+    numbers = pa.array(values, pa.int32() if type.bit_width == 32 else pa.int64())
+    if pa.types.is_decimal(type):
+        numbers = pa.array([Decimal(value) for value in values], pa.decimal128(38, 0))
+    return pa.Array.from_buffers(type, len(values), numbers.buffers())
+
+
+# Each has a value that its own type says it hasn't in its second row alone; writers don't look.
+BEYOND: dict[str, tuple[pa.Array, str]] = {
+    "24:00": (_wider(pa.time64("us"), [1, 86_400_000_000, 2, 3]), "a time that no day has"),
+    "24:00 in ms": (_wider(pa.time32("ms"), [1, 86_400_000, 2, 3]), "a time that no day has"),
+    "before 0:00": (_wider(pa.time64("us"), [1, -1, 2, 3]), "a time that no day has"),
+    "digits": (_wider(pa.decimal128(3, 1), [1, 1000, 2, 3]), "more digits than its type has"),
+}
+BEYOND |= {
+    f"{name} in a list": (pa.ListArray.from_arrays(STEPS, values), reason) for name, (values, reason) in BEYOND.items()
+}
+
+
+@pytest.mark.parametrize("what", BEYOND)
+def test_a_value_that_its_own_type_hasn_t_costs_its_row_alone(folder: Folder, what: str) -> None:
+    values, reason = BEYOND[what]
+    folder.add("parquet", parquet(pa.table({"id": [1, 2, 3, 4], "it": values})), 4)
+    folder.add("parquet", parquet(pa.table({"id": [5, 6, 7, 8], "s": NO_UTF_8["list"](), "it": values})), 4)
+    report = folder.read((), "add")
+    assert report.rows == 6
+    assert folder.dead == [(drop, 1, f"column 'it': {reason}") for drop in ("d0", "d1")]
+    assert [row["id"] for row in folder.rows] == [1, 3, 4, 5, 7, 8]
+
+
+def test_midnight_as_the_end_of_a_day_by_duckdb_costs_its_row_alone(tmp_path: Path, folder: Folder) -> None:
+    rows = "SELECT 1 id, TIME '24:00:00' t UNION ALL SELECT 2, TIME '10:00:00'"
+    duckdb.sql(f"COPY ({rows}) TO '{tmp_path / 'midnight'}' (FORMAT parquet)")
+    assert check_parquet(tmp_path / "midnight", LIMITS) == 2
+    folder.add("parquet", (tmp_path / "midnight").read_bytes(), 2)
+    assert (folder.read((), "add").rows, folder.dead) == (1, [("d0", 0, "column 't': a time that no day has")])
+    assert folder.rows == [{"id": 2, "t": dt.time(10)}]
+
+
 def test_a_list_that_is_broken_beside_a_text_that_is_no_utf_8_refuses_its_drop(folder: Folder) -> None:
     """What is wrong of a text must not hide offsets that lead anywhere in memory."""
     inner, offsets = NO_TEXT.view(pa.string()), pa.py_buffer(struct.pack("<5i", 0, 900, 2, 3, 4))

@@ -117,13 +117,8 @@ def _bytes(kind: pa.DataType) -> pa.DataType:
 
     if isinstance(kind, pa.BaseExtensionType):
         return _bytes(kind.storage_type)
-    for text, same in (("string", pa.binary), ("large_string", pa.large_binary), ("string_view", pa.binary_view)):
-        if getattr(pa.types, f"is_{text}")(kind):
-            return same()
-    if pa.types.is_decimal(kind):
-        return pa.binary(kind.byte_width)
-    if pa.types.is_time(kind) or pa.types.is_date64(kind):
-        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    if (same := _bytes_of_leaf(kind)) is not None:
+        return same
     if pa.types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, _bytes(kind.value_type), kind.ordered)
     if pa.types.is_map(kind):
@@ -138,6 +133,19 @@ def _bytes(kind: pa.DataType) -> pa.DataType:
     return {
         "list": pa.list_, "large_list": pa.large_list, "list_view": pa.list_view, "large_list_view": pa.large_list_view,
     }[str(kind).partition("<")[0]](element)  # fmt: skip
+
+
+def _bytes_of_leaf(kind: pa.DataType) -> pa.DataType | None:
+    import pyarrow as pa
+
+    for text, same in (("string", pa.binary), ("large_string", pa.large_binary), ("string_view", pa.binary_view)):
+        if getattr(pa.types, f"is_{text}")(kind):
+            return same()
+    if pa.types.is_decimal(kind):
+        return pa.binary(kind.byte_width)
+    if pa.types.is_time(kind) or pa.types.is_date64(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    return None
 
 
 def _misfits(values: pa.Array, is_kind: Callable[[pa.DataType], bool]) -> np.ndarray[Any, Any]:

@@ -17,9 +17,9 @@ _MOST_PATTERNS = 50
 _LONGEST_PATTERN = 256
 _MOST_LETTERS = 1_024  # of all patterns: what a client asks for is looked for in each table's name
 LONGEST_WAIT = 60
-# What polyfills of EventSource (Yaffle's, AmvTek's) add to an address when they come back, or always.
+# What polyfills of EventSource (Yaffle's, AmvTek's) add to an address when they come back, or always; `r` is random.
 _LAST_IDS = ("lastEventId", "evs_last_event_id")
-_OF_POLYFILLS = (*_LAST_IDS, "evs_buffer_size_limit", "evs_preamble")
+_OF_POLYFILLS = (*_LAST_IDS, "evs_buffer_size_limit", "evs_preamble", "r")
 
 
 @dataclass(frozen=True)

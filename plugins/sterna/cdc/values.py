@@ -14,7 +14,7 @@ from sterna.cdc.texts import text_of_column
 from sterna.cdc.verbatim import TYPE
 from sterna.errors import UnfitSource
 from sterna.ingest.column_types import Type
-from sterna.ingest.columns import Column
+from sterna.ingest.columns import METADATA_COLUMNS, Column
 
 UPDATED, DELETED = "last_updated_ts", "is_deleted"
 """Columns that sterna adds: when the source committed the row's last change, and whether it was deleted there."""
@@ -118,6 +118,10 @@ def _refuse_names(names: Sequence[str]) -> None:
     for name in names:
         if name.casefold() in (UPDATED, DELETED) or name.casefold().startswith("_sterna_"):
             raise UnfitSource(f"it has a column {name}, and sterna has one of that name", hint="leave the table out")
+        if name.casefold() in METADATA_COLUMNS:
+            raise UnfitSource(
+                f"it has a column {name}, and Iceberg has a metadata column of that name", hint="leave the table out"
+            )
     if len({name.casefold() for name in names}) != len(names):
         raise UnfitSource("two of its columns differ by case alone", hint="leave the table out")
 

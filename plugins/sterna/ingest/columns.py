@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 _WIDER = {("int", "long"), ("float", "double")}
 # Exact for each value, or looked at value by value.
 _ALIKE = {("string", "uuid"), ("fixed[16]", "uuid")}
+METADATA_COLUMNS = frozenset(
+    {
+        *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
+        *("_change_type", "_change_ordinal", "_commit_snapshot_id"),
+    }
+)
+"""Names at the top of a schema by which Spark reads none of a table's columns, or none of its changes.
+
+Source: Apache Iceberg, "Spec", "Reserved Field IDs", and `MetadataColumns` of its Java library.
+"""
 MOST_COLUMNS = 2_000
 """Columns that a table may get where no setting says so: more cost whoever plans with it, and so other tenants."""
 
@@ -200,6 +210,8 @@ def _may_add(name: str, type: Type, folded: Mapping[str, str], evolve: str, path
 
 
 def _check_name(name: str, path: str) -> None:
+    if not path and name.casefold() in METADATA_COLUMNS:
+        raise BadDrop(f"{name!r} can't be a column's name: Iceberg has a metadata column of that name")
     # Iceberg finds fields by their path with dots: one in a name would make it another column's.
     if not name.strip() or not name.isprintable() or len(name) > 255 or "." in name:
         raise BadDrop(f"{path + name[:50]!r} can't be a column's name")

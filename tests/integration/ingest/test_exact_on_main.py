@@ -23,7 +23,7 @@ from pyiceberg.table import StaticTable
 
 from sterna.errors import BadDrop
 from sterna.ingest.check import check
-from sterna.ingest.columns import Column
+from sterna.ingest.columns import METADATA_COLUMNS, Column
 from sterna.ingest.consolidate import Consolidated
 from sterna.ingest.gather import dead_uri
 from sterna.ingest.model import Format, State
@@ -178,6 +178,22 @@ GROWING = (
     Column("items", {"type": "list", "element": struct_of(a="int")}),
     Column("by", {"type": "map", "key": "string", "value": struct_of(v="float")}),
 )
+
+
+def test_no_drop_adds_a_column_that_iceberg_has_of_each_table(room: Room) -> None:
+    """Spark would read none of the table's columns any more."""
+    of_java = jvm(room.shop.catalog.spark).org.apache.iceberg.MetadataColumns
+    of_changes = {of_java.CHANGE_TYPE.name(), of_java.CHANGE_ORDINAL.name(), of_java.COMMIT_SNAPSHOT_ID.name()}
+    assert (
+        all(of_java.isMetadataColumn(name) for name in METADATA_COLUMNS - of_changes) and METADATA_COLUMNS > of_changes
+    )
+    create(room, "id BIGINT")
+    ruled(room, IngestTable.model_validate({"match": "**.t", "evolve": "add"}))
+    room.send({"id": 1}, {"id": 2, "_file": "a"}, {"id": 3, "_Deleted": True}, {"id": 4, "files": 1, "_": {"_pos": 2}})
+    room.close()
+    (done,) = room.work()
+    assert dead_of(room, done) == [1, 2]
+    assert [row.id for row in room.rows("id, files, _._pos")] == [1, 4]
 
 
 def test_a_field_inside_is_added_and_widened_on_main(room: Room) -> None:

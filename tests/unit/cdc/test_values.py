@@ -129,3 +129,10 @@ def test_what_was_not_told() -> None:
     row = {"t": "gone", "b": "Z29uZQ==", "n": 1}
     assert absent_columns(columns, row, "gone") == ["t", "b"]
     assert read_row(columns, row, dict.fromkeys(["t", "b"])) == [None, None, 1]
+
+
+@pytest.mark.parametrize("name", ["_file", "_DELETED", "_change_type", "is_deleted", "_sterna_x"])
+def test_a_column_by_which_no_engine_could_read_the_table_is_refused(name: str) -> None:
+    """Spark reads none of a table's columns where one has the name of a metadata column of Iceberg's."""
+    with pytest.raises(UnfitSource, match=f"it has a column {name}, and"):
+        columns_of_schema(schema(column("n", "int32"), column(name, "int32")))

@@ -395,6 +395,8 @@ def test_a_text_that_is_no_uuid_costs_its_row_alone(folder: Folder) -> None:
         {"a": [{"b": 1, "B": 2}]},
         {"a": {"b\n": 1}},
         {f"column{number}": 1 for number in range(2_001)},
+        {"_partition": {"x": 1}},  # Iceberg has it of each table
+        {"_change_type": "INSERT"},
     ],
 )
 def test_columns_that_no_engine_can_have_refuse_their_drop(folder: Folder, row: dict[str, Any]) -> None:
@@ -411,6 +413,8 @@ def test_columns_that_no_engine_can_have_refuse_their_drop(folder: Folder, row: 
         ({"id": 2, "ID": 4}, "column 'ID' differs from 'id' by case alone"),
         ({"id": 2, "New": 4}, "column 'New' differs from 'new' by case alone"),
         ({"id": 2, "in": {"x.y": 1}}, "'in.x.y' can't be a column's name"),
+        ({"id": 2, "_file": 1}, "'_file' can't be a column's name: Iceberg has a metadata column of that name"),
+        ({"id": 2, "_Row_ID": None, "_DELETED": True}, "'_DELETED' can't be a column's name: Iceberg has"),
         ({"id": 2, "in": {"A": 1}}, "column 'in.A' differs from 'in.a' by case alone"),
         ({"id": 2, "at": [{"": 1}]}, "'at.element.' can't be a column's name"),
         ({f"column{number}": 1 for number in range(2_001)}, "the table would get more than 2000 columns"),

@@ -81,7 +81,7 @@ AND a.attname = ANY(%s) AND NOT a.attisdropped
 AND (a.atthasdef OR a.atthasmissing OR a.attidentity <> '' OR a.attgenerated <> '')"""
 _GONE = "the table was dropped, or renamed, in the source"
 _TRIES = 20  # seconds
-_PLACES = 2  # of an amount of money where lc_monetary is C
+MONEY_DECIMALS = 2  # of an amount of money where lc_monetary is C
 
 
 def own_name(source: str, epoch: int) -> str:
@@ -464,10 +464,10 @@ def refuse_amounts(table: str, columns: Sequence[str], places: int) -> None:
         UnfitSource: they have others.
     """
     # The server keeps a whole number, whose point is where the locale has it; the engine's session has C.
-    if columns and places != _PLACES:
+    if columns and places != MONEY_DECIMALS:
         raise UnfitSource(
             f"the column {columns[0]} has amounts of money with {places} decimal places, as lc_monetary has it, and "
-            f"only those with {_PLACES} are read",
+            f"only those with {MONEY_DECIMALS} are read",
             table=table,
             hint="let the column be numeric, or leave the table out of `tables`",
         )

@@ -153,7 +153,7 @@ def _standing(followed: Followed) -> SourceStanding:
         number = followed.journal.newest()
         epoch = followed.journal.epoch(number) if number else None
         last = followed.journal.last(number) if epoch is not None else None
-        tables = _tables(followed, epoch, last)
+        tables = table_standings(followed, epoch, last)
         read = followed.journal.read_at(number) if number else None
     except SternaError as error:
         return SourceStanding(name, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
@@ -192,7 +192,8 @@ def _standing(followed: Followed) -> SourceStanding:
     return told
 
 
-def _tables(followed: Followed, epoch: Epoch | None, last: Drop | None) -> tuple[TableStanding, ...]:
+def table_standings(followed: Followed, epoch: Epoch | None, last: Drop | None) -> tuple[TableStanding, ...]:
+    """Return how far each table of an epoch is on `main`, up to the journal's last drop."""
     if epoch is None:
         return ()
     way, found = channel(followed.source.region, followed.source.name), []

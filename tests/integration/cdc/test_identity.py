@@ -183,7 +183,7 @@ def test_amounts_of_other_decimals_are_refused_wherever_they_are(source: Any, mo
         sql(f"ALTER TABLE b{at} REPLICA IDENTITY FULL")
     names = sorted(f"public.b{at}" for at in range(len(_AMOUNTS)))
     assert sorted(database.tables()) == ["public.a", *names]
-    monkeypatch.setattr(postgres, "_PLACES", 3)
+    monkeypatch.setattr(postgres, "MONEY_DECIMALS", 3)
     unfit: dict[str, UnfitSource] = {}
     assert list(database.tables(unfit)) == ["public.a"]
     assert sorted(unfit) == names

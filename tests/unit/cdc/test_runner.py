@@ -24,7 +24,7 @@ from sterna.cdc.capture import Capture
 from sterna.cdc.journal import Drop, Epoch, Journal, Part, Stop
 from sterna.cdc.plan import MOST_BYTES, Work, channel, next_work
 from sterna.cdc.run import Followed, Runner, least, on_main
-from sterna.cdc.status import _tables
+from sterna.cdc.status import table_standings
 from sterna.errors import DatabaseUnreachable, NeedsResync, SourceUnreachable, UnfitSource
 from sterna.ingest.columns import Column
 from sterna.services.cdc import CdcSource
@@ -426,5 +426,5 @@ def test_what_a_stopped_table_will_never_have_is_not_told_as_waiting(world: Worl
         assert journal.add(told(number, "public.a", epoch=2, stops={"public.b": 0}))
     marks = {"public.a": "1/8", "public.b": "1/9"}
     followed = Moving(world.context(), cast(Any, Ingested()), _SOURCE, journal, marks)
-    found = _tables(followed, journal.epoch(2), journal.last(2))
+    found = table_standings(followed, journal.epoch(2), journal.last(2))
     assert [(each.table, each.mark, each.behind) for each in found] == [("public.a", "1/8", 3), ("public.b", "1/9", 0)]

@@ -402,18 +402,18 @@ class _Rewriting(Rewriting):
     def rewrite_deletes(self, marks: Mapping[str, str]) -> tuple[int, int]:
         return 0, 0
 
-    def _found(self, paths: Collection[str]) -> dict[str, Java]:
+    def find_tasks(self, paths: Collection[str]) -> dict[str, Java]:
         # What is read stands here, as in Iceberg's scan tasks: the snapshot itself may expire.
-        snapshot = self._table.seen.snapshot(self.snapshot_id)
+        snapshot = self.table.seen.snapshot(self.snapshot_id)
         live = snapshot.live if snapshot else []
         return {file.path: (file, [row for _, row in live_rows(snapshot, file)]) for file in live if file.path in paths}
 
-    def _write(self, chosen: Chosen, number: int) -> Written:
-        spark: Java = self._tables
+    def write_group(self, chosen: Chosen, number: int) -> Written:
+        spark: Java = self.tables
         spark.turn.call(f"write group {number}")
         for _ in range(spark.turn.rng.randrange(_TURNS_OF_A_WRITE)):
             spark.turn.rest()
-        tasks = [self._tasks[path] for path in sorted(chosen.paths)]
+        tasks = [self.tasks[path] for path in sorted(chosen.paths)]
         replaced, rows = tuple(file for file, _ in tasks), [row for _, each in tasks for row in each]
         made = (spark.world.write_rows(rows),) if rows else ()
         spark.turn.die("after")

@@ -408,7 +408,7 @@ class World:
         return self._running().objects.copy_files(*arguments, **options)
 
     def _fence(self) -> Fence:
-        return Fence(_wall=self.clock.seconds(), _steady=self.clock.seconds())
+        return Fence(wall=self.clock.seconds(), steady=self.clock.seconds())
 
     def _sleep(self, seconds: float) -> None:
         self.clock.go_on(seconds)

@@ -140,7 +140,7 @@ class IssuerAccess(Access):
         variables: the settings.
     """
 
-    _key: Any = field(default=None, repr=False)
+    key: Any = field(default=None, repr=False)
     issuer: Issuer = Issuer("")
     variables: Mapping[str, str] = field(default_factory=dict)
 

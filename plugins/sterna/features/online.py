@@ -171,12 +171,12 @@ class OnlineStore:
             pipeline.mget([value_key(view, id) for id in ids])
             return await pipeline.execute()
 
-        fields, values = await self._told(asked)
+        fields, values = await self.ask(asked)
         return read_state(fields), [None if data is None else read_value(data) or UNREADABLE for data in values]
 
     async def mark(self) -> str:
         """Return the server's mark; see `FeatureStore.mark`."""
-        return mark_of(await self._told(lambda: self._client.info()))
+        return mark_of(await self.ask(lambda: self._client.info()))
 
     async def fill(self, view: str, id: str, value: bytes, seen: State, seconds: int) -> bool:
         """Keep a row that was read from the replica; return whether it was taken.
@@ -190,14 +190,19 @@ class OnlineStore:
         """
         keys = [state_key(view), value_key(view, id)]
         given = [seen.epoch, seen.snapshot, value, seconds * 1000, seen.digest]
-        return bool(await self._told(lambda: self._client.eval(scripts.FILL, 2, *keys, *given)))
+        return bool(await self.ask(lambda: self._client.eval(scripts.FILL, 2, *keys, *given)))
 
-    async def _told(self, ask: Callable[[], Any]) -> Any:
+    async def ask(self, question: Callable[[], Any]) -> Any:
+        """Return what the server answers, unless it was dark a moment ago.
+
+        Raises:
+            FeatureStoreUnreachable, CredentialError: it doesn't answer.
+        """
         if time.monotonic() < self._dark_until:
             raise FeatureStoreUnreachable("the store of features did not answer a moment ago")
         try:
             with telling(self._url):
-                return await ask()
+                return await question()
         except (FeatureStoreUnreachable, CredentialError):
             self._dark_until = time.monotonic() + _DARK_SECONDS
             raise

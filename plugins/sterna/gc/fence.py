@@ -35,11 +35,13 @@ class Fence:
 
     Args:
         hash: the replica branch's head, which is the clean-up's own commit.
+        wall: when it was set, by the wall clock.
+        steady: when it was set, by the monotonic clock.
     """
 
     hash: str = ""
-    _wall: float = field(default_factory=time.time)
-    _steady: float = field(default_factory=time.monotonic)
+    wall: float = field(default_factory=time.time)
+    steady: float = field(default_factory=time.monotonic)
 
     @property
     def has_time(self) -> bool:
@@ -53,7 +55,7 @@ class Fence:
     def age(self) -> float:
         """Return how many seconds ago the fence was set."""
         # By either clock, for one of them stands still while a machine sleeps.
-        return max(time.time() - self._wall, time.monotonic() - self._steady)
+        return max(time.time() - self.wall, time.monotonic() - self.steady)
 
 
 @contextmanager

@@ -163,9 +163,9 @@ class Complaining(KafkaSender):
 
     patience = 0.1
 
-    def _produce(self, producer: Any, call: Any, records: Any) -> None:
+    def produce(self, producer: Any, call: Any, records: Any) -> None:
         for code in self.complaints:
-            self._complained(KafkaError(code))
+            self.note_error(KafkaError(code))
 
 
 @pytest.mark.parametrize(

@@ -153,13 +153,13 @@ class KafkaSender:
         try:
             producer = self._open()
             record = cache(lambda index: record_of(messages[index]))
-            self._produce(producer, call, record)
+            self.produce(producer, call, record)
             for index in range(len(messages)):  # meanwhile it connects, and looks for the topic
                 record(index)
             end = time.monotonic() + self.patience
             while call.goes_on and time.monotonic() < end:
                 producer.flush(_SLICE)
-                self._produce(producer, call, record)
+                self.produce(producer, call, record)
         except KafkaException as error:
             raised = error.args[0]
         trouble = raised or self._trouble
@@ -179,7 +179,8 @@ class KafkaSender:
                 if not producer.flush(_SLICE):
                     return
 
-    def _produce(self, producer: Producer, call: _Call, record: Callable[[int], Record]) -> None:
+    def produce(self, producer: Producer, call: _Call, record: Callable[[int], Record]) -> None:
+        """Hand over the messages whose turn it is, as many as there is room for."""
         topic = self._settings.topic
         while (index := call.next()) is not None:
             try:
@@ -194,7 +195,8 @@ class KafkaSender:
             self._producer = Producer(self._configuration(), logger=quiet)
         return self._producer
 
-    def _complained(self, error: KafkaError) -> None:
+    def note_error(self, error: KafkaError) -> None:
+        """Keep what the client says of its connections; a clear error stays, where a vague one follows."""
         if self._trouble is None or self._trouble.code() in _VAGUE:
             self._trouble = error
 
@@ -215,7 +217,7 @@ class KafkaSender:
             "compression.type": "gzip",
             "compression.level": 1,
             "message.max.bytes": _MOST_BYTES,
-            "error_cb": self._complained,
+            "error_cb": self.note_error,
             **access(self._settings, login),
         }
 

@@ -73,15 +73,20 @@ class Rewriting:
         tables: Spark's driver.
         key: the table.
         sort: as the settings have it: columns, `zorder(a, b)`, or "".
+
+    Attributes:
+        table: Iceberg's own object.
+        snapshot_id: the snapshot; None: the table has none.
+        tasks: the scan tasks of the files that were looked up, by path.
     """
 
     def __init__(self, tables: MainTables, key: Key, sort: str) -> None:
-        self._tables = tables
-        self._table = tables.table(key)
+        self.tables = tables
+        self.table = tables.table(key)
         self._sort = sort
-        snapshot = tables.call(self._table.currentSnapshot)
+        snapshot = tables.call(self.table.currentSnapshot)
         self.snapshot_id: int | None = None if snapshot is None else snapshot.snapshotId()
-        self._tasks: dict[str, Java] = {}
+        self.tasks: dict[str, Java] = {}
 
     def look_up(self, paths: Collection[str]) -> None:
         """Find files in the table's snapshot.
@@ -89,9 +94,9 @@ class Rewriting:
         Raises:
             Outdated: one is there no longer.
         """
-        self._tasks = self._tables.call(lambda: self._found(paths))
-        if len(self._tasks) < len(paths):
-            raise Outdated(f"{len(paths) - len(self._tasks)} of the files are no longer part of the table")
+        self.tasks = self.tables.call(lambda: self.find_tasks(paths))
+        if len(self.tasks) < len(paths):
+            raise Outdated(f"{len(paths) - len(self.tasks)} of the files are no longer part of the table")
 
     def write(self, chosen: Chosen, number: int) -> Written:
         """Write what a group of files becomes.
@@ -99,7 +104,7 @@ class Rewriting:
         Raises:
             EngineError: Spark failed.
         """
-        return self._tables.call(lambda: self._write(chosen, number))
+        return self.tables.call(lambda: self.write_group(chosen, number))
 
     def replace_files(self, groups: Sequence[Written], marks: Mapping[str, str]) -> None:
         """Put groups in the place of what they were, in one commit of `main`.
@@ -114,15 +119,15 @@ class Rewriting:
             CatalogStateUnknown: the answer was lost.
         """
         manager = self._java.actions.RewriteDataFilesCommitManager(
-            self._table, self.snapshot_id, KEEP_SEQUENCE_NUMBER, self._tables.hash_map(marks)
+            self.table, self.snapshot_id, KEEP_SEQUENCE_NUMBER, self.tables.hash_map(marks)
         )
-        found = self._tables.jvm.java.util.HashSet()
+        found = self.tables.jvm.java.util.HashSet()
         for written in groups:
             found.add(written.group)
         for turn in range(_COMMIT_TRIES):
             try:
                 self._fresh()  # a partition spec of meanwhile is unknown to the table as it was read
-                self._tables.call(lambda: manager.commitFileGroups(found))
+                self.tables.call(lambda: manager.commitFileGroups(found))
                 return
             except LostRace:
                 if turn + 1 == _COMMIT_TRIES:
@@ -130,8 +135,8 @@ class Rewriting:
 
     def throw_away(self, written: Written) -> None:
         """Delete what was written and is committed nowhere."""
-        manager = self._java.actions.RewriteDataFilesCommitManager(self._table)
-        self._tables.call(lambda: manager.abortFileGroup(written.group))
+        manager = self._java.actions.RewriteDataFilesCommitManager(self.table)
+        self.tables.call(lambda: manager.abortFileGroup(written.group))
 
     def rewrite_manifests(self, marks: Mapping[str, str]) -> tuple[int, int]:
         """Sort the entries of a table's manifests by partition into fewer of them; return how many there were and are.
@@ -140,7 +145,7 @@ class Rewriting:
             Outdated, LostRace: others changed what was rewritten.
         """
         action = self._marked(self._action().rewriteManifests(self._fresh()), marks)
-        result = self._tables.call(action.execute)
+        result = self.tables.call(action.execute)
         return len(list(_items(result.rewrittenManifests()))), len(list(_items(result.addedManifests())))
 
     def rewrite_deletes(self, marks: Mapping[str, str]) -> tuple[int, int]:
@@ -150,19 +155,19 @@ class Rewriting:
             Outdated, LostRace: others changed what was rewritten.
         """
         action = self._marked(self._action().rewritePositionDeletes(self._fresh()).option("rewrite-all", "true"), marks)
-        result = self._tables.call(action.execute)
+        result = self.tables.call(action.execute)
         return result.rewrittenDeleteFilesCount(), result.addedDeleteFilesCount()
 
     @property
     def _java(self) -> Java:
-        return self._tables.jvm.org.apache.iceberg
+        return self.tables.jvm.org.apache.iceberg
 
     def _fresh(self) -> Java:
-        self._tables.call(self._table.refresh)
-        return self._table
+        self.tables.call(self.table.refresh)
+        return self.table
 
     def _action(self) -> Java:
-        session: Java = self._tables.spark
+        session: Java = self.tables.spark
         return self._java.spark.actions.SparkActions.get(session._jsparkSession)
 
     def _marked(self, action: Java, marks: Mapping[str, str]) -> Java:
@@ -170,10 +175,11 @@ class Rewriting:
             action = action.snapshotProperty(name, value)
         return action
 
-    def _found(self, paths: Collection[str]) -> dict[str, Java]:
+    def find_tasks(self, paths: Collection[str]) -> dict[str, Java]:
+        """Return the scan tasks of some files, by path, as far as the snapshot has them."""
         if self.snapshot_id is None:
             return {}
-        scan = self._table.newScan().useSnapshot(self.snapshot_id).ignoreResiduals().planFiles()
+        scan = self.table.newScan().useSnapshot(self.snapshot_id).ignoreResiduals().planFiles()
         found = {}
         for task in _items(scan):
             path = task.file().location()
@@ -182,19 +188,20 @@ class Rewriting:
         scan.close()
         return found
 
-    def _write(self, chosen: Chosen, number: int) -> Written:
-        jvm, actions = self._tables.jvm, self._java.actions
+    def write_group(self, chosen: Chosen, number: int) -> Written:
+        """Write a group by Iceberg's own action; see `write`."""
+        jvm, actions = self.tables.jvm, self._java.actions
         tasks = jvm.java.util.ArrayList()
         for path in sorted(chosen.paths):
-            tasks.add(self._tasks[path])
+            tasks.add(self.tasks[path])
         info = getattr(actions, "ImmutableRewriteDataFiles$FileGroupInfo").builder()
         partition = tasks.get(0).file().partition()
         info = info.globalIndex(number).partitionIndex(1).partition(partition).build()
         largest = int(chosen.target * _LARGEST)
         split = min(max(chosen.size // chosen.files + _SPLIT_OVERHEAD, chosen.target), largest)
         group = actions.RewriteFileGroup(info, tasks, chosen.spec_id, largest, split, chosen.files)
-        runner = self._runner(self._written_below(chosen.into) if chosen.into else self._table)
-        runner.init(self._tables.hash_map({}))
+        runner = self._runner(self._written_below(chosen.into) if chosen.into else self.table)
+        runner.init(self.tables.hash_map({}))
         group.setOutputFiles(runner.rewrite(group))
         sizes = [file.fileSizeInBytes() for file in _items(group.addedFiles())]
         return Written(chosen, group, len(sizes), sum(sizes))
@@ -202,17 +209,17 @@ class Rewriting:
     def _written_below(self, prefix: str) -> Java:
         """Return the table as one whose new data files go below a prefix; nothing of that is committed."""
         api = self._java
-        settings = self._tables.hash_map({"write.data.path": prefix, "write.object-storage.enabled": "false"})
-        operations = self._table.operations()
+        settings = self.tables.hash_map({"write.data.path": prefix, "write.object-storage.enabled": "false"})
+        operations = self.table.operations()
         metadata = api.TableMetadata.buildFrom(operations.current()).setProperties(settings).discardChanges().build()
         places = api.LocationProviders.locationsFor(metadata.location(), metadata.properties())
-        return api.BaseTable(api.StaticTableOperations(metadata, self._table.io(), places), self._table.name())
+        return api.BaseTable(api.StaticTableOperations(metadata, self.table.io(), places), self.table.name())
 
     def _runner(self, table: Java) -> Java:
-        session: Java = self._tables.spark
+        session: Java = self.tables.spark
         kind, more = "SparkBinPackFileRewriteRunner", []
         if zorder := _ZORDER.fullmatch(self._sort):
-            names = self._tables.jvm.java.util.ArrayList()
+            names = self.tables.jvm.java.util.ArrayList()
             for name in zorder[1].split(","):
                 names.add(name.strip())
             kind, more = "SparkZOrderFileRewriteRunner", [("java.util.List", names)]
@@ -223,14 +230,14 @@ class Rewriting:
             ("org.apache.iceberg.Table", table),
             *more,
         ]
-        jvm = self._tables.jvm
+        jvm = self.tables.jvm
         loader = self._java.spark.FileRewriteCoordinator.get().getClass().getClassLoader()
         classes = [jvm.java.lang.Class.forName(name, False, loader) for name, _ in given]
         maker = jvm.java.lang.Class.forName(f"org.apache.iceberg.spark.actions.{kind}", True, loader)
         # Iceberg's own actions make it, and offer no other way to hand it files.
-        maker = maker.getDeclaredConstructor(self._tables.array(jvm.java.lang.Class, classes))
+        maker = maker.getDeclaredConstructor(self.tables.array(jvm.java.lang.Class, classes))
         maker.setAccessible(True)
-        return maker.newInstance(self._tables.array(jvm.java.lang.Object, [value for _, value in given]))
+        return maker.newInstance(self.tables.array(jvm.java.lang.Object, [value for _, value in given]))
 
     def _sort_order(self, table: Java) -> Java:
         order = self._java.SortOrder.builderFor(table.schema())

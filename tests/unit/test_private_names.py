@@ -4,14 +4,16 @@ Whoever renames a private function, or cuts it in two, changes no behaviour: so 
 needs a shorter limit, a clock or another part passes it, or puts it in the place of a public one.
 
 What else falls under it: an import of a private name, `x._name` of anything but the test's own class, `getattr` and
-`setattr` with such a name, a patch by a string of dots, and private names in the code of a process that a test starts.
+`setattr` with such a name, a patch by a string of dots, private names in the code of a process that a test starts, an
+argument by such a name, and a test's class that takes the place of a private method of sterna's.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +22,8 @@ import pytest
 _ROOT = Path(__file__).parents[2]
 _PRIVATE = re.compile(r"_[A-Za-z]\w*")
 _PATCHES = {"setattr", "delattr", "getattr", "hasattr", "object", "patch", "setitem"}
+_WORD = re.compile(r"(?<!\w)_[A-Za-z]\w*")
+_QUOTED = re.compile(r"[\"']sterna\.")
 _DOTTED = re.compile(r"sterna(\.\w+)+")
 _IN_CODE = re.compile(r"\w\.(_[A-Za-z]\w*)")
 
@@ -42,32 +46,66 @@ def names(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
+def private(tree: ast.AST) -> frozenset[str]:
+    """Return the private names that a module, or a class, defines."""
+    return frozenset(filter(_PRIVATE.fullmatch, names(tree)))
+
+
+@dataclass(frozen=True)
+class Private:
+    """The private names of some modules, and their classes."""
+
+    names: frozenset[str]
+    classes: Mapping[str, ast.ClassDef]
+
+
+def private_names(*modules: str) -> Private:
+    trees = list(map(ast.parse, modules))
+    classes = {node.name: node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    return Private(frozenset().union(*map(private, trees)) - _SPARKS, classes)
+
+
 @cache
-def sternas() -> frozenset[str]:
-    """The private names that sterna has."""
-    found = {name for path in (_ROOT / "plugins/sterna").rglob("*.py") for name in names(ast.parse(path.read_text()))}
-    return frozenset(filter(_PRIVATE.fullmatch, found)) - _SPARKS
+def sternas() -> Private:
+    return private_names(*(path.read_text() for path in (_ROOT / "plugins/sterna").rglob("*.py")))
 
 
-def uses(text: str, private: frozenset[str]) -> set[str]:
+def inherited(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> set[str]:
+    """Return the private names of sterna's that a class uses or replaces of the classes that it is made from."""
+    bases = (ast.unparse(base).rpartition(".")[2] for base in node.bases)
+    theirs = frozenset().union(*(private(classes[base]) for base in bases if base in classes))
+    used = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)} if theirs else set()
+    return set(theirs & (used | private(node)))
+
+
+def uses(text: str, sternas: Private) -> set[str]:
     """Return the private names that a test's module depends on."""
+    if sternas.names.isdisjoint(_WORD.findall(text)) and not _QUOTED.search(text):
+        return set()  # which spares most of the parsing
     tree = ast.parse(text)
-    own = set(filter(_PRIVATE.fullmatch, names(tree)))
+    own, theirs = private(tree), sternas.names
     found: set[str] = set()
     for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(module=str(module), names=imported) if module.partition(".")[0] == "sterna":
                 found |= {each.name for each in imported if _PRIVATE.fullmatch(each.name)}
+            case ast.ClassDef():
+                found |= inherited(node, sternas.classes)
+            case ast.keyword(arg=str(name)) if name in theirs:
+                found.add(name)
             case ast.Attribute(value=ast.Name(id="self" | "cls")):
                 pass
-            case ast.Attribute(attr=name) if name in private - own:
+            case ast.Attribute(attr=name) if name in theirs - own:
                 found.add(name)
             case ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called), args=arguments) if called in _PATCHES:
                 texts = [each.value for each in arguments[:2] if isinstance(each, ast.Constant)]
-                found |= {each for each in texts if each in private or _DOTTED.fullmatch(str(each))}
+                found |= {each for each in texts if each in theirs or _DOTTED.fullmatch(str(each))}
             case ast.Constant(value=str(code)) if "import " in code and "sterna" in code:
-                found |= set(_IN_CODE.findall(code)) & private
+                found |= set(_IN_CODE.findall(code)) & theirs
     return found
+
+
+SYNC = private_names("class Sync:\n    def _run(self): pass")
 
 
 def test_no_test_uses_a_private_name() -> None:
@@ -90,10 +128,13 @@ def test_no_test_uses_a_private_name() -> None:
         "with patch.object(run, '_run', 1): pass",
         "monkeypatch.setattr('sterna.sync.run.sync', 1)",
         "code = 'import sterna.sync.run as r; r._run()'",
+        "Sync(_run=1)",
+        "class Other(Sync):\n    def _run(self): pass",
+        "class Other(run.Sync):\n    def go(self): self._run()",
     ],
 )
 def test_each_way_to_depend_on_one_is_seen(text: str) -> None:
-    assert uses(text, frozenset({"_run"}))
+    assert uses(text, SYNC)
 
 
 @pytest.mark.parametrize(
@@ -107,4 +148,4 @@ def test_each_way_to_depend_on_one_is_seen(text: str) -> None:
     ],
 )
 def test_what_is_a_tests_own_or_anothers_is_not(text: str) -> None:
-    assert not uses(text, frozenset({"_run"}))
+    assert not uses(text, SYNC)

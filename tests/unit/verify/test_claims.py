@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.edges.disk import rows
+from sterna.edges.disk.rows import RowLimits, Rows
 from sterna.verify.findings import Findings
 from sterna.verify.sizes import Claims
 
@@ -28,10 +28,11 @@ class Store:
         return {uri: self.there.get(uri) for uri in uris}
 
 
-def checked(manifests: list[list[tuple[str, int]]], there: dict[str, int], **budget: int) -> tuple[Any, ...]:
+def checked(
+    manifests: list[list[tuple[str, int]]], there: dict[str, int], limits: RowLimits = Rows.limits
+) -> tuple[Any, ...]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in budget.items():
-            patch.setattr(rows, name, value)
+        patch.setattr(Rows, "limits", limits)
         claims, found, store = Claims(), Findings("t"), Store(there)
         for number, files in enumerate(manifests):
             uris = pa.chunked_array([[uri for uri, _ in files]], pa.string())
@@ -43,8 +44,8 @@ def checked(manifests: list[list[tuple[str, int]]], there: dict[str, int], **bud
 @given(manifests=MANIFESTS, there=THERE)
 def test_claims_on_disk_are_those_in_memory(manifests: list, there: dict[str, int]) -> None:
     in_memory = checked(manifests, there)
-    for stretch in (1, 3):
-        assert checked(manifests, there, _IN_MEMORY=0, _BATCH=1, _RUNS=2, _STRETCH=stretch) == in_memory
+    for part in (1, 3):
+        assert checked(manifests, there, RowLimits(0, 1, 2, part)) == in_memory
     found, asked, listed = in_memory
     assert listed == asked == sorted({uri for files in manifests for uri, _ in files})
     assert found.files == len(asked)
@@ -52,7 +53,7 @@ def test_claims_on_disk_are_those_in_memory(manifests: list, there: dict[str, in
 
 def test_sizes_that_differ_between_manifests_are_one_finding() -> None:
     manifests = [[("s3://b/a", 1), ("s3://b/b", 2)], [("s3://b/a", 3)], [("s3://b/a", 2)]]
-    found, _, _ = checked(manifests, {"s3://b/a": 2, "s3://b/b": 2}, _IN_MEMORY=0, _BATCH=1, _RUNS=2, _STRETCH=1)
+    found, _, _ = checked(manifests, {"s3://b/a": 2, "s3://b/b": 2}, RowLimits(0, 1, 2, 1))
     assert [(each.file, each.message) for each in found.kept] == [
         ("s3://b/a", "2 bytes, m0 and others say from 1 to 3")
     ]

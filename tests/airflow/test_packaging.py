@@ -8,10 +8,13 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sterna.registry import model
 
 REPOSITORY = Path(__file__).parents[2]
 # What none of a DAG file's imports may bring in: each task would pay for it.
@@ -27,8 +30,9 @@ HEAVY = (
     "pynessie",
     "rclone_python",
     "sterna.airflow.pages.app",
-    "sterna.registry.model",
+    model.__name__,
 )
+assert find_spec("sterna.airflow.pages.app"), "who imports nothing of this name would prove nothing"
 
 # Loads plugins, providers and DAG files as Airflow's components do, and tells what came of it.
 _PROBE = f"""

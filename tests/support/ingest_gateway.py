@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import yaml
 
 from sterna.embedded.access import Access
 from sterna.embedded.postgres import Database
+from tests.support.command import STERNA
 from tests.support.stores import KEY, SECRET, Stores
 
 
@@ -109,7 +109,7 @@ def serving(
 ) -> Iterator[Served]:
     """Run `sterna serve --only ingest`."""
     registry, path = write_settings(folder, stores, services)
-    command = [sys.executable, "-m", "sterna.cli.main", "serve", "--region", "eu", "--only", "ingest", "--port", "0"]
+    command = [*STERNA, "serve", "--region", "eu", "--only", "ingest", "--port", "0"]
     command += ["--registry", str(registry), "--services", str(path)]
     log = folder / "serve.log"
     environment = {**os.environ, **variables_of(database), **access.settings()}

@@ -13,6 +13,7 @@ import pytest
 
 from tests.ha.failover.cluster import Cluster
 from tests.ha.failover.killed import POINTS
+from tests.support.command import STERNA
 
 _ROOT = Path(__file__).parents[3]
 _FORCED = (
@@ -49,7 +50,7 @@ def killed_and_repeated(cluster: Cluster, point: str, *command: str) -> None:
     registry = cluster.sites.registry
     died = run("tests.ha.failover.killed", point, "catalog", *command, registry=registry)
     assert died.returncode == -signal.SIGKILL, died.stdout + died.stderr
-    done = run("sterna.cli.main", "catalog", *command, registry=registry)
+    done = run(STERNA[-1], "catalog", *command, registry=registry)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -75,7 +76,7 @@ def test_a_forced_promotion_even_when_the_old_primary_is_back_before_it_is_repea
     assert begun == (point == "promote: before the others follow"), "the epoch begins as a whole, or not at all"
     if begun:
         cluster.start_database("us")
-    done = run("sterna.cli.main", "catalog", "promote", "--region", "eu", registry=registry)
+    done = run(STERNA[-1], "catalog", "promote", "--region", "eu", registry=registry)
     assert done.returncode == 0, done.stdout + done.stderr
     cluster.start_database("us")
     cluster.rejoin("us")

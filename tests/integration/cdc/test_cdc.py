@@ -23,6 +23,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from sterna.cdc import capture
+from sterna.cdc import child as reader_process
 from sterna.cdc.journal import Drop
 from sterna.cdc.plan import channel
 from sterna.cdc.run import Followed, Ran, Runner, open_sources
@@ -233,7 +234,7 @@ def killed_in_the_middle(shop: Shop, write: Callable[[], None], rng: random.Rand
                 for child in psutil.Process().children(recursive=True):
                     with suppress(psutil.Error):
                         chosen = rng.random() < 0.4 or (last and not killed)
-                        if "sterna.cdc.child" in child.cmdline() and chosen:
+                        if reader_process.__name__ in child.cmdline() and chosen:
                             child.kill()
                             killed += 1
     finally:

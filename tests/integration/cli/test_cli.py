@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import yaml
 
 from sterna.embedded.process import free_port
+from tests.support.command import STERNA
 from tests.support.world import World
 
 
@@ -26,7 +26,7 @@ def ns(world: World) -> Iterator[str]:
 
 
 def sterna(world: World, *arguments: str, registry: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sterna.cli.main", *arguments, "--registry", str(registry or world.stage.registry)]
+    command = [*STERNA, *arguments, "--registry", str(registry or world.stage.registry)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 

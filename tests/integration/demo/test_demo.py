@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command import STERNA
 from tests.support.hostile import hostile_machine
 
 HIDDEN = ("java", "psql", "postgres", "pg_", "rclone", "mvn", "docker")
@@ -57,7 +57,7 @@ def demo(
     environment = {**machine, "PATH": bare_path}
     if temporary:
         environment["TMPDIR"] = str(temporary)
-    command = [sys.executable, "-m", "sterna.cli.main", "demo", "--json", *more]
+    command = [*STERNA, "demo", "--json", *more]
     command += ["--work", str(work)] if work else []
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -25,6 +25,7 @@ from sterna.replica.head import read_head
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
+from tests.support.command import STERNA
 from tests.support.own_region import OwnRegion, own_region
 from tests.support.world import World, merge_on_read
 
@@ -179,7 +180,7 @@ def test_under_syncs_that_never_stop(region: OwnRegion, monkeypatch: pytest.Monk
 
 def sterna(own: OwnRegion, *arguments: str) -> subprocess.CompletedProcess[str]:
     own.context().close()
-    command = [sys.executable, "-m", "sterna.cli.main", *arguments, "--region", own.name, "--registry", str(own.path)]
+    command = [*STERNA, *arguments, "--region", own.name, "--registry", str(own.path)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from sterna.embedded.jars import ICEBERG_AWS, ICEBERG_SPARK, fetch_jars
 from sterna.embedded.process import free_port
+from tests.support.command import STERNA
 
 _ROOT = Path(__file__).parents[3]
 _FETCHED = "https://repo1.maven.org/maven2/org/apache/iceberg/$jar/1.12.0/"
@@ -46,7 +46,7 @@ def lake(tmp_path: Path) -> Iterator[Path]:
     """Two empty regions, started as the page says."""
     folder = tmp_path / "lake"
     assert "python3 run.py demo --empty --work /tmp/lake\n" in section()
-    command = [sys.executable, "-m", "sterna.cli.main", "demo", "--empty", "--work", str(folder)]
+    command = [*STERNA, "demo", "--empty", "--work", str(folder)]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:

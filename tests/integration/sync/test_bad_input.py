@@ -32,6 +32,7 @@ from sterna.status.read import read_status
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
+from tests.support.command import STERNA
 from tests.support.world import MERGE_ON_READ, World
 
 Change = Callable[[dict[str, Any]], None]
@@ -244,9 +245,7 @@ def kill_at(world: World, words: str, pause: float) -> None:
 
 
 def sterna(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sterna.cli.main", *arguments], capture_output=True, text=True, timeout=120
-    )
+    return subprocess.run([*STERNA, *arguments], capture_output=True, text=True, timeout=120)
 
 
 def test_every_error_says_what_to_do():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sterna.replica.head import read_head
+from tests.support.command import STERNA
 from tests.support.world import MERGE_ON_READ, World
 
 
@@ -25,7 +25,7 @@ def ns(world: World) -> Iterator[str]:
 @contextmanager
 def following(world: World, told: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A follower of eu; what it tells goes to a file. The environment has this deployment's credentials."""
-    command = [sys.executable, "-m", "sterna.cli.main", "follow", "--region", "eu", "--registry"]
+    command = [*STERNA, "follow", "--region", "eu", "--registry"]
     with told.open("ab") as out:
         process = subprocess.Popen([*command, str(world.stage.registry)], stdout=out, stderr=subprocess.STDOUT)
         try:

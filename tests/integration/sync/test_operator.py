@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from sterna.catalog.model import Delete, Operation, Put
 from sterna.replica.editions import edition_now
 from sterna.replica.head import REASSERTED, RESEEDED, read_head
+from tests.support.command import STERNA
 from tests.support.own_region import OwnRegion, own_region, put_object, read_object, remove_object
 from tests.support.world import MERGE_ON_READ, World
 
@@ -41,7 +41,7 @@ def make(world: World, name: str, rows: int = 10) -> str:
 
 
 def sterna(own: OwnRegion, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sterna.cli.main", *arguments, "--region", own.name, "--registry", str(own.path)]
+    command = [*STERNA, *arguments, "--region", own.name, "--registry", str(own.path)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 

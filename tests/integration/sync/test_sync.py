@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from sterna.catalog.model import Put
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
+from tests.support.command import STERNA
 from tests.support.world import MERGE_ON_READ, World
 
 
@@ -176,9 +176,7 @@ def test_both_directions_at_once_and_files_of_two_regions_in_one_table(world: Wo
 def test_both_regions_may_sync_at_the_same_moment(world: World, ns: str):
     from_us, from_eu = make(world, "concurrent_us"), make(world, "concurrent_eu", catalog="main_eu")
     command = [
-        sys.executable,
-        "-m",
-        "sterna.cli.main",
+        *STERNA,
         "sync",
         "--region",
         "us",

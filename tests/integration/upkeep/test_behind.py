@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -23,6 +22,7 @@ from sterna.upkeep.committing import BySpark
 from sterna.upkeep.expire import expire, refuse_blocked
 from sterna.upkeep.results import ExpiredTable, Swept
 from sterna.upkeep.sweep import sweep
+from tests.support.command import STERNA
 from tests.support.iceberg_java import load_table
 from tests.support.own_region import OwnRegion, own_region, put_object, remove_object
 from tests.support.world import World
@@ -257,7 +257,7 @@ def test_the_command_line(region: OwnRegion, tmp_path: Path) -> None:
 
     def sterna(*arguments: str) -> subprocess.CompletedProcess[str]:
         region.context().close()
-        command = [sys.executable, "-m", "sterna.cli.main", "upkeep", *arguments, "--region", "us"]
+        command = [*STERNA, "upkeep", *arguments, "--region", "us"]
         more = ["--registry", str(region.path), "--services", str(services)]
         return subprocess.run([*command, *more], capture_output=True, text=True, timeout=300)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
@@ -18,6 +17,7 @@ from sterna.replica.editions import edition_now
 from sterna.verify.findings import Verified
 from sterna.verify.run import Depth, verify
 from sterna.verify.sample import parse_sample
+from tests.support.command import STERNA
 from tests.support.own_region import put_object, read_object, remove_object
 from tests.support.world import World, merge_on_read
 
@@ -223,9 +223,7 @@ def test_the_command_line_says_what_is_wrong_where(synced: World):
 def sterna(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
     tables = () if "--table" in arguments else ("--table", "verify.*")
     command = [
-        sys.executable,
-        "-m",
-        "sterna.cli.main",
+        *STERNA,
         "verify",
         "--region",
         "eu",

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sterna.airflow import gc_operator
-from sterna.airflow.dags import gc_dag, sync_dag
+from sterna.airflow.dags import gc_dag, lag_dag, large_dag, sync_dag
 from sterna.errors import UsageError
+from sterna.registry import model
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -154,13 +155,10 @@ def test_parsing_them_imports_nothing_heavy() -> None:
         "obstore",
         "fastavro",
         "pynessie",
-        "sterna.registry.model",
+        model.__name__,
     )
-    code = (
-        "import sys, sterna.airflow.dags as dags; dags.sync_dag(); dags.lag_dag(); dags.gc_dag(); dags.large_dag();"
-        "print([n for n in "
-        "sys.argv[1:] if n in sys.modules])"
-    )
+    made = "; ".join(f"dags.{dag.__name__}()" for dag in (sync_dag, lag_dag, gc_dag, large_dag))
+    code = f"import sys, {sync_dag.__module__} as dags; {made}; print([n for n in sys.argv[1:] if n in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -14,6 +13,7 @@ import pytest
 
 from sterna.cli.main import main
 from sterna.gateway.logs import JsonLines
+from tests.support.command import STERNA
 from tests.support.gateway import Branch
 
 
@@ -21,7 +21,7 @@ from tests.support.gateway import Branch
 def test_it_begins_and_ends_in_order(branch: Branch, tmp_path: Path) -> None:
     registry = tmp_path / "registry.json"
     registry.write_text(json.dumps(branch.registry.model_dump(mode="json")))
-    command = [sys.executable, "-m", "sterna.cli.main", "serve", "--region", "eu", "--port", "0"]
+    command = [*STERNA, "serve", "--region", "eu", "--port", "0"]
     environment = {**os.environ, "STERNA_REGISTRY": str(registry)}
     with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sterna.edges.stores.objects import Objects
-from sterna.errors import BatchRejected, OutOfTurn, Rewound, ServicesError, TableGone, TableMoved
+from sterna.errors import BatchRejected, OutOfTurn, ServicesError, TableGone, TableMoved, TrackerContradicts
 from sterna.ingest.columns import holds
 from sterna.ingest.gather import Rows, dead_rows, dead_uri, gathered, keep_dead
 from sterna.ingest.heartbeat import LEASE
@@ -111,7 +111,7 @@ def consolidate(shop: Shop, batch: Batch, worker: str) -> Consolidated:
     Raises:
         OutOfTurn: an earlier batch of the channel comes first; this one is staged by now.
         LeaseLost: somebody else has it.
-        TrackerContradicts: its number stands for another batch.
+        TrackerContradicts: its number stands for another batch, or it is rejected and on `main`.
         Rewound, MarkMoved: the table isn't what the marks say.
         TableGone: there is no such table, and it may not be made.
         TableMoved, CatalogStateUnknown, EngineError, StoreUnreachable: not now.
@@ -187,10 +187,20 @@ class Consolidation:
         except BatchRejected as error:
             return self._refuse(error)
         if not outcome.mine and self._is_rejected():
-            raise Rewound(f"batch {batch.id} was rejected, and is on main", table=batch.lane.table)
+            return self._rejected_meanwhile(outcome)
         bad = self._bad()
         self._shop.queue.mark_published(batch.id, outcome.snapshot or 0, outcome.commit, bad)
         return self._told(State.PUBLISHED, snapshot=outcome.snapshot, commit=outcome.commit, bad=bad)
+
+    def _rejected_meanwhile(self, outcome: Outcome) -> Consolidated:
+        """Leave a batch rejected that another worker rejected since this one had it: later ones went ahead of it."""
+        if outcome.snapshot is not None:
+            raise TrackerContradicts(
+                f"batch {self.batch.id} was rejected, and is on main in snapshot {outcome.snapshot}",
+                table=self.batch.lane.table,
+            )
+        self._keep()  # who rejected it has it, or it is settled
+        return self._reject("rejected before")
 
     def _bad(self) -> int:
         # Another worker may have read it, and died before the tracker knew: its file of dead letters counts.

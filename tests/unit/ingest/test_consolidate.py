@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,15 +15,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sterna.errors import BatchRejected, LeaseLost, TableGone
+from sterna.errors import BatchRejected, CatalogStateUnknown, LeaseLost, TableGone, TableMoved, TrackerContradicts
 from sterna.ingest.columns import Column, Evolution
 from sterna.ingest.consolidate import Consolidation, Shop, consolidate
 from sterna.ingest.gather import dead_rows, dead_uri, gathered, keep_dead
+from sterna.ingest.inbox import write_rejected_file
 from sterna.ingest.model import Batch, Drop, Format, Lane, State
 from sterna.ingest.places import rejected_uri
 from sterna.ingest.reading import dead_schema
 from sterna.ingest.reading_apart import ReadLimits
 from sterna.services.ingest import Ingest
+from sterna.wap.decide import marks
+from sterna.wap.model import SnapshotState, TableState
+from sterna.wap.protocol import Look
 from tests.support.stores import Stores, file_stores
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -193,3 +198,84 @@ def test_a_long_audit_is_a_step_a_rule_once_a_try_came_to_no_end(broken: str) ->
     rule.audit = []
     if not broken:
         assert audited(2) == []
+
+
+class Slow:
+    """A table, and a worker who is slow: between his look at his lease and his commit others are at work.
+
+    Args:
+        stores: with the inbox.
+        his: whether the tracker still has the batch as his afterwards.
+    """
+
+    def __init__(self, stores: Stores, *, his: bool) -> None:
+        self.state = TableState((SnapshotState(1, None, 1), SnapshotState(2, 1, 2, wap_id="b")), 1, {})
+        self.lost, self.his, self.rejected = False, his, list[str]()
+        self.shop: Any = SimpleNamespace(
+            objects=stores.objects,
+            inbox=f"{stores.eu}/inbox",
+            catalog=SimpleNamespace(table=lambda key: self),
+            queue=SimpleNamespace(
+                drops_of=lambda _: [],
+                next_number=lambda *_: 1,
+                renew=self.renew,
+                mark_staged=self.renew,
+                mark_rejected=lambda batch, reason: self.rejected.append(batch),
+                publishing=lambda table: nullcontext(True),
+            ),
+            table=lambda key: SimpleNamespace(audit=[]),
+        )
+
+    def renew(self, *_: object) -> None:
+        if self.lost:
+            raise LeaseLost("batch b is no longer of worker slow")
+
+    def look(self) -> Look[Any]:
+        return Look(self.state, self.state)
+
+    def commit(self, look: Look[Any], change: Any, step: Any) -> Any:
+        """Another worker rejects the batch meanwhile, and the next one of the channel is published."""
+        shop = self.shop
+        if shop.objects.size(rejected_uri(shop.inbox, LANE, 1)) is None:
+            write_rejected_file(shop.objects, shop.inbox, BATCH, "the audit says no", NOW)
+        self.lost = not self.his
+        next_one = SnapshotState(3, 1, 3, published="b2")
+        self.state = TableState((*self.state.snapshots, next_one), 3, marks(replace(step, mark="2"), 3, 3))
+        raise self.after(step)
+
+    def after(self, step: Any) -> Exception:
+        return TableMoved("somebody was first")
+
+    def publish(self) -> Any:
+        with Consolidation(self.shop, BATCH, "slow") as work:
+            work._table = self  # type: ignore[assignment]
+            return work.publish()
+
+
+def test_a_slow_worker_whose_batch_was_rejected_and_passed_by_lost_his_lease(stores: Stores) -> None:
+    """It was told as `Rewound`, which stops, and asks an operator to bring rows again that nobody has lost."""
+    slow = Slow(stores, his=False)
+    with pytest.raises(LeaseLost):
+        slow.publish()
+    assert slow.rejected == []
+
+
+def test_one_whose_rejection_the_tracker_missed_is_rejected(stores: Stores) -> None:
+    """Whoever rejected it died before he told the tracker."""
+    slow = Slow(stores, his=True)
+    assert slow.publish().state is State.REJECTED
+    assert slow.rejected == ["b"]
+
+
+def test_one_that_is_rejected_and_on_main_contradicts_the_tracker(stores: Stores) -> None:
+    """The commit was made, its answer was lost, and another worker rejected the batch at just that moment."""
+    slow = Slow(stores, his=False)
+
+    def landed(step: Any) -> Exception:
+        mine = SnapshotState(2, 1, 2, wap_id="b")
+        slow.state = TableState((SnapshotState(1, None, 1), mine), 2, marks(step, 2, 2))
+        return CatalogStateUnknown("no answer")
+
+    slow.after = landed  # type: ignore[method-assign]
+    with pytest.raises(TrackerContradicts, match="batch b was rejected, and is on main in snapshot 2"):
+        slow.publish()

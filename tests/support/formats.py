@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from sterna.airflow.provider import get_provider_info
-from sterna.cdc.journal import COLUMN, DROP, PART, STOP
+from sterna.cdc.journal import AGAIN, COLUMN, DROP, PART, STOP
 from sterna.cleaning.codecs import AMOUNT, NOT_DELETED
 from sterna.edges.stores.leases import LEASE
 from sterna.features.model import FIELDS
@@ -52,6 +52,7 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     ("A drop of change capture", "`_cdc/drops/<source>/<epoch>/<down>.json`, with `version` 1", DROP),
     ("A part of a drop", "in a drop", PART),
     ("A stopped table of a drop", "in a drop", STOP),
+    ("A table of a drop that was read again", "in a drop", AGAIN),
     ("A column of a drop", "in a drop", COLUMN),
     ("What a person approves of a promotion", "in XComs of the DAG `sterna_promote`", APPROVAL),
     *formats_beside.RECORDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sterna.cdc.gathering import own_fields
-from sterna.cdc.journal import ASKED, BEGUN, LAYOUTS
+from sterna.cdc.journal import ASKED, BEGUN, LAYOUTS, WANTED
 from sterna.cdc.postgres import own_name
 from sterna.cdc.values import DELETED, UPDATED
 from sterna.flows.decide import by_sql, rebuild_step, step_of
@@ -35,6 +35,7 @@ RECORDS: Sequence[tuple[str, str, Record[object]]] = (
     ("The tracker of an inbox", f"`<inbox>/_tracker.json`, {_V1}", MARKER),
     ("A reading of a source", f"`_cdc/sources/<source>/<epoch>/begin.json`, {_V1}", BEGUN),
     ("A reading that is asked for", f"`_cdc/sources/<source>/<epoch>/asked.json`, {_V1}", ASKED),
+    ("A table that is asked for again", f"`_cdc/sources/<source>/<epoch>/again-<n>.json`, {_V1}", WANTED),
     ("What tables of a source are like", f"`_cdc/sources/<source>/<epoch>/layouts-<id>.json`, {_V1}", LAYOUTS),
 )  # type: ignore[assignment] - each is a record of some class
 

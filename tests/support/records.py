@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sterna.cdc.journal import Drop, Part, Stop
+from sterna.cdc.journal import Again, Drop, Part, Stop
 from sterna.cleaning.model import Amount, NotDeleted
 from sterna.edges.stores.leases import Lease
 from sterna.gc.model import Collected
@@ -166,6 +166,8 @@ VALUES: dict[str, Any] = {
         "s3://eu/layouts-1.json",
         {"public.a": {"identity": "d"}},
         {"public.b": Stop("UnfitSource", "a value of column v has no place in date", 6)},
+        {"public.a": Again(3, 5, ("id",), "700:705:701,703", 24_000_000)},
+        2,
     ),
 }
 """By the name of its file in `tests/data/written-2026-11/records`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sterna.cdc.journal import ASKED_FILE, BEGIN_FILE, LAYOUTS_FILE, Begun, Layouts
+from sterna.cdc.journal import ASKED_FILE, BEGIN_FILE, LAYOUTS_FILE, WANTED_FILE, Begun, Layouts, Wanted
 from sterna.ingest.batch_file import BATCH_FILE, DROP_MARK, REJECTION, BatchFile, Rejection
 from sterna.ingest.model import Batch, Drop, Format, Lane, State
 from sterna.ingest.schema import MARKER_FILE, Marker
@@ -56,6 +56,7 @@ FILES: dict[str, tuple[Document[Any], Any]] = {
     "tracker": (MARKER_FILE, Marker("0f" * 16)),
     "begin": (BEGIN_FILE, Begun({"public.b": ("id", "é"), "public.a": ("id",)})),
     "asked": (ASKED_FILE, {}),
+    "again": (WANTED_FILE, Wanted("public.a")),
     "layouts": (
         LAYOUTS_FILE,
         Layouts(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sterna.cdc.journal import COLUMN, DROP, PART, Journal
+from sterna.cdc.journal import AGAIN, COLUMN, DROP, PART, Journal
 from sterna.cleaning.codecs import AMOUNT, NOT_DELETED
 from sterna.edges.stores.leases import LEASE
 from sterna.errors import BadDrop
@@ -45,7 +45,7 @@ RECORDS: dict[str, Record[Any]] = {
     "held": HELD,
     "held-short": HELD,
 }
-INNER = (ACTION, BATCH, MOVING, AMOUNT, NOT_DELETED, FOLDER, MEND, LEFT, PART, COLUMN)
+INNER = (AGAIN, ACTION, BATCH, MOVING, AMOUNT, NOT_DELETED, FOLDER, MEND, LEFT, PART, COLUMN)
 
 
 def _bytes(name: str) -> bytes:

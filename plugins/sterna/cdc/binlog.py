@@ -11,10 +11,12 @@ import json
 import re
 import secrets as random_source
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from sterna.cdc.again import Rows
 from sterna.cdc.connector import mariadb_jars
 from sterna.cdc.database import Log, collected, leave_out_twice
 from sterna.cdc.journal import Drop
@@ -139,6 +141,16 @@ class Binlog:
     ) -> Mapping[str, Any]:
         """Return nothing: rows are told whole, and a statement that changes a key is told (`Database`)."""
         return {}
+
+    def publish(self, epoch: int, table: str) -> bool:
+        """Do nothing: the log has all tables (`Database`)."""
+        return True
+
+    def read_again(self, epoch: int, table: str) -> AbstractContextManager[Rows]:
+        """Refuse it: no snapshot of the server says which of the log's transactions it sees (`Database`)."""
+        raise UnfitSource(
+            "a table of a MariaDB or MySQL isn't read again alone", table=table, hint=f"{self._resync}, all of it"
+        )
 
     def log(self, last: Drop) -> Log:
         """Return what the server has behind a drop (`Database`)."""

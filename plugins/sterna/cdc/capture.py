@@ -5,6 +5,7 @@ What is durable in the journal is confirmed to the source, and nothing else. A r
 
 from __future__ import annotations
 
+import logging
 import secrets
 import shutil
 import tempfile
@@ -14,16 +15,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sterna.cdc.again import Snapshot
 from sterna.cdc.database import Database, refuse_absent, refuse_left_out
 from sterna.cdc.engine import Engine
 from sterna.cdc.gathering import Gatherer
-from sterna.cdc.journal import Drop, Epoch, Journal, Stop
+from sterna.cdc.journal import Again, Drop, Epoch, Journal, Stop
 from sterna.errors import Busy, NeedsResync, ObjectMissing, SourceUnreachable, SternaError, UnfitSource
 from sterna.services.cdc import CdcSource
 
 T = TypeVar("T")
-_MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20  # of one drop, but for larger transactions
+MAX_DROP_ROWS, _MOST_BYTES = 100_000, 256 << 20  # of one drop, but for larger transactions
 _SLICE = 0.2
+_PAUSE = 60.0  # seconds before it is tried again to read a table again that can't be read now
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Capture:
     _last_write: float = 0.0
     _place: dict[str, Any] | None = None
     _identities: Mapping[str, Any] = field(default_factory=dict)
+    _next_try: float = 0.0
     is_heard: bool = False
     """Whether the engine has told anything since it was started."""
 
@@ -95,6 +100,9 @@ class Capture:
                     if self.clock() >= end:
                         break
                 made += self._written(engine, gatherer)
+                if made and self._wanted():
+                    self.close()  # an engine that begins anew has the table among its own
+                    break
             return made
         except SourceUnreachable as error:
             self.close()
@@ -127,6 +135,8 @@ class Capture:
         if self._engine is not None and self._gatherer is not None:
             return self._engine, self._gatherer
         self._epoch, self._last = self.begin_epoch()
+        for asked, table in self._wanted():
+            self._read_again(asked, table)
         number, last, place = self._epoch.number, self._last, None
         stops: dict[str, SternaError] = {}
         stopped = last.stopped if last is not None else {}
@@ -149,7 +159,15 @@ class Capture:
         engine = Engine(properties, place, self._folder, self.database.jars())
         filled = self.database.refuse_filled
         gatherer = Gatherer(
-            self._folder, placeholder, self._epoch.tables, filled, known, gone, layouts, last.stopped if last else {}
+            self._folder,
+            placeholder,
+            self._epoch.tables,
+            filled,
+            known,
+            gone,
+            layouts,
+            stopped,
+            _seen(last),
         )
         self.follow(engine, gatherer, self._epoch, last)
         self._stop(gatherer, stops)
@@ -213,7 +231,7 @@ class Capture:
         epoch = self.journal.epoch(newest) if newest else None
         last = self.journal.last(newest) if epoch is not None else None
         if epoch is not None and last is not None and last.offset is not None:
-            return epoch, last
+            return epoch.at(last), last
         unfit: dict[str, UnfitSource] = {}
         followed = self._followed_before(newest) if epoch is None else epoch.tables
         tables = self._fit(unfit, followed)
@@ -333,13 +351,13 @@ class Capture:
             gone=dict(gatherer.gone),
             identities=identities,
             stopped=dict(gatherer.stopped),
+            again=self._last.again if self._last is not None else {},
+            asked=self._last.asked if self._last is not None else 0,
         )
         if drop.offset is not None:
             made = replace(made, **self._whereabouts(gatherer, drop.offset))
-        # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
-        if self.journal.newest() != drop.epoch or not self.journal.add(made):
-            raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")
-        self._last, self._identities = made, identities
+        self._make(made)
+        self._identities = identities
 
     def _whereabouts(self, gatherer: Gatherer, offset: Mapping[str, Any]) -> dict[str, Any]:
         """Return which log a place is in, and where it stands what tables are like there."""
@@ -350,6 +368,79 @@ class Capture:
             gatherer.has_other_layouts = False
         return {"layouts": layouts, "origin": self.database.origin(offset, last.origin if last is not None else {})}
 
+    def _wanted(self) -> list[tuple[int, str]]:
+        """Return the tables that somebody wants to be read again, each with the number of that."""
+        is_read = self._last is not None and self._last.offset is not None and self.source.kind == "postgres"
+        if self._last is None or not is_read or self.clock() < self._next_try:
+            return []
+        return self.journal.asked_again(self._epoch.number, self._last.asked)
+
+    def _read_again(self, asked: int, table: str) -> None:
+        """Read all rows of one table, at the place of the last drop: the others go on behind it.
+
+        Of its changes behind that place those are passed over that the rows have already.
+        """
+        last = self._last
+        assert last is not None
+        old = last.stopped.get(table) or Stop.of(NeedsResync("it is being read again"), last.number)
+        base = replace(last, tables={}, complete=False, stopped={**last.stopped, table: old})
+        unfit: dict[str, UnfitSource] = {}
+        followed = self.database.tables(unfit, self._epoch.tables)
+        with tempfile.TemporaryDirectory(prefix="sterna-cdc-again-") as folder:
+            try:
+                if table not in self._epoch.tables or table in unfit:
+                    raise unfit.get(table) or UnfitSource("it isn't among the tables of the source", table=table)
+                if table not in followed:
+                    raise NeedsResync("the table was dropped, or renamed, in the source", table=table)
+                if not self.database.publish(base.epoch, table):
+                    log.warning(
+                        "%s is read again later: it is locked, or a transaction that writes is open for long", table
+                    )
+                    self._next_try = self.clock() + _PAUSE  # the others go on meanwhile
+                    return
+                made = self._rows_again(table, followed[table], base, Path(folder))
+            except (NeedsResync, UnfitSource) as error:
+                stopped = {**last.stopped, table: Stop.of(error, old.last)}
+                made = replace(base, number=self._next(), stopped=stopped)
+            self._make(replace(made, asked=asked))
+
+    def _rows_again(self, table: str, key: tuple[str, ...], base: Drop, folder: Path) -> Drop:
+        """Write a table's rows, in as many drops as they need; return the last of these, which isn't made yet."""
+        first = self._next()
+        with self.database.read_again(base.epoch, table) as rows:
+            identities = self.database.identities({table: key}, {}, {})
+            gatherer = Gatherer(folder, "", {table: key}, lambda *_: None, {}, {})
+            for some in rows.values:
+                gatherer.put(table, rows.columns, some, rows.when)
+                if _is_full(gatherer):
+                    self._make(self._with_rows(gatherer, base))
+            made = self._with_rows(gatherer, base)
+        again = Again(first, made.number, key, rows.snapshot, rows.reached)
+        known = tuple(each.column for each in rows.columns)
+        return replace(
+            made,
+            known={**base.known, table: known},
+            gone={name: each for name, each in base.gone.items() if name != table},
+            identities={**base.identities, **identities},
+            stopped={name: each for name, each in base.stopped.items() if name != table},
+            again={**base.again, table: again},
+        )
+
+    def _with_rows(self, gatherer: Gatherer, base: Drop) -> Drop:
+        """Return the next drop, with the rows that were gathered."""
+        files, number = gatherer.cut(), self._next()
+        tables = self.journal.write(base.epoch, number, files)
+        for _, path, _, _ in files:
+            path.unlink()
+        return replace(base, number=number, tables=tables)
+
+    def _make(self, drop: Drop) -> None:
+        """Make a drop, and go on behind it."""
+        # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
+        if self.journal.newest() != drop.epoch or not self.journal.add(drop):
+            raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")
+        self._last, self._epoch = drop, self._epoch.at(drop)
+
     def _next(self) -> int:
         return self._last.number + 1 if self._last is not None else 1
 
@@ -359,5 +450,13 @@ def _first(stopped: Mapping[str, Stop], stops: Mapping[str, SternaError], source
     return next(iter(stops.values()), None) or next(stop.as_error(name, source) for name, stop in stopped.items())
 
 
+def _seen(last: Drop | None) -> dict[str, Snapshot]:
+    """Return what the rows of tables have that were read again, where changes of before may still come."""
+    if last is None or last.offset is None:
+        return {}
+    place = int(last.offset.get("lsn_proc") or 0)
+    return {name: Snapshot.of(each.snapshot) for name, each in last.again.items() if place <= each.reached}
+
+
 def _is_full(gatherer: Gatherer) -> bool:
-    return gatherer.rows >= _MOST_ROWS or gatherer.bytes >= _MOST_BYTES
+    return gatherer.rows >= MAX_DROP_ROWS or gatherer.bytes >= _MOST_BYTES

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from sterna.cdc.again import Rows
 from sterna.cdc.journal import Drop
 from sterna.errors import UnfitSource
 from sterna.services.cdc import CdcSource
@@ -82,6 +83,22 @@ class Database(Protocol):
         Raises:
             UnfitSource: a table can't be followed as it is now.
             NeedsResync: its rows are known by something else, or may have been, since then.
+        """
+
+    def publish(self, epoch: int, table: str) -> bool:
+        """Let the changes of one table of an epoch come by the log; say whether all do from now on.
+
+        Args:
+            epoch: which.
+            table: it may be another one by now than the epoch began with.
+        """
+
+    def read_again(self, epoch: int, table: str) -> AbstractContextManager[Rows]:
+        """Return all rows of one table of an epoch, of whose changes those come that the rows don't have.
+
+        Raises:
+            UnfitSource: that isn't read, or of no table of this kind of source.
+            NeedsResync: the table is gone.
         """
 
     def log(self, last: Drop) -> Log:

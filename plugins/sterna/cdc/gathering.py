@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sterna.cdc.again import Snapshot
 from sterna.cdc.journal import File, Stop
 from sterna.cdc.layouts import changed, refuse_untold
 from sterna.cdc.values import SourceColumn, absent_columns, columns_of_schema, is_filler, read_row
@@ -85,6 +86,7 @@ class Gatherer:
         gone: columns that they had before.
         layouts: what they were like, where the source tells by statements alone.
         stopped: tables of which nothing is taken any more, and why.
+        seen: of tables whose rows were read again, the transactions that these have already.
     """
 
     def __init__(
@@ -97,7 +99,9 @@ class Gatherer:
         gone: Mapping[str, tuple[str, ...]],
         layouts: Mapping[str, Any] | None = None,
         stopped: Mapping[str, Stop] | None = None,
+        seen: Mapping[str, Snapshot] | None = None,
     ) -> None:
+        self._seen = dict(seen or {})
         self._folder, self._placeholder, self._tables, self._filled = folder, placeholder, tables, filled
         self.known, self.gone = dict(known), dict(gone)
         self.layouts, self.has_other_layouts = dict(layouts or {}), False
@@ -131,6 +135,26 @@ class Gatherer:
             self._change(said["schema"], said["value"], said["size"])
         elif "trouble" in said:
             self._trouble(said["trouble"], said["said"])
+
+    def put(self, table: str, columns: tuple[SourceColumn, ...], rows: Sequence[Mapping[str, Any]], when: int) -> None:
+        """Take rows of a table as they are, beside what the engine tells.
+
+        Args:
+            table: its `schema.table`.
+            columns: the table's.
+            rows: their values, as the engine has them.
+            when: they were read, microseconds since 1970.
+
+        Raises:
+            UnfitSource: a value can't be followed.
+        """
+        into = self._table(table, columns)
+        at = _START + timedelta(microseconds=when)
+        for row in rows:
+            self._made += 1
+            size = sum(len(value) for value in row.values() if value is not None)
+            into.add([*self._values(table, into, row, ()), self._made, "u", [], at], size)
+            self.rows, self.bytes = self.rows + 1, self.bytes + size
 
     def stop(self, table: str, error: SternaError, last: int = 0) -> None:
         """Take nothing of a table any more, nor what no drop has yet: it stays at the end of the last one.
@@ -198,6 +222,8 @@ class Gatherer:
         if operation == "m":  # a message: of our own heartbeat, or somebody else's
             return
         name = f"{source.get('schema') or source['db']}.{source['table']}"
+        if name in self._seen and self._seen[name].sees(int(source["txId"])):
+            return
         if name in self.stopped:
             self.is_open = self.is_open or bool(self.layouts and operation in ("c", "u", "d"))
             return

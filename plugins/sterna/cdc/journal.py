@@ -2,6 +2,7 @@
 
 <inbox>/_cdc/sources/<source>/<epoch>/begin.json          the tables of an epoch, which begins with all of their rows
 <inbox>/_cdc/sources/<source>/<epoch>/asked.json          that it is to be begun
+<inbox>/_cdc/sources/<source>/<epoch>/again-<n>.json      that one table is to be read again
 <inbox>/_cdc/sources/<source>/<epoch>/layouts-<id>.json   what tables are like, where the source doesn't tell
 <inbox>/_cdc/drops/<source>/<epoch>/<down>.json           a drop: whole transactions, and where the next one begins
 <inbox>/_cdc/drops/<source>/<epoch>/<down>-<id>.parquet   rows of one table in it
@@ -19,7 +20,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -45,6 +46,7 @@ from sterna.json_record import (
 
 T = TypeVar("T")
 _NUMBER = re.compile(r"([0-9]{12})\.json")
+_AGAIN = re.compile(r"again-([0-9]{6})\.json")
 _EPOCH = re.compile(r"[0-9]{6}")
 _TOP = 10**12
 
@@ -90,16 +92,37 @@ class Stop:
         """
         return cls(type(error).__name__, error.message, last)
 
-    def as_error(self, table: str, source: str) -> NeedsResync | UnfitSource:
+    def as_error(self, table: str, source: str, *, alone: bool = False) -> NeedsResync | UnfitSource:
         """Return the error again.
 
         Args:
             table: its `schema.table`.
             source: the source's name.
+            alone: the table can be read again alone.
         """
         kind = UnfitSource if self.error == UnfitSource.__name__ else NeedsResync
-        hint = f"other tables go on; mend this one, then sterna cdc resync {source}"
+        option = f" --table {table}" if alone else ""
+        hint = f"other tables go on; mend this one, then sterna cdc resync {source}{option}"
         return kind(self.message, table=table, hint=hint)
+
+
+@dataclass(frozen=True)
+class Again:
+    """Where all rows of one table stand, which was read again while the others went on.
+
+    Args:
+        first: the first drop that has some of them.
+        last: the drop with which they are complete.
+        key: the columns of the table's key since then.
+        snapshot: which transactions those rows have already, as the server writes that.
+        reached: the place in the log behind which there is none of these.
+    """
+
+    first: int
+    last: int
+    key: tuple[str, ...]
+    snapshot: str
+    reached: int
 
 
 @dataclass(frozen=True)
@@ -120,6 +143,8 @@ class Drop:
         layouts: where it stands what tables are like there; "": the source tells.
         identities: by `schema.table`, by what its rows were known when the drop was made, as the source's kind has it.
         stopped: by `schema.table`, why neither this drop nor a later one of the epoch has rows of it.
+        again: by `schema.table`, where the rows of tables stand that were read again.
+        asked: how many of those that were asked for are done, or can't be.
     """
 
     epoch: int
@@ -135,6 +160,8 @@ class Drop:
     layouts: str = ""
     identities: Mapping[str, Any] = field(default_factory=dict)
     stopped: Mapping[str, Stop] = field(default_factory=dict)
+    again: Mapping[str, Again] = field(default_factory=dict)
+    asked: int = 0
 
 
 @dataclass(frozen=True)
@@ -149,6 +176,11 @@ class Epoch:
     number: int
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def at(self, drop: Drop | None) -> Epoch:
+        """Return it with the keys that tables have at a drop."""
+        keys = {name: each.key for name, each in drop.again.items()} if drop is not None else {}
+        return replace(self, tables={**self.tables, **keys})
+
 
 COLUMN: Final = Record(Column, (Field("name", TEXT), Field("type", FOREIGN), Field("required", FLAG)), Unknown.IGNORE)
 PART: Final = Record(
@@ -159,6 +191,17 @@ PART: Final = Record(
 STOP: Final = Record(
     Stop,
     (Field("error", TEXT), Field("message", TEXT), Field("last", INTEGER, 0)),  # the last is newer than version 2
+    Unknown.IGNORE,
+)
+AGAIN: Final = Record(
+    Again,
+    (
+        Field("first", INTEGER),
+        Field("last", INTEGER),
+        Field("key", many(TEXT)),
+        Field("snapshot", TEXT),
+        Field("reached", INTEGER),
+    ),
     Unknown.IGNORE,
 )
 DROP: Final = Record(
@@ -177,11 +220,14 @@ DROP: Final = Record(
         Field("layouts", TEXT),
         Field("identities", by_name(FOREIGN), {}),  # newer than version 1
         Field("stopped", by_name(STOP.kind), {}),  # newer than version 1
+        Field("again", by_name(AGAIN.kind), {}),  # newer than version 1
+        Field("asked", INTEGER, 0),  # newer than version 1
     ),
     Unknown.IGNORE,
 )
-# One that doesn't know of stopped tables would go on with them, and lack what came between.
-DROP_FILE: Final = Document(DROP, spaced=True, later=lambda drop: bool(drop.stopped))
+# One that doesn't know of stopped tables would go on with them, and lack what came between; and rows that a table has
+# no more would stay where one takes its rows that were read again for changes.
+DROP_FILE: Final = Document(DROP, spaced=True, later=lambda drop: bool(drop.stopped or drop.again))
 
 
 @dataclass(frozen=True)
@@ -211,6 +257,21 @@ BEGIN_FILE: Final = Document(BEGUN, spaced=True)
 ASKED: Final = Record(dict[str, Any], (), Unknown.IGNORE)
 ASKED_FILE: Final = Document(ASKED, spaced=True)
 """That it is there says everything: nobody reads it."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the file says by which one table is asked for again.
+
+    Args:
+        table: its `schema.table`.
+    """
+
+    table: str
+
+
+WANTED: Final = Record(Wanted, (Field("table", TEXT),), Unknown.IGNORE)
+WANTED_FILE: Final = Document(WANTED, spaced=True)
 LAYOUTS: Final = Record(Layouts, (Field("layouts", by_name(FOREIGN)),), Unknown.IGNORE)
 LAYOUTS_FILE: Final = Document(LAYOUTS, spaced=True)
 
@@ -251,6 +312,39 @@ class Journal:
     def ask(self, number: int) -> None:
         """Ask for an epoch to be begun by whoever reads the source."""
         create(self._objects, f"{self._folder}/{number:06}/asked.json", ASKED_FILE.dumps({}))
+
+    def ask_again(self, epoch: int, table: str) -> int:
+        """Ask for one table of an epoch to be read again; return the number of that among all that were asked for."""
+        number = max(self._again(epoch), default=0)
+        while True:
+            number += 1
+            if create(self._objects, self._again_uri(epoch, number), WANTED_FILE.dumps(Wanted(table))):
+                return number
+
+    def asked_again(self, epoch: int, after: int) -> list[tuple[int, str]]:
+        """Return the tables that are asked for again, each with its number.
+
+        Args:
+            epoch: which.
+            after: behind this number.
+
+        Raises:
+            BadDrop: a file was changed.
+        """
+        found = []
+        for number in sorted(each for each in self._again(epoch) if each > after):
+            uri = self._again_uri(epoch, number)
+            found.append(
+                (number, _parsed(WANTED_FILE, "file that asks for a table", uri, self._objects.read(uri)).table)
+            )
+        return found
+
+    def _again(self, epoch: int) -> list[int]:
+        names = (uri.rpartition("/")[2] for uri, _, _ in self._objects.list(f"{self._folder}/{epoch:06}"))
+        return [int(found[1]) for found in map(_AGAIN.fullmatch, names) if found]
+
+    def _again_uri(self, epoch: int, number: int) -> str:
+        return f"{self._folder}/{epoch:06}/again-{number:06}.json"
 
     def begin(self, epoch: Epoch) -> bool:
         """Write down what an epoch has; say whether nobody did before."""

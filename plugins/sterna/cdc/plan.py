@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sterna.cdc.journal import Drop, Part
+from sterna.cdc.journal import Again, Drop, Part
 from sterna.errors import NeedsResync, UnfitSource
 from sterna.wap.model import Channel, Step
 
@@ -64,6 +64,7 @@ def next_work(
     *,
     fresh: bool = False,
     is_over: bool = False,
+    again: Again | None = None,
 ) -> Work | None:
     """Return a table's next step; None: there is none.
 
@@ -76,6 +77,7 @@ def next_work(
             first on, as long as one table lacks some of the rows that the epoch begins with.
         fresh: the target has no rows: nothing can have to go.
         is_over: no drop of the table comes behind these: its mark follows to the last.
+        again: where its rows stand, if it was read again alone.
 
     Raises:
         NeedsResync: drops that the table lacks are gone from the journal.
@@ -88,10 +90,13 @@ def next_work(
             hint=f"sterna cdc resync {channel.name}",
         )
     begun = was if was_epoch == epoch else 0
-    if not mark and drops and drops[0].number > 1 and table not in drops[0].known:
+    start = again.first - 1 if again is not None else 0
+    if again is not None:
+        begun = max(begun, start)
+    elif not mark and drops and drops[0].number > 1 and table not in drops[0].known:
         begun = drops[0].number  # it had no row until then
     later = [drop for drop in drops if drop.number > begun]
-    complete = next((drop.number for drop in drops if drop.complete), 0)
+    complete = again.last if again is not None else next((drop.number for drop in drops if drop.complete), 0)
     if later and later[0].number != begun + 1:
         raise NeedsResync(
             f"drop {begun + 1} of epoch {epoch} is gone from the journal of {channel.name}, and {table} lacks it",
@@ -107,16 +112,16 @@ def next_work(
     if first:
         rest = any(table in drop.tables for drop in first if drop.number > last)
         end = last if rest else complete
-        keys = None if rest or fresh else tuple(drop for drop in drops if drop.number <= complete)
-        if keys is not None and keys[0].number != 1:  # rows of the drops before would be taken for gone
+        keys = None if rest or fresh else tuple(drop for drop in drops if start < drop.number <= complete)
+        if keys is not None and keys[0].number != start + 1:  # rows of the drops before would be taken for gone
             raise NeedsResync(
-                f"drop 1 of epoch {epoch} of {channel.name} isn't told, and {table} needs its keys",
+                f"drop {start + 1} of epoch {epoch} of {channel.name} isn't told, and {table} needs its keys",
                 hint=f"sterna cdc resync {channel.name}",
             )
-        return work_of(channel, table, mark, epoch, end, taken, keys, whole=not begun)
+        return work_of(channel, table, mark, epoch, end, taken, keys, whole=begun == start)
     if not taken and (fresh or len(later) < (1 if is_over else _FAR)):
         return None
-    return work_of(channel, table, mark, epoch, last or later[-1].number, taken, None, whole=not begun)
+    return work_of(channel, table, mark, epoch, last or later[-1].number, taken, None, whole=begun == start)
 
 
 def work_of(

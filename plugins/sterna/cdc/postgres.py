@@ -7,12 +7,14 @@ it, too. The slot is made by the engine, with the snapshot that the first rows a
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, LiteralString
 
+from sterna.cdc.again import Rows, publish, read_rows
 from sterna.cdc.database import Log, collected, leave_out_twice
 from sterna.cdc.journal import Drop
 from sterna.cdc.texts import SETTINGS
@@ -220,6 +222,17 @@ class Postgres:
                 raise NeedsResync(reason, table=name, hint=self._resync)
             found[name] = now
         return found
+
+    def publish(self, epoch: int, table: str) -> bool:
+        """Let the changes of a table that was made anew come (`Database`)."""
+        with self._pool.connection() as connection:
+            return publish(connection, self.name(epoch), table, _quoted(table))
+
+    @contextmanager
+    def read_again(self, epoch: int, table: str) -> Iterator[Rows]:
+        """Lend all rows of one table (`Database`)."""
+        with self._pool.connection() as connection, read_rows(connection, table, _quoted(table)) as rows:
+            yield rows
 
     def log(self, last: Drop) -> Log:
         """Return what the server keeps for the reader (`Database`)."""

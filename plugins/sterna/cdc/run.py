@@ -232,13 +232,13 @@ class Runner:
         name, did = followed.source.name, False
         try:
             epoch, drops = self.newest(followed)
-            stopped = drops[-1].stopped if drops else {}
-            for table, key in epoch.tables.items() if epoch else ():
+            last = drops[-1] if drops else None
+            for table, key in epoch.at(last).tables.items() if epoch else ():
                 try:
-                    stop = stopped.get(table)
+                    stop = last.stopped.get(table) if last else None
                     did |= self._step(catalog, followed, followed.target(table, key), epoch, drops, stop)
                     if stop is not None:
-                        raise stop.as_error(table, name)
+                        raise stop.as_error(table, name, alone=followed.source.kind == "postgres")
                     self.failed.pop(f"{name}: {table}", None)
                 except SternaError as error:  # it ends no other table
                     self._fail(f"{name}: {table}", error)
@@ -276,6 +276,7 @@ class Runner:
         stop: Stop | None,
     ) -> bool:
         assert epoch is not None
+        again = drops[-1].again.get(target.name) if drops else None
         if stop is not None:
             drops = [drop for drop in drops if drop.number <= stop.last]
             if not drops:
@@ -293,7 +294,9 @@ class Runner:
             )
         refuse_other_writer(followed, target, state)
         way = channel(followed.source.region, followed.source.name)
-        work = next_work(way, target.name, mark, epoch.number, drops, fresh=not has_rows, is_over=stop is not None)
+        work = next_work(
+            way, target.name, mark, epoch.number, drops, fresh=not has_rows, is_over=stop is not None, again=again
+        )
         if work is None:
             return False
         outcome = self.put(catalog, followed.ingest.objects, target, work)
@@ -365,6 +368,7 @@ def least(followed: Followed, epoch: Epoch) -> int:
         found = {name: place for name, place in found.items() if not _is_over(newest, name, place)}
         if not found:
             return newest.number
+        found = {name: since(newest, name, place) for name, place in found.items()}
     nothing = [name for name, place in found.items() if place == (0, 0)]
     begun = min((number if of == epoch.number else 0 for of, number in found.values() if of), default=0)
     last = followed.journal.drop(epoch.number, begun) if begun and nothing else None
@@ -386,6 +390,14 @@ def _is_over(newest: Drop, table: str, place: tuple[int, int]) -> bool:
     if not epoch and table not in newest.known:
         return True  # it never had a row
     return (number if epoch == newest.epoch else 0) >= stop.last
+
+
+def since(newest: Drop, table: str, place: tuple[int, int]) -> tuple[int, int]:
+    """Return the place behind which a table needs drops: where it was read again, they are those since then."""
+    again = newest.again.get(table)
+    if again is None or (place[0] == newest.epoch and place[1] >= again.last):
+        return place
+    return newest.epoch, again.first - 1
 
 
 def on_main(followed: Followed, tables: Mapping[str, Sequence[str]]) -> OnMain:

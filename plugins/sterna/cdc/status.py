@@ -9,8 +9,8 @@ from datetime import datetime
 from sterna.cdc.database import refuse_absent
 from sterna.cdc.journal import Drop, Epoch
 from sterna.cdc.plan import channel, position
-from sterna.cdc.run import Followed, least, on_main, refuse_alarm, refuse_unread
-from sterna.errors import LogKept, NeedsResync, NotRead, PurgeNear, SternaError, UnfitSource
+from sterna.cdc.run import Followed, least, on_main, refuse_alarm, refuse_unread, since
+from sterna.errors import LogKept, NeedsResync, NotRead, PurgeNear, SternaError, UnfitSource, UsageError
 
 _ALARMS: dict[type[SternaError], str] = {
     LogKept: "log_alarm",
@@ -92,13 +92,15 @@ class Resynced:
 
     Args:
         name: its name.
-        epoch: the next reading.
+        epoch: the next reading; of one table alone, that which goes on.
         asked: whether it was asked for; False: a dry run.
+        table: the one that alone is to be read again; "": all are.
     """
 
     name: str
     epoch: int
     asked: bool
+    table: str = ""
 
 
 def read_sources(followed: Sequence[Followed]) -> list[SourceStanding]:
@@ -129,22 +131,46 @@ def check(followed: Followed) -> Checked:
     return Checked(followed.source.name, found)
 
 
-def resync(followed: Followed, *, act: bool) -> Resynced:
-    """Let a source be read again from its rows on, by whoever reads it next.
+def resync(followed: Followed, *, act: bool, table: str = "") -> Resynced:
+    """Let a source, or one of its tables alone, be read again from its rows on, by whoever reads it next.
 
     Args:
         followed: the source.
         act: do so; else it is only told.
+        table: its `schema.table`; "": all of them.
 
     Raises:
+        UsageError: it isn't a table that can be read again alone.
         StoreError: the inbox doesn't answer.
     """
     newest = followed.journal.newest()
-    begun = newest == 0 or followed.journal.epoch(newest) is not None
-    number = newest + 1 if begun else newest
+    epoch = followed.journal.epoch(newest) if newest else None
+    if table:
+        _refuse_alone(followed, epoch, table)
+        if act:
+            followed.journal.ask_again(newest, table)
+        return Resynced(followed.source.name, newest, act, table)
+    number = newest if newest and epoch is None else newest + 1
     if act:
         followed.journal.ask(number)
     return Resynced(followed.source.name, number, act)
+
+
+def _refuse_alone(followed: Followed, epoch: Epoch | None, table: str) -> None:
+    """See that one table of a source can be read again while the others go on.
+
+    Raises:
+        UsageError: it can't.
+    """
+    source = followed.source
+    whole = f"sterna cdc resync {source.name}, without --table"
+    if source.kind != "postgres":
+        raise UsageError(f"a table of a {source.kind} isn't read again alone", hint=whole)
+    last = followed.journal.last(epoch.number) if epoch is not None else None
+    if epoch is None or last is None or last.offset is None:
+        raise UsageError(f"the first rows of {source.name} aren't complete: no table is read again alone before")
+    if table not in epoch.tables:
+        raise UsageError(f"{source.name} follows no table {table}: {', '.join(sorted(epoch.tables))}", hint=whole)
 
 
 def _standing(followed: Followed) -> SourceStanding:
@@ -202,12 +228,14 @@ def table_standings(followed: Followed, epoch: Epoch | None, last: Drop | None) 
         target = followed.target(name, key)
         mark = followed.mark(followed.state(target))
         began, number = position(mark, way.name)
+        if last is not None:
+            began, number = since(last, name, (began, number))
         after = number if began == epoch.number else 0
         stop = last.stopped.get(name) if last is not None else None
         # Rows behind its stop never come, nor do those of an epoch whose first rows never were complete.
         reach = stop.last if stop is not None else drops[-1].number if drops else 0
         behind = sum(1 for drop in drops if after < drop.number <= reach and name in drop.tables)
-        error = stop.as_error(name, way.name) if stop is not None else None
+        error = stop.as_error(name, way.name, alone=followed.source.kind == "postgres") if stop is not None else None
         problem = f"{type(error).__name__}: {error}" if error is not None else ""
         found.append(TableStanding(name, target.key, mark, behind, problem))
     return tuple(found)

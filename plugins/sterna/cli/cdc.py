@@ -96,6 +96,7 @@ def resync(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
+    table: Annotated[str, typer.Option("--table", help="Only this schema.table of a Postgres; the others go on.")] = "",
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -110,7 +111,7 @@ def resync(
     act = acts(yes, dry_run)
     with open_context(registry, region) as context:
         (source,) = _sources(context, services, [name])
-        found = work(source, act=act)
+        found = work(source, act=act, table=table)
     Output(as_json).result(found, resynced_text(found))
 
 

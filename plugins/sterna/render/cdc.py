@@ -47,6 +47,10 @@ def status_text(found: Sequence[SourceStanding]) -> str:
 
 def resynced_text(found: Resynced) -> str:
     """Return that a source is read again, or would be."""
+    if found.table:
+        would = "would read" if not found.asked else "reads"
+        line = f"{found.name}: whoever follows it next {would} {found.table} again from its rows on; the others go on"
+        return joined([line, *([] if found.asked else [NOTHING_CHANGED])])
     if not found.asked:
         return joined(
             [f"{found.name}: would be read again from its rows on, as reading {found.epoch}", NOTHING_CHANGED]

@@ -76,9 +76,13 @@ class Reading:
         """What the journal says of each table, by its column `id`."""
         tables: dict[str, Rows] = {}
         newest = self.journal.newest()
-        for drop in self.journal.drops(newest) if newest else ():
+        drops = self.journal.drops(newest) if newest else []
+        again = drops[-1].again if drops else {}
+        for drop in drops:
             for table, parts in drop.tables.items():
                 rows = tables.setdefault(table, {})
+                if table in again and drop.number < again[table].first:
+                    continue  # all of its rows come again
                 for part in parts:
                     for row in pq.read_table(io.BytesIO(self.objects.read(part.uri))).to_pylist():
                         _take(rows, row)

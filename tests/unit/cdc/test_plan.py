@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from sterna.cdc.journal import Drop, Part
+from sterna.cdc.journal import Again, Drop, Part
 from sterna.cdc.plan import MOST_BYTES, channel, next_work, position
 from sterna.errors import NeedsResync, UnfitSource
 
@@ -93,3 +95,45 @@ def test_marks() -> None:
     assert (position("", "shop"), position("12/345", "shop")) == ((0, 0), (12, 345))
     with pytest.raises(UnfitSource):
         position("12", "shop")
+
+
+AGAIN = Again(4, 6, ("id",), "7:9:", 100)
+"""Of a table that was read again amid an epoch, in three drops."""
+
+
+def again(mark: str, drops: list[Drop], *, epoch: int = 1, fresh: bool = False) -> tuple[object, ...]:
+    work = next_work(WAY, "a", mark, epoch, drops, fresh=fresh, again=AGAIN)
+    if work is None:
+        return ()
+    keys = None if work.keys is None else [each.number for each in work.keys]
+    return work.step.after, work.step.mark, [each.number for each in work.drops], keys, work.step.whole
+
+
+def test_a_table_that_is_read_again_alone_is_as_those_rows_and_what_came_behind() -> None:
+    drops = [drop(1, "a", complete=True), drop(2, "a"), drop(3, "b"), drop(4, "a"), drop(5, "a"), drop(6, "a")]
+    drops += [drop(7, "b"), drop(8, "a")]
+    for mark in ("1/1", "1/2", "1/3"):  # what came in between counts no more
+        assert again(mark, drops) == (mark, "1/6", [4, 5, 6], [4, 5, 6], True)
+        assert again(mark, drops[3:]) == (mark, "1/6", [4, 5, 6], [4, 5, 6], True)
+    assert again("", drops, fresh=True) == ("", "1/6", [4, 5, 6], None, True)
+    assert again("1/6", drops) == ("1/6", "1/8", [8], None, False)
+    # A mark of an epoch before, as where the table was stopped in this one's first rows.
+    assert again("3/9", [replace(each, epoch=4) for each in drops], epoch=4) == (
+        "3/9", "4/6", [4, 5, 6], [4, 5, 6], True
+    )  # fmt: skip
+
+
+def test_rows_that_are_read_again_come_in_several_steps() -> None:
+    drops = [drop(3, "b"), drop(4, "a", bytes=MOST_BYTES), drop(5, "a", bytes=MOST_BYTES), drop(6), drop(7, "a")]
+    assert again("1/2", drops) == ("1/2", "1/4", [4], None, True)
+    assert again("1/4", drops) == ("1/4", "1/6", [5], [4, 5, 6], False)
+    assert again("1/6", drops) == ("1/6", "1/7", [7], None, False)
+    # Without all of its rows nothing is taken away.
+    with pytest.raises(NeedsResync, match="drop 4 of epoch 1"):
+        again("1/4", drops[2:])
+    with pytest.raises(NeedsResync, match="drop 4 of epoch 1 is gone"):
+        again("1/2", drops[2:])
+
+
+def test_a_table_that_is_read_again_and_has_no_row_becomes_empty() -> None:
+    assert again("1/2", [drop(4), drop(5), drop(6), drop(7, "b")]) == ("1/2", "1/6", [], [4, 5, 6], True)

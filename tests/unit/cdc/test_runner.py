@@ -13,7 +13,7 @@ epoch long ago; its snapshots are expired; the journal is lost, or both are; a n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,11 +21,11 @@ import pytest
 
 from sterna.cdc.apply import Target
 from sterna.cdc.capture import Capture
-from sterna.cdc.journal import Drop, Epoch, Journal, Part, Stop
+from sterna.cdc.journal import Again, Drop, Epoch, Journal, Part, Stop
 from sterna.cdc.plan import MOST_BYTES, Work, channel, next_work
 from sterna.cdc.run import Followed, Runner, least, on_main
-from sterna.cdc.status import table_standings
-from sterna.errors import DatabaseUnreachable, NeedsResync, SourceUnreachable, UnfitSource
+from sterna.cdc.status import Resynced, resync, table_standings
+from sterna.errors import DatabaseUnreachable, NeedsResync, SourceUnreachable, UnfitSource, UsageError
 from sterna.ingest.columns import Column
 from sterna.services.cdc import CdcSource
 from sterna.wap.model import SnapshotState, TableState
@@ -363,6 +363,35 @@ def test_a_table_that_was_followed_is_never_left_out_silently(world: World, aske
         Capture(_SOURCE, cast(Any, Unfit()), journal).begin_epoch()
 
 
+@pytest.mark.parametrize("known", [1_000, 0], ids=["all drops are remembered", "few are"])
+@pytest.mark.parametrize("mark", ["1/2", "1/3", ""])
+def test_a_table_that_is_read_again_alone_begins_with_those_rows(world: World, known: int, mark: str) -> None:
+    """It was stopped behind drop 3; its rows are in drops 5 and 6, with which it isn't stopped any more."""
+    columns = {"public.a": (Column("id", "int"),), "public.b": (Column("id", "int"),)}
+    drops = [told(1, "public.a", "public.b", known=columns), told(2, known=columns), told(3, "public.b", known=columns)]
+    drops += [told(4, "public.a", known=columns, stops={"public.b": 3})]
+    drops += [told(5, "public.b", known=columns, stops={"public.b": 3})]
+    again = {"public.b": Again(5, 6, ("other",), "7:9:", 100)}
+    drops += [told(6, "public.b", known=columns, again=again, asked=1)]
+    drops += [told(7, "public.a", "public.b", known=columns, again=again, asked=1)]
+    marks = {"public.a": "1/4", "public.b": mark}
+    followed = Moving(world.context(), cast(Any, Ingested()), _SOURCE, Journal(*journal_for(world)), marks)
+    found, runner, _ = stepped(world, drops, marks, most_drops=known)
+    cleared = " cleared" if mark else ""
+    assert (found, marks) == ({"public.a": "7", "public.b": f"5 6{cleared} 7"}, {"public.a": "1/7", "public.b": "1/7"})
+    assert runner.failed == {}
+    epoch = followed.journal.epoch(1)
+    assert epoch is not None
+    assert epoch.at(followed.journal.last(1)).tables["public.b"] == ("other",)
+    assert least(followed, epoch) == 7
+    marks |= {"public.a": "1/7", "public.b": "1/5"}  # amid its rows it needs all of them
+    assert least(followed, epoch) == 4
+
+
+def journal_for(world: World) -> tuple[Any, str, str]:
+    return world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop"
+
+
 @dataclass(frozen=True)
 class Written(Marked):
     """A source whose tables on `main` have the snapshots of steps."""
@@ -428,3 +457,22 @@ def test_what_a_stopped_table_will_never_have_is_not_told_as_waiting(world: Worl
     followed = Moving(world.context(), cast(Any, Ingested()), _SOURCE, journal, marks)
     found = table_standings(followed, journal.epoch(2), journal.last(2))
     assert [(each.table, each.mark, each.behind) for each in found] == [("public.a", "1/8", 3), ("public.b", "1/9", 0)]
+
+
+def test_one_table_is_asked_for_again(world: World) -> None:
+    journal = Journal(*journal_for(world))
+    followed = Marked(world.context(), cast(Any, None), _SOURCE, journal, {})
+    assert journal.begin(Epoch(1, {"public.a": ("id",)}))
+    assert journal.add(replace(told(1, "public.a"), offset=None))
+    with pytest.raises(UsageError, match="first rows of shop aren't complete"):
+        resync(followed, act=True, table="public.a")
+    assert journal.add(told(2, "public.a"))
+    with pytest.raises(UsageError, match=r"follows no table public\.x: public\.a"):
+        resync(followed, act=True, table="public.x")
+    assert resync(followed, act=False, table="public.a").asked is False
+    assert journal.asked_again(1, 0) == []
+    assert resync(followed, act=True, table="public.a") == Resynced("shop", 1, True, "public.a")
+    assert (journal.asked_again(1, 0), journal.newest()) == ([(1, "public.a")], 1)
+    other = replace(followed, source=_SOURCE.model_copy(update={"kind": "mariadb"}))
+    with pytest.raises(UsageError, match="of a mariadb isn't read again alone"):
+        resync(other, act=True, table="public.a")

@@ -78,6 +78,10 @@ def test_the_journal_writes_and_reads_them(objects: Objects, inbox: str) -> None
     assert objects.read(f"{folder}/asked.json") == _bytes("asked")
     assert objects.read(f"{folder}/begin.json") == _bytes("begin")
     assert journal.epoch(3) == Epoch(3, begun.tables)
+    assert [journal.ask_again(3, each) for each in ("public.a", "public.b")] == [1, 2]
+    assert objects.read(f"{folder}/again-000001.json") == _bytes("again")
+    assert journal.asked_again(3, 0) == [(1, "public.a"), (2, "public.b")]
+    assert journal.asked_again(3, 1) == [(2, "public.b")]
     uri = journal.write_layouts(3, layouts.layouts)
     assert objects.read(uri) == _bytes("layouts")
     assert journal.layouts(Drop(3, 1, layouts=uri)) == layouts.layouts

@@ -64,7 +64,7 @@ def looked_for_conflicts_since_the_head() -> AbstractContextManager[object]:
 
     def replace_files(self: Rewriting, *arguments: Any) -> None:
         self._fresh()
-        self.snapshot_id = self._table.currentSnapshot().snapshotId()
+        self.snapshot_id = self.table.currentSnapshot().snapshotId()
         real(self, *arguments)
 
     return patch.object(Rewriting, Rewriting.replace_files.__name__, replace_files)

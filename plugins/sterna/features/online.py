@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -71,11 +72,27 @@ class AsOf:
     moment: int | None = None
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A question's turn to read rows.
+
+    Args:
+        reader: who asks.
+        place: waits for one of the places to read, and has it while the block runs.
+    """
+
+    reader: str
+    place: Callable[[], AbstractAsyncContextManager[None]]
+
+
 class Source(Protocol):
     """The region's replica, for single rows."""
 
-    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
-        """Return rows at a time, by default as the replica shows them now; cancelled, it ends what it reads."""
+    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None, turn: Turn) -> SourceRows:
+        """Return rows at a time, by default as the replica shows them now; cancelled, it ends what it reads.
+
+        What is looked up before takes no place of those who read.
+        """
         ...
 
 
@@ -319,12 +336,14 @@ class FeatureReader:
     async def _asked(
         self, view: View, ids: Sequence[str], as_of: AsOf | None, flight: Flight[SourceRows]
     ) -> SourceRows:
-        async def once() -> SourceRows:
+        @asynccontextmanager
+        async def place() -> AsyncIterator[None]:
             async with self._flights.slot(flight):
                 self.counts.source += 1
-                return await self._source.rows(view, ids, as_of)
+                yield
 
-        return await tried(once, self.pause)
+        turn = Turn(flight.owner, place)
+        return await tried(lambda: self._source.rows(view, ids, as_of, turn), self.pause)
 
     async def _fill(self, view: View, state: State, found: SourceRows) -> None:
         if self._store is None or found.snapshot is None or state.snapshot not in found.line:

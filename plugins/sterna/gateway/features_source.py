@@ -15,9 +15,10 @@ from sterna.edges.secrets import connection_environment
 from sterna.errors import NoSuchQuery, NotAKey, SnapshotGone
 from sterna.features.fit import fit
 from sterna.features.model import id_parts, joined_id
-from sterna.features.online import AsOf, SourceRows
+from sterna.features.online import AsOf, SourceRows, Turn
 from sterna.iceberg.metadata.columns import Schemas, read_schemas
 from sterna.iceberg.metadata.model import Snapshot, TableMetadata
+from sterna.lookups import Lookups
 from sterna.query.children import QueryChildren
 from sterna.query.from_spark import FromSpark
 from sterna.query.job import Job, PinnedTable
@@ -33,10 +34,20 @@ _SECONDS = 20.0
 _MEMORY = 256 << 20
 _BYTES = 16 << 20
 _KEPT = 100  # tables' histories
+_MOST = 200  # look-ups of one table that wait
 
 
 @dataclass(frozen=True)
-class _History:
+class TableSnapshot:
+    """What a table shows at a time: the snapshot, and the metadata.json that has it."""
+
+    metadata: str
+    snapshot: int
+    history: TableHistory
+
+
+@dataclass(frozen=True)
+class TableHistory:
     current: int | None
     line: tuple[tuple[int, int], ...]  # newest first, with times
     whole: bool  # nothing was before its oldest snapshot
@@ -64,15 +75,17 @@ class ReplicaRows:
         self._children = QueryChildren(0 if run else _AT_ONCE, self._spark.fetch)
         self._run: Callable[[Job, Stop], dict[str, Any]] = (lambda job, stop: run(job)) if run else self._children.run
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sterna-features")
-        self._known: OrderedDict[str, _History] = OrderedDict()
+        self._lookups = Lookups[TableSnapshot | None]("sterna-features-tables", _MOST)
+        self._known: OrderedDict[str, TableHistory] = OrderedDict()
 
     def close(self) -> None:
         """End what runs."""
+        self._lookups.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._children.close()
         self._spark.close()
 
-    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None, turn: Turn) -> SourceRows:
         """Return rows at a time; see `sterna.features.online.Source`.
 
         Raises:
@@ -82,40 +95,47 @@ class ReplicaRows:
             SnapshotGone: the snapshot, or that time's, isn't here any more.
             QueryError, CatalogError, StoreError, TableError: something can't be read.
         """
-        stop = Stop()
-        read = partial(self.read_rows, view, ids, as_of, stop)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, read)
-        except asyncio.CancelledError:
-            stop.set()  # the thread would go on
-            raise
+        find = partial(self.find_rows, view, as_of)
+        found = await self._lookups.find(view.table, repr((view.name, as_of)), find, turn.reader)
+        if found is None:
+            return SourceRows(None, 0, {})
+        async with turn.place():
+            stop = Stop()
+            read = partial(self.read_rows, view, ids, found, stop)
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._pool, read)
+            except asyncio.CancelledError:
+                stop.set()  # the thread would go on
+                raise
 
-    def read_rows(self, view: View, ids: Sequence[str], as_of: AsOf | None, stop: Stop) -> SourceRows:
-        """Return the rows of some entities of a view, as the replica has them."""
+    def find_rows(self, view: View, as_of: AsOf | None) -> TableSnapshot | None:
+        """Return which snapshot of a view's table answers; None where the table has none yet."""
         key = parse_key(view.table)
-        metadata, history = self._now(key)
+        metadata, history = self.current_history(key)
         snapshot = _wanted(history, as_of, view)
         if snapshot is not None and snapshot not in dict(history.line):
             (pinned,) = self._pins.find((key,), SnapshotPin(snapshot))
             metadata, history = pinned.metadata, self._history(pinned.metadata)
-        if snapshot is None:
-            return SourceRows(None, 0, {})
-        times = dict(history.line)
-        entity = self._features.entity_of(view)
+        return None if snapshot is None else TableSnapshot(metadata, snapshot, history)
+
+    def read_rows(self, view: View, ids: Sequence[str], found: TableSnapshot, stop: Stop) -> SourceRows:
+        """Return the rows of some entities of a view, as a snapshot of the replica has them."""
+        history, snapshot, entity = found.history, found.snapshot, self._features.entity_of(view)
         # What was told before a column got its present name is asked for by that name.
-        pinned_table = PinnedTable(key, metadata, snapshot, own_schema=snapshot == history.current)
-        fit(view, entity, history.schemas.at(history.schema_ids.get(snapshot) if pinned_table.own_schema else None))
-        found = self._run(self._job(pinned_table, view, entity, ids), stop)
-        if any(row.get("several") for row in found["rows"]):
+        table = PinnedTable(parse_key(view.table), found.metadata, snapshot, own_schema=snapshot == history.current)
+        fit(view, entity, history.schemas.at(history.schema_ids.get(snapshot) if table.own_schema else None))
+        answer = self._run(self._job(table, view, entity, ids), stop)
+        if any(row.get("several") for row in answer["rows"]):
             raise NotAKey(f"view {view.name} says unique, and several rows have the same key", table=view.table)
         keys = [_key_name(at) for at in range(len(entity.key))]
         rows = {
             joined_id([str(row[key]) for key in keys]): [row[f"c{at}"] for at in range(len(view.columns))]
-            for row in found["rows"]
+            for row in answer["rows"]
         }
-        return SourceRows(snapshot, times.get(snapshot, 0), rows, _before(history, snapshot))
+        return SourceRows(snapshot, dict(history.line).get(snapshot, 0), rows, _before(history, snapshot))
 
-    def _now(self, key: Key) -> tuple[str, _History]:
+    def current_history(self, key: Key) -> tuple[str, TableHistory]:
+        """Return where a table's metadata is on the replica now, and its history."""
         branch = self._context.region.replica_branch
         head = read_head(self._context.catalog, branch)
         content = self._context.catalog.contents(branch, head.hash, [key]).get(key)
@@ -123,7 +143,7 @@ class ReplicaRows:
             raise NoSuchQuery(f"there is no table {key_name(key)} here", table=key_name(key))
         return content.metadata_location, self._history(content.metadata_location)
 
-    def _history(self, uri: str) -> _History:
+    def _history(self, uri: str) -> TableHistory:
         from sterna.iceberg.metadata.history import current_line
         from sterna.iceberg.metadata.table import read_table_metadata
 
@@ -137,7 +157,7 @@ class ReplicaRows:
             times = tuple((id, known[id].timestamp_ms) for id in line)
             ids = {each.snapshot_id: each.schema_id for each in metadata.snapshots}
             schemas = read_schemas(data, uri)
-            found = self._known[uri] = _History(metadata.current_snapshot_id, times, whole, schemas, ids)
+            found = self._known[uri] = TableHistory(metadata.current_snapshot_id, times, whole, schemas, ids)
             while len(self._known) > _KEPT:
                 self._known.popitem(last=False)
         return found
@@ -168,7 +188,7 @@ def _begins(metadata: TableMetadata, oldest: Snapshot) -> bool:
     return oldest.parent_id is None and not oldest.builds and not replaced
 
 
-def _wanted(history: _History, as_of: AsOf | None, view: View) -> int | None:
+def _wanted(history: TableHistory, as_of: AsOf | None, view: View) -> int | None:
     if as_of is None:
         return history.current
     if as_of.snapshot is not None:
@@ -179,7 +199,7 @@ def _wanted(history: _History, as_of: AsOf | None, view: View) -> int | None:
     return found
 
 
-def _before(history: _History, snapshot: int) -> frozenset[int]:
+def _before(history: TableHistory, snapshot: int) -> frozenset[int]:
     ids = [id for id, _ in history.line]
     return frozenset(ids[ids.index(snapshot) :]) if snapshot in ids else frozenset()
 

@@ -17,6 +17,7 @@ from sterna import errors
 from sterna.catalog.model import Key, key_name
 from sterna.errors import NotAllowed, QueryFailed, SternaError, UnfitParameters
 from sterna.flights import Flight, Flights
+from sterna.lookups import Lookups
 from sterna.query.bodies import answer_body, id_text, make_job, refuse_not_here
 from sterna.query.children import QueryChildren
 from sterna.query.counts import QueryCounts
@@ -31,7 +32,6 @@ from sterna.services.queries import NamedQueries
 from sterna.stopping import Stop
 
 _LOG = logging.getLogger("sterna.query")
-_IN_CATALOG = 8  # requests at once that ask catalog and store what a pin stands for
 _R = TypeVar("_R")
 Current = tuple[str, dict[str, int | None]]
 """A cursor, and snapshots by table."""
@@ -138,7 +138,7 @@ class QueryService:
         self._kept = KeptAnswers(limits.cache)
         self._flights = Flights[bytes](limits.at_once, limits.queue)
         self._runs = ThreadPoolExecutor(limits.at_once, thread_name_prefix="sterna-queries")
-        self._catalog = ThreadPoolExecutor(_IN_CATALOG, thread_name_prefix="sterna-pins")
+        self._lookups = Lookups[Any]("sterna-pins", limits.at_once + limits.queue)
 
     async def answer(self, request: QueryRequest) -> Answer:
         """Answer a request; whatever goes wrong is an answer, too.
@@ -171,7 +171,7 @@ class QueryService:
         self.ending = True
         self._flights.close()
         self._runs.shutdown(wait=False, cancel_futures=True)
-        self._catalog.shutdown(wait=False, cancel_futures=True)
+        self._lookups.close()
         self.children.close()
         self.spark.close()
 
@@ -219,7 +219,9 @@ class QueryService:
 
     async def _work(self, asked: Question, flight: Flight[bytes]) -> bytes:
         # Outside of the slots: a catalog or store that hangs for one table holds up no query of others.
-        tables = await self._in(self._catalog, lambda: self.pins.find(asked.tables, asked.pin))
+        tables: tuple[PinnedTable, ...] = await self._look(
+            asked, repr(asked.pin), lambda: self.pins.find(asked.tables, asked.pin), flight.owner
+        )
         async with self._flights.slot(flight):
             started, stop = time.monotonic(), Stop()
             try:
@@ -253,10 +255,15 @@ class QueryService:
     async def _current(self, asked: Question) -> dict[str, Any]:
         until, looking = self._current_of.get(asked.tables, (0.0, None))
         if looking is None or until <= time.monotonic():
-            looking = asyncio.ensure_future(self._in(self._catalog, lambda: self.pins.current(asked.tables)))
+            looking = asyncio.ensure_future(self._look(asked, "current", lambda: self.pins.current(asked.tables)))
             self._current_of[asked.tables] = time.monotonic() + self._current_seconds, looking
         cursor, snapshots = await asyncio.shield(looking)  # others wait for the very same
         return {"cursor": cursor, "snapshots": {name: id_text(snapshot) for name, snapshot in snapshots.items()}}
+
+    async def _look(self, asked: Question, what: str, look: Callable[[], _R], reader: str = "") -> _R:
+        """Ask catalog and store something of a question's tables."""
+        found: _R = await self._lookups.find(" ".join(map(key_name, asked.tables)), what, look, reader)
+        return found
 
     @staticmethod
     async def _in(pool: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:

@@ -19,7 +19,7 @@ from sterna.embedded.valkey import ValkeyServer, find_valkey
 from sterna.errors import FeaturesError
 from sterna.features import online as features_online
 from sterna.features.model import State, view_digest
-from sterna.features.online import AsOf, FeatureReader, How, OnlineStore, SourceRows, Told
+from sterna.features.online import AsOf, FeatureReader, How, OnlineStore, SourceRows, Told, Turn
 from sterna.features.store import FeatureStore
 from sterna.registry.connection import Credential
 from sterna.services.features import Features, Online, View
@@ -100,7 +100,7 @@ def filled(store: FeatureStore, features: Features) -> State:
 class Replica:
     """The region's replica, with one row more than the store has."""
 
-    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None, turn: Turn) -> SourceRows:
         return SourceRows(8, 8, {id: [31] for id in ids if id in ("1", "2")})
 
 

@@ -15,7 +15,7 @@ from sterna.errors import FeaturesMoved, FeatureStoreFull
 from sterna.features import materialize as materializing
 from sterna.features import status as telling
 from sterna.features.model import Column, State, view_digest
-from sterna.features.online import AsOf, FeatureReader, How, OnlineStore, SourceRows
+from sterna.features.online import AsOf, FeatureReader, How, OnlineStore, SourceRows, Turn
 from sterna.features.store import FeatureStore, Run
 from sterna.registry.connection import Credential
 from sterna.services.features import Online, View
@@ -105,7 +105,7 @@ def test_a_full_store_goes_on_telling_what_it_has(store: FeatureStore, valkey: V
 
 
 class _Replica:
-    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None, turn: Turn) -> SourceRows:
         return SourceRows(1, 0, {id: ["1", "2", None][: len(view.columns)] for id in ids}, frozenset({1}))
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from sterna.errors import CatalogUnreachable, QueryEnded, QueryFailed, QueueFull, StoreUnreachable
 from sterna.features.model import FIELDS, value_head, view_digest
-from sterna.features.online import Asker, AsOf, FeatureReader, How, OnlineStore, SourceRows
+from sterna.features.online import Asker, AsOf, FeatureReader, How, OnlineStore, SourceRows, Turn
 from sterna.services.features import Features, View
 from sterna.services.load import parse_services
 
@@ -42,18 +42,19 @@ class Replica:
         self.order: list[str] = []
         self.go = asyncio.Event()
 
-    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
-        self.asked += 1
-        self.order += ids
-        self.under_way += 1
-        self.most = max(self.most, self.under_way)
-        try:
-            await self.go.wait()
-            if self.errors:
-                raise self.errors.pop(0)
-            return SourceRows(7, NOON, {id: [30, "x", "2026-01-01T11:00:00Z"] for id in ids if id != "0"})
-        finally:
-            self.under_way -= 1
+    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None, turn: Turn) -> SourceRows:
+        async with turn.place():
+            self.asked += 1
+            self.order += ids
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            try:
+                await self.go.wait()
+                if self.errors:
+                    raise self.errors.pop(0)
+                return SourceRows(7, NOON, {id: [30, "x", "2026-01-01T11:00:00Z"] for id in ids if id != "0"})
+            finally:
+                self.under_way -= 1
 
 
 def read(replica: Replica, asked: Sequence[str], features: Features | None = None, as_of: AsOf | None = None) -> Any:

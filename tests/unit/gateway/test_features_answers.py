@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from sterna.features.online import AsOf, SourceRows
+from sterna.features.online import SourceRows
 from sterna.gateway.features_source import ReplicaRows
 from sterna.services.features import View
 from sterna.services.load import parse_services
@@ -67,7 +67,7 @@ def rows() -> dict[str, dict[str, list[Any]]]:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    def read(replica: ReplicaRows, view: View, ids: Sequence[str], as_of: AsOf | None, stop: Stop) -> SourceRows:
+    def read(replica: ReplicaRows, view: View, ids: Sequence[str], found: object, stop: Stop) -> SourceRows:
         present = rows()[view.name]
         return SourceRows(7, 1, {id: present[id] for id in ids if id in present})
 
@@ -75,6 +75,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     branch.update("a")
     services = parse_services(json.dumps({"version": 1, "features": FEATURES}), "s.yaml")
     with pytest.MonkeyPatch.context() as patch, gateway(branch, services, only=["features"]) as running:
+        patch.setattr(ReplicaRows, ReplicaRows.find_rows.__name__, lambda *_: "found")
         patch.setattr(ReplicaRows, ReplicaRows.read_rows.__name__, read)
         yield running
 

@@ -92,6 +92,7 @@ def test_a_replica_that_takes_too_long_is_unavailable(plain: Running, monkeypatc
     def slow(*given: object) -> None:
         raise OutOfTime("it ran for more than 20 s")
 
+    monkeypatch.setattr(ReplicaRows, ReplicaRows.find_rows.__name__, lambda *_: "found")
     monkeypatch.setattr(ReplicaRows, ReplicaRows.read_rows.__name__, slow)
     answer = httpx.get(f"{plain.url}/features/user/1")
     assert (answer.status_code, answer.json()["detail"]) == (503, "Feature service backend is unavailable.")

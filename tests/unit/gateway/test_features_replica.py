@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from sterna.errors import NotAKey, UnfitView
-from sterna.features.online import SourceRows
+from sterna.features.online import SourceRows, Turn
 from sterna.gateway.features_source import ReplicaRows
 from sterna.services.features import Features
 from tests.support.small_world import World, make_world, run
@@ -65,7 +66,7 @@ def rows(world: World, *ids: str, key: Mapping[str, str] = USER, **view: Any) ->
     features = Features.model_validate({"entities": [{"name": "user", "key": dict(key)}], "views": [view]})
     source = ReplicaRows(world.context(), features)
     try:
-        return asyncio.run(source.rows(features.views[0], ids, None))
+        return asyncio.run(source.rows(features.views[0], ids, None, Turn("", nullcontext)))
     finally:
         source.close()
 

@@ -1,7 +1,9 @@
 """One who asks for features can't keep others from theirs, where the replica answers: see `test_queries_shared.py`.
 
-The kind: work that goes on for somebody who has gone. Tried here, down to the process that reads: both routes, a past
-and a miss, an asker among others, many who ask and go.
+The kinds: work that goes on for somebody who has gone, tried here down to the process that reads: both routes, a past
+and a miss, an asker among others, many who ask and go. And looking up what a table shows: a catalog or store that hangs
+for one table, or a past that takes long to be found, keeps nobody from the rows of another one, nor from other times of
+the same, nor once whoever asked has gone, since a thread that hangs can't be stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from typing import Any
 import httpx
 import pytest
 
-from sterna.errors import QueryEnded
+from sterna.errors import NoSuchQuery, QueryEnded
+from sterna.gateway.features_source import ReplicaRows
 from sterna.query.children import QueryChildren
 from sterna.query.job import Job
 from sterna.services.load import parse_services
@@ -30,6 +33,16 @@ FEATURES = {
     "views": [
         {"name": "user", "entity": "user", "table": "ns.a", "features": ["age"], "unique": True},
         {"name": "other", "entity": "user", "table": "ns.a", "features": ["age"], "unique": True},
+        *(
+            {
+                "name": f"slow{number}",
+                "entity": "user",
+                "table": f"ns.slow{number}",
+                "features": ["age"],
+                "unique": True,
+            }
+            for number in range(3)
+        ),
     ],
 }
 
@@ -60,6 +73,24 @@ def wait_for(there: Callable[[], bool], look: Callable[[], object]) -> None:
     while not there():
         assert time.monotonic() < deadline, look()
         time.sleep(0.02)
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
+    """The catalog hangs where it is asked for tables called `slow`; yields how many threads wait for it."""
+    over, lock, count, now = threading.Event(), threading.Lock(), [0], ReplicaRows.current_history
+
+    def hang(self: ReplicaRows, key: tuple[str, ...]) -> Any:
+        if not key[-1].startswith("slow"):
+            return now(self, key)
+        with lock:
+            count[0] += 1
+        over.wait(60)
+        raise NoSuchQuery("there is no such table here")
+
+    monkeypatch.setattr(ReplicaRows, ReplicaRows.current_history.__name__, hang)
+    yield lambda: count[0]
+    over.set()
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +169,45 @@ def test_twenty_who_have_gone_leave_all_places_free(told: tuple[Running, Reading
         asker.close()
     reading.until(0)
     assert httpx.get(f"{running.url}/health").status_code == 200
+
+
+@pytest.mark.parametrize("leave", [False, True])
+def test_tables_that_can_not_be_looked_up_keep_nobody_from_others(
+    told: tuple[Running, Reading], hanging: Callable[[], int], leave: bool
+) -> None:
+    running, reading = told
+    before = counted_as_gone(running)
+    targets = [
+        f"/features/slow{number}/{id}{past}"
+        for number in range(3)
+        for id in range(10)
+        for past in ("", f"?as_of=2026-01-01T00:00:{id:02}Z")
+    ]
+    askers = [asks(running, "GET", target) for target in targets]
+    wait_for(lambda: hanging() == 6, hanging)  # two of each table
+    if leave:
+        for asker in askers:
+            asker.close()
+        wait_for(lambda: counted_as_gone(running) == before + len(askers), lambda: running.metrics)
+        askers = [asks(running, "GET", target) for target in targets[:40]]
+    plain = asks(running, "GET", "/features/user/1")
+    reading.until(1)
+    assert hanging() == 6, "none more, though others ask"
+    for asker in (plain, *askers):
+        asker.close()
+    reading.until(0)
+
+
+def test_who_asks_for_the_same_table_at_once_has_it_looked_up_once(
+    told: tuple[Running, Reading], hanging: Callable[[], int]
+) -> None:
+    running, reading = told
+    askers = [asks(running, "GET", f"/features/slow0/{id}") for id in range(10)]
+    wait_for(lambda: hanging() == 1, hanging)
+    plain = asks(running, "GET", "/features/user/2")  # which comes after them
+    reading.until(1)
+    assert hanging() == 1
+    plain.close()
+    reading.until(0)
+    for asker in askers:
+        asker.close()

@@ -1,0 +1,125 @@
+"""Look-ups whose threads nobody can stop: what hangs takes a place until it ends, and few of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from sterna.errors import CatalogUnreachable, QueryEnded, QueueFull
+from sterna.lookups import Lookups
+
+
+class Hanging:
+    """A catalog that hangs, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.over, self.asked, self._lock = threading.Event(), 0, threading.Lock()
+
+    def __call__(self) -> str:
+        with self._lock:
+            self.asked += 1
+        self.over.wait(30)
+        return "late"
+
+
+async def until(there: Any) -> None:
+    async with asyncio.timeout(20):
+        while not there():
+            await asyncio.sleep(0.01)
+
+
+def played(play: Coroutine[Any, Any, None], *hanging: Hanging) -> None:
+    try:
+        asyncio.run(play)
+    finally:
+        for each in hanging:
+            each.over.set()
+
+
+def test_what_hangs_for_one_subject_holds_up_no_other_and_keeps_its_places_when_its_askers_go() -> None:
+    hang = Hanging()
+
+    async def play() -> None:
+        lookups = Lookups[str]("test", 100)
+        for _ in range(2):  # who comes after those who went finds no place either
+            asked = [
+                asyncio.create_task(lookups.find(subject, str(number), hang))
+                for subject in ("a", "b", "c")
+                for number in range(20)
+            ]
+            await until(lambda: hang.asked == 6)
+            assert await lookups.find("d", "1", lambda: "at once") == "at once"
+            for task in asked:
+                task.cancel()
+            await asyncio.wait(asked)
+        assert hang.asked == 6
+        hang.over.set()
+        assert await lookups.find("a", "new", lambda: "free again") == "free again"
+        lookups.close()
+
+    played(play(), hang)
+
+
+def test_the_same_is_looked_up_once_and_a_fault_is_told_to_all() -> None:
+    hang = Hanging()
+
+    def fails() -> str:
+        hang()
+        raise CatalogUnreachable("dark")
+
+    async def play() -> None:
+        lookups = Lookups[str]("test", 100)
+        asked = [asyncio.create_task(lookups.find("a", "1", fails, f"reader {number}")) for number in range(9)]
+        await until(lambda: hang.asked)
+        hang.over.set()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(each) for each in found] == [CatalogUnreachable] * 9 and hang.asked == 1
+        lookups.close()
+
+    played(play(), hang)
+
+
+def test_one_reader_with_many_waits_for_one_with_few() -> None:
+    hang, order = Hanging(), list[str]()
+
+    async def play() -> None:
+        lookups = Lookups[str]("test", 100)
+        first = [asyncio.create_task(lookups.find("a", f"hang {number}", hang, "many")) for number in range(2)]
+        await until(lambda: hang.asked == 2)
+
+        async def ask(reader: str, number: int) -> None:
+            await lookups.find("a", f"{reader} {number}", lambda: order.append(reader) or "", reader)
+
+        later = [asyncio.create_task(ask("many", number)) for number in range(10)]
+        await asyncio.sleep(0)
+        later.append(asyncio.create_task(ask("few", 1)))
+        await asyncio.sleep(0.05)
+        hang.over.set()
+        await asyncio.gather(*first, *later)
+        assert order.index("few") < 3
+        lookups.close()
+
+    played(play(), hang)
+
+
+def test_too_many_are_refused_and_at_the_end_all_are_told() -> None:
+    hang = Hanging()
+
+    async def play() -> None:
+        lookups = Lookups[str]("test", 1)
+        asked = [asyncio.create_task(lookups.find("a", str(number), hang)) for number in range(3)]
+        await until(lambda: hang.asked == 2)
+        with pytest.raises(QueueFull):
+            await lookups.find("a", "one more", hang)
+        lookups.close()
+        hang.over.set()
+        assert {type(each) for each in await asyncio.gather(*asked, return_exceptions=True)} == {QueryEnded}
+        for subject in ("a", "new"):
+            with pytest.raises(QueryEnded):
+                await lookups.find(subject, "1", hang)
+
+    played(play(), hang)

@@ -63,7 +63,7 @@ def looked_for_conflicts_since_the_head() -> AbstractContextManager[object]:
     real = Rewriting.replace_files
 
     def replace_files(self: Rewriting, *arguments: Any) -> None:
-        self._fresh()
+        self.fresh()
         self.snapshot_id = self.table.currentSnapshot().snapshotId()
         real(self, *arguments)
 

@@ -53,7 +53,7 @@ def mark_in_a_commit_of_its_own() -> Iterator[None]:
     def commit(self: Seen, look: Look[Version], change: Change, step: Step) -> Landed:
         marked, self.marked = self.marked, lambda version, step: version  # type: ignore[method-assign]
         try:
-            new = self._changed(look.base, change, step)
+            new = self.changed(look.base, change, step)
         finally:
             self.marked = marked  # type: ignore[method-assign]
         self.send(look.base, new)

@@ -98,7 +98,7 @@ class Seen:
         return Look(replace(state, properties={**state.properties, COMMIT: commit}), now)
 
     def commit(self, look: Look[Version], change: Change, step: Step) -> Landed:
-        new = self._changed(look.base, change, step)
+        new = self.changed(look.base, change, step)
         current = new.state.current
         assert current is not None
         self.send(look.base, new)
@@ -117,7 +117,7 @@ class Seen:
         self.table.swap(base, new)
         self.turn.die("after")
 
-    def _changed(self, base: Version, change: Change, step: Step) -> Version:
+    def changed(self, base: Version, change: Change, step: Step) -> Version:
         if isinstance(change, FastForward):
             base = Version(replace(base.state, current=change.snapshot), base.rows)
         elif isinstance(change, Append):

@@ -84,6 +84,8 @@ def uses(text: str, sternas: Private) -> set[str]:
         return set()  # which spares most of the parsing
     tree = ast.parse(text)
     own, theirs = private(tree), sternas.names
+    classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    methods = {id(node) for each in classes for node in ast.walk(each)}
     found: set[str] = set()
     for node in ast.walk(tree):
         match node:
@@ -93,7 +95,7 @@ def uses(text: str, sternas: Private) -> set[str]:
                 found |= inherited(node, sternas.classes)
             case ast.keyword(arg=str(name)) if name in theirs:
                 found.add(name)
-            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+            case ast.Attribute(value=ast.Name(id="self" | "cls")) if id(node) in methods:
                 pass
             case ast.Attribute(attr=name) if name in theirs - own:
                 found.add(name)
@@ -130,6 +132,7 @@ def test_no_test_uses_a_private_name() -> None:
         "code = 'import sterna.sync.run as r; r._run()'",
         "Sync(_run=1)",
         "class Other(Sync):\n    def _run(self): pass",
+        "def run(self): self._run()\nSync.run = run",
         "class Other(run.Sync):\n    def go(self): self._run()",
     ],
 )

@@ -126,7 +126,7 @@ class Rewriting:
             found.add(written.group)
         for turn in range(_COMMIT_TRIES):
             try:
-                self._fresh()  # a partition spec of meanwhile is unknown to the table as it was read
+                self.fresh()  # a partition spec of meanwhile is unknown to the table as it was read
                 self.tables.call(lambda: manager.commitFileGroups(found))
                 return
             except LostRace:
@@ -144,7 +144,7 @@ class Rewriting:
         Raises:
             Outdated, LostRace: others changed what was rewritten.
         """
-        action = self._marked(self._action().rewriteManifests(self._fresh()), marks)
+        action = self._marked(self._action().rewriteManifests(self.fresh()), marks)
         result = self.tables.call(action.execute)
         return len(list(_items(result.rewrittenManifests()))), len(list(_items(result.addedManifests())))
 
@@ -154,7 +154,7 @@ class Rewriting:
         Raises:
             Outdated, LostRace: others changed what was rewritten.
         """
-        action = self._marked(self._action().rewritePositionDeletes(self._fresh()).option("rewrite-all", "true"), marks)
+        action = self._marked(self._action().rewritePositionDeletes(self.fresh()).option("rewrite-all", "true"), marks)
         result = self.tables.call(action.execute)
         return result.rewrittenDeleteFilesCount(), result.addedDeleteFilesCount()
 
@@ -162,7 +162,8 @@ class Rewriting:
     def _java(self) -> Java:
         return self.tables.jvm.org.apache.iceberg
 
-    def _fresh(self) -> Java:
+    def fresh(self) -> Java:
+        """Return the table as it is now."""
         self.tables.call(self.table.refresh)
         return self.table
 

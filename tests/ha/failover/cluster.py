@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -101,10 +101,12 @@ class Cluster:
         assert newest is not None
         return newest.region
 
-    def promote(self, region: str, *, planned: bool = False, registry: Registry | None = None) -> Promoted:
+    def promote(
+        self, region: str, *, planned: bool = False, registry: Registry | None = None, gone: Collection[str] = ()
+    ) -> Promoted:
         """Promote a region, as `sterna catalog promote` does."""
         known = registry or self.registry
-        promotion = plan_promotion(known, self.sites.secrets, region, planned=planned)
+        promotion = plan_promotion(known, self.sites.secrets, region, planned=planned, gone=gone)
         return promote(known, self.sites.secrets, promotion, silent)
 
     def rejoin(self, region: str) -> Rejoined:

@@ -52,6 +52,10 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
     JOIN pg_type e ON e.oid = b.typelem
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND b.typcategory = 'A'
     AND e.typdelim <> ',' AND b.oid <> 1020), '{}') AS delimited,
+  coalesce((SELECT jsonb_object_agg(a.attname, jsonb_build_array(a.attnum, a.atttypid::bigint, a.atttypmod,
+      a.xmin::text)) FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), '{}') AS columns,
+  pg_relation_filenode(c.oid)::bigint AS file,
   coalesce((WITH RECURSIVE within (attname, type) AS (
       SELECT a.attname::text, a.atttypid FROM pg_attribute a
       WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -373,6 +377,9 @@ def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str,
     Besides the replica identity these are the primary key's constraint and types, the transaction that changed each
     other unique index last (one that becomes, or stops being, the identity is changed), the one that changed the
     table's definition last, and when that was seen to be another: what was committed before may be from before it.
+
+    Columns have a number that no other one of the table ever gets, a type, and a transaction that altered them last;
+    those that are gone are remembered. The table has a file, and another one where it was written anew.
     """
     (identity, arrays), (constraint, indexes, definition, types, now) = (row[3], row[5]), row[9:14]
     changed = now
@@ -386,6 +393,9 @@ def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str,
         "indexes": indexes,
         "definition": definition,
         "changed": changed,
+        "columns": {**(before or {}).get("columns", {}), **row[17]},
+        "gone": sorted((before or {}).get("columns", {}).keys() - row[17].keys()),
+        "file": row[18],
     }
 
 
@@ -413,8 +423,29 @@ def _other_identity(
         return "it has got an array or bits while its replica identity was the key: unchanged values weren't told"
     if any(now["indexes"].get(each, was) != was for each, was in before["indexes"].items()):
         return "a unique index of it was changed: its replica identity may have been that index meanwhile"
+    if "columns" in before and (reason := _other_columns(now, before)):  # a version before didn't look at these
+        return reason
     whole = before["identity"] == now["identity"] == "f"  # all columns are told then
     return "" if whole else _doubtful(now, doubtful)
+
+
+def _other_columns(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """Return what became of columns, or of their values, that no change of rows tells; "": nothing."""
+    had, has = before["columns"], {name: each for name, each in now["columns"].items() if name not in now["gone"]}
+    numbers = {each[0]: name for name, each in had.items()}
+    for name, (number, *_) in has.items():
+        if name in had and had[name][0] != number:
+            return f"column {name} was dropped and is there again, or it has another one's name"
+        if name not in had and number in numbers:
+            return f"column {numbers[number]} is gone and {name} is new: it has another name"
+    retyped = any(has[name][1:3] != had[name][1:3] for name in has.keys() & had.keys())
+    if before["file"] == now["file"] or retyped:  # a type that changes is why it was written anew
+        return ""
+    if added := sorted(has.keys() - had.keys()):
+        return f"column {added[0]} was added, and the table was written anew: no change tells which values it has"
+    if altered := sorted(name for name in has if has[name][3] != had[name][3]):
+        return f"column {altered[0]} was altered, and the table was written anew: no change tells which values it has"
+    return ""
 
 
 def _doubtful(now: Mapping[str, Any], doubtful: int | None) -> str:

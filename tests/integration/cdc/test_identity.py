@@ -6,6 +6,11 @@ columns, another primary key (by the same columns or others), an identity that i
 by an index that was there or one that comes and goes, an array that comes while rows are told by key alone, a table
 that was renamed or made anew; each while it is read, and while nobody reads. Statements that have nothing to do with
 it stop nothing, and a row whose key is 0 can be deleted.
+
+A column is known by its number, not by its name: one that was dropped and made anew has the same name, type and place,
+and no value. What else falls under it: one that takes another's name, also where both looks see the same names; one
+that comes back after a look at which it was gone; and tables that are written anew without a change of rows, with a
+value for a new column (a default that is volatile, and dropped again), or other values for an old one (`USING`).
 """
 
 from __future__ import annotations
@@ -83,6 +88,11 @@ def source(place: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Postgr
         ("ALTER TABLE a RENAME id TO id2", "its primary key was id, and is id2"),
         ("ALTER TABLE a ADD xs int[]", "it has an array"),
         ("ALTER TABLE a ADD xs int[]; ALTER TABLE a REPLICA IDENTITY FULL", "it has got an array"),
+        ("ALTER TABLE a DROP n; ALTER TABLE a ADD n int", "column n was dropped and is there again"),
+        ("ALTER TABLE a RENAME n TO old; ALTER TABLE a ADD n int", "column n was dropped and is there again"),
+        ("ALTER TABLE a RENAME n TO other", "column n is gone and other is new: it has another name"),
+        ("ALTER TABLE a ADD u uuid DEFAULT gen_random_uuid(); ALTER TABLE a ALTER u DROP DEFAULT", "u was added, and"),
+        ("ALTER TABLE a ALTER n TYPE int USING n * 100", "column n was altered, and the table was written anew"),
         ("ALTER TABLE a ADD g int GENERATED ALWAYS AS (n + 1) STORED", "generated column"),
     ],
 )
@@ -109,6 +119,10 @@ def test_rows_that_may_have_been_told_otherwise_stop_the_source(source: Any, sta
         "ALTER TABLE a ALTER id TYPE bigint",
         "REINDEX TABLE CONCURRENTLY a; CREATE UNIQUE INDEX CONCURRENTLY another ON a (n, id)",
         "CREATE TABLE other (x int); ALTER TABLE other REPLICA IDENTITY FULL",
+        "VACUUM FULL a; ALTER TABLE a DROP n; ANALYZE a",
+        "ALTER TABLE a ADD COLUMN more text; ALTER TABLE a ALTER n TYPE bigint",
+        "ALTER TABLE a ADD COLUMN more text DEFAULT 'x'; ALTER TABLE a ALTER more DROP DEFAULT",
+        "ALTER TABLE a ALTER n SET NOT NULL; ALTER TABLE a ALTER n SET STATISTICS 7",
     ],
 )
 def test_what_tells_rows_as_before_stops_nothing(source: Any, statements: str) -> None:
@@ -120,6 +134,21 @@ def test_what_tells_rows_as_before_stops_nothing(source: Any, statements: str) -
     now = database.identities(tables, before, {})
     # Written down in a drop, and read from it.
     assert database.identities(tables, json.loads(json.dumps(now)), {"public.a": _LATER}) == now
+
+
+def test_a_column_that_comes_back_is_known_though_a_look_came_between(source: Any) -> None:
+    database, sql = source
+    tables = {"public.a": ("id",)}
+    looks = [database.identities(tables, {}, {})]
+    for statement in ("ALTER TABLE a DROP n", "ALTER TABLE a ADD m int", "ALTER TABLE a DROP m"):
+        sql(statement)
+        looks.append(database.identities(tables, json.loads(json.dumps(looks[-1])), {}))
+    sql("ALTER TABLE a ADD n int")
+    with pytest.raises(NeedsResync, match="column n was dropped and is there again"):
+        database.identities(tables, looks[-1], {})
+    # What a version before wrote says nothing of columns.
+    older = {name: each for name, each in looks[0]["public.a"].items() if name not in ("columns", "gone", "file")}
+    assert database.identities(tables, {"public.a": older}, {})["public.a"]["columns"].keys() == {"id", "code", "n"}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,11 @@ _TEXTS = ("VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
 _SAME = {"INTEGER": "INT", "DEC": "DECIMAL", "FIXED": "DECIMAL", "NUMERIC": "DECIMAL", "REAL": "DOUBLE"}
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|/\*.*?\*/|--[^\n]*|#[^\n]*", re.DOTALL)
 _CHANGE = re.compile(r"\bchange\s+(?:column\s+)?(?:if\s+exists\s+)?(`[^`]*`|\S+)\s+(`[^`]*`|\S+)", re.IGNORECASE)
+_DROPPED = re.compile(r"\bdrop\s+(?:column\s+)?(?:if\s+exists\s+)?(`[^`]*`|[^\s`,;(]+)", re.IGNORECASE)
+_RESERVED = frozenset({"index", "key", "primary", "foreign", "constraint", "check", "default", "partition"})
+_NO_DEFAULT = re.compile(r"\bdrop\s+default\b", re.IGNORECASE)
+_GONE = "gone"
+"""In a layout, columns that the table had before: what they had is on `main` still."""
 _RENAME = re.compile(r"\brename\b(?!\s+(?:index|key)\b)", re.IGNORECASE)
 _COMMENT = re.compile(r"/\*(?![!M]).*?\*/|--[ \t][^\n]*|#[^\n]*", re.DOTALL)
 # What neither changes a table nor its rows, though it may name one.
@@ -68,6 +73,7 @@ def changed(layouts: Mapping[str, Any], tables: Mapping[str, Sequence[str]], tol
         layout = _layout(change["table"])
         if not first:
             _refuse_unfollowed(name, layouts.get(name), layout, statement)
+            layout |= _gone(layouts[name], layout)
         after[name] = layout
         met.append(name)
     if not first and not met and _RENAME.search(_bare(statement)):
@@ -112,7 +118,8 @@ def history(source: str, layouts: Mapping[str, Any], offset: Mapping[str, Any]) 
         if name != PREAMBLE:
             database, table = name.split(".", 1)
             id = ".".join(json.dumps(each, ensure_ascii=False) for each in (database, table))
-            change = {"type": "CREATE", "id": id, "table": layout}
+            told = {key: value for key, value in layout.items() if key != _GONE}
+            change = {"type": "CREATE", "id": id, "table": told}
             lines.append({**frame, "databaseName": database, "ddl": "", "tableChanges": [change]})
     return "".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) + "\n" for each in lines)
 
@@ -165,6 +172,7 @@ def _refuse_unfollowed(table: str, before: Mapping[str, Any] | None, after: Mapp
     if before["primaryKeyColumnNames"] != after["primaryKeyColumnNames"]:
         raise NeedsResync("its key has changed", table=table, hint=_HINT)
     had = {each["name"]: each for each in before["columns"]}
+    _refuse_back(table, before, after, bare)
     for column in after["columns"]:
         name = column["name"]
         if name not in had:
@@ -180,6 +188,27 @@ def _refuse_unfollowed(table: str, before: Mapping[str, Any] | None, after: Mapp
                 table=table,
                 hint=_HINT,
             )
+
+
+def _refuse_back(table: str, before: Mapping[str, Any], after: Mapping[str, Any], bare: str) -> None:
+    """See that no column comes back, or gets values, within what a statement makes of it: no layout shows that."""
+    dropped = {_plain(each) for each in _DROPPED.findall(bare) if each.casefold() not in _RESERVED}
+    gone = dropped | {each.casefold() for each in before.get(_GONE, ())}
+    if back := [each["name"] for each in after["columns"] if each["name"].casefold() in gone]:
+        raise NeedsResync(f"column {back[0]} was dropped and is there again, empty", table=table, hint=_HINT)
+    if len(after["columns"]) > len(before["columns"]) and _NO_DEFAULT.search(bare):
+        raise NeedsResync(
+            "a column was added, maybe with a default that was dropped at once: no change tells its values",
+            table=table,
+            hint=_HINT,
+        )
+
+
+def _gone(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return which columns a table had before, where there are any."""
+    has = {each["name"] for each in after["columns"]}
+    names = [*before.get(_GONE, ()), *(each["name"] for each in before["columns"] if each["name"] not in has)]
+    return {_GONE: names} if names else {}
 
 
 def _is_wider(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

@@ -2,8 +2,8 @@
 
 The troubled table stays as it was in the last drop before, and says why; all others go on. What else falls under it:
 values without a place, changes that don't tell all columns (`binlog_row_image` of a session), statements that the
-engine's parser lacks, columns that its reader of the log lacks, tables that are dropped; each also of tables and
-databases that nobody follows; and an engine that begins anew meanwhile.
+engine's parser lacks, columns that its reader of the log lacks or that come back without what they had, tables that
+are dropped; each also of tables and databases that nobody follows; and an engine that begins anew meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def unknown(source: Source, table: str) -> str:
 
 @BOTH
 def test_tables_go_on_beside_those_in_trouble(source: Source) -> None:
-    troubled = ("image", "stated", "worth", "gone", "child")
+    troubled = ("image", "stated", "worth", "gone", "child", "back", "swapped")
     source.reading = source.reading_of("good", *troubled)
     source.reading.stops = tuple(f"{source.name}.{each}" for each in troubled)
     for each in ("good", *troubled, "other"):
@@ -34,6 +34,9 @@ def test_tables_go_on_beside_those_in_trouble(source: Source) -> None:
     before = dict(source.settle("good"))
     source.sql("INSERT INTO gone VALUES (2, 0, 'b', NULL)")
     source.sql("DROP TABLE gone")
+    source.sql("ALTER TABLE back DROP d")
+    source.sql("ALTER TABLE back ADD d date")
+    source.sql("ALTER TABLE swapped DROP d, ADD d date")
     source.sql("UPDATE child SET n = 1")
     source.sql("ALTER TABLE child ADD FOREIGN KEY (n) REFERENCES good (id) ON DELETE CASCADE")
     # Of others: tables beside them, and another database.
@@ -71,6 +74,7 @@ def test_tables_go_on_beside_those_in_trouble(source: Source) -> None:
     assert "a value of column d has no place" in said["worth"]
     assert "the row is (id) = (2)" in said["worth"]
     assert "dropped" in said["gone"]
+    assert said["back"] == said["swapped"] == "column d was dropped and is there again, empty"
     assert "a foreign key changes its rows" in said["child"]
     for each in ("image", "stated", "worth"):
         assert {id: row["v"] for id, row in rows[f"{source.name}.{each}"].items()} == {1: "a"}, each

@@ -64,11 +64,28 @@ def test_what_the_first_statements_say_is_kept_and_comes_back_as_the_engines_own
         ("ALTER TABLE t RENAME INDEX a TO b", (V,)),
         ("ALTER TABLE t COMMENT 'please rename to; drop partition'", (V,)),
         ("ALTER TABLE t /* rename */ ENGINE = InnoDB", (V,)),
+        ("ALTER TABLE t DROP INDEX v_index, DROP FOREIGN KEY f, ALTER v DROP DEFAULT", (V,)),
+        ("ALTER TABLE t DROP INDEX i", (V, column("index", "INT"))),
     ],
 )
 def test_statements_that_are_followed(statement: str, columns: tuple[dict[str, Any], ...]) -> None:
     layouts = changed(begun(V), TABLES, told(statement, "ALTER", table(ID, *columns)))
     assert [each["name"] for each in layouts["shop.t"]["columns"]] == ["id", *(each["name"] for each in columns)]
+
+
+def test_a_column_that_comes_back_is_known_though_no_row_changed_meanwhile() -> None:
+    """It has the same name, type and place, and no value; what it had is on `main` still."""
+    layouts = changed(begun(V), TABLES, told("ALTER TABLE t DROP v", "ALTER", table(ID)))
+    for more in ("a", "b"):
+        layouts = changed(
+            layouts, TABLES, told(f"ALTER TABLE t ADD {more} INT", "ALTER", table(ID, column("a", "INT")))
+        )
+    layouts = json.loads(json.dumps(layouts))
+    with pytest.raises(NeedsResync, match="column V was dropped and is there again"):
+        back = table(ID, column("a", "INT"), V | {"name": "V"})
+        changed(layouts, TABLES, told("ALTER TABLE t ADD V VARCHAR(9)", "ALTER", back))
+    (_, line) = history("s", layouts, {}).splitlines()
+    assert "gone" not in line
 
 
 N = column("n", "DECIMAL", length=10, scale=2)
@@ -92,6 +109,9 @@ E = column("e", "ENUM", enumValues=["a", "b"])
         ("ALTER TABLE t CONVERT TO CHARACTER SET latin1", (V,), (V,), "rows that the log doesn't name"),
         ("ALTER TABLE t TRUNCATE PARTITION p0", (V,), (V,), "rows that the log doesn't name"),
         ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE u", (V,), (V,), "rows that the log doesn't name"),
+        ("ALTER TABLE t DROP v, ADD v VARCHAR(9)", (V,), (V,), "column v was dropped and is there again"),
+        ("ALTER TABLE t DROP COLUMN IF EXISTS `V`, ADD v …", (V,), (V,), "column v was dropped and is there again"),
+        ("ALTER TABLE t ADD w INT DEFAULT 7, ALTER w DROP DEFAULT", (), (column("w", "INT"),), "dropped at once"),
     ],
 )
 def test_statements_that_rows_do_not_tell(statement: str, had: Any, has: Any, said: str) -> None:

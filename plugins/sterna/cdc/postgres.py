@@ -24,6 +24,17 @@ from sterna.edges.secrets import Secrets
 from sterna.errors import Busy, NeedsResync, SlotLost, UnfitSource
 from sterna.services.cdc import CdcSource
 
+# The types of a table's columns, and those within them.
+_WITHIN: LiteralString = """WITH RECURSIVE within (attname, type) AS (
+      SELECT a.attname::text, a.atttypid FROM pg_attribute a
+      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    UNION
+      SELECT w.attname, n.type FROM within w JOIN pg_type t ON t.oid = w.type CROSS JOIN LATERAL (
+        SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
+        UNION ALL SELECT m.atttypid FROM pg_attribute m
+          WHERE m.attrelid = t.typrelid AND m.attnum > 0 AND NOT m.attisdropped
+        UNION ALL SELECT r.rngsubtype FROM pg_range r -- a server before 14 has no multiranges
+          WHERE t.oid IN (r.rngtypid, (to_jsonb(r) ->> 'rngmultitypid')::oid)) n (type))"""
 _TABLES: LiteralString = """
 SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
   coalesce((SELECT array_agg(a.attname::text ORDER BY k.place) FROM pg_index i
@@ -56,22 +67,19 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
       a.xmin::text)) FROM pg_attribute a
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), '{}') AS columns,
   pg_relation_filenode(c.oid)::bigint AS file,
-  coalesce((WITH RECURSIVE within (attname, type) AS (
-      SELECT a.attname::text, a.atttypid FROM pg_attribute a
-      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-    UNION
-      SELECT w.attname, n.type FROM within w JOIN pg_type t ON t.oid = w.type CROSS JOIN LATERAL (
-        SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
-        UNION ALL SELECT m.atttypid FROM pg_attribute m
-          WHERE m.attrelid = t.typrelid AND m.attnum > 0 AND NOT m.attisdropped
-        UNION ALL SELECT r.rngsubtype FROM pg_range r -- a server before 14 has no multiranges
-          WHERE t.oid IN (r.rngtypid, (to_jsonb(r) ->> 'rngmultitypid')::oid)) n (type))
+  coalesce(({within}
+    SELECT jsonb_object_agg(x.key, x.value) FROM (
+      SELECT e.oid::text, e.enumlabel::text FROM within w JOIN pg_enum e ON e.enumtypid = w.type
+      UNION SELECT m.attrelid || '.' || m.attnum, m.atttypid || ':' || m.atttypmod FROM within w
+        JOIN pg_type t ON t.oid = w.type AND t.typtype = 'c' JOIN pg_attribute m ON m.attrelid = t.typrelid
+        WHERE m.attnum > 0 AND NOT m.attisdropped) x (key, value)), '{}') AS words,
+  coalesce(({within}
     SELECT array_agg(w.attname ORDER BY w.attname) FROM within w WHERE w.type = 'money'::regtype), '{}') AS amounts,
   scale('0'::money::numeric) AS places
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'
   AND (%(names)s::text[] IS NULL OR n.nspname || '.' || c.relname = ANY(%(names)s))
-ORDER BY 1, 2"""
+ORDER BY 1, 2""".replace("{within}", _WITHIN)
 _SLOT: LiteralString = """
 SELECT active, coalesce(wal_status, 'lost') = 'lost', pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint
 FROM pg_replication_slots WHERE slot_name = %s"""
@@ -379,7 +387,8 @@ def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str,
     table's definition last, and when that was seen to be another: what was committed before may be from before it.
 
     Columns have a number that no other one of the table ever gets, a type, and a transaction that altered them last;
-    those that are gone are remembered. The table has a file, and another one where it was written anew.
+    those that are gone are remembered. The table has a file, and another one where it was written anew. The words of an
+    enum, and the parts of a composite, make the text of rows that were there.
     """
     (identity, arrays), (constraint, indexes, definition, types, now) = (row[3], row[5]), row[9:14]
     changed = now
@@ -396,6 +405,7 @@ def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str,
         "columns": {**(before or {}).get("columns", {}), **row[17]},
         "gone": sorted((before or {}).get("columns", {}).keys() - row[17].keys()),
         "file": row[18],
+        "words": row[19],
     }
 
 
@@ -423,8 +433,8 @@ def _other_identity(
         return "it has got an array or bits while its replica identity was the key: unchanged values weren't told"
     if any(now["indexes"].get(each, was) != was for each, was in before["indexes"].items()):
         return "a unique index of it was changed: its replica identity may have been that index meanwhile"
-    if "columns" in before and (reason := _other_columns(now, before)):  # a version before didn't look at these
-        return reason
+    if "columns" in before and (reason := _other_columns(now, before) or _other_words(now, before)):
+        return reason  # a version before didn't look at these
     whole = before["identity"] == now["identity"] == "f"  # all columns are told then
     return "" if whole else _doubtful(now, doubtful)
 
@@ -446,6 +456,17 @@ def _other_columns(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     if altered := sorted(name for name in has if has[name][3] != had[name][3]):
         return f"column {altered[0]} was altered, and the table was written anew: no change tells which values it has"
     return ""
+
+
+def _other_words(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """Return what became of the text of rows that were there, where a type was altered; "": nothing."""
+    has = now["words"]
+    had = before.get("words", has)
+    parts = [{key for key in each if key.partition(".")[2]} for each in (had, has)]
+    both = set.intersection(*({key.partition(".")[0] for key in each} for each in parts))
+    altered = {key for key in parts[0] ^ parts[1] if key.partition(".")[0] in both}
+    altered |= {key for key in had.keys() & has.keys() if had[key] != has[key]}
+    return "an enum or composite of its columns was altered: no change tells rows' other text" if altered else ""
 
 
 def _doubtful(now: Mapping[str, Any], doubtful: int | None) -> str:

@@ -291,6 +291,14 @@ def test_columns_that_change_and_a_source_that_is_read_again(shop: Shop) -> None
     shop.sql("ALTER TABLE t ADD filled int DEFAULT 7; UPDATE t SET n = 9 WHERE id = 5")
     (said,) = shop.fails().failed.values()
     assert said.startswith("NeedsResync: column filled was added with a value")
+    # That table alone comes again, in the same reading.
+    shop.sql("INSERT INTO empty VALUES (8); DELETE FROM t WHERE id = 1; UPDATE t SET n = 10 WHERE id = 6")
+    assert resync(shop.followed()[0], act=True, table="public.t").epoch == 2
+    shop.settled("t")
+    assert shop.rows("empty", "id") == [(8,)]
+    shop.sql("DELETE FROM t WHERE id = 2; UPDATE t SET filled = 8 WHERE id = 3")
+    shop.settled("t")
+    assert shop.followed()[0].journal.newest() == 2
 
 
 def test_a_slot_that_is_gone_is_told(shop: Shop) -> None:

@@ -10,7 +10,8 @@ it stop nothing, and a row whose key is 0 can be deleted.
 A column is known by its number, not by its name: one that was dropped and made anew has the same name, type and place,
 and no value. What else falls under it: one that takes another's name, also where both looks see the same names; one
 that comes back after a look at which it was gone; and tables that are written anew without a change of rows, with a
-value for a new column (a default that is volatile, and dropped again), or other values for an old one (`USING`).
+value for a new column (a default that is volatile, and dropped again), or other values for an old one (`USING`); and
+types that users make, whose text changes in rows that were there: an enum's word with another name, a composite's part.
 """
 
 from __future__ import annotations
@@ -134,6 +135,37 @@ def test_what_tells_rows_as_before_stops_nothing(source: Any, statements: str) -
     now = database.identities(tables, before, {})
     # Written down in a drop, and read from it.
     assert database.identities(tables, json.loads(json.dumps(now)), {"public.a": _LATER}) == now
+
+
+def test_types_whose_text_changes_in_rows_that_were_there_are_told(source: Any) -> None:
+    """An enum's word gets another name, or a composite another part: no row changes, and each has another text."""
+    database, sql = source
+    tables = {"public.a": ("id",)}
+    sql("CREATE TYPE mood AS ENUM ('so', 'bad'); CREATE DOMAIN own AS mood; CREATE TYPE pair AS (a int, b own[])")
+    sql("CREATE TYPE other AS ENUM ('x'); ALTER TABLE a ADD p pair[], ADD o other, REPLICA IDENTITY FULL")
+    before = database.identities(tables, {}, {})
+    harmless = [
+        "ALTER TYPE mood ADD VALUE 'fine'",
+        "ALTER TYPE pair RENAME ATTRIBUTE a TO c",
+        "ALTER TYPE mood RENAME TO m",
+    ]
+    for statement in (
+        *harmless,
+        "ALTER TABLE a DROP o",
+        "ALTER TYPE other RENAME VALUE 'x' TO 'y'",
+        "CREATE TYPE z AS (a m)",
+    ):
+        sql(statement)
+        before = json.loads(json.dumps(database.identities(tables, before, {})))
+    for statement in (
+        "ALTER TYPE m RENAME VALUE 'so' TO 'well'",
+        "ALTER TYPE pair ADD ATTRIBUTE d text",
+        "ALTER TYPE pair DROP ATTRIBUTE b",
+    ):
+        sql(statement)
+        with pytest.raises(NeedsResync, match=r"an enum or composite of its columns was altered.*\[table public\.a\]"):
+            database.identities(tables, before, {})
+        before = database.identities(tables, {}, {})
 
 
 def test_a_column_that_comes_back_is_known_though_a_look_came_between(source: Any) -> None:

@@ -32,9 +32,10 @@ _WITHIN: LiteralString = """WITH RECURSIVE within (attname, type) AS (
       SELECT w.attname, n.type FROM within w JOIN pg_type t ON t.oid = w.type CROSS JOIN LATERAL (
         SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
         UNION ALL SELECT m.atttypid FROM pg_attribute m
-          WHERE m.attrelid = t.typrelid AND m.attnum > 0 AND NOT m.attisdropped
+          WHERE t.typtype = 'c' AND m.attrelid = t.typrelid AND m.attnum > 0 AND NOT m.attisdropped
         UNION ALL SELECT r.rngsubtype FROM pg_range r -- a server before 14 has no multiranges
-          WHERE t.oid IN (r.rngtypid, (to_jsonb(r) ->> 'rngmultitypid')::oid)) n (type))"""
+          WHERE t.typtype IN ('r', 'm') AND t.oid IN (r.rngtypid, (to_jsonb(r) ->> 'rngmultitypid')::oid)) n (type)
+      WHERE n.type <> 0)"""
 _TABLES: LiteralString = """
 SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
   coalesce((SELECT array_agg(a.attname::text ORDER BY k.place) FROM pg_index i

@@ -72,5 +72,5 @@ def run(
     with open_context(registry, region) as context, output.progress("upkeep") as progress:
         done = upkeep(context, settings, tuple(tables or ()), progress, dry_run=dry)
     output.result(done_facts(done), done_text(done))
-    if done.failed:
+    if done.failed or done.starved:
         raise typer.Exit(exits.LATER)

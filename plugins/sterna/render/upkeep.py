@@ -49,6 +49,8 @@ def done_text(done: UpkeepDone) -> str:
     for plan in done.plan.tables:
         if plan.table in done.failed and plan.table not in touched:
             lines += [f"{plan.table}: groups of {done.region} could not be written", *_left(plan.left)]
+        elif plan.table in done.starved and plan.table not in touched:
+            lines += [f"{plan.table}: files of {done.region} are starved", *_left(plan.left)]
     return joined(lines or [f"{done.region}: nothing to rewrite"])
 
 

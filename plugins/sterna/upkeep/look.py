@@ -86,6 +86,7 @@ def look(
         manifests_price=_price(prices, table, beside, sum(item.length for item in manifests) * merge_manifests),
         deletes_price=_price(prices, table, _written_at(metadata), entries.delete_bytes * merge_deletes),
         left=(*left, *lost, *quiet_lines(groups, files, rule.target, now_ms)),
+        starved=_starved_regions(groups, files, rule.target, now_ms),
     )
 
 
@@ -287,20 +288,39 @@ def _folder(context: RegionContext, table: str, files: Sequence[LiveFile]) -> st
 
 def quiet_lines(groups: Iterable[Group], files: Iterable[LiveFile], target: int, now_ms: int) -> tuple[str, ...]:
     """Say which partitions are written too recently, and which of them have been so for long."""
+    waiting = _waiting(groups, files, target)
+    return tuple(
+        f"{name}: written too recently{_starved(since, sum(group.files for group in some), now_ms)}"
+        for name, (since, some) in sorted(waiting.items())
+    )
+
+
+def _starved_regions(groups: Iterable[Group], files: Iterable[LiveFile], target: int, now_ms: int) -> tuple[str, ...]:
+    """Return the regions with files of partitions that are called starved."""
+    waiting = _waiting(groups, files, target)
+    starved = (some for since, some in waiting.values() if _is_starved(since, sum(g.files for g in some), now_ms))
+    return tuple(sorted({group.region for some in starved for group in some}))
+
+
+def _waiting(groups: Iterable[Group], files: Iterable[LiveFile], target: int) -> dict[str, tuple[int, list[Group]]]:
+    """Return the groups that were written too recently, by partition, and since when they are enough for a rewrite."""
     by_path = {file.path: file for file in files}
     waiting: dict[str, list[Group]] = {}
     for group in groups:
         if group.when == QUIET:
             waiting.setdefault(group.partition or "the whole table", []).append(group)
-    lines = []
-    for name, some in sorted(waiting.items()):
-        since = min(enough_since([by_path[path] for path in group.paths], target) for group in some)
-        lines.append(f"{name}: written too recently{_starved(since, sum(group.files for group in some), now_ms)}")
-    return tuple(lines)
+    return {
+        name: (min(enough_since([by_path[path] for path in group.paths], target) for group in some), some)
+        for name, some in waiting.items()
+    }
+
+
+def _is_starved(since: int, files: int, now_ms: int) -> bool:
+    return now_ms - since >= _STARVED_MS or files >= STARVED_FILES
 
 
 def _starved(since: int, files: int, now_ms: int) -> str:
-    if now_ms - since < _STARVED_MS and files < STARVED_FILES:
+    if not _is_starved(since, files, now_ms):
         return ""
     shown = datetime.fromtimestamp(since / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return f", and starved: {files} files wait, enough for a rewrite since {shown} or longer"

@@ -103,6 +103,7 @@ class TablePlan:
         home: the region that the table's metadata lies in.
         left: what is left alone, and why.
         unwritten: the regions with groups that a run couldn't write, and that none tries yet.
+        starved: the regions with files that are enough for a rewrite, and never old enough for one.
     """
 
     table: str
@@ -120,6 +121,7 @@ class TablePlan:
     home: str = ""
     left: tuple[str, ...] = ()
     unwritten: tuple[str, ...] = ()
+    starved: tuple[str, ...] = ()
 
     def now(self, region: str = "") -> tuple[Group, ...]:
         """Return the groups that a run rewrites; of one region, where that is named."""
@@ -197,6 +199,11 @@ class TableDone:
     left: tuple[str, ...] = ()
     failed: str = ""
 
+    @property
+    def starved(self) -> bool:
+        """Whether all that was rewritten of it was thrown away."""
+        return bool(self.conflicts) and not self.groups
+
 
 @dataclass(frozen=True)
 class UpkeepDone:
@@ -223,3 +230,11 @@ class UpkeepDone:
             return ()
         failed = {table.table for table in self.tables if table.failed}
         return tuple(sorted(failed | {table.table for table in self.plan.tables if self.region in table.unwritten}))
+
+    @property
+    def starved(self) -> tuple[str, ...]:
+        """The tables whose files of the region are not rewritten since others write there all the time."""
+        if self.dry_run:
+            return ()
+        starved = {table.table for table in self.tables if table.starved}
+        return tuple(sorted(starved | {table.table for table in self.plan.tables if self.region in table.starved}))

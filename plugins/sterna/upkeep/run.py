@@ -12,7 +12,7 @@ from typing import Final
 from sterna.catalog.model import parse_key
 from sterna.edges.spark.main_tables import LostRace, MainTables, Outdated
 from sterna.edges.spark.rewriting import Chosen, Rewriting, Written
-from sterna.errors import CatalogStateUnknown, CredentialError, EngineError, SternaError, StoreError, printable
+from sterna.errors import CatalogStateUnknown, EngineError, SternaError, printable
 from sterna.replica.ids import UPKEEP_ID, new_id
 from sterna.replica.region import Progress, RegionContext
 from sterna.services.upkeep import Upkeep
@@ -102,7 +102,7 @@ def has_work(table: TablePlan, region: str) -> bool:
 
 def _starved(done: TableDone) -> tuple[str, ...]:
     """Return a line where all that was rewritten of a table was thrown away."""
-    if done.groups or not done.conflicts:
+    if not done.starved:
         return ()
     return (
         f"starved: {done.conflicts} groups were rewritten in vain; others deleted or upserted rows of them meanwhile, "
@@ -159,23 +159,36 @@ class UpkeepRun:
     def write_down(self) -> None:
         """Write down the groups that couldn't be written, where Spark and their store are proven not to be to blame.
 
-        The proof is a group that this run wrote to the same location: reads succeed also where writes are denied.
+        The proof is a group that this run wrote to the same location: reads succeed also where writes are denied. Of
+        others it counts how many runs in a row could not.
         """
-        own = [(record, group) for record, group, location in self.unwritten if location in self.writable]
-        if other := len(self.unwritten) - len(own):
+        readable = self._readable() if self.unwritten else []
+        own = [record for record, location in readable if location in self.writable]
+        other = [record for record, location in readable if location not in self.writable]
+        if other:
             self.progress(
-                f"{other} groups that could not be written are tried at the next run: none was, to their store"
+                f"{len(other)} groups could not be written, and none was to their store: after a third run that can't, "
+                "they are tried once a day"
             )
-        if not own:
-            return
+        if readable:
+            write_unwritten(self.context, own, self.clock(), other)
+
+    def _readable(self) -> list[tuple[UnwrittenGroup, str]]:
+        """Return the groups that couldn't be written though Spark and their files are there, with their locations."""
+        found: list[tuple[UnwrittenGroup, str]] = []
         try:
             self.spark.prove_alive()
-            for _, group in own:
+        except EngineError as error:
+            self.progress(f"{len(self.unwritten)} groups that could not be written are tried at the next run: {error}")
+            return found
+        for record, group, location in self.unwritten:
+            try:
                 self.context.objects.size(min(group.paths))
-        except (StoreError, CredentialError, EngineError) as error:
-            self.progress(f"{len(own)} groups that could not be written are tried at the next run: {error}")
-            return
-        write_unwritten(self.context, [record for record, _ in own], self.clock())
+            except SternaError as error:
+                self.progress(f"a group that could not be written is tried at the next run: {error}")
+            else:
+                found.append((record, location))
+        return found
 
     def _earlier(self) -> Mapping[str, UnwrittenGroup]:
         """Return the groups that earlier runs couldn't write; they are read once a run."""

@@ -3,13 +3,19 @@
 They stand in `<replica root>/_sterna/upkeep/unwritten.json` of the region whose files they are, by a digest of the
 table, the files and how they would be written. Another file in the group, or another rule, is another group. So a table
 with one broken file doesn't start Spark at each run, and takes nothing of a day's price from the others.
+
+Where the same run wrote no other group to its location, the store may be to blame as well: then a group is left alone
+from the third run on that can't write it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
+import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -26,9 +32,12 @@ from sterna.upkeep.model import Group, TablePlan
 _log = logging.getLogger(__name__)
 AGAIN: Final = timedelta(days=1)
 """After so long such a group is tried again: what was to blame may lie outside of it."""
+_REMEMBERED: Final = timedelta(days=7)
+"""For so long it counts that an earlier run couldn't write a group."""
+_TRIES: Final = 3
 _MOST: Final = 1_000
-_STORE_SECONDS: Final = 10.0
-"""How long another region's store may stay silent: without its answer a plan counts a price too many."""
+STORE_SECONDS: Final = 10.0
+"""How long all other regions' stores may stay silent: without an answer a plan counts a price too many."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,8 @@ class UnwrittenGroup:
         files: how many they are.
         reason: the error.
         at: when.
+        unproven: how many runs in a row couldn't write it, where none had a proof that its store takes writes; 0: one
+            had.
     """
 
     digest: str
@@ -50,6 +61,11 @@ class UnwrittenGroup:
     files: int
     reason: str
     at: datetime
+    unproven: int = 0
+
+    def left_alone(self, now: datetime) -> bool:
+        """Tell whether no run tries it yet."""
+        return now - AGAIN < self.at <= now + AGAIN and (self.unproven == 0 or self.unproven >= _TRIES)
 
 
 @dataclass(frozen=True)
@@ -68,6 +84,7 @@ UNWRITTEN_GROUP: Final = Record(
         Field("files", INTEGER),
         Field("reason", TEXT),
         Field("at", TIME),
+        Field("unproven", INTEGER, 0),
     ),
     Unknown.IGNORE,
 )
@@ -96,25 +113,35 @@ def read_unwritten(context: RegionContext, now: datetime, regions: Iterable[str]
         regions: whose; none: the region's own.
     """
     names = tuple(regions) or (context.region.name,)
-    found = (group for name in names for group in _read(context, name))
-    return {group.digest: group for group in found if now - AGAIN < group.at <= now + AGAIN}
+    return {group.digest: group for group in _read_all(context, names) if group.left_alone(now)}
 
 
-def write_unwritten(context: RegionContext, groups: Iterable[UnwrittenGroup], now: datetime) -> None:
+def write_unwritten(
+    context: RegionContext, groups: Iterable[UnwrittenGroup], now: datetime, unproven: Iterable[UnwrittenGroup] = ()
+) -> None:
     """Write down groups beside those of the region's that count still; where its store takes nothing, the log says so.
 
     Args:
         context: the region.
-        groups: those that this run couldn't write.
+        groups: those that this run couldn't write, though their store takes writes.
         now: the time.
+        unproven: those that it couldn't write, without a proof of that.
     """
-    both = {**read_unwritten(context, now), **{group.digest: group for group in groups}}
+    earlier = {each.digest: each for each in read_region(context, context.region.name) if now - _REMEMBERED < each.at}
+    counted = (replace(group, unproven=_runs_in_a_row(earlier.get(group.digest))) for group in unproven)
+    both = {**earlier, **{group.digest: group for group in (*groups, *counted)}}
     newest = sorted(both.values(), key=lambda group: group.at, reverse=True)[:_MOST]
     try:
         said = json.dumps(UNWRITTEN.encode(UnwrittenGroups(tuple(newest))))
         context.objects.overwrite(_uri(context, context.region.name), said.encode())
     except SternaError as error:
         _log.warning("groups that could not be written could not be written down: %s", error)
+
+
+def _runs_in_a_row(earlier: UnwrittenGroup | None) -> int:
+    if earlier is None:
+        return 1
+    return earlier.unproven + 1 if earlier.unproven else _TRIES  # an earlier run had a proof
 
 
 def without_unwritten(table: TablePlan, rule: UpkeepRule, unwritten: Mapping[str, UnwrittenGroup]) -> TablePlan:
@@ -145,10 +172,39 @@ def _digest(table: str, group: Group, rule: UpkeepRule) -> str:
     return sha256(json.dumps(said).encode()).hexdigest()
 
 
-def _read(context: RegionContext, region: str) -> tuple[UnwrittenGroup, ...]:
+def _read_all(context: RegionContext, regions: Iterable[str]) -> list[UnwrittenGroup]:
+    """Return the groups of several regions; of others' stores, which are asked at once, within one limit of time.
+
+    Nobody waits for a thread that hangs: it ends by itself or with the process.
+    """
+    futures: dict[str, Future[tuple[UnwrittenGroup, ...]]] = {}
+    end = time.monotonic() + STORE_SECONDS
+    for region in regions:
+        future = futures[region] = Future()
+        name = f"sterna-unwritten-{region}"
+        threading.Thread(target=_answer, args=(future, context, region), name=name, daemon=True).start()
+    found: list[UnwrittenGroup] = []
+    for region, future in futures.items():
+        own = region == context.region.name
+        try:
+            found += future.result(None if own else max(end - time.monotonic(), 0.0))
+        except TimeoutError:
+            _log.warning("the store of region %s is silent: which groups could not be written there is unknown", region)
+    return found
+
+
+def _answer(future: Future[tuple[UnwrittenGroup, ...]], context: RegionContext, region: str) -> None:
+    try:
+        future.set_result(read_region(context, region))
+    except BaseException as error:  # noqa: BLE001 - it is raised where the answer is asked for
+        future.set_exception(error)
+
+
+def read_region(context: RegionContext, region: str) -> tuple[UnwrittenGroup, ...]:
+    """Return the groups that a region's store names; none where it can't be read."""
     objects = context.objects
     if region != context.region.name:
-        objects = Objects(context.mapping, context.secrets, timeout=_STORE_SECONDS)
+        objects = Objects(context.mapping, context.secrets, timeout=STORE_SECONDS)
     try:
         return UNWRITTEN.loads(objects.read(_uri(context, region))).groups
     except (SternaError, MalformedRecord):

@@ -87,6 +87,12 @@ def test_a_table_that_is_never_quiet_is_called_starved(world: World) -> None:
     settings = SETTINGS.model_copy(update={"tables": [quiet]})
     told = {hours: make_plan(world.context(), settings, now=later(hours)).tables[0].left for hours in (23, 25)}
     assert told[23] == ("the whole table: written too recently",)
+    for hours, starved in ((23, False), (25, True)):
+        plan = make_plan(world.context(), settings, now=later(hours))
+        done = UpkeepDone("us", "upkeep-1", False, plan)
+        assert (plan.tables[0].starved, done.starved) == ((("us",), ("ns.a",)) if starved else ((), ()))
+        assert ("ns.a: files of us are starved" in done_text(done)) is starved
+        assert replace(done, region="eu").starved == replace(done, dry_run=True).starved == ()
     (line,) = told[25]
     assert line.startswith(
         "the whole table: written too recently, and starved: 6 files wait, enough for a rewrite since 20"

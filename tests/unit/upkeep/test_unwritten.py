@@ -6,11 +6,16 @@ was no group at all: Spark or a store that was gone. A record that can't be read
 
 Another kind: an alarm that goes green though nothing is well. It falls under it that reads are taken for a proof that
 writes work (a denied PutObject, a quota, a full scratch disk), that another location's writes are, and that the runs
-which leave such a group alone end well.
+which leave such a group alone end well. The other way round: without any proof a lone group costs three runs, then one
+a day, and not each.
+
+A third one: others' stores are asked one after another, each for as long as it may be silent.
 """
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,6 +31,7 @@ from sterna.errors import EngineError, StoreUnreachable
 from sterna.registry.folders import UPKEEP, own_folder
 from sterna.render.upkeep import done_text
 from sterna.services.upkeep import Upkeep
+from sterna.upkeep import unwritten
 from sterna.upkeep.model import Group, TableDone, TablePlan, UpkeepDone
 from sterna.upkeep.plan import find_tables, make_plan
 from sterna.upkeep.run import UpkeepRun, has_work
@@ -192,6 +198,69 @@ def test_nothing_is_put_aside_by_a_store_that_refuses_all_writes(world: World) -
     assert batch(world, "ab").plan.tables[0].groups != ()
     # What another location takes is no proof for this one.
     assert batch(world, "a", apart=f"file://{world.folder}/eu/lake/a").plan.tables[0].groups != ()
+
+
+def lone(world: World, hours: float) -> UpkeepDone:
+    """A run over the only group that there is, which can't be written; and what is planned then."""
+    now = NOW + timedelta(hours=hours)
+    (table,) = make_plan(world.context("us"), SETTINGS, now=now).tables
+    _, (ruled,) = find_tables(world.context("us"), SETTINGS, ["ns.a"])
+    run = UpkeepRun(world.context("us"), SETTINGS, "upkeep-1", Spark(), print, lambda: now)  # type: ignore[arg-type]
+    if table.groups:
+        spark: Any = Written(frozenset().union(*(group.paths for group in table.groups)))
+        run.batch(spark, ruled, table.groups, TableDone("ns.a"))
+    run.write_down()
+    return UpkeepDone("us", "upkeep-2", False, make_plan(world.context("us"), SETTINGS, now=now))
+
+
+def test_a_lone_group_costs_three_runs_and_then_one_a_day(world: World) -> None:
+    tried = []
+    for hour in range(60):
+        before = planned(world, NOW + timedelta(hours=hour)).groups
+        done = lone(world, hour)
+        if before:
+            tried.append(hour)
+        elif not done.plan.tables[0].groups:
+            assert done.failed == ("ns.a",), "it is an alarm as long as it can't be written"
+    assert tried == [0, 1, 2, 26, 50]
+    world.commit(a=world.write("a"))
+    assert [each.files for each in planned(world, NOW + timedelta(hours=61)).groups] == [7]
+
+
+def test_what_an_older_sterna_wrote_down_had_a_proof(world: World) -> None:
+    (group,) = planned(world).groups
+    write_down(world, group)
+    context = world.context("us")
+    uri = f"{own_folder(context.region.replica_root, UPKEEP)}/unwritten.json"
+    written = json.loads(context.objects.read(uri))
+    for each in written["groups"]:
+        del each["unproven"]
+    context.objects.overwrite(uri, json.dumps(written).encode())
+    assert planned(world).groups == ()
+
+
+def test_stores_that_are_silent_cost_one_limit_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one that is silent waits until all have been asked: one after another nobody would be the last."""
+    (group,) = planned(world).groups
+    write_down(world, group)
+    context, asked = world.context("us"), threading.Barrier(3, timeout=60)
+    read, silent = unwritten.read_region, threading.Event()
+
+    def hang(context: Any, region: str) -> Any:
+        if region == "us":
+            return read(context, region)
+        asked.wait()
+        silent.wait(60)
+        return ()
+
+    monkeypatch.setattr(unwritten, "read_region", hang)
+    monkeypatch.setattr(unwritten, "STORE_SECONDS", 0.2)
+    try:
+        names = ["eu", "us", "ap", "af"]
+        assert len(read_unwritten(context, NOW, names)) == 1
+    finally:
+        silent.set()
+    assert not asked.broken
 
 
 def test_runs_fail_while_a_group_stands_that_no_run_could_write(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Final
 
 from sterna.edges.jars import cache_folder
@@ -50,5 +51,14 @@ def isolate(variables: MutableMapping[str, str] | None = None) -> None:
     # PyIceberg looks in the home folder, and in the present one, unless it has met a file before.
     empty = cache_folder() / "empty"
     empty.mkdir(parents=True, exist_ok=True)
-    (empty / ".pyiceberg.yaml").write_text("of: sterna\n")
+    _write_once(empty / ".pyiceberg.yaml", "of: sterna\n")
     variables["PYICEBERG_HOME"] = str(empty)
+
+
+def _write_once(path: Path, text: str) -> None:
+    """Write a file aside, unless it is there: other processes of the machine may be reading it at this moment."""
+    if path.exists() and path.read_text() == text:
+        return
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.replace(path)

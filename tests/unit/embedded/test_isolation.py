@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+
+import pytest
 
 from sterna.edges.jars import cache_folder
 from sterna.embedded.isolation import isolate
@@ -26,3 +29,28 @@ def test_settings_of_other_programs_are_taken_away_and_ways_to_packages_stay(tmp
     again = dict(variables)
     isolate(again)
     assert again == variables
+
+
+def test_who_begins_beside_others_takes_nothing_away_from_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is the machine's: a file that is empty for a moment failed whoever read it just then."""
+    monkeypatch.setenv("STERNA_CACHE", str(tmp_path / "cache"))
+    variables, over = dict[str, str](), threading.Event()
+    isolate(variables)
+    settings = Path(variables["PYICEBERG_HOME"]) / ".pyiceberg.yaml"
+    known, seen = settings.read_text(), set[str]()
+
+    def begin() -> None:
+        for _ in range(2_000):
+            isolate({})
+        over.set()
+
+    thread = threading.Thread(target=begin, daemon=True)
+    thread.start()
+    while not over.is_set():
+        seen.add(settings.read_text())
+    thread.join()
+    assert seen == {known}
+    settings.write_text("")  # one that was killed as an older version wrote it
+    isolate({})
+    assert settings.read_text() == known
+    assert [path.name for path in settings.parent.iterdir()] == [settings.name]

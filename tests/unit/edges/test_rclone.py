@@ -77,6 +77,22 @@ def test_an_old_one_in_the_path_is_passed_over(tmp_path: Path, monkeypatch: pyte
     assert find_rclone() != old
 
 
+def test_one_that_tells_no_version_once_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without memory or time for a moment: a process that lives for weeks must not take it for none."""
+    new = program(tmp_path / "new", "rclone v1.99.0")
+    (new.parent / "tired").touch()
+    new.write_text(f"#!/bin/sh\nif [ -e {new.parent}/tired ]; then kill -9 $$; fi\necho 'rclone v1.99.0'\n")
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    monkeypatch.setenv("PATH", f"{new.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(rclone.shutil, "which", lambda name, path: str(new) if str(new.parent) in path else None)
+    with pytest.raises(EngineError, match="new/rclone is no rclone"):
+        find_rclone()
+    (new.parent / "tired").unlink()
+    assert find_rclone() == new
+    assert rclone_version() == "1.99.0"
+
+
 def test_without_a_new_one_the_error_says_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = program(tmp_path / "old", "rclone v1.75.1")
     other = program(tmp_path / "other", "hello")

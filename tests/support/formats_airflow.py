@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 TASKS: Mapping[str, Sequence[str]] = {
     "sterna_cdc": ("follow",),
-    "sterna_features": ("materialize", "look"),
+    "sterna_features": ("materialize", "look", "watcher"),
     "sterna_flows": ("follow",),
     "sterna_gc": ("gc",),
     "sterna_ingest": ("work_1",),
@@ -17,7 +17,7 @@ TASKS: Mapping[str, Sequence[str]] = {
     "sterna_large": ("plan", "copy", "localize", "arrive"),
     "sterna_promote": ("look", "approve", "promote"),
     "sterna_sync": ("plan", "copy", "localize", "publish", "announce", "linger"),
-    "sterna_upkeep": ("plan", "run", "expire", "sweep"),
+    "sterna_upkeep": ("plan", "run", "expire", "sweep", "watcher"),
 }
 """By the DAG's id, its tasks in their order; `linger` is there where that is set, `work_2` with two workers."""
 

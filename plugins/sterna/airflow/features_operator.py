@@ -12,6 +12,7 @@ from sterna.airflow.assets import fresh
 from sterna.airflow.base import SternaOperator
 from sterna.airflow.dags import common_settings
 from sterna.airflow.settings import lingering, seconds, text
+from sterna.airflow.watcher import watch
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -25,6 +26,7 @@ _DOC = """\
 |---|---|
 | materialize | brings rows that changed in the replica into the region's store |
 | look | fails when a view is later than its `late`, or the store may lack rows of it |
+| watcher | fails where one of these did, so that the run is red; else it is skipped |
 
 A new head of the replica starts a run, and so does the clock, as a net. With something to do, `materialize` stays for
 `[sterna] features_linger`, with Spark warm. Without `features.online.{region}` in the services file it does nothing.
@@ -166,4 +168,5 @@ def features_dag(
         work = SternaMaterializeOperator(task_id="materialize", linger=stay, execution_timeout=stay + limit, **given)
         look = SternaFeaturesLookOperator(task_id="look", trigger_rule="all_done", execution_timeout=limit, **given)
         work >> look
+        watch(dag)
     return dag

@@ -11,6 +11,7 @@ from airflow.sdk import DAG, CronTriggerTimetable, Param, SkipMixin
 from sterna.airflow.base import SternaOperator
 from sterna.airflow.dags import common_settings
 from sterna.airflow.settings import seconds, text
+from sterna.airflow.watcher import watch
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -26,6 +27,7 @@ _DOC = """\
 | run | rewrites small files, and files many of whose rows are deleted, into fewer |
 | expire | lets snapshots go from tables' metadata that nobody needs any more |
 | sweep | deletes files that nothing needs, in two passes, where the registry has `sweep: true` |
+| watcher | fails where one of these did, so that the run is red; else it is skipped |
 
 Which tables, and how, says section `upkeep` of the services file. Without one all tasks are skipped. Writers go on
 meanwhile.
@@ -119,6 +121,11 @@ class SternaUpkeepRunOperator(SternaUpkeepOperator):
                 f"upkeep failed for {', '.join(done.failed)}: the log says why. Groups that are written down as not "
                 "writable are tried again when their files or the rule are others, or after a day; what else failed, "
                 "by the next run"
+            )
+        if done.starved:
+            raise AirflowFailException(
+                f"files of {', '.join(done.starved)} are starved: others write there all the time; the log says what "
+                "waits"
             )
         return {
             "run_id": done.run_id,
@@ -235,6 +242,7 @@ def upkeep_dag(
         expire = SternaUpkeepExpireOperator(task_id="expire", **after, **given)
         sweep = SternaUpkeepSweepOperator(task_id="sweep", **after, **given)
         plan >> run >> expire >> sweep
+        watch(dag)
     return dag
 
 

@@ -43,6 +43,28 @@ def test_the_dags_survive_serialization(bag: Any) -> None:
         ]
 
 
+# What becomes of a task behind one that failed, by its trigger rule (Airflow's documentation, "Trigger Rules").
+_BEHIND_FAILED = {
+    "all_success": "failed",
+    "none_failed": "failed",
+    "one_failed": "failed",
+    "none_skipped": "success",
+    "all_done": "success",
+}
+
+
+def test_a_task_that_fails_makes_each_run_red(bag: Any) -> None:
+    """Airflow judges a run by its leaves: whatever fails, one of them has to."""
+    for dag in bag.dags.values():
+        for failing in dag.tasks:
+            states: dict[str, str] = {}
+            for task in dag.topological_sort():
+                before = {states[id] for id in task.upstream_task_ids}
+                behind = _BEHIND_FAILED[task.trigger_rule.value] if "failed" in before else "success"
+                states[task.task_id] = "failed" if task is failing else behind
+            assert "failed" in {states[leaf.task_id] for leaf in dag.leaves}, (dag.dag_id, failing.task_id)
+
+
 def test_the_sync_s_shape(bag: Any) -> None:
     dag = bag.dags["sterna_sync"]
     assert [task.task_id for task in dag.topological_sort()] == ["plan", "copy", "localize", "publish", "announce"]

@@ -44,7 +44,7 @@ def services(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_the_dag_s_shape() -> None:
     dag = features_dag(region="eu", registry="/r.yaml")
-    assert [task.task_id for task in dag.topological_sort()] == ["materialize", "look"]
+    assert [task.task_id for task in dag.topological_sort()] == ["materialize", "look", "watcher"]
     assert dag.is_paused_upon_creation and dag.max_active_runs == 1 and not dag.catchup
     assert dag.get_task("materialize").linger == timedelta(minutes=5)
     assert dag.get_task("look").trigger_rule == "all_done"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,9 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
     def run(region: object, settings: Any, tables: tuple[str, ...], progress: Any, *, dry_run: bool) -> UpkeepDone:
         found.append(("run", tables, dry_run))
         failed = "EngineError: gone" if tables == ("ns.bad",) else ""
+        plan = replace(PLAN, tables=(replace(PLAN.tables[0], starved=("eu",)),)) if tables == ("ns.wet",) else PLAN
         done = TableDone("ns.a", 1, 0, Amounts(6, 600), Amounts(1, 500, 0.5), Amounts(1, 510, 0.51), failed=failed)
-        return UpkeepDone("eu", "upkeep-1", dry_run, PLAN, (done,))
+        return UpkeepDone("eu", "upkeep-1", dry_run, plan, (done,))
 
     def expire(region: object, settings: Any, *, tables: Any, remove: Any, progress: Any) -> Expiry:
         found.append(("expire", tables, remove is None))
@@ -87,18 +89,25 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
 
 def test_its_shape() -> None:
     dag = upkeep_dag()
-    assert [task.task_id for task in dag.topological_sort()] == ["plan", "run", "expire", "sweep"]
+    assert [task.task_id for task in dag.topological_sort()] == ["plan", "run", "expire", "sweep", "watcher"]
     assert (dag.max_active_runs, dag.catchup) == (1, False)
     assert sorted(dag.params) == ["dry_run", "tables"]
     assert "eu" in (dag.doc_md or "")
-    assert all(task.execution_timeout for task in dag.tasks)
+    assert all(task.execution_timeout for task in dag.tasks if task.task_id != "watcher")
     assert upkeep_dag(dag_id="mine", schedule="").schedule is None
 
 
 @pytest.mark.parametrize(
-    ("conf", "asked"),
+    ("conf", "asked", "state"),
     [
-        ({}, [("plan", ()), ("run", (), False), ("expire", (), False), ("sweep", True, [])]),
+        ({}, [("plan", ()), ("run", (), False), ("expire", (), False), ("sweep", True, [])], "success"),
+        (
+            {
+                "tables": ["ns.bad"]
+            },  # the task `run` fails, and those behind it go on: an alert on the run has to see it
+            [("plan", ("ns.bad",)), ("run", ("ns.bad",), False), ("expire", ("ns.bad",), False), ("sweep", True, [])],
+            "failed",
+        ),
         (
             {"tables": ["ns.a"]},
             [
@@ -107,16 +116,16 @@ def test_its_shape() -> None:
                 ("expire", ("ns.a",), False),
                 ("sweep", True, []),
             ],
+            "success",
         ),
-        ({"dry_run": True}, [("plan", ())]),
+        ({"dry_run": True}, [("plan", ())], "success"),
     ],
 )
 def test_a_run_does_what_it_is_asked_for(
-    database: None, calls: list[tuple[Any, ...]], conf: dict[str, Any], asked: list[tuple[Any, ...]]
+    database: None, calls: list[tuple[Any, ...]], conf: dict[str, Any], asked: list[tuple[Any, ...]], state: str
 ) -> None:
     run = trial_run("sterna_upkeep", conf)
-    assert str(run.state) == "success"
-    assert calls == asked
+    assert (str(run.state), calls) == (state, asked)
 
 
 def test_what_went_wrong_with_a_table_fails_the_task(calls: list[tuple[Any, ...]]) -> None:
@@ -124,6 +133,8 @@ def test_what_went_wrong_with_a_table_fails_the_task(calls: list[tuple[Any, ...]
 
     with pytest.raises(AirflowFailException, match="failed for"):
         SternaUpkeepRunOperator(task_id="run", options={"tables": ["ns.bad"]}).execute({})
+    with pytest.raises(AirflowFailException, match=r"files of ns\.a are starved"):
+        SternaUpkeepRunOperator(task_id="run", options={"tables": ["ns.wet"]}).execute({})
     result = SternaUpkeepRunOperator(task_id="run").execute({})
     assert (result["files"], result["bytes"]) == (5, 510)
 

@@ -74,7 +74,11 @@ def make_plan(
     # Of all regions: what another one can't write takes nothing of the day's price, either.
     gone = set(settings.gone) - {context.region.name}
     unwritten = read_unwritten(context, now, [each.name for each in context.registry.regions if each.name not in gone])
-    found = [without_unwritten(table, item.rule, unwritten) for item, table in zip(ruled, found, strict=True)]
+    # Whoever names a table has it tried at once: what was to blame may be mended.
+    found = [
+        table if table.table in tables else without_unwritten(table, item.rule, unwritten)
+        for item, table in zip(ruled, found, strict=True)
+    ]
     planned = []
     budgets = {number: None if money.per_day is None else money.per_day - money.spent for number, money in left.items()}
     for item, table in zip(ruled, found, strict=True):

@@ -89,7 +89,7 @@ def upkeep(
     with closing(
         MainTables(settings.spark or context.region.spark, main_catalog(context, settings.credential_id, APP))
     ) as spark:
-        run = UpkeepRun(context, settings, run_id, spark, progress, clock)
+        run = UpkeepRun(context, settings, run_id, spark, progress, clock, frozenset(tables))
         done = tuple(run.table(table.table) for table in waiting)
         run.write_down()
     return UpkeepDone(region, run_id, dry_run, plan, done)
@@ -120,6 +120,7 @@ class UpkeepRun:
         spark: Spark's driver.
         progress: called with lines for people.
         clock: the time.
+        named: key names of tables whose groups are tried though an earlier run could not write them.
 
     Attributes:
         unwritten: the groups that could not be written, each with its record and the id of its location.
@@ -132,6 +133,7 @@ class UpkeepRun:
     spark: MainTables
     progress: Progress
     clock: Callable[[], datetime]
+    named: frozenset[str] = frozenset()
     unwritten: list[tuple[UnwrittenGroup, Group, str]] = field(default_factory=list)
     writable: set[str] = field(default_factory=set)
     _before: Mapping[str, UnwrittenGroup] | None = None
@@ -209,7 +211,8 @@ class UpkeepRun:
         table = look_at(self.context, Prices(self.context.registry), ruled[0], now, parts)
         money = money_left(self.context, self.settings, ruled, now)[ruled[0].number]
         left = None if money.per_day is None else money.per_day - money.spent
-        table = without_unwritten(table, ruled[0].rule, self._earlier())
+        if name not in self.named:
+            table = without_unwritten(table, ruled[0].rule, self._earlier())
         # A group that this run couldn't write isn't tried again in smaller ones: it is told once.
         tried = frozenset[str]().union(*(group.paths for _, group, _ in self.unwritten))
         own = tuple(

@@ -84,6 +84,16 @@ def test_it_is_told_once_and_waits_for_a_change_or_a_day(world: World) -> None:
     assert [each.files for each in planned(world).groups] == [7]
 
 
+def test_whoever_names_a_table_has_it_tried_at_once(world: World) -> None:
+    (group,) = planned(world).groups
+    write_down(world, group)
+    for tables, groups in ((["ns.a"], (group,)), (["ns.*"], ())):
+        assert make_plan(world.context("us"), SETTINGS, tables, now=NOW).tables[0].groups == groups
+        run = _Run(world.context("us"), SETTINGS, "u", Spark(), print, lambda: NOW, frozenset(tables))  # type: ignore[arg-type]
+        table, _ = run._look("ns.a")
+        assert table is not None and table.groups == groups
+
+
 def test_another_group_keeps_its_place_in_the_file(world: World) -> None:
     (group,) = planned(world).groups
     write_down(world, group)

@@ -81,7 +81,7 @@ _NO_DAY: Final = (
     "takes the day on which the step runs where a text has none: take to_timestamp(x, format), or CAST(x AS "
     "TIMESTAMP_NTZ), and a constant with its date"
 )
-_FLOATS: Final = frozenset({"float", "double"})
+FLOATS: Final = frozenset({"float", "double"})
 _OBJECTS: Final = frozenset({"binary", "array", "map", "struct", "variant"})
 
 
@@ -145,7 +145,7 @@ def parts_of(expression: Any) -> Iterator[Any]:
     for place, each in enumerate(items(expression.children())):
         if place == 0 and class_of(expression) in _ORDERLESS and class_of(each) == "AggregateExpression":
             function = each.aggregateFunction()
-            if class_of(function) in _COLLECT and leaf_types(function.dataType()).isdisjoint(_FLOATS):
+            if class_of(function) in _COLLECT and leaf_types(function.dataType()).isdisjoint(FLOATS):
                 yield function.child()
                 if each.filter().isDefined():
                     yield each.filter().get()
@@ -161,7 +161,7 @@ def _of_floats(name: str, expression: Any) -> Iterator[str]:
     kind = str(expression.child().dataType().typeName())
     if str(expression.prettyName()).startswith("try_"):
         yield f"`{expression.prettyName()}` is NULL or not by the order of rows, where a part of the sum is too large"
-    elif kind in _FLOATS:
+    elif kind in FLOATS:
         yield (
             f"`{expression.prettyName()}` over {kind} depends on the order of rows in its last digits: "
             "cast to a DECIMAL"

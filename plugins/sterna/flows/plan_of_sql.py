@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sterna.changes.rows import is_plain
 from sterna.edges.spark.start import failures, summary
 from sterna.errors import ServicesError
-from sterna.flows.expressions import class_of, items, not_allowed, parts_of
+from sterna.flows.expressions import FLOATS, class_of, id_of, items, leaf_types, not_allowed, parts_of
 from sterna.flows.origins import Origins, Unproven, cast_text, of_place
 from sterna.iceberg.metadata.sql_tokens import Tokens
 from sterna.services.flows import Flow
@@ -32,6 +32,8 @@ _OF_ORDER = frozenset(
     {"First", "Last", "AnyValue", "MaxBy", "MinBy", "Mode", "NthValue", "Lag", "Lead", "NTile", "RowNumber"}
     | {"CollectList", "CollectSet", "ListAgg", "ApproximatePercentile", "HistogramNumeric"}
 )
+# By the place of a row in its window: any of rows that are equal in all that they have may stand there.
+_OF_PLACE = frozenset({"First", "Last", "NthValue", "Lag", "Lead", "NTile", "RowNumber"})
 _RANKS = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
 _SEVERAL = _ONE_BY_ONE | {"Generate", "Union"}
 _GROUPED = _SEVERAL | {"Aggregate", "Distinct", "Join", "Sort", "Window"}
@@ -118,14 +120,29 @@ def _faults(mode: str, plan: Any, sql: str) -> Iterator[str]:
     leaves = {str(node.nodeName()) for node in nodes if not node.children().size()}
     if leaves - _LEAVES:
         yield f"it may read the view `{VIEW}` and nothing else"
-    expressions = [(class_of(each), each) for node in nodes for each in _expressions(node)]
+    ordered = [_is_ordered(node) for node in nodes]
+    expressions = [
+        (class_of(each), each)
+        for node, total in zip(nodes, ordered, strict=True)
+        for each in _expressions(node)
+        if not (total and class_of(each) in _OF_PLACE)
+    ]
     classes = {name for name, _ in expressions}
-    frames = [_frame(each) for name, each in expressions if name == "WindowExpression"]
-    if not plan.deterministic() or classes & _OF_NOW or names_moment(sql):
+    frames = [
+        _frame(each)
+        for node, total in zip(nodes, ordered, strict=True)
+        for each in _expressions(node)
+        if not total and class_of(each) == "WindowExpression"
+    ]
+    repeats = plan.deterministic() or (any(ordered) and not any(_is_undetermined(each) for _, each in expressions))
+    if not repeats or classes & _OF_NOW or names_moment(sql):
         yield "it gives other rows each time: rand, uuid, current_date and the like can't be repeated"
     # A frame of some rows by their number: of rows that tie in its order it takes any.
     if classes & _OF_ORDER or any("RowFrame" in frame and frame.count("unbounded") < 2 for frame in frames):
-        yield "it takes one of several rows by an order that may tie, as first, row_number and max_by do"
+        yield (
+            "it takes one of several rows by an order that may tie, as first, row_number and max_by do; a window may, "
+            "where its PARTITION BY and ORDER BY name all columns that its rows have, and none has floats"
+        )
     strange = names - {"append": _SEVERAL, "merge": _ONE_BY_ONE}.get(mode, _GROUPED)
     if strange or any(not node.subqueries().isEmpty() for node in nodes):
         what = ", ".join(sorted(name.lower() for name in strange)) or "a subquery"
@@ -173,6 +190,21 @@ def _expressions(node: Any) -> Iterator[Any]:
         each = waiting.pop()
         yield each
         waiting += parts_of(each)
+
+
+def _is_ordered(node: Any) -> bool:
+    """Tell whether rows that tie in a window's order are equal in all that they have."""
+    if str(node.nodeName()) != "Window":
+        return False
+    told = [*items(node.partitionSpec()), *(each.child() for each in items(node.orderSpec()))]
+    named = {id_of(each) for each in told if class_of(each) == "AttributeReference"}
+    rows = [each for below in items(node.children()) for each in items(below.output())]
+    return all(id_of(each) in named and leaf_types(each.dataType()).isdisjoint(FLOATS) for each in rows)
+
+
+def _is_undetermined(expression: Any) -> bool:
+    """Tell whether it is an expression itself that gives another value each time, and not a part of it."""
+    return not expression.deterministic() and all(each.deterministic() for each in items(expression.children()))
 
 
 def _frame(window: Any) -> str:

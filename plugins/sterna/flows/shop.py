@@ -13,6 +13,7 @@ from sterna.edges.spark.main_tables import open_main, show_in_sql
 from sterna.edges.spark.staged_changes import load_metadata, whole
 from sterna.edges.spark.start import address, failures, is_connect, require_iceberg, require_pyspark, start_classic
 from sterna.errors import NeedsClassicSpark
+from sterna.flows.expressions import items
 from sterna.replica.region import RegionContext
 from sterna.services.flows import Flow
 from sterna.wap.main_catalog import main_catalog
@@ -33,6 +34,20 @@ _SETTINGS = {
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.storeAssignmentPolicy": "ANSI",
 }
+# Whatever else there is of what decides rows: a worker's own defaults count for nothing.
+_OF_ROWS = (
+    *(
+        "spark.sql.ansi.",
+        "spark.sql.legacy.",
+        "spark.sql.parser.",
+        "spark.sql.decimalOperations.",
+        "spark.sql.session.",
+    ),
+    *("spark.sql.json", "spark.sql.csv.", "spark.sql.xml.", "spark.sql.variant", "spark.sql.collation"),
+    *("spark.sql.timestampType", "spark.sql.datetime", "spark.sql.groupBy", "spark.sql.orderBy", "spark.sql.function"),
+    *("spark.sql.charAsVarchar", "spark.sql.preserveCharVarcharTypeInfo", "spark.sql.readSideCharPadding"),
+    *("spark.sql.lateralColumnAlias",),
+)
 _REWRITES = "spark.sql.catalog.default_rewrite_catalog"
 
 
@@ -117,6 +132,7 @@ class FlowShop:
         if started:
             self._started = spark
         require_iceberg(spark)
+        forget_defaults(spark)
         for name, value in {**_SETTINGS, _REWRITES: "org.apache.iceberg.spark.SparkRewriteTableCatalog"}.items():
             spark.conf.set(name, value)
         return spark
@@ -128,6 +144,19 @@ class FlowShop:
         for place, part in enumerate(parts):
             words[place] = part
         return jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of(words)
+
+
+def forget_defaults(spark: SparkSession) -> None:
+    """Take from a session what a worker's own settings say of how rows come to be.
+
+    Args:
+        spark: a session of its own.
+    """
+    java: Any = spark
+    settings = java._jsparkSession.sessionState().conf().getAllConfs()
+    for name in [str(each._1()) for each in items(settings.toSeq())]:
+        if name.startswith(_OF_ROWS) and spark.conf.isModifiable(name):
+            spark.conf.unset(name)
 
 
 def quoted(name: str) -> str:

@@ -35,6 +35,7 @@ from sterna.errors import ServicesError
 from sterna.flows.columns_read import columns_read
 from sterna.flows.expressions import ALLOWED
 from sterna.flows.plan_of_sql import check_sql
+from sterna.flows.shop import FlowShop
 from sterna.services.flows import Flow
 from sterna.wap.spark import jvm
 from tests.support.world import World
@@ -67,7 +68,7 @@ OTHER = "it may read the view `changes` and nothing else"
         ("SELECT id, first(day) AS d FROM changes GROUP BY id", "gives other rows|may tie"),
         ("SELECT id, max_by(day, day) AS d FROM changes GROUP BY id", "may tie"),
         (
-            "SELECT id, sum(id) OVER (PARTITION BY id ORDER BY day ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS n "
+            "SELECT id, day, sum(id) OVER (PARTITION BY id ORDER BY id ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS n "
             "FROM changes",
             "may tie",
         ),
@@ -253,6 +254,22 @@ def test_a_time_without_a_day_is_refused(world: World, expression: str, said: st
         ("SELECT day, s, count(*) AS n FROM changes GROUP BY s, day HAVING count(*) > 1", "", ""),
         ("SELECT DISTINCT day, s FROM changes", "", ""),
         ("SELECT day, rank() OVER (PARTITION BY s, day ORDER BY n) AS r FROM changes", "", ""),
+        # Rows that tie are equal in all that their window has: any of them may come first.
+        *((f"SELECT day, s, {function} OVER (PARTITION BY day ORDER BY s DESC, n) AS r, n FROM changes", "", "")
+          for function in ("row_number()", "lag(n)", "lead(s, 2)", "first_value(n)", "last_value(s) IGNORE NULLS",
+                           "nth_value(n, 2)", "ntile(4)")),
+        ("SELECT day, sum(n) OVER (PARTITION BY day ORDER BY n ROWS 2 PRECEDING) AS r FROM changes", "", ""),
+        ("SELECT day, s FROM (SELECT day, s, n, row_number() OVER (PARTITION BY s, day ORDER BY n DESC) AS r FROM "
+         "changes) WHERE r = 1", "", ""),
+        ("SELECT day, id, s, row_number() OVER (PARTITION BY day ORDER BY s) AS r FROM changes", "", "may tie"),
+        ("SELECT day, x, row_number() OVER (PARTITION BY day ORDER BY x) AS r FROM changes", "", "may tie"),
+        ("SELECT day, n, row_number() OVER (PARTITION BY day ORDER BY -n) AS r FROM changes", "", "may tie"),
+        ("SELECT day, n, first_value(n) OVER (PARTITION BY day ORDER BY id) AS r FROM changes", "", "tie|time"),
+        ("SELECT day, s, first_value(rand()) OVER (PARTITION BY day ORDER BY s) AS r FROM changes", "", "."),
+        ("SELECT day, s, max_by(s, s) OVER (PARTITION BY day ORDER BY s) AS r FROM changes", "", "may tie"),
+        ("SELECT s AS day, row_number() OVER (PARTITION BY day ORDER BY s) AS r FROM changes", "", "PARTITION BY"),
+        ("SELECT day, n, a, lead(n) OVER (PARTITION BY day ORDER BY n) AS b FROM (SELECT day, n, row_number() OVER "
+         "(PARTITION BY day ORDER BY n) AS a FROM changes)", "", "may tie"),
         ("SELECT a.day, b.s FROM changes a JOIN changes b ON a.id = b.id AND a.day = b.day", "", ""),
         ("SELECT day, b.s FROM changes a LEFT JOIN changes b USING (id, day)", "", ""),
         ("SELECT day, s FROM changes UNION ALL SELECT day, upper(s) FROM changes", "", ""),
@@ -378,6 +395,37 @@ NESTED = (
 )  # fmt: skip
 def test_what_is_read_is_known_down_to_its_fields_or_read_as_a_whole(world: World, sql: str, read: str) -> None:
     assert columns_read(world.spark, [sql], NESTED).paths == {tuple(path.split(".")) for path in read.split()}
+
+
+DEFAULTS = {
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+    "spark.sql.jsonGenerator.ignoreNullFields": "false",
+    "spark.sql.legacy.castComplexTypesToString.enabled": "true",
+    "spark.sql.legacy.sizeOfNull": "true",
+    "spark.sql.ansi.enabled": "false",
+}
+SPOKEN = """
+    SELECT typeof(CAST('2026-01-01' AS TIMESTAMP)), to_json(named_struct('a', 1, 'b', NULL)),
+    CAST(array(1, NULL) AS STRING), typeof(CAST('1.1' AS DECIMAL(38, 18)) * CAST('1.1' AS DECIMAL(38, 18)))
+"""
+
+
+def test_a_workers_own_defaults_decide_no_row(world: World) -> None:
+    """Each region has its own spark-defaults.conf, and a rebuild may run where no step did."""
+    conf = world.spark.sparkContext._jsc.sc().conf()  # type: ignore[union-attr]
+    plain = FlowShop()._session("local[2]").sql(SPOKEN).collect()
+    before = {name: conf.get(name, "") for name in DEFAULTS}
+    try:
+        for name, value in DEFAULTS.items():
+            conf.set(name, value)
+        odd = FlowShop()._session("local[2]").sql(SPOKEN).collect()
+        control = world.spark.newSession().sql(SPOKEN).collect()
+    finally:
+        for name, value in before.items():
+            conf.set(name, value) if value else conf.remove(name)
+    assert odd == plain
+    assert all(one != other for one, other in zip(control[0], plain[0], strict=True))
 
 
 def test_names_of_expressions_are_those_of_sparks_classes(world: World) -> None:

@@ -57,6 +57,7 @@ _MARKS = {
         "simulation/test_simulation.py",
         "simulation/test_upgrade.py",
         "unit/airflow/test_dag_runs.py",
+        "unit/airflow/test_pages.py",
         "unit/edges/test_pandas_import.py",
         "unit/edges/test_silent_postgres.py",
         "unit/edges/test_silent_store.py",
@@ -68,6 +69,8 @@ _MARKS = {
         "unit/query/test_by_spark.py",
         "unit/query/test_children.py",
         "unit/replica/test_many_held.py",
+        "unit/sync/plan/test_in_parts.py",
+        "unit/sync/test_brought_whole.py",
         "unit/sync/test_lanes.py",
     ),
     "long": (

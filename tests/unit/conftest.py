@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 import typer.main
@@ -14,8 +15,23 @@ from tests.support.doubles.rclone import copy_here
 typer.main.get_command = cache(typer.main.get_command)
 
 
+# The tests whose matter is what a copy does: outside of `--quick` they start rclone. Others need files that arrive.
+_WITH_RCLONE = (
+    "repair/",
+    "sync/test_damaged.py",
+    "sync/test_dark_places.py",
+    "sync/test_faults.py",
+    "sync/test_large_tables.py",
+    "sync/test_lengths.py",
+    "sync/test_many_batches.py",
+    "sync/test_sync.py",
+)
+
+
 @pytest.fixture(autouse=True)
 def no_rclone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `--quick` files are copied in this process: every other run takes the real rclone."""
-    if request.config.getoption("quick"):
+    """Copy files in this process, but for the tests above; `tests/unit/edges/test_rclone.py` compares the two."""
+    path = request.path.relative_to(Path(__file__).parent).as_posix()
+    starts = path.startswith(_WITH_RCLONE) or request.config.getoption("long")
+    if request.config.getoption("quick") or not starts:
         monkeypatch.setattr(copy, "copy_files", copy_here)

@@ -9,6 +9,7 @@ from sterna.edges.rclone.transfer import Folder, child_environment, find_rclone,
 from sterna.errors import EngineError, RegistryError
 from sterna.registry.credential import Credential
 from sterna.registry.model import Location
+from tests.support.doubles.rclone import copy_here
 from tests.unit.registry import samples
 
 
@@ -107,3 +108,30 @@ def test_without_a_new_one_the_error_says_what_is_there(tmp_path: Path, monkeypa
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="none was found"):
         find_rclone()
+
+
+@pytest.mark.slow
+def test_the_tests_own_copy_does_what_rclone_does(tmp_path: Path) -> None:
+    """New files, one that is there already with other bytes, and one that is missing, under names as they come."""
+    names = ["a", "data/b c.parquet", "data/day=2020-01-01 00%3A00/ü.parquet", "old", "gone"]
+    for at, name in enumerate(names[:-1]):
+        path = tmp_path / "us" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes([at]) * (at + 1))
+    outcomes = []
+    for kind, copies in (("rclone", rclone.copy_files), ("own", copy_here)):
+        root = tmp_path / kind
+        root.mkdir()
+        (root / "old").write_bytes(b"other bytes")
+        sides = [
+            folder(id, prefix=f"file://{place}", remote={"type": "local"})
+            for id, place in (("us", tmp_path / "us"), ("eu", root))
+        ]
+        told: list[tuple[int, int]] = []
+        done = copies(*sides, names, progress=lambda sent, files, told=told: told.append((sent, files)))
+        assert done.errors == ""  # of a file that is missing rclone says nothing: whoever copies looks at what is here
+        files = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
+        assert told[-1] == (done.bytes, done.files)
+        outcomes.append((done.bytes, done.files, {name: path.read_bytes() for name, path in files.items()}))
+    assert outcomes[0] == outcomes[1]
+    assert sorted(outcomes[0][2]) == sorted(names[:-1])

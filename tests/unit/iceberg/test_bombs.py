@@ -131,6 +131,7 @@ def test_bombs_take_little_memory() -> None:
     assert int(grown) < MOST_MIB, done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [

@@ -15,9 +15,16 @@ from tests.unit.iceberg.manifest_cases import INTS, LONGS, MAPPING, PATHS, URI, 
 
 # As it stands in the header of every file here: a key that no version knows, with a value that is not even text.
 LATER_KEY = encode_bytes(b"a-later-key") + encode_bytes(b"s3://us/\xff\x00")
-FILES = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+_EXAMPLES = 25
+
+
+def files() -> settings:
+    """How many files are tried: a test in a test isn't among those that `--quick` reaches by itself."""
+    return settings(
+        max_examples=min(_EXAMPLES, settings().max_examples),
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
 
 
 def check(done: bytes | None, source: bytes, expected: bytes, codec: str) -> None:
@@ -34,7 +41,7 @@ def check(done: bytes | None, source: bytes, expected: bytes, codec: str) -> Non
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_manifests(version: int, codec: str):
-    @FILES
+    @files()
     @given(manifests(version, codec))
     def every(files: tuple[bytes, bytes]) -> None:
         source, expected = files
@@ -69,7 +76,7 @@ ROWS = st.builds(
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_manifest_lists(version: int, codec: str):
-    @FILES
+    @files()
     @given(st.lists(ROWS, max_size=5), st.integers(1, 5), st.integers(0, 99))
     def every(rows: list[dict[str, Any]], block: int, seed: int) -> None:
         new = [row | {"manifest_path": LISTED[row["manifest_path"]].uri, "manifest_length": 2**33} for row in rows]

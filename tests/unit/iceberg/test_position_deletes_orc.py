@@ -139,6 +139,7 @@ def read_rows_of(data: bytes) -> list[Any]:
     return [(*row.values(), None) for row in orc.read_table(io.BytesIO(data)).to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_codecs_and_many_stripes(codec: str):
     rng = random.Random(codec)

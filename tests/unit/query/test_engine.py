@@ -116,6 +116,7 @@ def test_every_row_and_no_deleted_one(world: World, table: str, deletes: str, mo
     assert seen == [engine_tables.LiveRows if deletes else engine_tables.DataFiles]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deletes", ["", "positions"])
 def test_filters_that_are_pushed_down_leave_what_they_leave_of_all_rows(world: World, table: str, deletes: str) -> None:
     import duckdb

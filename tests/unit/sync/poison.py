@@ -76,6 +76,8 @@ class Sick:
 
     def check_key(self, name: str, content: Content, *, held: bool = True) -> None:
         """The same with a view or namespace in place of the third table."""
+        if next(self.turns) % self.every:
+            return
         key = tuple(name.split("."))
 
         def poison(world: World) -> None:

@@ -300,6 +300,7 @@ def test_of_very_many_faults_the_number_is_told_and_the_first_are_kept(world: Wo
     assert (len(found.findings), found.faults) == (2, 3)
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_anywhere_is_a_finding_or_says_nothing_but_never_a_crash(world: World):
     source(world, "a")
     commit(world, "a")

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
+from sterna.embedded.s3_gate import DARK, LIGHT
 from sterna.errors import EngineError
 
 # AWS's newer checksums arrive as chunk framing that this server stores as if it were content: Java's uploads come back
@@ -91,7 +92,7 @@ class Endpoint:
     _command: list[str] = field(default_factory=list, repr=False)
     _environ: dict[str, str] = field(default_factory=dict, repr=False)
     _process: Process | None = field(default=None, repr=False)
-    _placeholder: socket.socket | None = field(default=None, repr=False)
+    _is_dark: bool = field(default=False, repr=False)
     _requests: list[Request] | None = field(default=None, repr=False)
     _mark: str = field(default="", repr=False)
     _mark_seen: threading.Event = field(default_factory=threading.Event, repr=False)
@@ -104,7 +105,7 @@ class Endpoint:
     @property
     def process(self) -> Process | None:
         """The server, None while it is dark."""
-        return self._process
+        return None if self._is_dark else self._process
 
     def pyiceberg_properties(self, url: str = "") -> dict[str, str]:
         """Return the settings with which PyIceberg reads and writes here, or at an address that stands before it."""
@@ -117,14 +118,19 @@ class Endpoint:
         }
 
     def start(self, *options: str) -> None:
-        """Start the server, at the same address as before; one that runs is started anew.
+        """Start the server, at the same address as before; one that runs is started anew, one that is dark goes on.
 
         Args:
-            options: further options of `rclone serve s3`, for this start alone.
+            options: further options of `rclone serve s3`, for this start alone; one that is dark is started anew, too.
 
         Raises:
             EngineError: it did not start.
         """
+        if self._is_dark and not options and self._process is not None and self._process.is_alive():
+            self._is_dark = False
+            os.kill(self._process.pid, LIGHT)
+            wait_until_ready(self._process, lambda: _answers(self.url), timeout=_START_SECONDS)
+            return
         self.stop()
         keep = None if self._requests is None else self._read_line
         process = start_process(
@@ -140,20 +146,27 @@ class Endpoint:
 
     def stop(self) -> None:
         """End the server and give up its address."""
+        self._is_dark = False
         if self._process is not None:
             self._process.stop()
             self._process = None
-        if self._placeholder is not None:
-            self._placeholder.close()
-            self._placeholder = None
 
     def go_dark(self) -> None:
-        """End the server as if its region had gone dark: connections are refused until `start`."""
-        self.stop()
-        # Bound but not listening: nobody else is given the port meanwhile.
-        self._placeholder = socket.socket()
-        self._placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._placeholder.bind((LOOPBACK, self.port))
+        """Act as if its region had gone dark: connections end and are refused until `start`, and nobody else gets the
+        port meanwhile.
+        """
+        if self._process is None or self._is_dark:
+            return
+        self._is_dark = True
+        os.kill(self._process.pid, DARK)
+        wait_until_ready(self._process, self._refuses, timeout=_START_SECONDS)
+
+    def _refuses(self) -> bool:
+        try:
+            socket.create_connection((LOOPBACK, self.port), _START_SECONDS).close()
+        except ConnectionRefusedError:
+            return True
+        return False
 
     def requests(self, since: int = 0) -> list[Request]:
         """Return the requests that the endpoint answered, in their order; `len` of it is the mark to count on from.
@@ -171,7 +184,7 @@ class Endpoint:
 
     def _drain_log(self) -> None:
         """Wait until the log was read up to now: an answer can reach its client before its line reaches us."""
-        if self._process is None:
+        if self.process is None:
             return
         self._mark = f"{_MARK}{secrets.token_hex(8)}"
         self._mark_seen.clear()

@@ -10,6 +10,8 @@ is asked in a way that it refuses in the end: after it looked at signature and b
 it finds fault with first (403, 404) is passed on. Otherwise the marker was put, as far as its client can tell; it
 shows in no list.
 
+Either goes dark at a signal, and comes back at another: a server takes much longer to start.
+
 The second stands before several others, and chooses by the bucket. It keeps nothing, so that what it serves is never
 older than what they do.
 """
@@ -39,6 +41,9 @@ MARKER_IS_PUT = b'HTTP/1.1 200 OK\r\nETag: "d41d8cd98f00b204e9800998ecf8427e"\r\
 _HAS_NO_BODY = re.compile(rb"HTTP/1\.1 (204|304) ")
 _GO_ON = re.compile(rb"HTTP/1\.1 100 ")
 _POLL_SECONDS = 0.01
+_BACKLOG = 1024
+DARK, LIGHT = signal.SIGUSR1, signal.SIGUSR2
+"""Signals: refuse connections and end those that stand, and take them again."""
 
 
 class _OverError(Exception):
@@ -135,7 +140,7 @@ def main(listen: str, *words: str) -> None:
                 os.unlink(targets[0])  # of a server that was killed
             child = subprocess.Popen(command)
             _wait_for(child, targets[0])
-        pass_on(listen, routes_of(targets), markers=bool(command))
+        pass_on(listen, routes_of(targets), _signals(DARK, LIGHT), markers=bool(command))
     finally:
         if child is not None:
             child.terminate()
@@ -181,23 +186,55 @@ def _side(connection: socket.socket) -> _Side:
     return _Side(connection)
 
 
-def pass_on(listen: str, routes: Mapping[str, str], *, markers: bool) -> None:
-    """Pass requests on to servers, until this process ends.
+def pass_on(listen: str, routes: Mapping[str, str], told: socket.socket, *, markers: bool) -> None:
+    """Take connections; none while the gate is dark, which it is from one signal to the other.
 
     Args:
         listen: host and port of the gate.
         routes: bucket → address, as `routes_of` returns them.
-        markers: whether markers of folders are answered here.
+        told: where the numbers of signals come from.
+        markers: the server behind it is one that takes no markers.
     """
     host, _, port = listen.rpartition(":")
-    with socket.create_server((host, int(port)), backlog=1024) as server:
-        while True:
+    address, dark = (host, int(port)), False
+    open_sockets: set[socket.socket] = set()
+    server = socket.create_server(address, backlog=_BACKLOG)
+    while True:
+        ready, _, _ = select.select([told] if dark else [told, server], [], [])
+        if told in ready:
+            dark = told.recv(_HEAD)[-1] == DARK
+            server.close()
+            server = _held(address) if dark else socket.create_server(address, backlog=_BACKLOG)
+            while dark and open_sockets:
+                with suppress(OSError):  # it has just ended
+                    open_sockets.pop().shutdown(socket.SHUT_RDWR)
+        elif server in ready:
             connection, _ = server.accept()
-            threading.Thread(target=_serve, args=(_side(connection), routes, markers), daemon=True).start()
+            open_sockets.add(connection)
+            arguments = (_side(connection), routes, markers, open_sockets)
+            threading.Thread(target=_serve, args=arguments, daemon=True).start()
 
 
-def _serve(client: _Side, routes: Mapping[str, str], markers: bool) -> None:
-    """Pass on the requests of one connection."""
+def _signals(*numbers: int) -> socket.socket:
+    """Return what the numbers of signals can be read from, from now on."""
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    signal.set_wakeup_fd(writing.detach())
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+    return reading
+
+
+def _held(address: tuple[str, int]) -> socket.socket:
+    """Keep an address from others: what is bound and does not listen refuses connections."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(address)
+    return held
+
+
+def _serve(client: _Side, routes: Mapping[str, str], markers: bool, open_sockets: set[socket.socket]) -> None:
+    """Pass on the requests of one connection, whose sockets are among the open ones as long as it stands."""
     servers: dict[str, _Side] = {}
     with closing(client.socket), suppress(OSError, _OverError):
         while True:
@@ -206,8 +243,13 @@ def _serve(client: _Side, routes: Mapping[str, str], markers: bool) -> None:
             address = routes.get(_bucket(request), routes[""])
             if address not in servers:
                 servers[address] = _connect(address)
+                open_sockets.add(servers[address].socket)
+                if client.socket not in open_sockets:  # the gate has gone dark meanwhile
+                    raise _OverError
             _pass_request(request, client, servers[address], markers=markers)
+    open_sockets.discard(client.socket)
     for server in servers.values():
+        open_sockets.discard(server.socket)
         server.socket.close()
 
 

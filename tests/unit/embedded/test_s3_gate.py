@@ -14,6 +14,7 @@ from sterna.embedded.process import LOOPBACK, free_port
 Script = Callable[[socket.socket], None]
 SECONDS = 10.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+_KEPT: list[socket.socket] = []  # a gate that has begun listens for signals until this process ends
 REFUSED = b"<Error><Code>%s</Code></Error>"
 
 
@@ -35,6 +36,7 @@ class Servers:
         self.failures: list[Exception] = []
         self.listening: list[socket.socket] = []
         self.threads: list[threading.Thread] = []
+        self.signals: socket.socket | None = None
 
     def serve(self, *scripts: Script) -> str:
         """Start a server that plays a script a connection; return its address."""
@@ -58,14 +60,20 @@ class Servers:
     def connect(self, *targets: str, markers: bool = False) -> socket.socket:
         """Return a client's connection to a gate before some servers."""
         port = free_port()
-        arguments = (f"{LOOPBACK}:{port}", s3_gate.routes_of(targets))
+        told, self.signals = socket.socketpair()
+        _KEPT.append(self.signals)
+        arguments = (f"{LOOPBACK}:{port}", s3_gate.routes_of(targets), told)
         threading.Thread(target=s3_gate.pass_on, args=arguments, kwargs={"markers": markers}, daemon=True).start()
-        while True:
-            try:
-                client = socket.create_connection((LOOPBACK, port), SECONDS)
-            except ConnectionRefusedError:
-                continue
-            return client
+        return connected((LOOPBACK, port))
+
+
+def connected(place: tuple[str, int]) -> socket.socket:
+    """Return a connection to a gate, as soon as it listens."""
+    while True:
+        try:
+            return socket.create_connection(place, SECONDS)
+        except ConnectionRefusedError:
+            continue
 
 
 @pytest.fixture
@@ -174,6 +182,42 @@ def test_a_server_that_is_not_there_is_a_connection_that_ends(servers: Servers) 
     with servers.connect(f"{LOOPBACK}:{free_port()}") as client:
         client.sendall(b"GET /lake/a HTTP/1.1\r\n\r\n")
         assert ended(client)
+
+
+def test_a_dark_gate_ends_its_connections_takes_none_and_keeps_its_port(servers: Servers) -> None:
+    request = b"GET /lake/a HTTP/1.1\r\n\r\n"
+    served, under_way = exchange(request, OK), threading.Event()
+
+    def silent(connection: socket.socket) -> None:
+        assert receive(connection, len(request)) == request
+        under_way.set()
+        assert ended(connection)  # with its client's: a request that is under way has no answer
+
+    with servers.connect(servers.serve(silent, served)) as client:
+        place = client.getpeername()
+        client.sendall(request)
+        assert under_way.wait(SECONDS)
+        assert servers.signals is not None
+        servers.signals.send(bytes([s3_gate.DARK]))
+        assert ended(client)
+        client.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(place, SECONDS)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(place)
+    servers.signals.send(bytes([s3_gate.DARK, s3_gate.LIGHT]))
+    with connected(place) as client:
+        client.sendall(request)
+        assert receive(client, len(OK)) == OK
+
+
+def test_a_connection_that_is_taken_as_the_gate_goes_dark_reaches_no_server(servers: Servers) -> None:
+    gone, asking = socket.socketpair()
+    asking.sendall(b"GET /lake/a HTTP/1.1\r\n\r\n")
+    place = servers.serve(lambda connection: None if ended(connection) else pytest.fail("it was asked"))
+    s3_gate._serve(s3_gate._Side(gone), {"": place}, False, set())
+    assert ended(asking)
+    asking.close()
 
 
 # --- markers

@@ -89,8 +89,8 @@ def test_whoever_names_a_table_has_it_tried_at_once(world: World) -> None:
     write_down(world, group)
     for tables, groups in ((["ns.a"], (group,)), (["ns.*"], ())):
         assert make_plan(world.context("us"), SETTINGS, tables, now=NOW).tables[0].groups == groups
-        run = _Run(world.context("us"), SETTINGS, "u", Spark(), print, lambda: NOW, frozenset(tables))  # type: ignore[arg-type]
-        table, _ = run._look("ns.a")
+        run = UpkeepRun(world.context("us"), SETTINGS, "u", Spark(), print, lambda: NOW, frozenset(tables))  # type: ignore[arg-type]
+        table, _ = run.look("ns.a")
         assert table is not None and table.groups == groups
 
 

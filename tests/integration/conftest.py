@@ -17,8 +17,10 @@ from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.stores import Stores, file_stores, moto_stores, rclone_stores
 from tests.support.world import World, world_of
 
-# A query of a few rows is over before its code were compiled.
+# A query of a few rows is over before its code were compiled. And Spark writes down each plan for its web UI: in full
+# that takes a tenth of all that Spark does here.
 _FEW_ROWS = {
+    "spark.sql.ui.explainMode": "simple",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +98,16 @@ class ReadersStore:
             "s3.region": _REGION,
         }
 
-    def fill(self, bucket: str, folder: Path, prefix: str = "") -> None:
+    def fill(self, bucket: str, folder: Path, *prefixes: str) -> None:
         """Put a folder's files into a new bucket.
 
         Args:
             bucket: its name.
             folder: the folder that is the bucket's root.
-            prefix: only what is below this folder in it.
+            prefixes: only what is below these folders in it.
         """
         self.client.create_bucket(Bucket=bucket)
-        for path in (folder / prefix).rglob("*"):
+        for path in chain.from_iterable((folder / prefix).rglob("*") for prefix in prefixes):
             if path.is_file():
                 self.client.put_object(Bucket=bucket, Key=path.relative_to(folder).as_posix(), Body=path.read_bytes())
 

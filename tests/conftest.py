@@ -26,12 +26,12 @@ authorities.read_once()
 _TESTS = Path(__file__).parent
 # Random suites: how much of each is played in every run, with --quick and with --long.
 _SIZES: dict[str, tuple[Any, Any, Any]] = {
-    "histories": (2, 0, 300),
+    "histories": (1, 0, 300),
     "history_minutes": (None, None, 60.0),
     "fuzz_seconds": (20.0, 2.0, 1800.0),
     "poisons": (60, 6, 20_000),
     "simulation_seeds": (100, 10, 20_000),
-    "soak_minutes": (1.0, 0.0, 60.0),
+    "soak_minutes": (0.5, 0.0, 60.0),
     "writer_rounds": (2, 0, 20),
 }
 # What tests need, by folders and files: the more marks, the dearer. A single test of a file may be marked `slow`, too:
@@ -98,7 +98,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--long", action="store_true", help="only what is random, long or rare: about two hours")
     group.addoption("--regions", action="store_true", help="also the rare ways in which regions die (tests/ha)")
     group = parser.getgroup("random suites", "each with its own number; the seed of a failure plays it again")
-    group.addoption("--histories", type=int, help="how many random histories to play (2)")
+    group.addoption("--histories", type=int, help="how many random histories to play (1)")
     group.addoption("--history-minutes", type=float, help="start no further history after so many minutes")
     group.addoption("--history-seed", type=int, help="play the history of this seed, and no other")
     group.addoption("--fuzz-seconds", type=float, help="how long to damage files, all kinds together (20)")
@@ -107,7 +107,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--simulation-seeds", type=int, help="how many seeds to play (100)")
     group.addoption("--simulation-seed", type=int, help="play this seed, and no other")
     group.addoption("--writer-rounds", type=int, help="how often to let several writers meet in one table (2)")
-    group.addoption("--soak-minutes", type=float, help="how long to kill syncs while writers go on (1)")
+    group.addoption("--soak-minutes", type=float, help="how long to kill syncs while writers go on (0.5)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -62,8 +62,8 @@ class EventsRoom:
         """
         wish, reader = await self._wish(request)
         if wish.wait is None:
-            return _Held(self._gateway, self._subscription(wish, reader), wish)
-        with self._gateway.stream("poll"):
+            return _Held(self._gateway, self._subscription(wish, reader), wish, reader)
+        with self._gateway.stream("poll", reader):
             answer = await while_there(request.receive, self._poll(wish, reader))
         return Response(status_code=GONE) if answer is None else answer
 
@@ -96,7 +96,7 @@ class EventsRoom:
             if wish.wait is not None:
                 raise RefusedRequest(400, "wait is for long polls")
             subscription = self._subscription(wish, reader)
-            with self._gateway.stream("websocket"):
+            with self._gateway.stream("websocket", reader):
                 await talk(self._gateway, socket, subscription, await _started(subscription, wish))
         except RefusedRequest as error:
             await socket.send_denial_response(error.reply(socket.scope["state"]["request_id"]))
@@ -144,13 +144,13 @@ class EventsRoom:
 class _Held(Response):
     """A stream that has one of the places as long as it lasts."""
 
-    def __init__(self, gateway: Gateway, subscription: Subscription, wish: Asked) -> None:
-        self._gateway, self._subscription, self._wish = gateway, subscription, wish
+    def __init__(self, gateway: Gateway, subscription: Subscription, wish: Asked, reader: Reader) -> None:
+        self._gateway, self._subscription, self._wish, self._reader = gateway, subscription, wish, reader
         self.background = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Send until the client goes, or is sent away."""
-        with self._gateway.stream("sse"):
+        with self._gateway.stream("sse", self._reader):
             first = await _started(self._subscription, self._wish)
             await EventStream(self._gateway, self._subscription, first)(scope, receive, send)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,7 +61,7 @@ class Gateway:
     metrics: Metrics = field(default_factory=Metrics)
     tickets: Tickets = field(default_factory=Tickets)
     bodies: Bodies = field(init=False, repr=False)
-    streams: int = field(default=0, init=False)  # open now
+    streams: Counter[str] = field(default_factory=Counter, init=False, repr=False)  # open now, by reader
     _verifying: Verifying | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -104,21 +105,29 @@ class Gateway:
         return await self._verifying(token.strip())
 
     @contextmanager
-    def stream(self, transport: str) -> Iterator[None]:
-        """Take one of the places for streams.
+    def stream(self, transport: str, reader: Reader) -> Iterator[None]:
+        """Take one of the places for streams; no reader gets the last tenth of them, where readers are told apart.
+
+        Args:
+            transport: for the metrics.
+            reader: whose it is.
 
         Raises:
             RefusedRequest: there is none.
         """
-        if self.streams >= self.options.connections:
+        most = self.options.connections
+        share = most if self.verify is None else most - most // 10
+        if self.streams.total() >= most or self.streams[reader.name] >= share:
             self.metrics.refused += 1
             raise later("too many connections", 5)
-        self.streams += 1
+        self.streams[reader.name] += 1
         self.metrics.open[transport] += 1
         try:
             yield
         finally:
-            self.streams -= 1
+            self.streams[reader.name] -= 1
+            if not self.streams[reader.name]:
+                del self.streams[reader.name]
             self.metrics.open[transport] -= 1
 
     def _refuse_other_pages(self, request: HTTPConnection) -> None:

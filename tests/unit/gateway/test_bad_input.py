@@ -9,6 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -260,6 +261,20 @@ def test_a_polyfill_of_event_source_resumes_from_a_page_elsewhere(branch: Branch
         for bad in ("7", "head"):
             assert_says_no(httpx.get(f"{running.url}/v1/events", params={name: bad}, headers=headers), 400)
         assert httpx.get(f"{running.url}/v1/tables", params={name: first}, headers=headers).status_code == 400
+
+
+def test_no_reader_has_all_places_for_streams(branch: Branch, access: Access) -> None:
+    """Of this kind are all ways to hold a place: streams, WebSockets and long polls, with a token or a ticket."""
+    options = replace(OPEN, connections=10)
+    with gateway(branch, environment=access.settings(), options=options) as running, ExitStack() as held:
+        ann, bob = (bearer(access.token(name, "reader")) for name in ("ann", "bob"))
+        for _ in range(8):
+            held.enter_context(Stream(running.url, ann))
+        ticket = httpx.post(f"{running.url}/v1/tickets", headers=ann).json()["ticket"]
+        held.enter_context(Stream(running.url, ticket=ticket))
+        assert_says_no(httpx.get(f"{running.url}/v1/events", params={"wait": 1}, headers=ann), 503)
+        with Stream(running.url, ann) as refused, Stream(running.url, bob) as taken, Stream(running.url, bob) as full:
+            assert [each.answer.status_code for each in (refused, taken, full)] == [503, 200, 503]
 
 
 def bearer(token: str) -> dict[str, str]:

@@ -97,6 +97,7 @@ def test_its_shape() -> None:
     assert upkeep_dag(dag_id="mine", schedule="").schedule is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("conf", "asked", "state"),
     [

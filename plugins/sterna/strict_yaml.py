@@ -252,13 +252,41 @@ def _yaml_problem(text: str, fault: yaml.YAMLError | RecursionError) -> str:
 def _problems(node: yaml.Node | None, kind: type[StrictModel], item: Any) -> Iterator[tuple[int, str]]:
     path: FieldPath = tuple(item["loc"])
     path = path[:-1] if path[-1:] == ("[key]",) else path  # what a mapping's key is refused for
-    message = item["msg"].removeprefix("Value error, ")
+    message = _message(item)
     if item["type"] == "extra_forbidden" and len(path) == 1:
         message = f"no such setting; there are {', '.join(kind.model_fields)}"
     within = item.get("ctx", {}).get("error")
     for fault in within.faults if isinstance(within, Faults) else (Fault((), message),):
         field = (*path, *fault.field)
         yield _line(node, field), f"{_spelled(field) or kind.__name__.lower()}: {fault.message}"
+
+
+_MESSAGES = {
+    "missing": "is missing, and has to be there",
+    "extra_forbidden": "no such setting here",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), "expected a mapping"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "expected a list"),
+    "string_type": "expected a text: a number, a date or a yes needs quotation marks",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "expected an integer"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "expected a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "expected true or false"),
+    **dict.fromkeys(("literal_error", "enum"), "expected {expected}"),
+    "greater_than": "expected more than {gt}",
+    "greater_than_equal": "expected at least {ge}",
+    "less_than": "expected less than {lt}",
+    "less_than_equal": "expected at most {le}",
+    "too_short": "expected at least {min_length} item(s)",
+    "too_long": "expected at most {max_length} items",
+    "string_too_short": "expected a text of at least {min_length} letter(s)",
+    "string_too_long": "expected a text of at most {max_length} letters",
+    "string_pattern_mismatch": "expected a text of the pattern {pattern}",
+}
+"""By pydantic's type of an error, what is said of it: its own words name classes of Python's and of sterna's."""
+
+
+def _message(item: Any) -> str:
+    text = _MESSAGES.get(item["type"])
+    return item["msg"].removeprefix("Value error, ") if text is None else text.format(**item.get("ctx", {}))
 
 
 def _spelled(path: FieldPath) -> str:

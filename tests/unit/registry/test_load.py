@@ -57,7 +57,7 @@ def test_yaml_and_json_of_the_same_content_are_the_same_registry() -> None:
         (
             "prefix:",
             "prefiks:",
-            ["reg.yaml:7: locations[0].prefiks:", "reg.yaml:6: locations[0].prefix: Field required"],
+            ["reg.yaml:7: locations[0].prefiks:", "reg.yaml:6: locations[0].prefix: is missing, and has to be there"],
         ),
         ("    region: us", "    region: us\n    transfers: many", ["reg.yaml:9: locations[0].transfers:", "integer"]),
         ("    region: us", "    region: us\n    transfers: 0", ["reg.yaml:9: locations[0].transfers:", "1"]),

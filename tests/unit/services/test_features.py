@@ -59,7 +59,7 @@ def test_what_views_reproduce_is_upkeep_s_to_keep() -> None:
         ("online.eu.url", "valkey+sentinel://a,b", "the master's name"),
         ("online.eu.url", "valkey://[::1", "no URL"),
         ("entities.0.key", dict.fromkeys("abcde", "long"), "expected 1 to 4 columns"),
-        ("entities.0.key", {"a": "double"}, "Input should be"),
+        ("entities.0.key", {"a": "double"}, "expected '"),
         ("entities.0.name", "User", "expected a name"),
         ("views.0.name", "a:b", "expected a name"),
         ("views.0.entity", "nobody", "no entity 'nobody'"),
@@ -74,7 +74,7 @@ def test_what_views_reproduce_is_upkeep_s_to_keep() -> None:
         ("views.1.name", "user", "user stands twice"),
         ("services.0.features", ["user.none"], "no feature user.none"),
         ("services.0.features", ["user.age", "user.age"], "stands twice"),
-        ("views.0.serve", "fast", "Input should be"),
+        ("views.0.serve", "fast", "expected '"),
     ],
 )
 def test_refusals(path: str, value: Any, said: str) -> None:

@@ -109,12 +109,12 @@ queries:
         (f"{{a: {{sql: '{SQL}', default: true}}, b: {{sql: '{SQL}', default: true}}}}", "one query may be the default"),
         (f"{{a: {{sql: '{SINCE.replace('since', 'name')}', params: {{name: string}}}}}}", "no parameter's name"),
         (f"{{a: {{sql: '{SINCE.replace('since', 'Since')}', params: {{Since: string}}}}}}", "no parameter's name"),
-        (f"{{a: {{sql: '{SINCE}', params: {{since: datum}}}}}}", "Input should be"),
+        (f"{{a: {{sql: '{SINCE}', params: {{since: datum}}}}}}", "expected '"),
         (f"{{a: {{sql: '{SQL}', limits: {{memory: 256}}}}}}", "expected a size"),
-        (f"{{a: {{sql: '{SQL}', limits: {{seconds: 0}}}}}}", "greater than 0"),
-        ("daily", "dictionary"),
-        ("[a]", "dictionary"),
-        ("{a: SELECT 1}", "dictionary"),
+        (f"{{a: {{sql: '{SQL}', limits: {{seconds: 0}}}}}}", "more than 0"),
+        ("daily", "expected a mapping"),
+        ("[a]", "expected a mapping"),
+        ("{a: SELECT 1}", "expected a mapping"),
     ],
 )
 def test_what_is_refused(section: str, reason: str) -> None:

@@ -135,7 +135,7 @@ def post(uploads: Uploads, contexts: Mapping[str, RegionContext], say: Say) -> N
     """
     say(f"writers post {FILES} small files to the gateway of each region, for the table {TABLE}")
     for number, (region, url) in enumerate(uploads.urls.items()):
-        with httpx.Client(base_url=url, timeout=60) as client:
+        with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
             uploads.drops[region] = [_post(client, number * FILES + file) for file in range(FILES)]
     for region, context in contexts.items():
         files = _consolidate(context, uploads.services)

@@ -1,6 +1,7 @@
 """What keeps a store from being reached is named: names, certificates and closed ports had one text.
 
-Of the kind: an unknown name, an authority that nobody trusts, a port where nothing listens, a connection that is reset.
+Of the kind: an unknown name, an authority that nobody trusts, a port where nothing listens, a connection that is reset,
+a proxy that the environment names and the HTTP library doesn't know.
 A name is looked up for real nowhere here, since a machine without a resolver takes its time.
 """
 
@@ -16,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from sterna.edges.nessie.http import Deadlines, NessieAuth, NessieHttp
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.open_store import network_trouble
 from sterna.embedded.certificate import make_certificate
-from sterna.errors import StoreUnreachable
+from sterna.errors import StoreUnreachable, UsageError
 from sterna.registry.credential import Credential
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
@@ -84,3 +86,16 @@ def test_a_closed_port() -> None:
 def test_a_name() -> None:
     said = network_trouble(_UNKNOWN_NAME)
     assert said == ": its name can't be looked up: failed to lookup address information: Name or service not known"
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "socks4://127.0.0.1:9"])
+def test_a_proxy_that_is_not_understood(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    """It is the user's own: it holds up nothing that is reached without it, and is named otherwise."""
+    for name in ("ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, proxy)
+    monkeypatch.setenv("NO_PROXY", "example.com,catalog.example")
+    monkeypatch.setenv("no_proxy", "example.com,catalog.example")
+    NessieHttp("http://catalog.example/api/v2", NessieAuth(), Deadlines()).close()
+    with pytest.raises(UsageError, match=r"https://other\.example/api/v2 can't be reached by the proxy") as caught:
+        NessieHttp("https://other.example/api/v2", NessieAuth(), Deadlines())
+    assert "other.example in NO_PROXY" in (caught.value.hint or "")

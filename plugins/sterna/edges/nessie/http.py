@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
+from urllib.request import proxy_bypass
 
 import httpx
 from tenacity import (
@@ -33,6 +34,7 @@ from sterna.errors import (
     NotPrimary,
     ReferenceNotFound,
     RegistryError,
+    UsageError,
 )
 
 _log = logging.getLogger(__name__)
@@ -121,6 +123,7 @@ class NessieHttp:
 
     Raises:
         RegistryError: the URI is no http(s) URI, or carries user-info, a query or a fragment.
+        UsageError: the environment names a proxy that isn't understood.
     """
 
     def __init__(self, uri: str, auth: NessieAuth, deadlines: Deadlines, name: str = "Nessie") -> None:
@@ -132,14 +135,23 @@ class NessieHttp:
         self.address = uri.rstrip("/")
         self._shown = f"{name} at {self.address}"
         self._deadlines = deadlines
-        self._client = httpx.Client(
-            base_url=self.address + "/",
-            auth=_login(auth),
-            timeout=httpx.Timeout(deadlines.read, connect=deadlines.connect),
-            # The machine's own trust store, not the one that the HTTP library ships.
-            verify=ssl.create_default_context() if parts.scheme == "https" else False,
-            headers={"Accept": "application/json", "User-Agent": "sterna"},
-        )
+        # The machine's own trust store, not the one that the HTTP library ships.
+        verify = ssl.create_default_context() if parts.scheme == "https" else False
+        try:
+            self._client = httpx.Client(
+                base_url=self.address + "/",
+                auth=_login(auth),
+                timeout=httpx.Timeout(deadlines.read, connect=deadlines.connect),
+                verify=verify,
+                # The library prepares proxies of the environment, and may fail at it, also where none is taken.
+                transport=httpx.HTTPTransport(verify=verify) if proxy_bypass(parts.hostname) else None,
+                headers={"Accept": "application/json", "User-Agent": "sterna"},
+            )
+        except (ImportError, ValueError) as error:
+            raise UsageError(
+                f"{self._shown} can't be reached by the proxy that this machine's environment names: {error}",
+                hint=f"install httpx[socks] for a SOCKS proxy, or name {parts.hostname} in NO_PROXY",
+            ) from None
 
     def close(self) -> None:
         """Close the connections."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sterna.airflow import cli, settings
+from sterna.airflow import cli, require_airflow, settings
 from sterna.airflow.provider import get_provider_info
 from sterna.cli import main
 from sterna.errors import UsageError
@@ -111,3 +111,14 @@ def test_airflow_sterna_takes_region_registry_and_services_from_the_section(monk
     assert os.environ["STERNA_SERVICES"] == "/etc/sterna/services.yaml"
     cli.run([])
     assert given[-1][:1] == ["--help"]
+
+
+@pytest.mark.parametrize("installed", ["2.11.0", "3.0.6", "3.2.1", "3.2.0rc1", "3"])
+def test_an_airflow_that_is_too_old_is_named(installed: str) -> None:
+    with pytest.raises(ImportError, match=rf"sterna needs Airflow 3\.3 or newer, and this is {installed}: "):
+        require_airflow(installed)
+
+
+@pytest.mark.parametrize("installed", ["3.3.0", "3.3.0b2", "3.10.1", "4.0.0"])
+def test_a_newer_airflow_is_taken(installed: str) -> None:
+    require_airflow(installed)

@@ -73,6 +73,10 @@ def localized(found: dict[str, Any], own: tuple[str, ...]) -> dict[str, Any]:
         ("SELECT * FROM lake.t", {"lake"}),
         ("SELECT * FROM a x JOIN lake.ns.t y ON x.id = y.id", {"lake"}),
         ("SELECT * FROM a, lake.ns.t", {"lake"}),
+        # A branch, tag or commit of Nessie's is read wherever the view stands.
+        ("SELECT * FROM `t@main`", {"t@main"}),
+        ("SELECT * FROM ns.`t@main` JOIN ns.`u#0a1b`.snapshots", {"t@main", "u#0a1b"}),
+        ("SELECT `a@b`.c, a.`x@y` FROM ns.t a JOIN ns.u `a@b` WHERE '@' <> a.`d#e`", set()),
         ("SELECT * FROM a AS x, (SELECT * FROM lake.ns.t) y", {"lake"}),
         ("WITH w AS (SELECT * FROM lake.ns.t) SELECT * FROM w", {"lake"}),
         ("SELECT * FROM a WHERE id IN (SELECT id FROM one.ns.t) AND EXISTS (SELECT 1 FROM (two.ns.t))", {"one", "two"}),

@@ -28,6 +28,7 @@ _NO_NAME: Final = frozenset({"LATERAL", "ONLY"})
 _WITH_FROM: Final = frozenset({"EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "OVERLAY"})  # functions: `trim(x FROM y)`
 _BUILT_IN: Final = frozenset({"system", "builtin", "session"})  # namespaces of functions that engines have themselves
 _ENGINES: Final = frozenset({"spark_catalog", "system"})  # catalogs that engines have without settings
+_REFERENCE: Final = frozenset("@#")
 _NAMES_TABLE: Final = 3  # catalog, namespace and table: fewer parts lean on what is current
 
 
@@ -82,9 +83,13 @@ class Sql:
         ]
 
     def heads(self) -> set[str]:
-        """Return what relations and functions begin with where that may be a catalog."""
+        """Return what relations and functions begin with where that may be a catalog, and names with a reference.
+
+        Nessie reads `t@branch` and `t#hash` as the table `t` there, whatever branch the view stands on.
+        """
         functions = [name for name in self.names if name.called and not _is_built_in(name.parts)]
-        return {name.parts[0] for name in (*self.relations(), *functions) if len(name.parts) > 1}
+        first = {name.parts[0] for name in (*self.relations(), *functions) if len(name.parts) > 1}
+        return first | {part for name in self.relations() for part in name.parts[-2:] if _REFERENCE.intersection(part)}
 
     def headed(self, own: Collection[str]) -> list[Name]:
         """Return the names, also of columns, that begin with a name of the own catalog."""

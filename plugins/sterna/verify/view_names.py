@@ -59,7 +59,7 @@ def catalogs_of(document: dict[str, Any], namespaces: Collection[str], own: Coll
             tokens, doubtful = _lex(sql, dialect)
             relations, functions = _places(tokens)
             heads = {tokens[at].parts[0] for at in (*relations, *functions) if len(tokens[at].parts) > 1}
-            # `t@branch` and `t#hash` are Nessie's; of the table, also where one of its metadata tables stands behind it.
+            # `t@branch` and `t#hash` are Nessie's; one of the table's metadata tables may stand behind it.
             heads |= {part for at in relations for part in tokens[at].parts[-2:] if "@" in part or "#" in part}
             first = {token.parts[0] for token in tokens if len(token.parts) > 1}
             found |= (heads - set(namespaces)) | (first & _spelled(own, dialect)) | ({UNCERTAIN} if doubtful else set())

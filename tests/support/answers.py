@@ -58,8 +58,8 @@ def ask(spark: SparkSession, table: str, without: Collection[str] = ()) -> Answe
         table: its name with the catalog.
         without: metadata tables that Iceberg itself can't answer for this table.
     """
-    properties = {row[0]: row[1] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     table = _remembered(spark, table)
+    properties = {row[0]: row[1] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     metadata = _json_rows(_union(spark, {name: (f"{table}.{name}", "*") for name in ("snapshots", "refs", "history")}))
     staged = _staged(metadata)
     metadata["snapshots"] = [row for row in metadata["snapshots"] if row["snapshot_id"] not in staged]

@@ -127,8 +127,8 @@ CDC: Final = (
     _cdc(
         name="a reader goes on after a resync",
         file="cdc/capture.py",
-        old="if self.journal.newest() != drop.epoch or not self.journal.add(made):",
-        new="if not self.journal.add(made):",
+        old="if self.journal.newest() != drop.epoch or not self.journal.add(drop):",
+        new="if not self.journal.add(drop):",
         harm="rows go to a reading that nobody applies any more",
         first=(
             "unit/cdc/test_edges_of_cdc.py::test_a_reader_of_an_epoch_that_is_over_adds_no_drop_and_confirms_nothing",

@@ -50,7 +50,7 @@ class _OverError(Exception):
     """A side has closed the connection."""
 
 
-class _Side:
+class Side:
     """One side of a connection; no dataclass, whose import would double the time that a gate takes to start.
 
     Args:
@@ -83,7 +83,7 @@ class _Side:
         """Forget bytes that were peeked at."""
         self._read = self._read[size:]
 
-    def pass_on(self, first: bytes, size: int, other: _Side) -> None:
+    def pass_on(self, first: bytes, size: int, other: Side) -> None:
         """Send the other side something, and the next bytes of this side."""
         other.socket.sendall(first + self._read[:size])
         left = max(size - len(self._read), 0)
@@ -96,14 +96,14 @@ class _Side:
             other.socket.sendall(room[:read])
             left -= read
 
-    def pass_all_on(self, first: bytes, other: _Side) -> None:
+    def pass_all_on(self, first: bytes, other: Side) -> None:
         """Send the other side something, and what comes until this side ends."""
         other.socket.sendall(first + self._read)
         while piece := self.socket.recv(_HEAD):
             other.socket.sendall(piece)
         raise _OverError
 
-    def pass_chunks_on(self, first: bytes, other: _Side) -> None:
+    def pass_chunks_on(self, first: bytes, other: Side) -> None:
         """Send the other side something, and a body that says its length piece by piece."""
         size = 1
         while size:
@@ -168,7 +168,7 @@ def routes_of(targets: Collection[str]) -> dict[str, str]:
     return {"": pairs[0][1], **dict(pairs)}
 
 
-def _connect(address: str) -> _Side:
+def _connect(address: str) -> Side:
     host, _, port = address.rpartition(":")
     if host:
         return _side(socket.create_connection((host, int(port))))
@@ -178,12 +178,12 @@ def _connect(address: str) -> _Side:
     except OSError:
         connection.close()
         raise
-    return _Side(connection)
+    return Side(connection)
 
 
-def _side(connection: socket.socket) -> _Side:
+def _side(connection: socket.socket) -> Side:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return _Side(connection)
+    return Side(connection)
 
 
 def pass_on(listen: str, routes: Mapping[str, str], told: socket.socket, *, markers: bool) -> None:
@@ -212,7 +212,7 @@ def pass_on(listen: str, routes: Mapping[str, str], told: socket.socket, *, mark
             connection, _ = server.accept()
             open_sockets.add(connection)
             arguments = (_side(connection), routes, markers, open_sockets)
-            threading.Thread(target=_serve, args=arguments, daemon=True).start()
+            threading.Thread(target=serve, args=arguments, daemon=True).start()
 
 
 def _signals(*numbers: int) -> socket.socket:
@@ -233,9 +233,9 @@ def _held(address: tuple[str, int]) -> socket.socket:
     return held
 
 
-def _serve(client: _Side, routes: Mapping[str, str], markers: bool, open_sockets: set[socket.socket]) -> None:
+def serve(client: Side, routes: Mapping[str, str], markers: bool, open_sockets: set[socket.socket]) -> None:
     """Pass on the requests of one connection, whose sockets are among the open ones as long as it stands."""
-    servers: dict[str, _Side] = {}
+    servers: dict[str, Side] = {}
     with closing(client.socket), suppress(OSError, _OverError):
         while True:
             _wait(client, servers.values())
@@ -253,7 +253,7 @@ def _serve(client: _Side, routes: Mapping[str, str], markers: bool, open_sockets
         server.socket.close()
 
 
-def _wait(client: _Side, servers: Collection[_Side]) -> None:
+def _wait(client: Side, servers: Collection[Side]) -> None:
     """Wait for the next request; when a server has closed its connection, so does the gate."""
     if not servers or client.has_more:
         return
@@ -264,7 +264,7 @@ def _wait(client: _Side, servers: Collection[_Side]) -> None:
         raise _OverError
 
 
-def _pass_request(request: bytes, client: _Side, server: _Side, *, markers: bool) -> None:
+def _pass_request(request: bytes, client: Side, server: Side, *, markers: bool) -> None:
     """Pass on a request, and its answer."""
     if markers and _is_marker(request):
         answer = _ask_for_marker(request, server)
@@ -285,7 +285,7 @@ def _pass_request(request: bytes, client: _Side, server: _Side, *, markers: bool
         raise _OverError
 
 
-def _pass_body(first: bytes, head: bytes, source: _Side, target: _Side) -> None:
+def _pass_body(first: bytes, head: bytes, source: Side, target: Side) -> None:
     """Send something, and the body that belongs to a head."""
     if _value(head, b"transfer-encoding") == b"chunked":
         source.pass_chunks_on(first, target)
@@ -293,7 +293,7 @@ def _pass_body(first: bytes, head: bytes, source: _Side, target: _Side) -> None:
         source.pass_on(first, int(_value(head, b"content-length") or 0), target)
 
 
-def _pass_answer(request: bytes, answer: bytes, client: _Side, server: _Side) -> None:
+def _pass_answer(request: bytes, answer: bytes, client: Side, server: Side) -> None:
     if request.startswith(b"HEAD ") or _HAS_NO_BODY.match(answer):
         client.socket.sendall(answer)
     elif _value(answer, b"content-length") is None and _value(answer, b"transfer-encoding") is None:
@@ -309,7 +309,7 @@ def _is_marker(request: bytes) -> bool:
     return _value(request, b"x-amz-copy-source") is None and _value(request, b"content-md5") is None
 
 
-def _ask_for_marker(request: bytes, server: _Side) -> bytes:
+def _ask_for_marker(request: bytes, server: Side) -> bytes:
     """Let the server judge a marker, and return the head of what its client is told."""
     server.socket.sendall(request.removesuffix(_END) + _REFUSED)
     answer = server.until(_END)

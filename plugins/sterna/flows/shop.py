@@ -96,7 +96,7 @@ class FlowShop:
             NoIceberg: its driver lacks Iceberg's runtime.
             CredentialError: one is missing.
         """
-        spark = self._session(flow.spark or context.region.spark)
+        spark = self.start_session(flow.spark or context.region.spark)
         stores = stores_of(context, metadata, own=True)
         catalog = main_catalog(context, flow.credential_id, APP)
         with java_errors(flow.into):
@@ -120,7 +120,8 @@ class FlowShop:
                 self._started.stop()
             self._started = None
 
-    def _session(self, master: str) -> SparkSession:
+    def start_session(self, master: str) -> SparkSession:
+        """Return a Spark for flows, whose own defaults decide no row."""
         if is_connect(master):
             raise NeedsClassicSpark(
                 f"the region's Spark, at {address(master)}, is a Spark Connect server, and a flow's step is planned "

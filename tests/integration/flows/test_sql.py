@@ -414,12 +414,12 @@ SPOKEN = """
 def test_a_workers_own_defaults_decide_no_row(world: World) -> None:
     """Each region has its own spark-defaults.conf, and a rebuild may run where no step did."""
     conf = world.spark.sparkContext._jsc.sc().conf()  # type: ignore[union-attr]
-    plain = FlowShop()._session("local[2]").sql(SPOKEN).collect()
+    plain = FlowShop().start_session("local[2]").sql(SPOKEN).collect()
     before = {name: conf.get(name, "") for name in DEFAULTS}
     try:
         for name, value in DEFAULTS.items():
             conf.set(name, value)
-        odd = FlowShop()._session("local[2]").sql(SPOKEN).collect()
+        odd = FlowShop().start_session("local[2]").sql(SPOKEN).collect()
         control = world.spark.newSession().sql(SPOKEN).collect()
     finally:
         for name, value in before.items():

@@ -215,7 +215,7 @@ def test_a_connection_that_is_taken_as_the_gate_goes_dark_reaches_no_server(serv
     gone, asking = socket.socketpair()
     asking.sendall(b"GET /lake/a HTTP/1.1\r\n\r\n")
     place = servers.serve(lambda connection: None if ended(connection) else pytest.fail("it was asked"))
-    s3_gate._serve(s3_gate._Side(gone), {"": place}, False, set())
+    s3_gate.serve(s3_gate.Side(gone), {"": place}, False, set())
     assert ended(asking)
     asking.close()
 

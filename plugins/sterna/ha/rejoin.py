@@ -22,11 +22,12 @@ from sterna.ha.model import CatalogSite, Primary
 from sterna.ha.seed import Seeded, copy_missing, seed
 from sterna.ha.site import fence, look_at_all, prepare, refuse_unread, tell_primary, unseen_error
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
+from sterna.replica.tags import may_be_of
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-_HEADS = "refs/heads/"
+_HEADS, _TAGS = "refs/heads/", "refs/tags/"
 # Clocks of two Nessie servers may differ by this much: a commit's parent is at most so much younger than itself.
 _SLACK = timedelta(minutes=10)
 # Where a branch without commits points, in Nessie.
@@ -36,10 +37,10 @@ _FIRST = "sterna catalog promote --region <the first one>"
 
 @dataclass(frozen=True)
 class Lost:
-    """Commits of one branch that only the region has.
+    """Commits of one branch, or under one tag, that only the region has.
 
     Args:
-        branch: where they were made.
+        branch: where they were made; of a tag alone `refs/tags/…`.
         head: the last of them.
         kept: the branch that keeps them, `lost/<date>/<hash>`.
         commits: all of them, newest first.
@@ -223,7 +224,9 @@ def _refuse_history(connection: Connection[Any], target: Region) -> None:
     """
     there = connection.execute("SELECT to_regclass('refs2') IS NOT NULL").fetchone()
     own = (
-        [name for name, head in read_branches(connection).items() if head != _NO_ANCESTOR] if there and there[0] else []
+        [name for name, head in read_references(connection).items() if head != _NO_ANCESTOR]
+        if there and there[0]
+        else []
     )
     if own:
         raise UsageError(
@@ -240,16 +243,19 @@ def _keep_lost(
     if epoch is None:
         return ()
     switched, since = epoch
-    ours = {branch.replica_branch for branch in registry.regions}  # sterna makes them again
     differing = {
-        name: head for name, head in read_branches(own).items() if switched.get(name) != head and name not in ours
+        name: head
+        for name, head in read_references(own).items()
+        if switched.get(name) != head and not _is_own(name, registry.regions)
     }
     if not differing:
         return ()
     copy_missing(own, of, say)
     main = _Line(primary, switched.get(SOURCE_BRANCH, ""))
-    lost = []
+    lost: list[Lost] = []
     for branch, head in differing.items():
+        if branch.startswith(_TAGS) and any(head == commit.hash for each in lost for commit in each.commits):
+            continue  # a branch has it, too
         commits = _beyond(primary, head, (main, _Line(primary, switched.get(branch, ""))))
         if commits:
             kept = lost_branch(since, head)
@@ -278,12 +284,19 @@ def _switch_after(own: Connection[Any], of: Connection[Any]) -> tuple[dict[str, 
     return {name.removeprefix(_HEADS): head for name, head in json.loads(heads).items()}, since
 
 
-def read_branches(connection: Connection[Any]) -> dict[str, str]:
-    """Return the head of each branch of a catalog."""
+def read_references(connection: Connection[Any]) -> dict[str, str]:
+    """Return where branches stand by their names, and behind them tags by `refs/tags/…`."""
     rows = connection.execute(
-        "SELECT ref_name, encode(pointer, 'hex') FROM refs2 WHERE ref_name LIKE 'refs/heads/%' AND deleted IS NOT TRUE"
+        "SELECT ref_name, encode(pointer, 'hex') FROM refs2 WHERE ref_name ~ '^refs/(heads|tags)/' "
+        "AND deleted IS NOT TRUE ORDER BY ref_name"
     )
     return {str(name).removeprefix(_HEADS): str(head) for name, head in rows}
+
+
+def _is_own(name: str, regions: Sequence[Region]) -> bool:
+    """Tell whether a reference is sterna's: what replicas show, which is made again, and how far their readers are."""
+    tag = name.removeprefix(_TAGS) if name.startswith(_TAGS) else ""
+    return any(name == each.replica_branch or may_be_of(each.name, tag) for each in regions)
 
 
 def _beyond(primary: NessieCatalog, head: str, lines: Sequence[_Line]) -> tuple[Commit, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
+import httpx
 import psutil
 import psycopg
 import pyarrow as pa
@@ -80,6 +81,19 @@ class Cluster:
         with self.catalog(region) as catalog:
             head = catalog.reference(branch).hash
             return catalog.commit(branch, head, [Unchanged(("nothing",))], f"commit {next(self._numbers)}", {})
+
+    def commit_under_tag(self, region: str, tag: str) -> str:
+        """Commit what only a tag shows: its branch is gone again; return the hash."""
+        branch = f"{tag}-aside"
+        with self.catalog(region) as catalog:
+            before = catalog.history(SOURCE_BRANCH, operations=False)
+            catalog.create_branch(branch, [commit.hash for commit in before][1])
+        hash = self.commit(region, branch)
+        with self.catalog(region) as catalog:
+            catalog.create_tag(tag, branch, hash)
+        uri = self.sites.site[region].uri
+        httpx.delete(f"{uri}/trees/{branch}@{hash}", params={"type": "BRANCH"}).raise_for_status()
+        return hash
 
     def history(self, region: str, reference: str = SOURCE_BRANCH) -> list[str]:
         """Return the hashes of a branch's commits, newest first."""

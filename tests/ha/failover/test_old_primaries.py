@@ -68,6 +68,7 @@ def test_of_two_regions_promoted_without_each_others_knowledge_the_later_sorting
     cluster.promote("eu", registry=cluster.without("us", "ap"))
     cluster.promote("ap", registry=cluster.without("us", "eu"))
     ours, theirs = cluster.commit("eu"), cluster.commit("ap")
+    alone = cluster.commit_under_tag("ap", "v1")
     assert find_primary(cluster.registry.regions, cluster.sites.secrets).name == "eu"
     text = status_text(list(cluster.look().values()))
     assert "primary: eu" in text
@@ -75,7 +76,9 @@ def test_of_two_regions_promoted_without_each_others_knowledge_the_later_sorting
     assert "AN OLD PRIMARY: sterna catalog rejoin" in line
     cluster.start_database("us")
     rejoined = cluster.rejoin("ap")
-    assert [(lost.branch, [commit.hash for commit in lost.commits]) for lost in rejoined.lost] == [("main", [theirs])]
+    lost = [(each.branch, [commit.hash for commit in each.commits]) for each in rejoined.lost]
+    assert lost == [("main", [theirs]), ("refs/tags/v1", [alone])]
+    assert alone in cluster.history("eu", rejoined.lost[1].kept)
     assert cluster.rejoin("us").lost == ()
     cluster.assert_whole("eu")
     assert ours in cluster.history("eu")

@@ -430,7 +430,7 @@ def test_what_a_region_without_an_epoch_has_is_not_forgotten_by_a_rejoin(monkeyp
 
     monkeypatch.setattr(ha_rejoin, "connected", connected)
     monkeypatch.setattr(ha_rejoin, "read_epoch", lambda connection: None)
-    monkeypatch.setattr(ha_rejoin, ha_rejoin.read_branches.__name__, lambda connection: heads)
+    monkeypatch.setattr(ha_rejoin, ha_rejoin.read_references.__name__, lambda connection: heads)
     monkeypatch.setattr(ha_rejoin, "seed", lambda target, *rest: seeded.append(target.name))
     us, eu = TWO.regions
     with pytest.raises(UsageError, match="region eu has commits and knows no epoch"):

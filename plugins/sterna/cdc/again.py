@@ -116,7 +116,7 @@ def publish(connection: Connection[Any], publication: str, table: str, name: str
         connection.execute(f"ALTER PUBLICATION {publication} ADD TABLE {name}".encode())
         places = _published(connection, publication, table)
     for changed, added in places:
-        if _is_later(added, changed):
+        if is_later(added, changed):
             connection.execute(f"ALTER PUBLICATION {publication} SET (publish = '{_ALL}')".encode())
     for _ in range(_TRIES):
         changed, _ = _published(connection, publication, table)[0]
@@ -133,7 +133,7 @@ def _published(connection: Connection[Any], publication: str, table: str) -> lis
     return connection.execute(_PUBLISHED, [publication, table]).fetchall()
 
 
-def _is_later(one: int, other: int) -> bool:
+def is_later(one: int, other: int) -> bool:
     """Say whether a transaction has a later number than another one; both are the last 32 bits."""
     return 0 < (one - other) % _CIRCLE < _CIRCLE >> 1
 

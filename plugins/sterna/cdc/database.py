@@ -91,6 +91,9 @@ class Database(Protocol):
         Args:
             epoch: which.
             table: it may be another one by now than the epoch began with.
+
+        Raises:
+            NeedsResync: some of its changes would not come.
         """
 
     def read_again(self, epoch: int, table: str) -> AbstractContextManager[Rows]:

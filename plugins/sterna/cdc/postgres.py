@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, LiteralString
 
-from sterna.cdc.again import Rows, publish, read_rows
+from sterna.cdc.again import Rows, is_later, publish, read_rows
 from sterna.cdc.database import Log, collected, leave_out_twice
 from sterna.cdc.journal import Drop
 from sterna.cdc.texts import SETTINGS
@@ -74,6 +74,12 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
       UNION SELECT m.attrelid || '.' || m.attnum, m.atttypid || ':' || m.atttypmod FROM within w
         JOIN pg_type t ON t.oid = w.type AND t.typtype = 'c' JOIN pg_attribute m ON m.attrelid = t.typrelid
         WHERE m.attnum > 0 AND NOT m.attisdropped) x (key, value)), '{}') AS words,
+  coalesce((SELECT jsonb_object_agg(u.pubname, jsonb_build_array(u.xmin::text::bigint, r.xmin::text::bigint,
+      (SELECT n.xmin::text::bigint FROM pg_publication_rel n WHERE n.prpubid = u.oid ORDER BY age(n.xmin) LIMIT 1),
+      u.pubinsert AND u.pubupdate AND u.pubdelete AND u.pubtruncate -- a server before 15 has neither of these
+        AND to_jsonb(r) ->> 'prqual' IS NULL AND to_jsonb(r) ->> 'prattrs' IS NULL))
+    FROM pg_publication_rel r JOIN pg_publication u ON u.oid = r.prpubid
+    WHERE r.prrelid = c.oid AND u.pubname ~ %(own)s), '{}') AS published,
   coalesce(({within}
     SELECT array_agg(w.attname ORDER BY w.attname) FROM within w WHERE w.type = 'money'::regtype), '{}') AS amounts,
   scale('0'::money::numeric) AS places
@@ -95,6 +101,7 @@ SELECT t.oid::bigint, a.attname::text FROM to_regclass(%s) AS t (oid) LEFT JOIN 
 AND a.attname = ANY(%s) AND NOT a.attisdropped
 AND (a.atthasdef OR a.atthasmissing OR a.attidentity <> '' OR a.attgenerated <> '')"""
 _GONE = "the table was dropped, or renamed, in the source"
+_ALTERED = "its publication was altered: changes of it may be missing"
 _TRIES = 20  # seconds
 MONEY_DECIMALS = 2  # of an amount of money where lc_monetary is C
 
@@ -152,7 +159,7 @@ class Postgres:
             level = connection.execute("SHOW wal_level").fetchone()
             if level is None or level[0] != "logical":
                 raise UnfitSource(f"{self._pool.database} has wal_level {level and level[0]}, and needs logical")
-            rows = connection.execute(_TABLES, {"names": None}).fetchall()
+            rows = connection.execute(_TABLES, {"names": None, "own": own_names(self._source.name)}).fetchall()
         found = [row for row in rows if any(fnmatchcase(f"{row[0]}.{row[1]}", each) for each in self._source.tables)]
         if not found:
             raise UnfitSource(f"{self._pool.database} has none of the tables {', '.join(self._source.tables)}")
@@ -224,7 +231,8 @@ class Postgres:
     ) -> Mapping[str, Any]:
         """Return by what the rows of tables are known now (`Database`)."""
         with self._pool.connection() as connection:
-            rows = {f"{row[0]}.{row[1]}": row for row in connection.execute(_TABLES, {"names": list(tables)})}
+            asked = {"names": list(tables), "own": own_names(self._source.name)}
+            rows = {f"{row[0]}.{row[1]}": row for row in connection.execute(_TABLES, asked)}
         found = {}
         for name, key in tables.items():
             if name not in rows:
@@ -239,7 +247,12 @@ class Postgres:
     def publish(self, epoch: int, table: str) -> bool:
         """Let the changes of a table that was made anew come (`Database`)."""
         with self._pool.connection() as connection:
-            return publish(connection, self.name(epoch), table, _quoted(table))
+            is_free = publish(connection, self.name(epoch), table, _quoted(table))
+            asked = {"names": [table], "own": f"^{self.name(epoch)}$"}
+            rows = connection.execute(_TABLES, asked).fetchall()
+        if any(_is_other_publication(row[20], {}) for row in rows):
+            raise NeedsResync(_ALTERED, table=table, hint=self._resync)
+        return is_free
 
     @contextmanager
     def read_again(self, epoch: int, table: str) -> Iterator[Rows]:
@@ -390,6 +403,9 @@ def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str,
     Columns have a number that no other one of the table ever gets, a type, and a transaction that altered them last;
     those that are gone are remembered. The table has a file, and another one where it was written anew. The words of an
     enum, and the parts of a composite, make the text of rows that were there.
+
+    Of each publication that has the table it is which transaction changed that last, which one added the table, which
+    one added any table last, and whether all changes come.
     """
     (identity, arrays), (constraint, indexes, definition, types, now) = (row[3], row[5]), row[9:14]
     changed = now
@@ -407,6 +423,7 @@ def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str,
         "gone": sorted((before or {}).get("columns", {}).keys() - row[17].keys()),
         "file": row[18],
         "words": row[19],
+        "published": row[20],
     }
 
 
@@ -436,6 +453,8 @@ def _other_identity(
         return "a unique index of it was changed: its replica identity may have been that index meanwhile"
     if "columns" in before and (reason := _other_columns(now, before) or _other_words(now, before)):
         return reason  # a version before didn't look at these
+    if _is_other_publication(now["published"], before.get("published", {})):
+        return _ALTERED
     whole = before["identity"] == now["identity"] == "f"  # all columns are told then
     return "" if whole else _doubtful(now, doubtful)
 
@@ -468,6 +487,20 @@ def _other_words(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     altered = {key for key in parts[0] ^ parts[1] if key.partition(".")[0] in both}
     altered |= {key for key in had.keys() & has.keys() if had[key] != has[key]}
     return "an enum or composite of its columns was altered: no change tells rows' other text" if altered else ""
+
+
+def _is_other_publication(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Say whether somebody else than sterna altered a publication; another reading has another one.
+
+    Where a table that was made anew is published again, the publication is changed behind that (`again.publish`).
+    """
+    if (before and not now) or not all(is_whole for *_, is_whole in now.values()):
+        return True
+    for name in before.keys() & now.keys():
+        (was, added_then, *_), (changed, added, newest, _) = before[name], now[name]
+        if added != added_then or (changed != was and not is_later(newest, was)):
+            return True
+    return False
 
 
 def _doubtful(now: Mapping[str, Any], doubtful: int | None) -> str:

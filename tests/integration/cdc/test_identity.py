@@ -12,6 +12,9 @@ and no value. What else falls under it: one that takes another's name, also wher
 that comes back after a look at which it was gone; and tables that are written anew without a change of rows, with a
 value for a new column (a default that is volatile, and dropped again), or other values for an old one (`USING`); and
 types that users make, whose text changes in rows that were there: an enum's word with another name, a composite's part.
+
+A publication that somebody altered leaves changes out, and none of those that come says so: deletions, rows, columns,
+or the table, also where it was whole again before the next look. What sterna itself alters is no such change.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ _A = "CREATE TABLE a (id int PRIMARY KEY, code text NOT NULL, n int); CREATE UNI
 _USING = "ALTER TABLE a REPLICA IDENTITY USING INDEX a_code;"
 _DEFAULT = "ALTER TABLE a REPLICA IDENTITY DEFAULT;"
 _OTHER_KEY = "ALTER TABLE a DROP CONSTRAINT a_pkey, ADD PRIMARY KEY (code);"
+_ALL = "insert, update, delete, truncate"
 _LATER = 10**18  # microseconds since 1970: later than any look
 
 Identities = Callable[..., dict[str, Any]]
@@ -58,7 +62,9 @@ def settings(place: Any, *tables: str) -> CdcSource:
 
 
 @pytest.fixture
-def source(place: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Postgres, Callable[[str], None]]]:
+def source(
+    server: Any, place: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Postgres, Callable[[str], None]]]:
     """A Postgres without a reader, and what runs SQL in it."""
     login = {"conn_type": "postgres", "login": place.user, "password": place.password}
     monkeypatch.setenv("AIRFLOW_CONN_KNOWN", json.dumps(login))
@@ -69,6 +75,8 @@ def source(place: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Postgr
             connection.execute(text.encode())
 
     sql(_A)
+    with psycopg.connect(server.admin.url(), autocommit=True) as admin:
+        admin.execute(f"ALTER ROLE {place.user} REPLICATION".encode())
     yield opened, sql
     opened.close()
 
@@ -181,6 +189,64 @@ def test_a_column_that_comes_back_is_known_though_a_look_came_between(source: An
     # What a version before wrote says nothing of columns.
     older = {name: each for name, each in looks[0]["public.a"].items() if name not in ("columns", "gone", "file")}
     assert database.identities(tables, {"public.a": older}, {})["public.a"]["columns"].keys() == {"id", "code", "n"}
+
+
+def test_a_publication_that_leaves_changes_out_stops_its_tables(source: Any) -> None:
+    database, sql = source
+    sql("CREATE TABLE b (id int PRIMARY KEY)")
+    tables = {"public.a": ("id",)}
+    for epoch, (statement, is_whole) in enumerate(
+        (
+            ("ALTER PUBLICATION {} SET (publish = 'insert, update')", False),
+            ("ALTER PUBLICATION {0} SET (publish = ''); ALTER PUBLICATION {0} SET (publish = '" + _ALL + "')", True),
+            ("ALTER PUBLICATION {} SET TABLE a WHERE (id > 0)", False),
+            ("ALTER PUBLICATION {} SET TABLE a (id, code)", False),
+            ("ALTER PUBLICATION {0} DROP TABLE a; ALTER PUBLICATION {0} ADD TABLE a", True),
+            ("ALTER PUBLICATION {} DROP TABLE a", True),
+        ),
+        1,
+    ):
+        database.prepare(epoch, ["public.a"])
+        before = json.loads(json.dumps(database.identities(tables, {}, {})))
+        older = {name: each for name, each in before["public.a"].items() if name != "published"}
+        sql(statement.format(database.name(epoch)))
+        with pytest.raises(NeedsResync, match=r"its publication was altered.*\[table public\.a\]"):
+            database.identities(tables, before, {})
+        if is_whole:
+            assert database.publish(epoch, "public.a")
+            database.identities(tables, {"public.a": older}, {})
+            continue
+        # Nor does one table's new reading go on with it, nor what a version before wrote down.
+        with pytest.raises(NeedsResync, match=r"its publication was altered.*\[table public\.a\]"):
+            database.publish(epoch, "public.a")
+        with pytest.raises(NeedsResync, match="its publication was altered"):
+            database.identities(tables, {"public.a": older}, {})
+    database.prepare(7, ["public.a"])
+    before = database.identities(tables, {}, {})
+    sql(f"ALTER PUBLICATION {database.name(7)} ADD TABLE b; CREATE PUBLICATION another FOR TABLE a (id)")
+    database.identities(tables, before, {})
+    database.prepare(8, ["public.a"])  # a new reading has another
+    database.identities(tables, before, {})
+
+
+def test_a_table_that_is_published_again_stops_no_other_one(source: Any) -> None:
+    """The publication is altered then by sterna; also where a look came between the two steps of that."""
+    database, sql = source
+    tables = {"public.a": ("id",)}
+    database.prepare(1, ["public.a"])
+    before = database.identities(tables, {}, {})
+    for is_seen in (False, True):
+        sql("DROP TABLE IF EXISTS b; CREATE TABLE b (id int PRIMARY KEY)")
+        if is_seen:
+            sql(f"ALTER PUBLICATION {database.name(1)} ADD TABLE b")
+            before = json.loads(json.dumps(database.identities(tables, before, {})))
+        assert database.publish(1, "public.b")
+        now = database.identities(tables, before, {})
+        assert now["public.a"]["published"] != before["public.a"]["published"]
+        before = now
+    sql(f"ALTER PUBLICATION {database.name(1)} SET (publish = '{_ALL}')")
+    with pytest.raises(NeedsResync, match="its publication was altered"):
+        database.identities(tables, before, {})
 
 
 @pytest.mark.parametrize(

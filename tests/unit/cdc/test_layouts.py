@@ -66,6 +66,8 @@ def test_what_the_first_statements_say_is_kept_and_comes_back_as_the_engines_own
         ("ALTER TABLE t /* rename */ ENGINE = InnoDB", (V,)),
         ("ALTER TABLE t DROP INDEX v_index, DROP FOREIGN KEY f, ALTER v DROP DEFAULT", (V,)),
         ("ALTER TABLE t DROP INDEX i", (V, column("index", "INT"))),
+        ("ALTER TABLE t DROP INDEX v, ADD INDEX v (v), DROP PRIMARY KEY, ADD PRIMARY KEY (id)", (V,)),
+        ("ALTER TABLE t DROP CONSTRAINT v, DROP FOREIGN KEY v, DROP CHECK v COMMENT 'drop v'", (V,)),
     ],
 )
 def test_statements_that_are_followed(statement: str, columns: tuple[dict[str, Any], ...]) -> None:
@@ -110,6 +112,7 @@ E = column("e", "ENUM", enumValues=["a", "b"])
         ("ALTER TABLE t TRUNCATE PARTITION p0", (V,), (V,), "rows that the log doesn't name"),
         ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE u", (V,), (V,), "rows that the log doesn't name"),
         ("ALTER TABLE t DROP v, ADD v VARCHAR(9)", (V,), (V,), "column v was dropped and is there again"),
+        ("ALTER TABLE t DROP IF EXISTS v,ADD v VARCHAR(9)", (V,), (V,), "column v was dropped and is there again"),
         ("ALTER TABLE t DROP COLUMN IF EXISTS `V`, ADD v …", (V,), (V,), "column v was dropped and is there again"),
         ("ALTER TABLE t ADD w INT DEFAULT 7, ALTER w DROP DEFAULT", (), (column("w", "INT"),), "dropped at once"),
     ],

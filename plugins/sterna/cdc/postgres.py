@@ -59,11 +59,12 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
     WHERE i.indrelid = c.oid AND i.indisprimary), '{}') AS types,
   (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now,
   c.relpersistence = 'u' AS unlogged, pg_has_role(c.relowner, 'USAGE') AS owned,
-  coalesce((SELECT array_agg(a.attname::text) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-    JOIN pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
-    JOIN pg_type e ON e.oid = b.typelem
-    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND b.typcategory = 'A'
-    AND e.typdelim <> ',' AND b.oid <> 1020), '{}') AS delimited,
+  (WITH RECURSIVE bases (name, type) AS (
+      SELECT a.attname::text, a.atttypid FROM pg_attribute a
+      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+      UNION SELECT b.name, t.typbasetype FROM bases b JOIN pg_type t ON t.oid = b.type WHERE t.typtype = 'd')
+    SELECT coalesce(array_agg(b.name), '{}') FROM bases b JOIN pg_type t ON t.oid = b.type
+    JOIN pg_type e ON e.oid = t.typelem WHERE t.typcategory = 'A' AND e.typdelim <> ',' AND t.oid <> 1020) AS delimited,
   coalesce((SELECT jsonb_object_agg(a.attname, jsonb_build_array(a.attnum, a.atttypid::bigint, a.atttypmod,
       a.xmin::text)) FROM pg_attribute a
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), '{}') AS columns,
@@ -80,6 +81,9 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
         AND to_jsonb(r) ->> 'prqual' IS NULL AND to_jsonb(r) ->> 'prattrs' IS NULL))
     FROM pg_publication_rel r JOIN pg_publication u ON u.oid = r.prpubid
     WHERE r.prrelid = c.oid AND u.pubname ~ %(own)s), '{}') AS published,
+  row_security_active(c.oid) AS filtered,
+  has_schema_privilege(n.oid, 'USAGE') AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid
+    AND a.attnum > 0 AND NOT a.attisdropped AND NOT has_column_privilege(c.oid, a.attnum, 'SELECT')) AS readable,
   coalesce(({within}
     SELECT array_agg(w.attname ORDER BY w.attname) FROM within w WHERE w.type = 'money'::regtype), '{}') AS amounts,
   scale('0'::money::numeric) AS places
@@ -87,6 +91,12 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'
   AND (%(names)s::text[] IS NULL OR n.nspname || '.' || c.relname = ANY(%(names)s))
 ORDER BY 1, 2""".replace("{within}", _WITHIN)
+_SERVER: LiteralString = """
+SELECT current_setting('wal_level'), current_setting('max_wal_senders')::int > 0,
+  current_setting('max_replication_slots')::int > (SELECT count(*) FROM pg_replication_slots WHERE slot_name !~ %s),
+  (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user)
+    OR EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication' AND pg_has_role(oid, 'USAGE')),
+  has_database_privilege(current_database(), 'CREATE')"""
 _SLOT: LiteralString = """
 SELECT active, coalesce(wal_status, 'lost') = 'lost', pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint
 FROM pg_replication_slots WHERE slot_name = %s"""
@@ -156,9 +166,8 @@ class Postgres:
             DatabaseUnreachable, DatabaseRefused, CredentialError: as the pool.
         """
         with self._pool.connection() as connection:
-            level = connection.execute("SHOW wal_level").fetchone()
-            if level is None or level[0] != "logical":
-                raise UnfitSource(f"{self._pool.database} has wal_level {level and level[0]}, and needs logical")
+            server = connection.execute(_SERVER, [own_names(self._source.name)]).fetchone()
+            _refuse_server(str(self._pool.database), self._source.credential_id, server)
             rows = connection.execute(_TABLES, {"names": None, "own": own_names(self._source.name)}).fetchall()
         found = [row for row in rows if any(fnmatchcase(f"{row[0]}.{row[1]}", each) for each in self._source.tables)]
         if not found:
@@ -169,6 +178,7 @@ class Postgres:
             with collected(unfit, name):
                 _refuse_row(row)
                 _refuse_unpublished(name, unlogged=row[14], owned=row[15])
+                _refuse_unread(name, filtered=row[21], readable=row[22])
                 _refuse_delimiters(name, row[16])
                 result[name] = tuple(row[4])
         leave_out_twice(result, unfit, followed, self._source.into)
@@ -569,6 +579,44 @@ def refuse_amounts(table: str, columns: Sequence[str], places: int) -> None:
             f"only those with {MONEY_DECIMALS} are read",
             table=table,
             hint="let the column be numeric, or leave the table out of `tables`",
+        )
+
+
+def _refuse_server(database: str, login: str, settings: Sequence[Any] | None) -> None:
+    """See that a server tells changes, has a slot left, and lets the login begin."""
+    if settings is None or settings[0] != "logical":
+        raise UnfitSource(f"{database} has wal_level {settings and settings[0]}, and needs logical")
+    _, sends, has_slot, replicates, creates = settings
+    if not (sends and has_slot):
+        name = "max_replication_slots" if sends else "max_wal_senders"
+        raise UnfitSource(
+            f"{database} has no place for another reader of its log ({name})",
+            hint=f"raise {name} and start it again, or drop a slot that nobody reads",
+        )
+    if not replicates:
+        raise UnfitSource(
+            f"the login of credential {login!r} may not read the log of {database}",
+            hint="ALTER ROLE the login REPLICATION",
+        )
+    if not creates:
+        raise UnfitSource(
+            f"the login of credential {login!r} may not make a publication in {database}",
+            hint="GRANT CREATE ON DATABASE it TO the login",
+        )
+
+
+def _refuse_unread(table: str, *, filtered: bool, readable: bool) -> None:
+    if not readable:
+        raise UnfitSource(
+            "the login may not read all of its columns",
+            table=table,
+            hint=f"GRANT SELECT ON {table} TO the login, and USAGE on its schema",
+        )
+    if filtered:  # the first rows would be some of them, and changes are told of all
+        raise UnfitSource(
+            "row level security hides rows of it from the login",
+            table=table,
+            hint=f"ALTER ROLE the login BYPASSRLS, or ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY",
         )
 
 

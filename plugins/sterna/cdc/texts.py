@@ -24,9 +24,10 @@ SETTINGS: Final[Mapping[str, str]] = {
     "extra_float_digits": "3",
     "lc_monetary": "C",
     "quote_all_identifiers": "off",
+    "row_security": "off",
     "search_path": "public",
 }
-"""Settings of a session that change how values are parameters, or which names they have in text."""
+"""Settings of a session that change how values are written, which names they have, or which rows there are."""
 _BOOL, _BYTEA, _INT8, _INT2, _INT4, _OID = 16, 17, 20, 21, 23, 26
 _FLOAT4, _FLOAT8, _MONEY, _NUMERIC = 700, 701, 790, 1700
 _DATE, _TIME, _TIMESTAMP, _TIMESTAMPTZ, _INTERVAL, _BIT = 1082, 1083, 1114, 1184, 1186, 1560

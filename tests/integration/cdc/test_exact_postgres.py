@@ -331,10 +331,47 @@ def test_check_sees_what_a_run_would_fail_at(source: Source, server: Any) -> Non
     source.sql("ALTER TABLE t REPLICA IDENTITY FULL")
     with pytest.raises(UnfitSource, match=r"column boxes is an array.*\[table public\.t\]"):
         database.tables()
-    source.sql("ALTER TABLE t DROP COLUMN boxes")
+    source.sql("CREATE DOMAIN some_boxes AS own_box[]; CREATE DOMAIN more_boxes AS some_boxes")
+    source.sql("ALTER TABLE t DROP COLUMN boxes, ADD COLUMN nested more_boxes")
+    with pytest.raises(UnfitSource, match=r"column nested is an array.*\[table public\.t\]"):
+        database.tables()
+    source.sql("ALTER TABLE t DROP COLUMN nested")
     assert database.tables() == {"public.t": ("id",)}
     with psycopg.connect(f"{server.admin.url().rpartition('/')[0]}/{source.name}", autocommit=True) as admin:
         admin.execute("ALTER TABLE t OWNER TO postgres")
-    with pytest.raises(UnfitSource, match=r"isn't its owner.*\[table public\.t\]"):
-        database.tables()
+        with pytest.raises(UnfitSource, match=r"isn't its owner.*\[table public\.t\]"):
+            database.tables()
+        admin.execute(f"ALTER TABLE t OWNER TO {source.name}; ALTER TABLE t ENABLE ROW LEVEL SECURITY")
+        assert database.tables() == {"public.t": ("id",)}
+        for broken, mended, reason in (
+            ("ALTER TABLE t FORCE ROW LEVEL SECURITY", "ALTER TABLE t NO FORCE ROW LEVEL SECURITY", "hides rows"),
+            (f"REVOKE SELECT ON t FROM {source.name}", f"GRANT SELECT ON t TO {source.name}", "may not read all"),
+            (
+                f"ALTER ROLE {source.name} NOREPLICATION",
+                f"ALTER ROLE {source.name} REPLICATION",
+                "may not read the log",
+            ),
+            (
+                f"ALTER DATABASE {source.name} OWNER TO postgres",
+                f"GRANT CREATE ON DATABASE {source.name} TO {source.name}",
+                "may not make a publication",
+            ),
+        ):
+            admin.execute(broken.encode())
+            with pytest.raises(UnfitSource, match=reason):
+                database.tables()
+            admin.execute(mended.encode())
+            assert database.tables() == {"public.t": ("id",)}
+    database.close()
+
+
+def test_first_rows_are_all_rows_or_none(source: Source) -> None:
+    """Row level security that hides rows from the login makes the engine's question fail, also where it came late."""
+    database = open_database(source.reading.source, environment_secrets())
+    source.sql("CREATE TABLE t (id int PRIMARY KEY); ALTER TABLE t ENABLE ROW LEVEL SECURITY")
+    source.sql("CREATE POLICY nobody ON t USING (false); ALTER TABLE t FORCE ROW LEVEL SECURITY")
+    options = database.properties(1, ["public.t"], "x", Path())["driver.options"]
+    engine = psycopg.connect(source.database.url(), options=options)
+    with engine, pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
+        engine.execute("SELECT * FROM t")
     database.close()

@@ -66,7 +66,7 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
     SELECT coalesce(array_agg(b.name), '{}') FROM bases b JOIN pg_type t ON t.oid = b.type
     JOIN pg_type e ON e.oid = t.typelem WHERE t.typcategory = 'A' AND e.typdelim <> ',' AND t.oid <> 1020) AS delimited,
   coalesce((SELECT jsonb_object_agg(a.attname, jsonb_build_array(a.attnum, a.atttypid::bigint, a.atttypmod,
-      a.xmin::text)) FROM pg_attribute a
+      a.xmin::text, a.atthasmissing)) FROM pg_attribute a
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), '{}') AS columns,
   pg_relation_filenode(c.oid)::bigint AS file,
   coalesce(({within}
@@ -411,14 +411,16 @@ def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str,
     table's definition last, and when that was seen to be another: what was committed before may be from before it.
 
     Columns have a number that no other one of the table ever gets, a type, and a transaction that altered them last;
-    those that are gone are remembered. The table has a file, and another one where it was written anew. The words of an
-    enum, and the parts of a composite, make the text of rows that were there.
+    those that are gone are remembered, and those that came with a value for the rows that were there. The table has a
+    file, and another one where it was written anew. The words of an enum, and the parts of a composite, make the text
+    of rows that were there.
 
     Of each publication that has the table it is which transaction changed that last, which one added the table, which
     one added any table last, and whether all changes come.
     """
     (identity, arrays), (constraint, indexes, definition, types, now) = (row[3], row[5]), row[9:14]
-    changed = now
+    changed, had = now, (before or {}).get("columns", {})
+    filled = {name for name, each in row[17].items() if had and name not in had and each[4]}
     if before is not None and (before["constraint"], before["definition"]) == (constraint, definition):
         changed = before["changed"]
     return {
@@ -429,8 +431,9 @@ def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str,
         "indexes": indexes,
         "definition": definition,
         "changed": changed,
-        "columns": {**(before or {}).get("columns", {}), **row[17]},
-        "gone": sorted((before or {}).get("columns", {}).keys() - row[17].keys()),
+        "columns": {**had, **row[17]},
+        "gone": sorted(had.keys() - row[17].keys()),
+        "filled": sorted(filled | set((before or {}).get("filled", ()))),
         "file": row[18],
         "words": row[19],
         "published": row[20],
@@ -478,6 +481,9 @@ def _other_columns(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
             return f"column {name} was dropped and is there again, or it has another one's name"
         if name not in had and number in numbers:
             return f"column {numbers[number]} is gone and {name} is new: it has another name"
+    filled = sorted(has.keys() & set(before.get("filled", ()))) if before["file"] != now["file"] else []
+    if filled:  # its value stood beside the rows, where `refuse_filled` sees it, and is written into them now
+        return f"column {filled[0]} was added, and the table was written anew: no change tells which values it has"
     retyped = any(has[name][1:3] != had[name][1:3] for name in has.keys() & had.keys())
     if before["file"] == now["file"] or retyped:  # a type that changes is why it was written anew
         return ""

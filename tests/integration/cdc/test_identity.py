@@ -145,6 +145,28 @@ def test_what_tells_rows_as_before_stops_nothing(source: Any, statements: str) -
     assert database.identities(tables, json.loads(json.dumps(now)), {"public.a": _LATER}) == now
 
 
+@pytest.mark.parametrize("rewrite", ["VACUUM FULL a", "ALTER TABLE a ALTER n TYPE bigint"])
+def test_a_column_that_was_added_with_a_value_is_known_when_the_value_is_written_into_rows(
+    source: Any, rewrite: str
+) -> None:
+    """Until then the first row of the table shows it (`refuse_filled`), and behind that nothing does."""
+    database, sql = source
+    tables = {"public.a": ("id",)}
+    looks = [database.identities(tables, {}, {})]
+    for statement in ("ALTER TABLE a ADD u int DEFAULT 7; ALTER TABLE a ALTER u DROP DEFAULT", "ANALYZE a"):
+        sql(statement)
+        looks.append(json.loads(json.dumps(database.identities(tables, looks[-1], {}))))
+    with pytest.raises(NeedsResync, match="column u was added with a value"):
+        database.refuse_filled("public.a", ["u"])
+    sql(rewrite)
+    database.refuse_filled("public.a", ["u"])
+    with pytest.raises(NeedsResync, match="column u was added, and the table was written anew"):
+        database.identities(tables, looks[-1], {})
+    anew = database.identities(tables, {}, {})  # that has the value in all rows
+    sql("VACUUM FULL a")
+    database.identities(tables, anew, {})
+
+
 def test_types_whose_text_changes_in_rows_that_were_there_are_told(source: Any) -> None:
     """An enum's word gets another name, or a composite another part: no row changes, and each has another text."""
     database, sql = source

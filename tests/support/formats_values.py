@@ -44,6 +44,9 @@ def groups() -> Mapped[str, Sequence[str]]:
         mapping.metadata(f"s3://lake/t/metadata/00001-a{ending}", DEFAULT_POLICY, Edition(version, generation))
         for ending, version, generation in ((".metadata.json", 2, 0), (".gz.metadata.json", 3, 1))
     ]
+    metadata.append(
+        mapping.metadata("s3://lake/t/metadata/00001-a.metadata.json", DEFAULT_POLICY, Edition(2), shown=4711)
+    )
     return {
         "Values in the parts of news, whose places count": _news(),
         "What a batch of the large lane has brought: bytes by key": [brought_text({"ns.a": 1})],

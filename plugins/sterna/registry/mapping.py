@@ -6,6 +6,7 @@ spelling of the scheme: Iceberg matches position deletes to data files by string
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from sterna.registry.policy import Policy
 from sterna.registry.residency import KeptOut, kept_out
 
 _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
+_SHOWN = re.compile(r"-[0-9a-f]{16}-s(-?[0-9]{1,19})(?:(?:\.gz)?\.metadata\.json(?:\.gz)?)?$")
 _SURELY_FITS = 255  # characters of a whole URI, in ASCII
 _FOLDERS_KEPT = 100_000
 _UNMAPPED = (UnregisteredUri, UnsafeUri, Unsupported)
@@ -295,8 +297,13 @@ class Mapping:
         """Tell whether a URI, in any spelling, lies below the replica root of any region."""
         return any(inside(uri, root) for root in self._roots)
 
-    def metadata(self, uri: str, policy: Policy, edition: Edition, *, view: bool = False) -> str:
+    def metadata(
+        self, uri: str, policy: Policy, edition: Edition, *, view: bool = False, shown: int | None = None
+    ) -> str:
         """Return where the localized copy of a metadata.json stands: `<mapped folder>/<stem>-<digest><ending>`.
+
+        With a snapshot that the policy leaves out and the catalog's entry names it is
+        `<mapped folder>/<stem>-<digest>-s<snapshot id><ending>`: `shown_by` takes the id out again.
 
         The digest covers the mapping, the table's policy, the localizer's version, and for views the names of their own
         catalog, so that the content is a function of the URI. Engines read the version number in front and the codec
@@ -304,7 +311,9 @@ class Mapping:
         """
         folder, _, name = self.localized(uri, edition).rpartition("/")
         ending = next((ending for ending in _METADATA_ENDINGS if name.endswith(ending)), "")
-        mapped = f"{folder}/{name.removesuffix(ending)}-{self.digest(policy, edition.version, view=view)}{ending}"
+        digested = self.digest(policy, edition.version, view=view)
+        beside = "" if shown is None else f"-s{shown}"
+        mapped = f"{folder}/{name.removesuffix(ending)}-{digested}{beside}{ending}"
         check_key(uri, mapped)
         return mapped
 
@@ -323,6 +332,19 @@ class Mapping:
                 *([views] if view and (views := self.registry.views.deciding()) else []),
             ]
         )
+
+
+def shown_by(metadata: str) -> int | None:
+    """Return the snapshot that a replica's metadata.json has only because the catalog's entry names it.
+
+    Args:
+        metadata: its URI, as `Mapping.metadata` returned it.
+
+    Returns:
+        The snapshot's id; None where the policy alone decides which snapshots there are.
+    """
+    match = _SHOWN.search(metadata)
+    return int(match[1]) if match else None
 
 
 def check_bindings(registry: Registry, bound: dict[str, str]) -> None:

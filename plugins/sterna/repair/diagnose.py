@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from sterna.catalog.model import ICEBERG_VIEW, Content, key_name
 from sterna.errors import TableError
 from sterna.iceberg.metadata.model import TableMetadata
+from sterna.registry.mapping import shown_by
 from sterna.replica import file_list as listing
 from sterna.replica.editions import edition_now
 from sterna.replica.file_list import CONTENT, METADATA, VIEW_METADATA
@@ -146,7 +147,7 @@ def _metadata(context: RegionContext, name: str, source: str, target: str, *, tr
 
     if not trusted:
         metadata = read_metadata(context, source)
-        return pruned(metadata, kept(context.registry.policy(name), metadata))
+        return pruned(metadata, kept(context.registry.policy(name), metadata, shown_by(target)))
     metadata, back = read_metadata(context, target), context.mapping.source
     snapshots = (
         replace(
@@ -221,5 +222,6 @@ def _made_as_now(context: RegionContext, name: str, uri: str, source: str, role:
     edition = edition_now(context.mapping, uri)
     if role in (METADATA, VIEW_METADATA):
         policy = context.registry.policy(name)
-        return uri == context.mapping.metadata(source, policy, edition, view=role == VIEW_METADATA)
+        place = context.mapping.metadata(source, policy, edition, view=role == VIEW_METADATA, shown=shown_by(uri))
+        return uri == place
     return uri == context.mapping.localized(source, edition)

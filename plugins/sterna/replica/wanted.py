@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content
 from sterna.errors import BrokenMetadata, NotResident, TableError, UnregisteredUri, UnsafeUri, Unsupported
-from sterna.registry.mapping import Mapping
+from sterna.registry.mapping import Mapping, shown_by
 from sterna.registry.policy import Policy
 from sterna.replica.editions import edition_now
 from sterna.replica.region import RegionContext
@@ -22,6 +22,10 @@ def wanted_here(
     context: RegionContext, name: str, source: Content, here: Content | None, generation: int = 0
 ) -> Content:
     """Return what a region's replica should hold for a content of `main`, without id.
+
+    Whether a policy leaves out the snapshot that the catalog's entry names, only the table's metadata tells. That isn't
+    read here: what the replica holds for the same snapshot was made by it, and is right. Else the place is the one
+    without it, and `sterna.sync.plan.changed_table` sees to it.
 
     Args:
         context: the region.
@@ -48,7 +52,9 @@ def wanted_here(
         raise Unsupported(f"contents of type {source.kind} are not replicated")
     edition = edition_now(mapping, (here and here.metadata_location) or "", generation)
     policy = context.registry.policy(name)
-    target = mapping.metadata(source.metadata_location, policy, edition, view=source.kind == ICEBERG_VIEW)
+    before = shown_by((here and here.metadata_location) or "")
+    shown = before if before == shown_snapshot(source) else None
+    target = mapping.metadata(source.metadata_location, policy, edition, view=source.kind == ICEBERG_VIEW, shown=shown)
     return source.with_id(None).with_metadata_location(target)
 
 
@@ -83,29 +89,37 @@ def present_statistics(objects: Objects, items: Sequence[StatisticsFile]) -> fro
     return frozenset(targets.keys() - gone)
 
 
-def refuse_hidden(metadata: TableMetadata, keep: frozenset[int], shown: int | None) -> None:
-    """See that the snapshot that the catalog's entry names is one that the replica has.
+def shown_snapshot(entry: Content) -> int | None:
+    """Return the id of the snapshot that the catalog's entry of a table names, None where it names none."""
+    snapshot = entry.payload.get("snapshotId")
+    return snapshot if type(snapshot) is int else None
 
-    Engines differ in whether they read that one, or what metadata.json has as its current snapshot.
+
+def left_out(policy: Policy, metadata: TableMetadata, shown: int | None) -> int | None:
+    """Return the snapshot that the catalog's entry names where a policy's history leaves it out, else None.
 
     Args:
-        metadata: what a table's metadata.json on `main` says.
-        keep: ids of the snapshots that the replica has (`kept`).
+        policy: the table's.
+        metadata: what the table's metadata.json on `main` says.
         shown: id of the snapshot that the catalog's entry names, None where it names none.
-
-    Raises:
-        Unsupported: the policy's history leaves it out.
     """
-    if shown in {snapshot.snapshot_id for snapshot in metadata.snapshots} - keep:
-        raise Unsupported(
-            f"the catalog's entry names the snapshot {shown}, the metadata has {metadata.current_snapshot_id} as the "
-            "current one, and the policy's history keeps the latter alone",
-            hint="let the policy keep more of the history, or commit the table once more",
-        )
+    present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    return shown if shown in present - kept(policy, metadata, None) else None
 
 
-def kept(policy: Policy, metadata: TableMetadata) -> frozenset[int]:
-    """Return the ids of the snapshots that a replica has under a policy: the same when planning and when localizing."""
-    from sterna.iceberg.metadata.history import kept_snapshots
+def kept(policy: Policy, metadata: TableMetadata, shown: int | None) -> frozenset[int]:
+    """Return the ids of the snapshots that a replica has under a policy: the same when planning and when localizing.
 
-    return kept_snapshots(metadata, latest=policy.history.latest, since_ms=policy.history.since_ms)
+    Engines differ in whether they read the snapshot that the catalog's entry names, or what metadata.json has as its
+    current one: a replica has both.
+
+    Args:
+        policy: the table's.
+        metadata: what the table's metadata.json on `main` says.
+        shown: what `left_out` returned; the name of the replica's metadata.json says it, too
+            (`sterna.registry.mapping.shown_by`).
+    """
+    from sterna.iceberg.metadata.history import all_snapshots, kept_snapshots
+
+    keep = kept_snapshots(metadata, latest=policy.history.latest, since_ms=policy.history.since_ms)
+    return keep if shown is None else keep | (all_snapshots(metadata) & {shown})

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sterna.edges.stores.fetched import read_fetched
 from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone
 from sterna.iceberg.files import Written
-from sterna.registry.mapping import Mapping
+from sterna.registry.mapping import Mapping, shown_by
 from sterna.registry.run_names import children_name
 from sterna.replica import file_list as listing
 from sterna.replica.editions import edition_at
@@ -325,7 +325,7 @@ def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
             known=mapping.known,
             lists=children,
             manifests=children,
-            keep=partial(kept, mapping.registry.policy(item.table)),
+            keep=partial(kept, mapping.registry.policy(item.table), shown=shown_by(item.target)),
             present=partial(present_statistics, objects),
             limits=limits,
         )

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from sterna.catalog.model import Content
 from sterna.errors import BrokenMetadata, ObjectMissing, TableError
 from sterna.registry.edition import LOCALIZED, Edition, editions_among
+from sterna.registry.mapping import shown_by
 from sterna.replica.editions import edition_now
 from sterna.replica.region import RegionContext
 from sterna.verify.findings import DIFFERS, UNREADABLE, Findings
@@ -98,7 +99,8 @@ class Comparison:
         """
         main = (origin.metadata_location if origin else None) or ""
         sources = partial(self.places.sources, metadata=main, editions=self._editions(main))
-        rewritten = (item for item in self._rewritten(reached, main, sources) if self._wanted(item.uri))
+        shown = origin.payload.get("snapshotId") if origin else None
+        rewritten = (item for item in self._rewritten(reached, main, sources, shown) if self._wanted(item.uri))
         copies = ((uri, sources(uri)) for uri in reached.content if self._wanted(uri))
         self._take(_mapped(self._compare_meaning, rewritten, _REWRITTEN_AT_ONCE), found)
         self._take(_mapped(self._compare_bytes, copies, _COPIES_AT_ONCE), found)
@@ -130,11 +132,10 @@ class Comparison:
         return list(dict.fromkeys((*filter(None, [likeliest]), *found)))
 
     def _rewritten(
-        self, reached: TableReach, main: str, sources: Callable[[str], Sequence[str]]
+        self, reached: TableReach, main: str, sources: Callable[[str], Sequence[str]], shown: int | None
     ) -> Iterator[_Rewritten]:
-        yield _Rewritten(
-            reached.metadata, [main] if main else [], partial(_document_differences, self._pruned(reached, main))
-        )
+        compare_documents = partial(_document_differences, self._pruned(reached, main), shown)
+        yield _Rewritten(reached.metadata, [main] if main else [], compare_documents)
         listed: Iterator[tuple[str, Differences]] = chain(
             ((uri, list_differences) for uri in reached.lists),
             ((uri, manifest_differences) for uri in reached.manifests),
@@ -149,7 +150,8 @@ class Comparison:
         if policy.history.latest is not None or policy.history.since is not None:
             return True
         mapping = self.context.mapping
-        return bool(main) and mapping.metadata(main, policy, edition_now(mapping, reached.metadata)) != reached.metadata
+        edition, shown = edition_now(mapping, reached.metadata), shown_by(reached.metadata)
+        return bool(main) and mapping.metadata(main, policy, edition, shown=shown) != reached.metadata
 
     def _compare_meaning(self, item: _Rewritten) -> _Outcome:
         objects = self.context.objects
@@ -203,11 +205,11 @@ def _first(read: Callable[[str], _T], uris: Sequence[str]) -> tuple[str, _T]:
 
 
 def _document_differences(
-    pruned: bool, replica: bytes, uri: str, source: bytes, source_uri: str, places: Places
+    pruned: bool, shown: int | None, replica: bytes, uri: str, source: bytes, source_uri: str, places: Places
 ) -> Iterator[str]:
     mine, theirs = (read_json(data, name, places.limits) for data, name in ((replica, uri), (source, source_uri)))
     try:
-        yield from metadata_differences(mine, theirs, places, pruned=pruned)
+        yield from metadata_differences(mine, theirs, places, pruned=pruned, shown=shown)
     except (TypeError, KeyError, AttributeError) as error:
         raise BrokenMetadata(f"not a table's or view's metadata: {type(error).__name__}", file=uri) from error
 

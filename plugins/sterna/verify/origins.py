@@ -13,7 +13,7 @@ from sterna.replica.head import PLANNED_HASH, Head
 from sterna.replica.region import RegionContext
 from sterna.verify.places import Places
 
-_DIGEST = re.compile(r"-[0-9a-f]{16}(?=(\.gz)?\.metadata\.json(\.gz)?$)")
+_DIGEST = re.compile(r"-[0-9a-f]{16}(-s-?[0-9]{1,19})?(?=(\.gz)?\.metadata\.json(\.gz)?$)")
 
 
 def find_origins(context: RegionContext, head: Head, entries: dict[str, Content], places: Places) -> dict[str, Content]:
@@ -53,7 +53,7 @@ def _bare(content: Content) -> dict[str, object]:
 def source_of(uri: str, places: Places) -> str | None:
     """Return the origin of the metadata.json that a replica's was made from.
 
-    Its place taken back, and the digest out of its name.
+    Its place taken back, and the digest out of its name, with the snapshot behind it where there is one.
     """
     origin = places.origin(uri)
     return origin if origin is None or origin == uri else _DIGEST.sub("", origin)

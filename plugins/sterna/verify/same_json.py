@@ -15,7 +15,7 @@ _STATISTICS: Final = ("statistics", "partition-statistics")
 
 
 def metadata_differences(
-    replica: dict[str, Any], source: dict[str, Any], places: Places, *, pruned: bool
+    replica: dict[str, Any], source: dict[str, Any], places: Places, *, pruned: bool, shown: int | None
 ) -> Iterator[str]:
     """Yield where a table's or view's metadata.json differs from its source.
 
@@ -24,8 +24,11 @@ def metadata_differences(
         source: the source's, parsed.
         places: takes URIs of the replica back to `main`.
         pruned: a policy may have taken snapshots out.
+        shown: the snapshot that the catalog's entry names, which none may take out: engines open it.
     """
     gone = _ids(source) - _ids(replica)
+    if shown in gone:
+        yield f"the snapshot {shown}, which the catalog's entry names, is missing"
     wanted = _without(source, gone if pruned else gone & _staged(source))
     mine, theirs = _origins(replica, places), _origins(wanted, places)
     own = places.mapping.registry.views.own_catalogs

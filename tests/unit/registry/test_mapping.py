@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from sterna.errors import RegistryError, TableError, UnregisteredUri, UnsafeUri, Unsupported, without_secrets
 from sterna.registry.edition import Edition
-from sterna.registry.mapping import Mapping, check_bindings
+from sterna.registry.mapping import Mapping, check_bindings, shown_by
 from sterna.registry.policy import Policy
+from sterna.verify.origins import source_of
+from sterna.verify.places import Places
 from tests.unit.registry import samples
 
 # Nested prefixes, prefixes that differ in their last letters only, two spellings registered as two locations, every
@@ -301,6 +303,20 @@ def test_metadata_keeps_version_and_codec_and_gets_the_digest(ending: str) -> No
     later = MAPPING.metadata(f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), Edition(3, 1))
     digest = MAPPING.digest(Policy(tables=["**"]), 3)
     assert later == f"s3://eu-bucket/replica/_localized/_3-1/lake/t/metadata/00003-uuid-{digest}{ending}"
+
+
+@pytest.mark.parametrize("ending", [".metadata.json", ".gz.metadata.json", ".metadata.json.gz", ".other", ""])
+@pytest.mark.parametrize("snapshot", [4711, 9223372036854775807, -4711, 0])
+def test_the_name_tells_the_snapshot_that_the_entry_alone_keeps(ending: str, snapshot: int) -> None:
+    policy, plain = Policy(tables=["**"]), f"s3://lake/t/metadata/00003-uuid{ending}"
+    digest = MAPPING.digest(policy, 2)
+    for uri in (plain, f"s3://lake/t/metadata/00003-uuid-{digest}-s5{ending}", f"{plain}-s5", f"{plain}-{digest}"):
+        without = MAPPING.metadata(uri, policy, TODAY)
+        place = MAPPING.metadata(uri, policy, TODAY, shown=snapshot)
+        assert (shown_by(without), shown_by(place)) == (None, snapshot)
+        assert place.replace(f"-{digest}-s{snapshot}", f"-{digest}") == without
+        if ending.endswith(("json", "gz")) and uri.endswith(ending):
+            assert source_of(place, Places(MAPPING)) == source_of(without, Places(MAPPING)) == uri
 
 
 def test_the_digest_depends_on_bindings_and_not_on_how_a_policy_names_its_tables() -> None:

@@ -20,11 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
+from pyiceberg.table import StaticTable
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Put
+from sterna.repair.run import repair
+from sterna.sync.plan import changed_table
 from sterna.verify.run import Depth, verify
-from tests.support.small_world import World, run, with_registry
+from tests.support.cleaning import after, assert_closed, clean, files
+from tests.support.small_world import World, here, quiet, run, with_registry
 
 Record = dict[str, Any]
 
@@ -198,23 +203,147 @@ def test_deleted_entries_of_files_in_no_location(world: World):
     replicated(world)
 
 
-def test_a_snapshot_of_the_catalogs_entry_that_a_policy_leaves_out_is_refused_by_name(world: World):
+def show(world: World, snapshot: int, **fields: int) -> None:
+    """Let the catalog's entry of the table name a snapshot, with the metadata.json that it has."""
+    head = world.catalog.reference("main").hash
+    [(_, content)] = world.catalog.contents("main", head, [("ns", "t")]).items()
+    shown = Content.of({**content.payload, "type": ICEBERG_TABLE, "snapshotId": snapshot, **fields})
+    world.catalog.commit("main", head, [Put(("ns", "t"), shown.with_id(content.id))], "show")
+
+
+def with_history(world: World, snapshots: int, change: Callable[[Record], object] = lambda document: None, **history):
+    """A table of some snapshots of 3 rows each, under a policy; the world, and the ids of the snapshots."""
+    location = ""
+    for _ in range(snapshots):
+        location = world.write("t")
+    world = with_registry(world, policies=[{"tables": ["**"], "history": history}] if history else [])
+    location = edit_metadata(location, change)
+    world.commit(t=location)
+    return world, [item["snapshot-id"] for item in json.loads(path_of(location).read_text())["snapshots"]]
+
+
+def shown_here(world: World, document: Record) -> tuple[set[int], dict[int, int]]:
+    """Return the snapshots that the replica's metadata.json has; and how many rows PyIceberg reads of the one that the
+    replica's entry names, and of the current one.
+    """
+    entry = world.replica()["ns.t"]
+    table = StaticTable.from_metadata(entry.metadata_location or "")
+    read = {entry.payload["snapshotId"], document["current-snapshot-id"]}
+    rows = {snapshot: table.scan(snapshot_id=snapshot).to_arrow().num_rows for snapshot in read}
+    return {item["snapshot-id"] for item in document["snapshots"]}, rows
+
+
+def reached(world: World, document: Record) -> set[str]:
+    """Return what the replica's table reaches below the replica root, read by fastavro."""
+    found = {world.replica()["ns.t"].metadata_location or ""}
+    for snapshot in document["snapshots"]:
+        found.add(snapshot["manifest-list"])
+        for manifest in avro_records(snapshot["manifest-list"]):
+            found.add(manifest["manifest_path"])
+            live = (entry for entry in avro_records(manifest["manifest_path"]) if entry["status"] != 2)
+            found |= {entry["data_file"]["file_path"] for entry in live}
+    root = f"file://{world.folder}/eu/replica/"
+    return {uri.removeprefix(root) for uri in found}
+
+
+def avro_records(uri: str) -> list[Record]:
+    with path_of(uri).open("rb") as file:
+        return list(fastavro.reader(file))
+
+
+def test_a_snapshot_of_the_catalogs_entry_is_kept_beside_the_one_that_a_policy_keeps(world: World):
+    world, (first, second, third) = with_history(world, 3, latest=1)
+    show(world, third)
+    assert shown_here(world, replicated(world)) == ({third}, {third: 9})
+    plain = world.replica()["ns.t"].metadata_location
+    for shown, rows in ((first, 3), (second, 6), (first, 3)):
+        show(world, shown)
+        document = replicated(world)
+        assert shown_here(world, document) == ({shown, third}, {shown: rows, third: 9})
+        assert document["current-snapshot-id"] == third
+        assert world.replica()["ns.t"].metadata_location != plain
+        assert run(world, everything=True).outcome == "idle"
+    show(world, third)
+    assert shown_here(world, replicated(world)) == ({third}, {third: 9})
+    assert world.replica()["ns.t"].metadata_location == plain, "of all other tables every name stays"
+
+
+def test_a_clean_up_keeps_what_the_snapshot_of_the_catalogs_entry_needs_and_nothing_else(world: World):
+    world.write("t")
+    world.writer.load_table(("ns", "t")).overwrite(pa.table({"id": pa.array(range(5), pa.int64())}))
+    world, (first, *_, last) = with_history(world, 1, latest=1)
+    for days, shown in ((9, last), (19, first), (29, last)):
+        show(world, shown)
+        document = replicated(world)
+        before = files(world)
+        clean(world, after(days=days))
+        assert files(world) == before, "readers of older heads may be at work"
+        clean(world, after(days=days + 2))
+        assert files(world) == reached(world, document)
+        assert_closed(world)
+
+
+def test_a_replica_without_the_snapshot_of_its_entry_is_a_finding(world: World, monkeypatch: pytest.MonkeyPatch):
+    world, (first, _) = with_history(world, 2, latest=1)
+    show(world, first)
+    monkeypatch.setattr(changed_table, "left_out", lambda *about: None)
+    assert run(world).outcome == "published"
+    [finding] = verify(world.context(), Depth(deep=True)).findings
+    assert finding.file == world.replica()["ns.t"].metadata_location
+    assert f"the snapshot {first}, which the catalog's entry names, is missing" in finding.message
+
+
+@pytest.mark.parametrize("history", [{"latest": 2}, {"since": "1s"}, {}], ids=str)
+def test_what_a_policy_keeps_anyway_stands_where_it_stood(world: World, history: Record):
+    world, (_, *kept) = with_history(world, 3, **history)
+    places = set()
+    for shown in (*kept, -1, 4711):
+        show(world, shown)
+        replicated(world)
+        places.add(world.replica()["ns.t"].metadata_location)
+    assert len(places) == 1
+
+
+def test_more_of_the_entry_changes_beside_a_snapshot_that_a_policy_leaves_out(world: World):
+    world, (first, last) = with_history(world, 2, latest=1)
+    show(world, first)
+    replicated(world)
+    place = world.replica()["ns.t"].metadata_location
+    show(world, first, schemaId=1)
+    assert shown_here(world, replicated(world)) == ({first, last}, {first: 3, last: 6})
+    assert world.replica()["ns.t"].metadata_location == place
+    world.commit(t=world.write("t"))
+    show(world, last)
+    assert shown_here(world, replicated(world))[0] > {last}
+    everything = with_registry(world, policies=[])
+    assert len(replicated(everything)["snapshots"]) == 3
+
+
+def test_a_staged_snapshot_that_the_catalogs_entry_names_is_kept(world: World):
     world.write("t")
     location = world.write("t")
-    first, second = (item["snapshot-id"] for item in json.loads(path_of(location).read_text())["snapshots"])
-    policies = [{"tables": ["**"], "history": {"latest": 1}}]
-    world = with_registry(world, policies=policies)
-    world.commit(t=location)
+    first, staged = (item["snapshot-id"] for item in json.loads(path_of(location).read_text())["snapshots"])
 
-    def show(snapshot: int) -> None:
-        head = world.catalog.reference("main").hash
-        [(_, content)] = world.catalog.contents("main", head, [("ns", "t")]).items()
-        shown = Content.of({**content.payload, "type": ICEBERG_TABLE, "snapshotId": snapshot}).with_id(content.id)
-        world.catalog.commit("main", head, [Put(("ns", "t"), shown)], "show")
+    def stage(document: Record) -> None:
+        document["snapshots"][1]["summary"]["wap.id"] = "audit"
+        document["snapshot-log"] = document["snapshot-log"][:1]
+        document["refs"]["main"]["snapshot-id"] = document["current-snapshot-id"] = first
 
-    show(first)
-    [held] = run(world).held
-    assert held.kind == "Unsupported"
-    assert str(first) in held.reason
-    show(second)
-    assert len(replicated(world)["snapshots"]) == 1
+    world.commit(t=edit_metadata(location, stage))
+    assert [item["snapshot-id"] for item in replicated(world)["snapshots"]] == [first]
+    show(world, staged)
+    assert shown_here(world, replicated(world)) == ({first, staged}, {first: 3, staged: 6})
+
+
+def test_a_broken_metadata_with_both_snapshots_is_repaired(world: World):
+    world, (first, last) = with_history(world, 2, latest=1)
+    show(world, first)
+    replicated(world)
+    place = path_of(world.replica()["ns.t"].metadata_location or "")
+    before = place.read_bytes()
+    place.write_text("{}")
+    mended = repair(world.context(), (), quiet, apply=True, engine=here)
+    assert not mended.left, mended.left
+    assert place.read_bytes() == before
+    assert verify(world.context(), Depth(deep=True)).findings == ()
+    assert shown_here(world, json.loads(before)) == ({first, last}, {first: 3, last: 6})

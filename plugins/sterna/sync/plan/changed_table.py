@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sterna.catalog.model import ICEBERG_VIEW
+from sterna.catalog.model import ICEBERG_VIEW, Content
 from sterna.errors import BrokenMetadata, SourceGone
+from sterna.registry.mapping import shown_by
 from sterna.replica.editions import edition_at
 from sterna.replica.records import Action
 from sterna.replica.region import RegionContext
-from sterna.replica.wanted import kept, refuse_hidden
+from sterna.replica.wanted import kept, left_out, shown_snapshot
 from sterna.sync.plan.changes import Changes, shown_at
 from sterna.sync.plan.in_parts import Dealing
 from sterna.sync.plan.lanes import Brought, leaves_listing
@@ -67,10 +69,8 @@ def needs_here(context: RegionContext, action: Action, seen: Changes, lister: Li
     from sterna.iceberg.metadata.history import pruned
 
     whole = read_metadata(context, action.source)
-    keep = kept(context.registry.policy(action.key), whole)
-    source = seen.candidates[action.key].source
-    refuse_hidden(whole, keep, source.payload.get("snapshotId") if source else None)
-    metadata = pruned(whole, keep)
+    action = _placed(context, action, whole)
+    metadata = pruned(whole, kept(context.registry.policy(action.key), whole, shown_by(action.target)))
     at = shown_at(action, seen)
     proves = not _made_otherwise(context, action, at)
     here = None if action.replaces else metadata_here(context, at, needed=proves)
@@ -89,6 +89,21 @@ def needs_here(context: RegionContext, action: Action, seen: Changes, lister: Li
         return action, listed(here if proves else None)
     except ReplicaLost:
         return action, listed(None)
+
+
+def _placed(context: RegionContext, action: Action, metadata: TableMetadata) -> Action:
+    """Return an action with the place that the table's metadata.json has here.
+
+    The entry's snapshot may change without a new metadata.json on `main`: where the policy leaves it out, the replica's
+    has another content, and so another name.
+    """
+    entry, policy = Content.of(json.loads(action.content)), context.registry.policy(action.key)
+    shown = left_out(policy, metadata, shown_snapshot(entry))
+    edition = edition_at(context.mapping, action.target)
+    target = context.mapping.metadata(action.source, policy, edition, shown=shown)
+    if target == action.target:
+        return action
+    return replace(action, target=target, content=json.dumps(entry.with_metadata_location(target).payload))
 
 
 def _known_view(context: RegionContext, action: Action, seen: Changes) -> Action:
@@ -143,4 +158,4 @@ def _made_otherwise(context: RegionContext, action: Action, at: str) -> bool:
     if made is None or made.folder != edition.folder:
         return True
     digested = mapping.digest(context.registry.policy(action.key), edition.version)
-    return bool(mapping.kept_out) and f"-{digested}." not in at
+    return bool(mapping.kept_out) and not any(f"-{digested}{end}" in at for end in (".", "-s"))

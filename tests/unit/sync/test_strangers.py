@@ -25,6 +25,8 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Put
+from sterna.errors import Unsupported
+from sterna.ha.tables import plan_moves
 from sterna.repair.run import repair
 from sterna.sync.plan import changed_table
 from sterna.verify.run import Depth, verify
@@ -317,6 +319,51 @@ def test_more_of_the_entry_changes_beside_a_snapshot_that_a_policy_leaves_out(wo
     assert shown_here(world, replicated(world))[0] > {last}
     everything = with_registry(world, policies=[])
     assert len(replicated(everything)["snapshots"]) == 3
+
+
+def test_a_table_that_an_older_version_held_comes_by_itself(world: World, monkeypatch: pytest.MonkeyPatch):
+    world, (first, last) = with_history(world, 2, latest=1)
+    replicated(world)
+    show(world, first)
+
+    def refuse(*about: object) -> None:
+        raise Unsupported("the policy's history leaves it out")
+
+    with monkeypatch.context() as older:
+        older.setattr(changed_table, "left_out", refuse)
+        assert [held.kind for held in run(world).held] == ["Unsupported"]
+    assert shown_here(world, replicated(world)) == ({first, last}, {first: 3, last: 6})
+
+
+def test_the_large_lane_brings_both_snapshots(world: World):
+    world.commit(other=world.write("other"))
+    run(world)
+    world, (first, last) = with_history(world, 2, latest=1)
+    show(world, first)
+    regions = [{**region, "large_copy": 1} for region in world.registry.model_dump()["regions"]]
+    world = with_registry(world, regions=regions)
+    assert len(run(world, lane="small").transit) == 1
+    run(world, lane="large")
+    assert run(world, lane="small").transit == ()
+    assert verify(world.context(), Depth(deep=True)).findings == ()
+    document = json.loads(path_of(world.replica()["ns.t"].metadata_location or "").read_text())
+    assert shown_here(world, document) == ({first, last}, {first: 3, last: 6})
+
+
+def test_a_table_goes_on_from_a_replica_with_both_snapshots(world: World):
+    world, (first, last) = with_history(world, 2, latest=1)
+    show(world, first)
+    replicated(world)
+    place = world.replica()["ns.t"].metadata_location
+    [moved] = plan_moves(world.context(), ["us"]).moves
+    assert (moved.to, moved.lost, moved.untold) == (place, (), False), "it is what main shows"
+    head = world.catalog.reference("main").hash
+    [(key, content)] = world.catalog.contents("main", head, [("ns", "t")]).items()
+    assert place
+    world.catalog.commit("main", head, [Put(key, content.with_metadata_location(place))], "move")
+    for shown, rows in ((last, {last: 6}), (first, {first: 3, last: 6})):
+        show(world, shown)
+        assert shown_here(world, replicated(world)) == ({*rows}, rows)
 
 
 def test_a_staged_snapshot_that_the_catalogs_entry_names_is_kept(world: World):

@@ -21,6 +21,7 @@ from sterna.cdc.connector import mariadb_jars
 from sterna.cdc.database import Log, collected, leave_out_twice
 from sterna.cdc.journal import Drop
 from sterna.cdc.layouts import history
+from sterna.cdc.values import refuse_names
 from sterna.cdc.verbatim_binlog import FOLLOWED, settings
 from sterna.edges.mysql import PINNED, Mysql, MysqlServer
 from sterna.edges.secrets import Secrets
@@ -56,6 +57,8 @@ _NEEDED = (
     ("binlog_row_image", "FULL", "SET GLOBAL binlog_row_image = FULL, and in its settings file"),
 )
 _CASCADES = re.compile(r"FOREIGN KEY.*\bON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
+# The session is pinned to quote names so; what begins another line is a key.
+_COLUMN = re.compile(r"^  `((?:[^`]|``)+)` ", re.MULTILINE)
 _RIGHTS = ("RELOAD", "REPLICATION SLAVE")
 # What the server or the engine says when there is no way on; else the engine is started anew.
 _LOST = re.compile(
@@ -111,6 +114,7 @@ class Binlog:
                 _refuse_unfit(name, kind, engine, key, made)
                 _refuse_columns(name, virtual, unread)
                 _refuse_commas(name, commas if self._source.kind == "mysql" else "")
+                refuse_names([each.replace("``", "`") for each in _COLUMN.findall(made)], name)
                 result[name] = tuple(key.split("\n"))
         leave_out_twice(result, unfit, followed, self._source.into)
         return result

@@ -18,6 +18,7 @@ from sterna.cdc.again import Rows, is_later, publish, read_rows
 from sterna.cdc.database import Log, collected, leave_out_twice
 from sterna.cdc.journal import Drop
 from sterna.cdc.texts import SETTINGS
+from sterna.cdc.values import refuse_names
 from sterna.cdc.verbatim import settings
 from sterna.edges.postgres.pool import PostgresPool, ServiceDatabase
 from sterna.edges.secrets import Secrets
@@ -180,6 +181,7 @@ class Postgres:
                 _refuse_unpublished(name, unlogged=row[14], owned=row[15])
                 _refuse_unread(name, filtered=row[21], readable=row[22])
                 _refuse_delimiters(name, row[16])
+                refuse_names(list(row[17]), name)
                 result[name] = tuple(row[4])
         leave_out_twice(result, unfit, followed, self._source.into)
         return result

@@ -286,12 +286,7 @@ class Runner:
         state = followed.state(target)
         mark = followed.mark(state)
         has_rows = state is not None and state.current is not None
-        if has_rows and not mark:
-            raise UnfitSource(
-                f"the table has rows, and they aren't those of source {followed.source.name}",
-                table=target.key,
-                hint="name another namespace, or drop the table",
-            )
+        refuse_foreign_rows(followed, target, state)
         refuse_other_writer(followed, target, state)
         way = channel(followed.source.region, followed.source.name)
         work = next_work(
@@ -417,6 +412,20 @@ def on_main(followed: Followed, tables: Mapping[str, Sequence[str]]) -> OnMain:
     return OnMain(newest, others)
 
 
+def refuse_foreign_rows(followed: Followed, target: Target, state: TableState | None) -> None:
+    """See that a table on `main` that has rows has a mark of the source.
+
+    Raises:
+        UnfitSource: others wrote them.
+    """
+    if state is not None and state.current is not None and not followed.mark(state):
+        raise UnfitSource(
+            f"the table has rows, and they aren't those of source {followed.source.name}",
+            table=target.key,
+            hint="name another namespace, or drop the table",
+        )
+
+
 def refuse_other_writer(followed: Followed, target: Target, state: TableState | None) -> None:
     """See that the rows on `main` are those of the same table of the source, not of one in another schema.
 
@@ -468,15 +477,25 @@ def _positions(followed: Followed, tables: Mapping[str, Sequence[str]]) -> list[
     return [position(mark, followed.source.name) for mark in marks]
 
 
-@contextmanager
-def _shop(followed: Sequence[Followed]) -> Iterator[NearCatalog]:
-    first = followed[0]
-    master = first.ingest.own.spark or first.context.region.spark
+def require_classic(followed: Followed) -> str:
+    """Return the master of the Spark that applies changes.
+
+    Raises:
+        NeedsClassicSpark: it is a Spark Connect server.
+    """
+    master = followed.ingest.own.spark or followed.context.region.spark
     if is_connect(master):
         raise NeedsClassicSpark(
             "change capture needs a classic Spark: through Spark Connect no mark is set in the commit",
-            hint=f"set ingest.regions.{first.context.region.name}.spark, such as local[2]",
+            hint=f"set ingest.regions.{followed.context.region.name}.spark, such as local[2]",
         )
+    return master
+
+
+@contextmanager
+def _shop(followed: Sequence[Followed]) -> Iterator[NearCatalog]:
+    first = followed[0]
+    master = require_classic(first)
     require_pyspark()
     spark, owned = start_classic(master, "sterna-cdc", _SETTINGS)
     try:

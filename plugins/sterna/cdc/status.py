@@ -9,7 +9,16 @@ from datetime import datetime
 from sterna.cdc.database import refuse_absent
 from sterna.cdc.journal import Drop, Epoch
 from sterna.cdc.plan import channel, position
-from sterna.cdc.run import Followed, least, on_main, refuse_alarm, refuse_unread, since
+from sterna.cdc.run import (
+    Followed,
+    least,
+    on_main,
+    refuse_alarm,
+    refuse_foreign_rows,
+    refuse_unread,
+    require_classic,
+    since,
+)
 from sterna.errors import LogKept, NeedsResync, NotRead, PurgeNear, SternaError, UnfitSource, UsageError
 
 _ALARMS: dict[type[SternaError], str] = {
@@ -113,8 +122,10 @@ def check(followed: Followed) -> Checked:
 
     Raises:
         UnfitSource: it can't.
+        NeedsClassicSpark: the Spark that is to apply its changes is a Spark Connect server.
         DatabaseUnreachable, DatabaseRefused, CredentialError: it can't be asked.
     """
+    require_classic(followed)
     database = followed.database()
     try:
         tables = database.tables()
@@ -123,9 +134,11 @@ def check(followed: Followed) -> Checked:
     finally:
         database.close()
     found = tuple((name, followed.target(name, key).key, key) for name, key in tables.items())
-    for _, into, _ in found:
+    for name, into, key in found:
         if refused := followed.ingest.refusal(into):
             raise UnfitSource(refused, table=into)
+        target = followed.target(name, key)
+        refuse_foreign_rows(followed, target, followed.state(target))
     for error in on_main(followed, tables).others.values():
         raise error
     return Checked(followed.source.name, found)

@@ -56,7 +56,7 @@ def columns_of_schema(schema: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
         UnfitSource: a column is of a kind that isn't read.
     """
     after = next(field for field in schema["fields"] if field["field"] == "after")
-    _refuse_names([field["field"] for field in after["fields"]])
+    refuse_names([field["field"] for field in after["fields"]])
     return tuple(replace(_column(field), default=field.get("default")) for field in after["fields"])
 
 
@@ -114,16 +114,25 @@ def is_filler(column: SourceColumn, value: Any) -> bool:
     return value in (column.default, *_FILLERS)
 
 
-def _refuse_names(names: Sequence[str]) -> None:
+def refuse_names(names: Sequence[str], table: str = "") -> None:
+    """See that a table on `main` can have columns of these names.
+
+    Args:
+        names: of all of a table's columns.
+        table: its `schema.table`, or "".
+
+    Raises:
+        UnfitSource: it can't.
+    """
+    hint = "leave the table out"
     for name in names:
         if name.casefold() in (UPDATED, DELETED) or name.casefold().startswith("_sterna_"):
-            raise UnfitSource(f"it has a column {name}, and sterna has one of that name", hint="leave the table out")
+            raise UnfitSource(f"it has a column {name}, and sterna has one of that name", table=table, hint=hint)
         if name.casefold() in METADATA_COLUMNS:
-            raise UnfitSource(
-                f"it has a column {name}, and Iceberg has a metadata column of that name", hint="leave the table out"
-            )
+            said = f"it has a column {name}, and Iceberg has a metadata column of that name"
+            raise UnfitSource(said, table=table, hint=hint)
     if len({name.casefold() for name in names}) != len(names):
-        raise UnfitSource("two of its columns differ by case alone", hint="leave the table out")
+        raise UnfitSource("two of its columns differ by case alone", table=table, hint=hint)
 
 
 def _column(field: Mapping[str, Any]) -> SourceColumn:

@@ -379,6 +379,9 @@ def test_what_can_not_be_followed_is_told_before_anything_is_made(shop: Shop) ->
         ("CREATE TABLE t (id int PRIMARY KEY DEFERRABLE)", "deferrable"),
         ("CREATE TABLE t (id int PRIMARY KEY, n int GENERATED ALWAYS AS (id + 1) STORED)", "generated column, n"),
         ("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE s (PRIMARY KEY (id)) INHERITS (t)", "inherit"),
+        ("CREATE TABLE t (id int PRIMARY KEY, _file text)", "a column _file, and Iceberg has"),
+        ("CREATE TABLE t (id int PRIMARY KEY, is_deleted bool)", "a column is_deleted, and sterna has"),
+        ('CREATE TABLE t (id int PRIMARY KEY, a int, "A" int)', "differ by case alone"),
         ("CREATE SCHEMA x; CREATE TABLE y (id int PRIMARY KEY)", "none of the tables"),
     ):
         shop.sql(made)
@@ -393,6 +396,8 @@ def test_what_can_not_be_followed_is_told_before_anything_is_made(shop: Shop) ->
 def test_a_table_with_rows_of_others_is_left_alone(shop: Shop) -> None:
     shop.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
     shop.world.sql(f"CREATE TABLE {shop.name('t')} USING iceberg AS SELECT 7 AS id")
+    with pytest.raises(UnfitSource, match="aren't those of source"):
+        check(shop.followed()[0])
     ran = shop.fails()
     assert "aren't those of source" in str(ran.failed)
     assert shop.rows("t") == [(7,)]

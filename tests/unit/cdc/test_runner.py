@@ -8,6 +8,9 @@ lost, and stops of a version that didn't write down from where on.
 A table on `main` belongs to one table of the source, and not to its name: one of that name in another schema doesn't
 take its place. What else falls under it: the other one was dropped, renamed, or left out of `tables`; it wrote in an
 epoch long ago; its snapshots are expired; the journal is lost, or both are; a newcomer without a table on `main`.
+
+A check looks at what a run needs. What else falls under it: rows of others on `main`, and a Spark Connect server. Names
+of columns are in `test_unfit_tables`.
 """
 
 from __future__ import annotations
@@ -24,8 +27,15 @@ from sterna.cdc.capture import Capture
 from sterna.cdc.journal import Again, Drop, Epoch, Journal, Part, Stop
 from sterna.cdc.plan import MOST_BYTES, Work, channel, next_work
 from sterna.cdc.run import Followed, Runner, least, on_main
-from sterna.cdc.status import Resynced, resync, table_standings
-from sterna.errors import DatabaseUnreachable, NeedsResync, SourceUnreachable, UnfitSource, UsageError
+from sterna.cdc.status import Resynced, check, resync, table_standings
+from sterna.errors import (
+    DatabaseUnreachable,
+    NeedsClassicSpark,
+    NeedsResync,
+    SourceUnreachable,
+    UnfitSource,
+    UsageError,
+)
 from sterna.ingest.columns import Column
 from sterna.services.cdc import CdcSource
 from sterna.wap.model import SnapshotState, TableState
@@ -48,6 +58,9 @@ class Asked:
         if not self.answers:
             raise DatabaseUnreachable("the source shop at db:1 does not answer")
         return {"public.a": ("id",), "public.b": ("id",)}
+
+    def jars(self) -> tuple[str, ...]:
+        return ()
 
     def close(self) -> None:
         pass
@@ -237,9 +250,17 @@ def test_first_rows_are_read_to_their_end_though_the_time_is_over(world: World) 
 
 
 @dataclass(frozen=True)
+class Own:
+    """The settings of a region's ingestion."""
+
+    spark: str = "local[1]"
+
+
+@dataclass(frozen=True)
 class Ingested:
     """What a runner asks of a region's ingestion."""
 
+    own: Own = field(default_factory=Own)
     objects: Any = None
 
     def refusal(self, key: str) -> str:
@@ -429,6 +450,27 @@ def test_a_table_on_main_is_filled_by_one_table_of_the_source(world: World, expi
     runner = Runner([followed], lambda line: None)
     assert not runner.apply(cast(Any, None))
     assert [(name, str(each.table)) for name, each in runner.failed.items()] == [("shop: other.a", "other.a")]
+
+
+def test_what_no_run_could_apply_is_told_by_a_check_by_the_same_words(world: World) -> None:
+    journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
+    marks, steps = {"acme.shop.a": ""}, {"acme.shop.a": ("foreign/1",)}
+    followed = Written(world.context(), cast(Any, Ingested()), _SOURCE, journal, marks, answers=True, steps=steps)
+    with pytest.raises(UnfitSource) as checked:
+        check(followed)
+    assert journal.begin(Epoch(1, {"public.a": ("id",)}))
+    assert journal.add(told(1, "public.a"))
+    runner = Runner([followed], lambda line: None)
+    assert not runner.apply(cast(Any, None))
+    (error,) = runner.failed.values()
+    assert str(checked.value) == str(error)
+    assert str(error).startswith("the table has rows, and they aren't those of source shop [table acme.shop.a]")
+    # An empty table is as good as none.
+    empty = Written(world.context(), cast(Any, Ingested()), _SOURCE, journal, {"acme.shop.a": ""}, answers=True)
+    assert [name for name, _, _ in check(empty).tables] == ["public.a", "public.b"]
+    remote = replace(empty, ingest=cast(Any, Ingested(Own("sc://spark:15002"))))
+    with pytest.raises(NeedsClassicSpark, match=r"set ingest\.regions\.eu\.spark"):
+        check(remote)
 
 
 @pytest.mark.parametrize(("tables", "fits"), [(["public.*"], True), (["public.*", "other.*"], False)])

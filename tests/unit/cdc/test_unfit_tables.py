@@ -4,6 +4,7 @@ Two databases with a table of one name stopped the whole source, as did a table 
 What else falls under it: a newcomer whose name is that of a followed table (which keeps it), both of them new, a table
 whose statement the login may not see, a database that the server writes no log of, tables that go while a source
 begins, and columns that are asked for after their table went. A real server has them in `tests/integration/cdc`.
+Names of columns that no table on `main` has were told by the first row alone: `check` and `status` look at them, too.
 """
 
 from __future__ import annotations
@@ -120,6 +121,30 @@ def test_a_database_without_a_log_stops_its_own_tables() -> None:
     found.refuse_unfit(["a.t"])
     with pytest.raises(UnfitSource, match=r"writes no log of database b.*\[table b\.u\]"):
         found.refuse_unfit(["a.t", "b.u"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("  `id` int NOT NULL,\n  `_FILE` int,\n  PRIMARY KEY (`id`)", "it has a column _FILE, and Iceberg has"),
+        ("  `id` int,\n  `is_deleted` int", "it has a column is_deleted, and sterna has"),
+        ("  `_sterna_x` int,\n  `id` int", "it has a column _sterna_x, and sterna has"),
+        ("  `straße` int,\n  `STRASSE` int", "two of its columns differ by case alone"),
+    ],
+)
+def test_names_that_no_table_on_main_has_are_told_before_any_row(columns: str, said: str) -> None:
+    """What stands in a comment, a key or a default is no column."""
+    fit = "  `id` int COMMENT '`_file` ',\n  `a``b` int DEFAULT 1,\n  KEY `_file` (`id`),\n  KEY `ID` (`id`)"
+    found = database(
+        Server({"a.t": f"CREATE TABLE `t` (\n{columns}\n) ENGINE=x", "a.u": f"CREATE TABLE `u` (\n{fit}\n)"})
+    )
+    tables, unfit = left_out(found, ["a.t"])
+    assert (tables, list(unfit)) == (["a.u"], ["a.t"])
+    assert unfit["a.t"].startswith(said)
+    with pytest.raises(UnfitSource, match=r"\[table a\.t\]"):
+        found.tables()
+    with pytest.raises(UnfitSource, match=r"\[table a\.t\]"):
+        found.refuse_unfit(["a.t"])
 
 
 @dataclass

@@ -2,16 +2,19 @@
 
 The kind: silence of one part taken for the whole. What falls under it: a server that takes the connection and is long
 about the login; one of several addresses that hangs, is dead, or has a name that nobody resolves, beside one that is at
-work; a resolver that hangs or is away itself; a standby that answers while its primary doesn't. What stays silence: no
-address takes a connection, or the name is known to stand for nothing.
+work; a resolver that hangs or is away itself; a standby that answers while its primary doesn't; a process of ours that
+has no file descriptors left to ask with. What stays silence: no address takes a connection, or the name is known to
+stand for nothing.
 """
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -152,6 +155,36 @@ def test_a_region_whose_standby_answers_is_not_gone() -> None:
 def test_one_where_no_address_takes_a_connection_is_silent(servers: tuple[Callable[[], Any], ...]) -> None:
     found = seen(*servers, seconds=2.0)
     assert found.silent and "does not answer" in found.problem
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_one_that_this_process_has_no_file_descriptors_to_ask_may_be_at_work(name: str) -> None:
+    with hangs() as server:
+        asked = region([f"{name}:{server.rpartition(':')[2]}"], 0.2)
+        assert look_at(asked, secrets).slow, "which imports what it takes"
+        for left in range(4):
+            with file_descriptors(left):
+                found = look_at(asked, secrets)
+            assert found.slow and not found.silent, found.problem
+
+
+@contextmanager
+def file_descriptors(left: int) -> Iterator[None]:
+    """Leave this process so many file descriptors, and no more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 20, hard))
+    taken: list[int] = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(left):
+            os.close(taken.pop())
+        yield
+    finally:
+        for each in taken:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_slow_login_is_waited_for_and_the_late_one_is_closed() -> None:

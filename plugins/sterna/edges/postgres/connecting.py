@@ -7,6 +7,7 @@ and each may take all of the time that there is. The first that lets in and take
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,9 @@ from sterna.edges.postgres.limits import LimitedConnection
 _NEXT_SECONDS: Final = 0.5  # until the next address is tried beside one that has not answered
 _LOOK_SECONDS: Final = 0.1  # between two looks at whether anybody still waits
 _UNDER_WAY: Final[dict[int, int]] = {PollingStatus.READING: EVENT_READ, PollingStatus.WRITING: EVENT_WRITE}
+_ASKED: Final = "connection to server "  # how libpq begins what it says of an address
+_NOT_ASKED: Final = re.compile("failed: (could not (create|set|get)|out of memory)")  # it has no socket for it
+_NO_ADDRESS: Final = {socket.EAI_NONAME, socket.EAI_NODATA}
 _NO_PEER: Final = {ConnStatus.STARTED, ConnStatus.BAD, ConnStatus.NEEDED, ConnStatus.ALLOCATED}
 
 
@@ -35,8 +39,8 @@ class NotConnected(OperationalError):
 
     Args:
         text: what each of them said, a line each.
-        doubt: why the server may be at work all the same: it granted a connection, or its name could not be looked up;
-            "" where nothing speaks for that.
+        doubt: why the server may be at work all the same: it granted a connection, its name could not be looked up, or
+            this process could not ask; "" where nothing speaks for that.
     """
 
     def __init__(self, text: str, doubt: str) -> None:
@@ -77,9 +81,15 @@ class _Named:
 
 @dataclass(frozen=True)
 class _Failed:
-    """An address that let nobody in, and why."""
+    """An address that let nobody in, and why.
+
+    Args:
+        error: what libpq says.
+        asked: libpq got as far as the address. It doesn't where this process has no file descriptors left.
+    """
 
     error: str
+    asked: bool
 
 
 def connect_first(hosts: Sequence[str], parts: Mapping[str, Any], seconds: float) -> LimitedConnection:
@@ -126,7 +136,7 @@ class _Race:
             self._begin(partial(_look_up, place, host))
         pause = min(_NEXT_SECONDS, self.seconds / (2 * len(hosts)))  # so that each has a share of a short time
         names, tried, waiting = len(hosts), 0, list[_Address]()
-        errors, doubtful, due = list[str](), False, 0.0
+        errors, unasked, doubtful, due = list[str](), "", False, 0.0
         while (names or tried or waiting) and (now := time.monotonic()) < end:
             if waiting and (not tried or now >= due):
                 self._begin(partial(self._connect, waiting.pop(0)))
@@ -135,14 +145,15 @@ class _Race:
             match self._next(min(end, due) - now if waiting else end - now):
                 case LimitedConnection() as connection:
                     return connection
-                case _Failed(error):
+                case _Failed(error, asked):
                     errors.append(error)
-                    tried, due = tried - 1, 0.0
+                    tried, due, unasked = tried - 1, 0.0, unasked if asked else error
                 case _Named(addresses, error, doubt):
                     waiting = sorted([*waiting, *addresses])
                     names, doubtful = names - 1, doubtful or doubt
                     errors += [error] if error else []
-        raise self._none(errors, late=bool(tried), untried=bool(waiting), unnamed=bool(names) or doubtful)
+        unnamed = f"its name could not be looked up within {self.seconds:g} s" if names or doubtful else ""
+        raise self._none(errors, late=bool(tried), untried=bool(waiting), doubt=unasked or unnamed)
 
     def close(self) -> None:
         """End what is still under way."""
@@ -153,14 +164,13 @@ class _Race:
                 if isinstance(left := self._news.get_nowait(), LimitedConnection):
                     left.close()
 
-    def _none(self, errors: list[str], *, late: bool, untried: bool, unnamed: bool) -> NotConnected:
-        within = f"within {self.seconds:g} s"
+    def _none(self, errors: list[str], *, late: bool, untried: bool, doubt: str) -> NotConnected:
+        late_error = f"no answer within {self.seconds:g} s"
         if late or untried:
-            errors.insert(0, f"no answer {within}")
+            errors.insert(0, late_error)
         with self._lock:
             granted = bool(self._granted)
-        unsure = f"its name could not be looked up {within}" if unnamed else ""
-        return NotConnected("\n".join(errors) or unsure, f"no answer {within}" if granted or untried else unsure)
+        return NotConnected("\n".join(errors) or doubt, late_error if granted or untried else doubt)
 
     def _next(self, seconds: float) -> _Named | _Failed | LimitedConnection | None:
         try:
@@ -185,7 +195,7 @@ class _Race:
         try:
             return self._polled(at)
         except Exception as error:  # noqa: BLE001 - its text may quote the password
-            return _Failed(f"connection failed: {type(error).__name__}")
+            return _Failed(f"connection failed: {type(error).__name__}", asked=False)
 
     def _polled(self, at: _Address) -> LimitedConnection | _Failed | None:
         where = {"host": at.host, "port": at.port} | ({"hostaddr": at.address} if at.address else {})
@@ -212,7 +222,8 @@ class _Race:
             if self._over:
                 return None
             self._granted.discard(at)  # it has had its say
-        return _Failed(f"connection failed: {message}")
+        asked = message.startswith(_ASKED) and not _NOT_ASKED.search(message)
+        return _Failed(f"connection failed: {message}", asked)
 
 
 @contextmanager
@@ -232,8 +243,8 @@ def _look_up(place: int, host_and_port: str) -> _Named:
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         except (OSError, UnicodeError) as error:
-            # The resolver itself gave no answer, which says nothing of the server.
-            doubt = getattr(error, "errno", None) in (socket.EAI_AGAIN, socket.EAI_FAIL)
+            # Where it is not known to stand for nothing, the resolver gave no answer: that says nothing of the server.
+            doubt = not (isinstance(error, socket.gaierror) and error.errno in _NO_ADDRESS)
             return _Named(error=f"failed to resolve host {host!r}: {error}", doubt=doubt)
         found = [str(answer[4][0]) for answer in answers]
     return _Named([_Address((place, number), host, port, each) for number, each in enumerate(dict.fromkeys(found))])

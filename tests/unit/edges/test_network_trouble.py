@@ -88,7 +88,18 @@ def test_a_name() -> None:
     assert said == ": its name can't be looked up: failed to lookup address information: Name or service not known"
 
 
-@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "socks4://127.0.0.1:9"])
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "socks5://127.0.0.1:9",
+        "socks4://somebody:secret@127.0.0.1:9",
+        "http://somebody:secret/more@127.0.0.1:9",
+        "http://somebody:secret?more@127.0.0.1:9",
+        "http://127.0.0.1:none",
+        "http://[::1",
+        "http://127.0.0.1:9\x01",
+    ],
+)
 def test_a_proxy_that_is_not_understood(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     """It is the user's own: it holds up nothing that is reached without it, and is named otherwise."""
     for name in ("ALL_PROXY", "all_proxy"):
@@ -98,4 +109,4 @@ def test_a_proxy_that_is_not_understood(monkeypatch: pytest.MonkeyPatch, proxy: 
     NessieHttp("http://catalog.example/api/v2", NessieAuth(), Deadlines()).close()
     with pytest.raises(UsageError, match=r"https://other\.example/api/v2 can't be reached by the proxy") as caught:
         NessieHttp("https://other.example/api/v2", NessieAuth(), Deadlines())
-    assert "other.example in NO_PROXY" in (caught.value.hint or "")
+    assert "other.example in NO_PROXY" in (caught.value.hint or "") and "secret" not in str(caught.value)

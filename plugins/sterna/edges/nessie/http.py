@@ -147,9 +147,11 @@ class NessieHttp:
                 transport=httpx.HTTPTransport(verify=verify) if proxy_bypass(parts.hostname) else None,
                 headers={"Accept": "application/json", "User-Agent": "sterna"},
             )
-        except (ImportError, ValueError) as error:
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            # Of a password with a slash the library takes the first part for a port, and quotes it.
+            why = "its address can't be read" if isinstance(error, httpx.InvalidURL) else str(error)
             raise UsageError(
-                f"{self._shown} can't be reached by the proxy that this machine's environment names: {error}",
+                f"{self._shown} can't be reached by the proxy that this machine's environment names: {why}",
                 hint=f"install httpx[socks] for a SOCKS proxy, or name {parts.hostname} in NO_PROXY",
             ) from None
 

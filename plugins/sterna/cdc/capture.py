@@ -136,7 +136,8 @@ class Capture:
             return self._engine, self._gatherer
         self._epoch, self._last = self.begin_epoch()
         for asked, table in self._wanted():
-            self._read_again(asked, table)
+            if not self._read_again(asked, table):
+                break  # those behind it wait, too: a drop has one number up to which all that was asked for is done
         number, last, place = self._epoch.number, self._last, None
         stops: dict[str, SternaError] = {}
         stopped = last.stopped if last is not None else {}
@@ -325,6 +326,7 @@ class Capture:
             Drop(self._epoch.number, self._next(), said["partition"], said["offset"], complete=self._is_first()),
         )
         engine.durable(said["n"])
+        gatherer.seen = _seen(self._last)  # the numbers of transactions begin anew one day
         self._place, self._last_write = None, self.clock()
         return 1
 
@@ -375,10 +377,13 @@ class Capture:
             return []
         return self.journal.asked_again(self._epoch.number, self._last.asked)
 
-    def _read_again(self, asked: int, table: str) -> None:
+    def _read_again(self, asked: int, table: str) -> bool:
         """Read all rows of one table, at the place of the last drop: the others go on behind it.
 
         Of its changes behind that place those are passed over that the rows have already.
+
+        Returns:
+            Whether that is done, or can't be; else it is tried again later.
         """
         last = self._last
         assert last is not None
@@ -397,12 +402,13 @@ class Capture:
                         "%s is read again later: it is locked, or a transaction that writes is open for long", table
                     )
                     self._next_try = self.clock() + _PAUSE  # the others go on meanwhile
-                    return
+                    return False
                 made = self._rows_again(table, followed[table], base, Path(folder))
             except (NeedsResync, UnfitSource) as error:
                 stopped = {**last.stopped, table: Stop.of(error, old.last)}
                 made = replace(base, number=self._next(), stopped=stopped)
             self._make(replace(made, asked=asked))
+        return True
 
     def _rows_again(self, table: str, key: tuple[str, ...], base: Drop, folder: Path) -> Drop:
         """Write a table's rows, in as many drops as they need; return the last of these, which isn't made yet."""
@@ -417,10 +423,13 @@ class Capture:
             made = self._with_rows(gatherer, base)
         again = Again(first, made.number, key, rows.snapshot, rows.reached)
         known = tuple(each.column for each in rows.columns)
+        # What it had before is on main still: one of these that comes back there has other values than in the source.
+        had = {*base.gone.get(table, ()), *(each.name for each in base.known.get(table, ()))}
+        gone = tuple(sorted(had - {each.name for each in known}))
         return replace(
             made,
             known={**base.known, table: known},
-            gone={name: each for name, each in base.gone.items() if name != table},
+            gone={**base.gone, table: gone},
             identities={**base.identities, **identities},
             stopped={name: each for name, each in base.stopped.items() if name != table},
             again={**base.again, table: again},

@@ -101,7 +101,7 @@ class Gatherer:
         stopped: Mapping[str, Stop] | None = None,
         seen: Mapping[str, Snapshot] | None = None,
     ) -> None:
-        self._seen = dict(seen or {})
+        self.seen = dict(seen or {})
         self._folder, self._placeholder, self._tables, self._filled = folder, placeholder, tables, filled
         self.known, self.gone = dict(known), dict(gone)
         self.layouts, self.has_other_layouts = dict(layouts or {}), False
@@ -222,7 +222,7 @@ class Gatherer:
         if operation == "m":  # a message: of our own heartbeat, or somebody else's
             return
         name = f"{source.get('schema') or source['db']}.{source['table']}"
-        if name in self._seen and self._seen[name].sees(int(source["txId"])):
+        if name in self.seen and self.seen[name].sees(int(source["txId"])):
             return
         if name in self.stopped:
             self.is_open = self.is_open or bool(self.layouts and operation in ("c", "u", "d"))

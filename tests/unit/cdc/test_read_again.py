@@ -1,0 +1,149 @@
+"""How a reader works off what was asked for: one table of a source is read again, and the others go on.
+
+What falls under it: several tables that are asked for while one of them is locked, numbers of transactions that begin
+anew while an engine runs for weeks, and columns that a table has no more, whose values are on `main` still.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from sterna.cdc.again import Rows, Snapshot
+from sterna.cdc.capture import Capture
+from sterna.cdc.gathering import Gatherer
+from sterna.cdc.journal import Again, Drop, Epoch, Journal
+from sterna.cdc.values import SourceColumn
+from sterna.errors import DatabaseUnreachable, NeedsResync
+from sterna.ingest.columns import Column
+from sterna.services.cdc import CdcSource
+from tests.support.small_world import make_world
+
+_A, _B = "public.a", "public.b"
+_ID, _OLD = Column("id", "string"), Column("old", "string")
+_KEYS = {_A: ("id",), _B: ("id",)}
+
+
+@dataclass
+class Shop:
+    """A source whose tables can be read again, but for those that are locked; then it doesn't answer any more."""
+
+    locked: set[str] = field(default_factory=set)
+
+    def tables(self, *told: Any) -> dict[str, tuple[str, ...]]:
+        return dict(_KEYS)
+
+    def publish(self, epoch: int, table: str) -> bool:
+        return table not in self.locked
+
+    def identities(self, tables: Mapping[str, Any], *told: Any) -> dict[str, Any]:
+        return {each: {} for each in tables}
+
+    @contextmanager
+    def read_again(self, epoch: int, table: str) -> Iterator[Rows]:
+        column = SourceColumn(_ID, str, False)
+        yield Rows((column,), "100:110:", 5, 0, iter([[{"id": "1"}]]))
+
+    def origin(self, *told: Any) -> dict[str, Any]:
+        return {}
+
+    def refuse_lost(self, *told: Any) -> None:
+        raise DatabaseUnreachable("it doesn't answer")
+
+
+class Pipe:
+    """An engine that tells what a script has."""
+
+    def __init__(self, looks: list[list[dict[str, Any]]]) -> None:
+        self.looks = looks
+
+    def told(self, seconds: float) -> list[dict[str, Any]]:
+        return self.looks.pop(0) if self.looks else []
+
+    def durable(self, number: int) -> None:
+        pass
+
+    def kill(self) -> None:
+        pass
+
+
+def journal_of(folder: Path, **drop: Any) -> Journal:
+    """A journal with one drop, behind the rows that an epoch begins with."""
+    journal = Journal(make_world(folder).context().objects, f"file://{folder}/eu/lake/inbox", "shop")
+    assert journal.begin(Epoch(1, _KEYS))
+    assert journal.add(Drop(1, 1, {}, {"lsn_proc": 1}, complete=True, **drop))
+    return journal
+
+
+def reader_of(journal: Journal, shop: Any, clock: Callable[[], float]) -> Capture:
+    told = {"name": "shop", "region": "eu", "hosts": ["d:1"], "database": "d", "credential_id": "c", "into": "a"}
+    source = CdcSource.model_validate({**told, "tables": ["public.*"], "every": "1s"})
+    return Capture(source, cast(Any, shop), journal, clock=clock)
+
+
+def last_of(journal: Journal) -> Drop:
+    found = journal.last(1)
+    assert found is not None
+    return found
+
+
+def test_a_table_that_is_locked_is_not_forgotten_for_one_that_is_asked_for_behind_it(tmp_path: Path) -> None:
+    journal, shop, clock = journal_of(tmp_path), Shop({_A}), itertools.count(100, 100)
+    reader = reader_of(journal, shop, lambda: float(next(clock)))
+    assert [journal.ask_again(1, each) for each in (_A, _B)] == [1, 2]
+    for _ in range(2):
+        with pytest.raises(DatabaseUnreachable):
+            reader.step(1.0)
+        assert last_of(journal).asked == 0
+    shop.locked = set()
+    with pytest.raises(DatabaseUnreachable):
+        reader.step(1.0)
+    assert (last_of(journal).asked, sorted(last_of(journal).again), last_of(journal).stopped) == (2, [_A, _B], {})
+
+
+def test_numbers_of_transactions_that_come_again_are_those_of_others(tmp_path: Path) -> None:
+    """An engine that ran on passed over each change of the table, once 2^31 transactions had been since then."""
+    again = {_A: Again(1, 1, ("id",), "100:110:", 5)}
+    journal = journal_of(tmp_path, again=again)
+    define = {"define": 0, "fields": {"fields": [{"field": "after", "fields": [{"field": "id", "type": "string"}]}]}}
+    looks = [[define, change("1", 105), change("2", 200), place(1, 7)], [], [change("3", 105), place(2, 9)], []]
+    clock = itertools.count()
+    reader, engine = reader_of(journal, Shop(), lambda: float(next(clock))), Pipe(cast(Any, looks))
+    gatherer = Gatherer(tmp_path, "absent", _KEYS, lambda *_: None, {}, {}, seen={_A: Snapshot.of("100:110:")})
+    reader.follow(cast(Any, engine), gatherer, Epoch(1, _KEYS), last_of(journal))
+    while engine.looks:
+        reader.step(9.0)
+    rows = [sum(part.rows for part in drop.tables[_A]) for drop in journal.drops(1, 1) if drop.tables]
+    assert rows == [1, 1]
+
+
+def test_a_column_that_comes_back_behind_rows_that_were_read_again_stops_its_table(tmp_path: Path) -> None:
+    """On `main` it has the values from before."""
+    known = {_A: (_ID, _OLD), _B: (_ID,)}
+    journal, clock = journal_of(tmp_path, known=known, gone={_A: ("older",)}), itertools.count(100, 100)
+    assert journal.ask_again(1, _A) == 1
+    with pytest.raises(DatabaseUnreachable):
+        reader_of(journal, Shop(), lambda: float(next(clock))).step(1.0)
+    last = last_of(journal)
+    assert (last.known[_A], last.gone[_A]) == ((_ID,), ("old", "older"))
+    gatherer = Gatherer(tmp_path, "absent", _KEYS, lambda *_: None, last.known, last.gone)
+    fields = [{"field": each, "type": "string"} for each in ("id", "old")]
+    gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
+    with pytest.raises(NeedsResync, match="old was dropped and is there again"):
+        gatherer.take(change("1", 200))
+
+
+def change(id: str, transaction: int) -> dict[str, Any]:
+    source = {"schema": "public", "table": "a", "ts_us": 1, "txId": transaction}
+    value = {"op": "c", "before": None, "after": {"id": id}, "source": source}
+    return {"topic": "shop.public.a", "schema": 0, "value": value, "size": 1}
+
+
+def place(number: int, lsn: int) -> dict[str, Any]:
+    return {"n": number, "partition": {}, "offset": {"lsn_proc": lsn}}

@@ -463,6 +463,6 @@ def test_the_commands(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (code, source["epoch"], source["alarm"], source["problem"]) == (0, 1, "", "")
     mark = f"1/{source['drops']}"
     assert table == {"table": "public.t", "into": into, "mark": mark, "behind": 0, "problem": ""}
-    assert told("resync", shop.namespace) == (0, {"name": shop.namespace, "epoch": 2, "asked": False})
+    assert told("resync", shop.namespace) == (0, {"name": shop.namespace, "epoch": 2, "asked": False, "table": ""})
     code, refused = told("resync", "nobody")
     assert (code, refused["error"]) == (2, "UsageError")

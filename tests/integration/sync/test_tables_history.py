@@ -15,6 +15,7 @@ import pytest
 from pyiceberg.table import StaticTable
 from pyspark.errors.exceptions.captured import IllegalArgumentException
 
+from sterna.catalog.model import Content, Key, Put
 from tests.support.own_region import OwnRegion, own_region, read_metadata
 from tests.support.world import MERGE_ON_READ, World, pyiceberg_properties
 
@@ -251,6 +252,35 @@ def test_a_wap_branch_does_not_show_before_it_is_fast_forwarded(world: World, ns
             assert ids(world, f"replica_eu.{table}") == [*before, 100, 101]
         sent = copied_since(world, mark, table)
         assert len(sent) == len(set(sent)) == 2
+
+
+def test_the_snapshot_of_the_catalogs_entry_is_read_where_a_policy_keeps_the_current_one_alone(
+    world: World, ns: str, tmp_path: Path
+):
+    region = with_history(world, tmp_path, "keepsshown", {"latest": 1})
+    table = make(world, "pruned_entry", commits=3)
+    one, two, three = world.snapshots(f"main_us.{table}")
+    for shown, rows in ((three, [0, 1, 2]), (one, [0]), (two, [0, 1]), (three, [0, 1, 2])):
+        show(world, ("hist", "pruned_entry"), shown)
+        assert ids(world, f"main_us.{table}") == rows, "Nessie's catalog opens what its entry names"
+        report = region.sync()
+        assert (report.outcome, report.held) == ("published", ())
+        assert region.rows(f"SELECT id FROM {{}}.{table} ORDER BY id") == [(number,) for number in rows]
+        location = region.replica()[table].metadata_location or ""
+        with world.dark("us"):
+            static = StaticTable.from_metadata(location, pyiceberg_properties(world.stage.endpoints["eu"]))
+            assert sorted(static.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2]
+            assert sorted(static.scan(snapshot_id=shown).to_arrow()["id"].to_pylist()) == rows
+        assert {snapshot.snapshot_id for snapshot in static.metadata.snapshots} == {shown, three}
+        region.assert_closed(table)
+
+
+def show(world: World, key: Key, snapshot: int) -> None:
+    """Let the catalog's entry of a table name a snapshot, with the metadata.json that it has."""
+    entry, head = world.content(key), world.catalog.reference("main").hash
+    payload = {**entry.payload, "snapshotId": snapshot}
+    if payload != entry.payload:
+        world.catalog.commit("main", head, [Put(key, Content.of(payload))], "show")
 
 
 def with_history(world: World, folder: Path, name: str, history: dict[str, Any]) -> OwnRegion:

@@ -22,6 +22,9 @@ _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
 _SHOWN = re.compile(r"-[0-9a-f]{16}-s(-?[0-9]{1,19})(?:(?:\.gz)?\.metadata\.json(?:\.gz)?)?$")
 _SURELY_FITS = 255  # characters of a whole URI, in ASCII
 _FOLDERS_KEPT = 100_000
+# A disk takes several slashes for one; in a store they are another key.
+_SLASHES = re.compile("/+")
+_ON_DISK = re.compile("file:/(?!/[^/])")  # what names a host lies on another machine
 _UNMAPPED = (UnregisteredUri, UnsafeUri, Unsupported)
 
 
@@ -147,6 +150,8 @@ class Mapping:
                 if path and len(self._located) < _FOLDERS_KEPT:
                     self._located[folder] = spelling
                 return Place(spelling.location, spelling.alias, path)
+        if _ON_DISK.match(uri) and any(inside(_SLASHES.sub("/", uri), each.prefix) for each in self._spellings):
+            check_path(uri, uri)
         raise UnregisteredUri(
             "the URI lies in no location of the registry",
             file=uri,

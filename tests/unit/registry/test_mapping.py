@@ -179,6 +179,20 @@ def test_an_unsafe_uri_is_refused(uri: str) -> None:
         MAPPING.replica(uri)
 
 
+@pytest.mark.parametrize(
+    "uri", ["file:////srv/lake/x", "file:///srv//lake/x", "file:/srv//lake", "file:///srv///lake/x"]
+)
+def test_an_empty_part_before_a_registered_folder_is_told_as_what_it_is(uri: str) -> None:
+    """A disk takes it for the registered one, and nobody registers it so; in a store it is another key."""
+    disk = samples.mapping(samples.location("disk", "file:///srv/lake"), samples.location("store", "s3://srv/lake"))
+    with pytest.raises(UnsafeUri, match="empty path part"):
+        disk.locate(uri)
+    for other in ("file:////srv/lakes/x", "file:///lake//x", "file://srv/lake/x", "s3://srv//lake"):
+        with pytest.raises(UnregisteredUri):
+            disk.locate(other)
+    assert disk.locate("file:///srv/lake/x").path == disk.locate("file:/srv/lake/x").path == "x"
+
+
 @pytest.mark.parametrize("uri", ["s3://user:pw@lake/x", "s3://user@lake/x"])
 def test_user_info_makes_a_uri_an_unregistered_one(uri: str) -> None:
     with pytest.raises(UnregisteredUri):

@@ -22,6 +22,7 @@
     │   ├── StoreDenied          the endpoint refuses our credential                                stop
     │   └── ObjectMissing        an object that must be there is not                                retry
     ├── EngineError              rclone or Spark is missing, too old or failed as a whole           retry
+    │   ├── EngineRefused        Spark doesn't take a table as it is, and won't at a later run       stop
     │   └── NoIceberg            Spark's driver hasn't got Iceberg's runtime                        stop
     ├── Busy                     a sync or a clean-up is at work, and the other has to wait for it  retry
     ├── QueryError               a named query has no answer
@@ -326,6 +327,13 @@ class EngineError(SternaError):
 
     remedy = Remedy.RETRY
     exit_code = 4
+
+
+class EngineRefused(EngineError):
+    """Spark doesn't read or write a table as it is, and no later run will: somebody has to change either."""
+
+    remedy = Remedy.STOP
+    exit_code = 5
 
 
 class NoIceberg(EngineError):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sterna.catalog.model import ICEBERG_TABLE, key_name, parse_key
 from sterna.changes.between import staged, to_frame
 from sterna.changes.rows import CHANGE, NOT_A_KEY
+from sterna.edges.spark.refusals import refusal
 from sterna.edges.spark.staged_changes import Staged, load_metadata
 from sterna.edges.spark.start import (
     address,
@@ -126,6 +128,7 @@ def telling(context: RegionContext, table: str, same_key: str, failed: str) -> I
 
     Raises:
         NotAKey: several rows of a snapshot have the same key.
+        EngineRefused, StoreDenied: no later run will do better.
         EngineError: anything else.
     """
     try:
@@ -134,10 +137,17 @@ def telling(context: RegionContext, table: str, same_key: str, failed: str) -> I
         said = summary(error)
         if NOT_A_KEY in said:
             raise NotAKey(same_key, table=table) from None
-        for location in context.registry.locations:
-            with suppress(CredentialError):  # it was not asked for then
-                said = without_secret_values(said, _properties(context, location))
-        raise EngineError(f"{failed}: {said}", table=table) from None
+        clean = partial(_without_secrets, context)
+        if refused := refusal(error, table, reads=True, clean=clean):
+            raise refused from None
+        raise EngineError(f"{failed}: {clean(said)}", table=table) from None
+
+
+def _without_secrets(context: RegionContext, said: str) -> str:
+    for location in context.registry.locations:
+        with suppress(CredentialError):  # it was not asked for then
+            said = without_secret_values(said, _properties(context, location))
+    return said
 
 
 def _metadata(context: RegionContext, table: str, branch: str) -> str:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sterna.edges.spark.refusals import causes, refusal
 from sterna.edges.spark.staged_changes import load_by_name
 from sterna.edges.spark.start import failures, require_iceberg, require_pyspark, summary
 from sterna.errors import CatalogDenied, CatalogStateUnknown, EngineError, NotStaged, TableGone, TableMoved
@@ -265,12 +266,13 @@ def java_errors(table: str) -> Iterator[None]:
         CatalogStateUnknown: whether the commit was made isn't known.
         TableGone: there is no such table.
         CatalogDenied: the login lacks a right.
+        EngineRefused, StoreDenied: no later run will do better.
         EngineError: anything else.
     """
     try:
         yield
     except failures() as error:
-        kinds = _kinds(error)
+        kinds = {name for name, _ in causes(error)}
         text = summary(error, 2)
         if any(kind.endswith(("ForbiddenException", "NotAuthorizedException", "NotAuthorized")) for kind in kinds):
             raise CatalogDenied(f"the catalog refuses it: {text}", table=table, hint="a writer's login") from None
@@ -280,17 +282,9 @@ def java_errors(table: str) -> Iterator[None]:
             raise TableMoved(f"the table was changed meanwhile: {text}", table=table) from None
         if kinds & {f"{_ICEBERG}NoSuchTableException", _NO_TABLE}:
             raise TableGone("there is no such table", table=table) from None
+        if refused := refusal(error, table):
+            raise refused from None
         raise EngineError(f"Spark failed: {summary(error)}", table=table, hint="nothing was published") from None
 
 
 _NO_TABLE = "org.apache.spark.sql.catalyst.analysis.NoSuchTableException"
-
-
-def _kinds(error: BaseException) -> set[str]:
-    """Return the classes of a Java exception and of what caused it."""
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    found: set[str] = set()
-    while java is not None and len(found) < 20:
-        found.add(java.getClass().getName())
-        java = java.getCause()
-    return found

@@ -16,8 +16,9 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from sterna.changes import CHANGE, between, rows
 from sterna.changes.between import staged
+from sterna.edges.spark.refusals import refusal
 from sterna.edges.spark.staged_changes import load_named
-from sterna.errors import Gap, NeedsClassicSpark, NotAnAncestor, UsageError
+from sterna.errors import EngineRefused, Gap, NeedsClassicSpark, NotAnAncestor, UsageError
 from tests.support.iceberg_java import commit_rows, data_file, equality_deletes, iceberg, load_table
 from tests.support.promoted import (
     ENCODINGS,
@@ -226,6 +227,24 @@ def test_equality_deletes(here: SparkSession, oracle: Oracle, partition: str) ->
     kept = snapshots(here, table)
     for start, end in ((kept[0], kept[3]), (kept[1], kept[2]), (kept[2], kept[3])):
         check(here, oracle, table, start, end)
+
+
+@pytest.mark.parametrize("name", ["_file", "_deleted"])
+def test_a_column_with_the_name_of_a_metadata_column_is_told_until_it_is_renamed(here: SparkSession, name: str) -> None:
+    table = plain(here, f"reserved{name}")
+    row = f"INSERT INTO {table} VALUES (9, 'x', 0)"
+    load_table(here, table).updateSchema().renameColumn("v", name).commit()
+    here.sql(row)
+    start, end = snapshots(here, table)
+    with pytest.raises(Exception, match=name) as caught:
+        between(here, table, start, end).collect()
+    refused = caught.value if isinstance(caught.value, EngineRefused) else refusal(caught.value, table, reads=True)
+    assert isinstance(refused, EngineRefused)
+    assert f"it has a column {name}, and Iceberg has a metadata column of that name" in refused.message
+    here.sql(f"ALTER TABLE {table} RENAME COLUMN `{name}` TO v")
+    here.sql(row)
+    (found,) = between(here, table, end, snapshots(here, table)[-1]).collect()
+    assert found.asDict() == {"_change_type": "insert", "id": 9, "v": "x", "part": 0}
 
 
 def test_iceberg_says_the_same_where_it_says_anything(here: SparkSession) -> None:

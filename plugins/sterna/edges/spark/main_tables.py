@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sterna.catalog.model import Key
+from sterna.edges.spark.refusals import causes, refusal
 from sterna.edges.spark.start import (
     address,
     cancel,
@@ -130,6 +131,7 @@ class MainTables:
         Raises:
             Outdated, LostRace: as they say.
             CatalogStateUnknown: the answer to a commit was lost.
+            EngineRefused, StoreDenied: no later run will do better.
             EngineError: anything else.
         """
 
@@ -142,7 +144,7 @@ class MainTables:
         try:
             return run_aside(run, self.cancel)
         except failures() as error:
-            raise self._meant(error) from None
+            raise meaning(error, self.place, self._secrets) from None
 
     def cancel(self) -> None:
         """Cancel all jobs; what waits for them fails."""
@@ -167,16 +169,27 @@ class MainTables:
             self._catalog.close()
         self._tagged.close()
 
-    def _meant(self, error: BaseException) -> Exception:
-        names = _java_names(error)
-        text = redact(summary(error), self._secrets)
-        if any(name.endswith("CommitStateUnknownException") for name in names):
-            return CatalogStateUnknown(f"the answer to a commit of Spark's was lost: {text}")
-        if any(name.endswith((".ValidationException", ".MissingFileException")) for name in names):
-            return Outdated(text)
-        if any(name.endswith("CommitFailedException") for name in names):
-            return LostRace(text)
-        return EngineError(f"Spark at {self.place} failed: {text}")
+
+def meaning(error: BaseException, place: str, secrets: Mapping[str, str]) -> Exception:
+    """Return what an error of Spark's says of a rewrite.
+
+    Args:
+        error: what py4j or PySpark raised.
+        place: Spark's address.
+        secrets: properties that no message may show.
+    """
+    names = [name for name, _ in causes(error)]
+    text = redact(summary(error), secrets)
+    if any(name.endswith("CommitStateUnknownException") for name in names):
+        return CatalogStateUnknown(f"the answer to a commit of Spark's was lost: {text}")
+    # A reserved name is a ValidationException, too, and no other look cures it.
+    if refused := refusal(error, "", clean=lambda said: redact(said, secrets)):
+        return refused
+    if any(name.endswith((".ValidationException", ".MissingFileException")) for name in names):
+        return Outdated(text)
+    if any(name.endswith("CommitFailedException") for name in names):
+        return LostRace(text)
+    return EngineError(f"Spark at {place} failed: {text}")
 
 
 def open_main(spark: SparkSession, catalog: MainCatalog) -> Java:
@@ -238,14 +251,3 @@ def _hash_map(jvm: Java, values: Mapping[str, str]) -> Java:
     for name, value in values.items():
         made.put(name, value)
     return made
-
-
-def _java_names(error: BaseException) -> list[str]:
-    """Return the class names of an error of Java's, and of what caused it."""
-    found: list[str] = []
-    at: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    with suppress(Exception):
-        while at is not None and len(found) < 20:
-            found.append(str(at.getClass().getName()))
-            at = at.getCause()
-    return found

@@ -11,10 +11,11 @@ import json
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sterna.edges.spark.refusals import refusal
 from sterna.edges.spark.start import failures, summary
 from sterna.edges.spark.tables import without_secret_values
 from sterna.errors import EngineError, Gap, NeedsClassicSpark, NotAnAncestor, UsageError
@@ -118,6 +119,7 @@ def load_metadata(
 
     Raises:
         NeedsClassicSpark: the session is one on Spark Connect.
+        EngineRefused, StoreDenied: no later run will do better.
         EngineError: it can't be read.
     """
     java = _java(spark, table)
@@ -130,10 +132,17 @@ def load_metadata(
         io = iceberg.CatalogUtil.loadFileIO(_FILE_IO, _java_map(java, stores[0][1]), hadoop, credentials)
         return iceberg.BaseTable(iceberg.StaticTableOperations(metadata, io), table)
     except failures() as error:
-        said = summary(error)
-        for _, properties in stores:
-            said = without_secret_values(said, properties)
+        clean = partial(_without_secrets, stores)
+        if refused := refusal(error, table, clean=clean):
+            raise refused from None
+        said = clean(summary(error))
         raise EngineError(f"can't read the table's metadata: {said}", table=table, file=metadata) from None
+
+
+def _without_secrets(stores: Sequence[tuple[str, Mapping[str, str]]], said: str) -> str:
+    for _, properties in stores:
+        said = without_secret_values(said, properties)
+    return said
 
 
 def _java_map(java: Any, properties: Mapping[str, str]) -> Any:
@@ -182,6 +191,7 @@ def stage(spark: SparkSession, table: Any, name: str, start: int | None, end: in
     Raises:
         Gap: a snapshot is not kept, or the way between them isn't.
         NotAnAncestor: the start is no ancestor of the end.
+        EngineRefused, StoreDenied: no later run will do better.
         EngineError: a manifest can't be read.
     """
     try:
@@ -191,6 +201,8 @@ def stage(spark: SparkSession, table: Any, name: str, start: int | None, end: in
             raise _wrong(said, name, start, end)
         changes.plan()
     except failures() as error:
+        if refused := refusal(error, name):
+            raise refused from None
         raise EngineError(f"can't plan the changes: {summary(error)}", table=name) from None
     return Staged(spark, changes)
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sterna.edges.spark.refusals import refusal
 from sterna.edges.spark.start import (
     CANCEL_AGAIN_SECONDS,
     Late,
@@ -34,7 +35,7 @@ from sterna.edges.spark.start import (
     tagged,
 )
 from sterna.edges.spark.worker import redact
-from sterna.errors import EngineError, OutOfTime, QueryEnded
+from sterna.errors import EngineError, EngineRefused, OutOfTime, QueryEnded
 from sterna.stopping import Stop
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class SparkTables:
         Raises:
             OutOfTime: the seconds are over.
             QueryEnded: `close` was called, or it was stopped.
+            EngineRefused: it can't be read, and not by a later run either.
             EngineError: Spark can't be reached, can't read it, or would show the properties' secrets.
         """
         self._refuse_closed()
@@ -145,6 +147,9 @@ class SparkTables:
             raise OutOfTime(f"the region's Spark, at {place}, took more than {seconds:.1f} s") from None
         except failures() as error:
             go_on()
+            refused = refusal(error, "", reads=True, clean=lambda said: without_secret_values(said, properties))
+            if isinstance(refused, EngineRefused):
+                raise refused from None
             raise EngineError(f"Spark at {place} failed: {without_secret_values(summary(error), properties)}") from None
 
     def close(self) -> None:

@@ -5,9 +5,10 @@ that either branch ever held, no id of the replica's stands for two of `main`'s.
 dropped and made again under its name, also where it says no UUID (format version 1); two that swap their names; one
 that is renamed, onto a free name or one that another just left; a table that becomes a view, and back. Each by all that
 a sync goes by: the difference since the last one, all keys (on request, or under another registry), what the replica's
-own metadata no longer says, and after a while in which it was held. And no id of `main`'s becomes two, but where one
-commit of Nessie's can't say it: a table takes a name that the replica still has for another one. Namespaces keep their
-place, and their id, by what stands in them.
+own metadata no longer says, after a while in which it was held, and after a sync of chosen tables, which brings some of
+them and leaves the watermark. And no id of `main`'s becomes two, but where one commit of Nessie's can't say it: a table
+takes a name that the replica still has for another one. Namespaces keep their place, and their id, by what stands in
+them.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ class Main:
 
     Args:
         world: whose catalog it is.
+
+    Attributes:
+        between: the ids on `main` and on the replica branch that were there on the way.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.made = 0
+        self.between: set[tuple[str | None, str | None]] = set()
 
     def table(self, *, uuid: bool = True) -> Content:
         """A table that is no other's."""
@@ -213,6 +218,32 @@ def held_meanwhile(main: Main) -> Iterator[World]:
 
 
 @contextmanager
+def chosen_first(main: Main) -> Iterator[World]:
+    """What was brought by a sync of chosen tables, and changed before the next one of all."""
+    yield main.world
+    run(main.world, tables=("ns.*",))
+    main.between |= pairs(main)
+    versions(main)
+    run(main.world)
+
+
+@contextmanager
+def chosen_first_and_held(main: Main) -> Iterator[World]:
+    """What was brought by a sync of chosen tables, and held by the next one of all."""
+    lost = main.table()
+    path = Path((lost.metadata_location or "").removeprefix("file://"))
+    aside = path.rename(path.with_suffix(".aside"))
+    yield main.world
+    run(main.world, tables=("ns.*",))
+    main.between |= pairs(main)
+    now = main.now()
+    main.commit(Put(key("x"), lost), *(Put(key(name), main.changed(content)) for name, content in now.items()))
+    assert {item.key for item in run(main.world).held} >= {f"ns.{name}" for name in now}
+    aside.rename(path)
+    run(main.world)
+
+
+@contextmanager
 def without_the_replicas_metadata(main: Main) -> Iterator[World]:
     """All keys, and what readers have is gone: no UUID can be read there."""
     yield main.world
@@ -222,7 +253,16 @@ def without_the_replicas_metadata(main: Main) -> Iterator[World]:
 
 
 @pytest.mark.parametrize(
-    "way", [by_difference, on_request, under_another_registry, held_meanwhile, without_the_replicas_metadata]
+    "way",
+    [
+        by_difference,
+        on_request,
+        under_another_registry,
+        held_meanwhile,
+        chosen_first,
+        chosen_first_and_held,
+        without_the_replicas_metadata,
+    ],
 )
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_id_of_the_replica_stands_for_one_of_main(
@@ -238,7 +278,7 @@ def test_an_id_of_the_replica_stands_for_one_of_main(
         change(main)
     after = pairs(main)
     assert {mine for mine, _ in after} == {content.id for content in main.now().values()}, "all came"
-    every = before | after
+    every = before | main.between | after
     assert len({its for _, its in every}) == len(every), every
     assert change in OVER_ANOTHER or len({mine for mine, _ in every}) == len(every), every
 

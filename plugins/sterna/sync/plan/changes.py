@@ -15,7 +15,7 @@ from sterna.errors import ReferenceNotFound, UsageError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.registry.policy import Policy
 from sterna.replica.divergence import accepted, diverged, follows, since_fork
-from sterna.replica.head import Head
+from sterna.replica.head import DIGEST, PLANNED_HASH, REASSERTED, Head
 from sterna.replica.held import moment
 from sterna.replica.records import Action
 from sterna.replica.region import RegionContext
@@ -58,6 +58,7 @@ class Changes:
         newest: commit time of H.
         chosen: only some tables were asked for.
         reseeded_from: W, where an operator gave his word that `main` has left it; else "".
+        ahead: by key, the hash of `main` whose version syncs of chosen tables brought, where that is no longer W's.
     """
 
     source_hash: str
@@ -70,6 +71,7 @@ class Changes:
     newest: str = ""
     chosen: bool = False
     reseeded_from: str = ""
+    ahead: Mapping[Key, str] = field(default_factory=dict)
 
 
 def find_changes(context: RegionContext, head: Head, digest: str, options: SyncOptions) -> Changes:
@@ -100,11 +102,13 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
         history = _commits(context, source_hash, head.watermark) if known else []
     commits = history if history or (known and not options.reseed_from) else _newest(context, source_hash)
     anew = options.everything or options.reseed_from or options.generation
+    ahead = _ahead(context, head)
     if known and head.digest == digest and not (head.listed.lost or anew):
         candidates = changed_tables(context, head, source_hash)
     else:
         # Where W has left `main`, a difference from it needs rights that nobody may have.
-        candidates = _all(context, head, source_hash, known=known and follows(history, source_hash, head.watermark))
+        known_since = known and follows(history, source_hash, head.watermark)
+        candidates = _all(context, head, source_hash, ahead, known=known_since)
     before = max(history, _since_lost(context, source_hash, head), key=len)
     together, relaxed = committed_together(context, before, head)
     if options.lane == "large":
@@ -125,6 +129,7 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
         newest=commits[0].commit_time.isoformat() if commits else "",
         chosen=bool(options.tables),
         reseeded_from=head.watermark if known and not follows(history, source_hash, head.watermark) else "",
+        ahead=ahead,
     )
 
 
@@ -163,15 +168,31 @@ def changed_tables(context: RegionContext, head: Head, source_hash: str) -> dict
     keys = [*changed, *retried]
     replica = _replica_contents(context, head, keys)
     now = {**source, **{key: new for key, (_, new) in changed.items() if new is not None}}
-    return _candidates(keys, now, replica, _taken_from(context, head, source_hash, replica, changed, now))
+    return _candidates(keys, now, replica, _taken_from(context, head, source_hash, replica, changed, now, {}))
 
 
-def _all(context: RegionContext, head: Head, source_hash: str, *, known: bool) -> dict[str, Candidate]:
+def _ahead(context: RegionContext, head: Head) -> dict[Key, str]:
+    """Return by key the hash of `main` from which syncs of chosen tables took it, since the last sync of all."""
+    found: dict[Key, str] = {}
+    if head.watermark and not head.digest:  # as such syncs leave it
+        for commit in context.primary.history(f"{context.region.replica_branch}@{head.hash}", operations=True):
+            if commit.properties.get(DIGEST):
+                break
+            # What is reasserted is what an earlier commit took.
+            planned = "" if REASSERTED in commit.properties else commit.properties.get(PLANNED_HASH, "")
+            puts = [item.key for item in commit.operations or () if planned and isinstance(item, Put)]
+            found = dict.fromkeys(puts, planned) | found
+    return found
+
+
+def _all(
+    context: RegionContext, head: Head, source_hash: str, ahead: Mapping[Key, str], *, known: bool
+) -> dict[str, Candidate]:
     catalog = context.primary
     source = dict(catalog.entries(SOURCE_BRANCH, source_hash))
     replica = dict(catalog.entries(context.region.replica_branch, head.hash)) if head.exists else {}
     changed = _difference(context, head, source_hash) if known else None
-    before = _taken_from(context, head, source_hash, replica, changed, source)
+    before = _taken_from(context, head, source_hash, replica, changed, source, ahead)
     return _candidates({**source, **replica}, source, replica, before)
 
 
@@ -199,8 +220,9 @@ def _taken_from(
     replica: Mapping[Key, Content],
     changed: _Difference | None,
     source: Mapping[Key, Content],
+    ahead: Mapping[Key, str],
 ) -> dict[Key, Content]:
-    """Return what `main` held when the replica took its contents from there: at W, or where a key was held since.
+    """Return what `main` held when the replica took its contents from there: at W, or where a key was held or chosen.
 
     Args:
         context: the region.
@@ -209,12 +231,12 @@ def _taken_from(
         replica: what the replica branch holds under the keys that are looked at.
         changed: what differs between W and H; None where nobody can tell.
         source: what `main` holds at H.
+        ahead: by key, the hash of `main` from which it was taken otherwise.
     """
+    late = {parse_key(item.key): item.good for item in head.held} | dict(ahead)
     held: dict[str, list[Key]] = {}
-    for item in head.held:
-        if (key := parse_key(item.key)) in replica:
-            held.setdefault(item.good, []).append(key)
-    late = {key for keys in held.values() for key in keys}
+    for key in late.keys() & replica.keys():
+        held.setdefault(late[key], []).append(key)
     found: dict[Key, Content | None] = {}
     if changed is not None:
         found = {key: changed[key][0] if key in changed else source.get(key) for key in replica if key not in late}

@@ -88,7 +88,8 @@ def held_entry(name: str, head: Head, seen: Changes, error: SternaError | None =
     before = head.held_by_key.get(name)
     if before is not None:
         return Held(name, kind, reason, file, before.since, before.good, bytes=before.bytes)
-    good = (seen.shown or head.watermark) if seen.candidates[name].replica else ""
+    candidate = seen.candidates[name]
+    good = (seen.ahead.get(candidate.key) or seen.shown or head.watermark) if candidate.replica else ""
     return Held(name, kind, reason, file, seen.since.get(name, seen.newest), good)
 
 

@@ -106,6 +106,10 @@ def publish(connection: Connection[Any], publication: str, table: str, name: str
     What a transaction wrote to a table before that was published may not come, also where it is committed later: so the
     publication is changed once more behind that, and those have to be over that were open then.
 
+    Where commits wait for a standby, the log has them before a snapshot sees them: one that was read already would be
+    in neither. So those have to be over that are open now
+    (https://www.postgresql.org/docs/current/warm-standby.html#SYNCHRONOUS-REPLICATION).
+
     Args:
         connection: each statement is a transaction of its own there.
         publication: its name, which needs no quotes.
@@ -118,11 +122,13 @@ def publish(connection: Connection[Any], publication: str, table: str, name: str
     for changed, added in places:
         if is_later(added, changed):
             connection.execute(f"ALTER PUBLICATION {publication} SET (publish = '{_ALL}')".encode())
+    ((standbys,),) = connection.execute("SHOW synchronous_standby_names").fetchall()
+    first = _snapshot(connection)
     for _ in range(_TRIES):
         changed, _ = _published(connection, publication, table)[0]
-        ((now,),) = connection.execute("SELECT pg_current_snapshot()::text").fetchall()
-        snapshot = Snapshot.of(now)
-        if not 0 < (changed - snapshot.least) % _CIRCLE < snapshot.next - snapshot.least:
+        snapshot = _snapshot(connection)
+        is_behind = not standbys or snapshot.least >= first.next
+        if is_behind and not 0 < (changed - snapshot.least) % _CIRCLE < snapshot.next - snapshot.least:
             return _is_free(connection, name)
         time.sleep(_PAUSE)
     return False
@@ -131,6 +137,11 @@ def publish(connection: Connection[Any], publication: str, table: str, name: str
 def _published(connection: Connection[Any], publication: str, table: str) -> list[tuple[int, int]]:
     """Return which transaction changed a publication last, and which one added a table to it."""
     return connection.execute(_PUBLISHED, [publication, table]).fetchall()
+
+
+def _snapshot(connection: Connection[Any]) -> Snapshot:
+    ((now,),) = connection.execute("SELECT pg_current_snapshot()::text").fetchall()
+    return Snapshot.of(now)
 
 
 def is_later(one: int, other: int) -> bool:

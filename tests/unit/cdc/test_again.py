@@ -1,10 +1,18 @@
-"""Which transactions a snapshot sees, as those of a table that is read again; by their last 32 bits."""
+"""Which transactions a snapshot sees, as those of a table that is read again; by their last 32 bits.
+
+And for which a table waits before it is read: those that were open when it was published. Where commits wait for a
+standby the log has them, and a snapshot doesn't see them yet: whoever was open counts there.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, cast
+
 import pytest
 
-from sterna.cdc.again import Snapshot
+from sterna.cdc import again
+from sterna.cdc.again import Snapshot, publish
 
 _TURN = 1 << 32
 
@@ -27,3 +35,41 @@ def test_numbers_begin_anew_amid_a_snapshot() -> None:
 def test_a_snapshot_beside_which_nothing_is_open() -> None:
     snapshot = Snapshot.of("700:700:")
     assert [number for number in range(698, 703) if snapshot.sees(number)] == [698, 699]
+
+
+class Server:
+    """A Postgres that answers what `publish` asks; its snapshots come one after another, and the last one stays."""
+
+    def __init__(self, standbys: str, published: tuple[int, int], snapshots: Sequence[str]) -> None:
+        self.standbys, self.published, self.snapshots, self.said = standbys, published, list(snapshots), [("",)]
+
+    def execute(self, statement: Any, values: Sequence[Any] = ()) -> Server:
+        if "pg_publication" in str(statement):
+            self.said = cast(Any, [self.published])
+        elif "synchronous_standby_names" in str(statement):
+            self.said = [(self.standbys,)]
+        elif "pg_current_snapshot" in str(statement):
+            self.said = [(self.snapshots.pop(0) if len(self.snapshots) > 1 else self.snapshots[0],)]
+        return self
+
+    def fetchall(self) -> list[Any]:
+        return self.said
+
+
+@pytest.mark.parametrize(
+    ("standbys", "snapshots", "is_read"),
+    [
+        ("", ["700:710:700"], True),  # 700 goes on, and its changes come
+        ("any 1 (a, b)", ["700:710:700"], False),  # its commit may be in the log already, and waits for a standby
+        ("any 1 (a, b)", ["700:710:700", "700:712:700", "709:715:709,711"], False),
+        ("any 1 (a, b)", ["700:710:700", "700:712:700", "711:715:711"], True),
+        ("", ["80:710:80"], False),  # open since before the publication was changed
+        ("", ["80:710:80", "101:710:105"], True),
+    ],
+)
+def test_a_table_is_read_once_those_are_over_whose_changes_would_be_nowhere(
+    standbys: str, snapshots: list[str], is_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(again.time, "sleep", lambda seconds: None)
+    server = Server(standbys, (100, 100), snapshots)
+    assert publish(cast(Any, server), "p", "public.a", "public.a") is is_read

@@ -23,7 +23,7 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|/\*.*?\*/|
 _CHANGE = re.compile(r"\bchange\s+(?:column\s+)?(?:if\s+exists\s+)?(`[^`]*`|\S+)\s+(`[^`]*`|\S+)", re.IGNORECASE)
 _DROPPED = re.compile(r"\bdrop\s+(?:column\s+)?(?:if\s+exists\s+)?(`[^`]*`|[^\s`,;(]+)", re.IGNORECASE)
 _RESERVED = frozenset({"index", "key", "primary", "foreign", "constraint", "check", "default", "partition"})
-_NO_DEFAULT = re.compile(r"\bdrop\s+default\b", re.IGNORECASE)
+_NO_DEFAULT = re.compile(r"\b(?:drop\s+default|set\s+default\s+null)\b", re.IGNORECASE)
 _GONE = "gone"
 """In a layout, columns that the table had before: what they had is on `main` still."""
 _RENAME = re.compile(r"\brename\b(?!\s+(?:index|key)\b)", re.IGNORECASE)
@@ -196,7 +196,8 @@ def _refuse_back(table: str, before: Mapping[str, Any], after: Mapping[str, Any]
     gone = dropped | {each.casefold() for each in before.get(_GONE, ())}
     if back := [each["name"] for each in after["columns"] if each["name"].casefold() in gone]:
         raise NeedsResync(f"column {back[0]} was dropped and is there again, empty", table=table, hint=_HINT)
-    if len(after["columns"]) > len(before["columns"]) and _NO_DEFAULT.search(bare):
+    had = {each["name"] for each in before["columns"]}
+    if any(each["name"] not in had for each in after["columns"]) and _NO_DEFAULT.search(bare):
         raise NeedsResync(
             "a column was added, maybe with a default that was dropped at once: no change tells its values",
             table=table,

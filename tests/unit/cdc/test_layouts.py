@@ -115,6 +115,8 @@ E = column("e", "ENUM", enumValues=["a", "b"])
         ("ALTER TABLE t DROP IF EXISTS v,ADD v VARCHAR(9)", (V,), (V,), "column v was dropped and is there again"),
         ("ALTER TABLE t DROP COLUMN IF EXISTS `V`, ADD v …", (V,), (V,), "column v was dropped and is there again"),
         ("ALTER TABLE t ADD w INT DEFAULT 7, ALTER w DROP DEFAULT", (), (column("w", "INT"),), "dropped at once"),
+        ("ALTER TABLE t DROP v, ADD w INT DEFAULT 7, ALTER w DROP DEFAULT", (V,), (column("w", "INT"),), "at once"),
+        ("ALTER TABLE t ADD w INT DEFAULT 7, ALTER w SET DEFAULT NULL", (), (column("w", "INT"),), "dropped at once"),
     ],
 )
 def test_statements_that_rows_do_not_tell(statement: str, had: Any, has: Any, said: str) -> None:

@@ -114,9 +114,7 @@ def _merge(catalog: NearCatalog, look: Look[JavaBase], objects: Objects, target:
     spark = catalog.spark
     cleared = work.keys is not None
     if rows is None:
-        there = {each.name: each for each in catalog.columns(look)}
-        columns = [Column(name, there[name].type) for name in target.columns]
-        rows = _empty(columns)
+        rows = no_rows(target, catalog.columns(look))
     if (truncated := _last_truncation(rows)) is not None:
         import pyarrow.compute as pc
 
@@ -246,10 +244,26 @@ def _types(wanted: Sequence[Part]) -> dict[str, pa.DataType]:
     return {each.name: arrow_type(each.type) for part in wanted for each in part.columns}
 
 
-def _empty(columns: Sequence[Column]) -> pa.Table:
+def no_rows(target: Target, columns: Sequence[Column]) -> pa.Table:
+    """Return the rows of a step that has none, with the key's columns as the table has them.
+
+    Args:
+        target: the table.
+        columns: its own, on `main`.
+
+    Raises:
+        UnfitSource: its key is another one since, and no row has come that tells the type of its columns.
+    """
     import pyarrow as pa
 
-    fields = [pa.field(each.name, arrow_type(each.type)) for each in columns]
+    types = {each.name: each.type for each in columns}
+    if missing := [name for name in target.columns if name not in types]:
+        raise UnfitSource(
+            f"{target.name} has no row in the source, and a key with column {missing[0]}, which {target.key} lacks",
+            table=target.key,
+            hint="drop the table on main: it is made anew with the first row",
+        )
+    fields = [pa.field(name, arrow_type(types[name])) for name in target.columns]
     return pa.schema([*fields, *own_fields()]).empty_table()
 
 

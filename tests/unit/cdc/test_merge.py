@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions
 
-from sterna.cdc.apply import folded, merge_text
+from sterna.cdc.apply import Target, folded, merge_text, no_rows
 from sterna.cdc.gathering import ABSENT, COMMITTED, OPERATION, SEQUENCE
+from sterna.errors import UnfitSource
+from sterna.ingest.columns import Column
 
 _MATCHED, _NEW = 1, 2
 _ROW = (7, "before", False)
@@ -126,3 +128,12 @@ def test_the_last_change_of_a_row_counts_and_the_last_value_that_was_told(change
         made = cast(Any, folded(cast(Any, Frame(query)), ["id"], ["n"]))
     found = database.execute(f"SELECT id, {OPERATION}, {COMMITTED}, n, _sterna_told_n FROM ({made.query})").fetchall()
     assert {key: tuple(rest) for key, *rest in found} == wanted
+
+
+def test_a_table_that_is_empty_and_has_another_key_is_its_own_trouble() -> None:
+    """What nobody foresees ends all sources of a region: a table that was made anew with another key, and no row yet."""
+    columns = [Column("id", "int"), Column("n", "string")]
+    rows = no_rows(Target("public.a", "acme.a", ("id",), False, ""), columns)
+    assert (rows.num_rows, rows.column_names[0]) == (0, "id")
+    with pytest.raises(UnfitSource, match="a key with column code, which acme.a lacks"):
+        no_rows(Target("public.a", "acme.a", ("code",), False, ""), columns)

@@ -131,9 +131,9 @@ def test_the_last_change_of_a_row_counts_and_the_last_value_that_was_told(change
 
 
 def test_a_table_that_is_empty_and_has_another_key_is_its_own_trouble() -> None:
-    """What nobody foresees ends all sources of a region: a table that was made anew with another key, and no row yet."""
+    """What nobody foresees ends all sources of a region: a table made anew with another key, and without a row."""
     columns = [Column("id", "int"), Column("n", "string")]
     rows = no_rows(Target("public.a", "acme.a", ("id",), False, ""), columns)
     assert (rows.num_rows, rows.column_names[0]) == (0, "id")
-    with pytest.raises(UnfitSource, match="a key with column code, which acme.a lacks"):
+    with pytest.raises(UnfitSource, match=r"a key with column code, which acme\.a lacks"):
         no_rows(Target("public.a", "acme.a", ("code",), False, ""), columns)

@@ -154,7 +154,7 @@ class Capture:
         placeholder = f"sterna-{secrets.token_hex(16)}"
         self._folder = Path(tempfile.mkdtemp(prefix="sterna-cdc-"))
         properties = self.database.properties(number, tables, placeholder, self._folder)
-        known, gone, layouts = ({}, {}, {}) if self._last is None else self._told_before(self._last)
+        known, gone, layouts = self._told_before(self._last)
         if place is not None:
             self.database.remember(self._folder, layouts, place[1])
         engine = Engine(properties, place, self._folder, self.database.jars())
@@ -211,7 +211,9 @@ class Capture:
                     raise
                 stops[error.table] = error
 
-    def _told_before(self, last: Drop) -> tuple[Any, Any, Any]:
+    def _told_before(self, last: Drop | None) -> tuple[Any, Any, Any]:
+        if last is None:
+            return {}, self.journal.had_before(self._epoch.number), {}
         try:
             return last.known, last.gone, self.journal.layouts(last)
         except ObjectMissing:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -382,6 +383,19 @@ class Journal:
             return None
         uri = self._uri(epoch, number)
         return self._drop(epoch, number, self._objects.read(uri))
+
+    def had_before(self, epoch: int) -> dict[str, tuple[str, ...]]:
+        """Return the columns that tables had in the epochs before one, by `schema.table`.
+
+        One that the source drops stays on `main`, whichever epoch its rows come from.
+        """
+        for number in range(epoch - 1, 0, -1):
+            with suppress(BadDrop):  # a new epoch is what mends a journal that was changed
+                if (last := self.last(number)) is not None:
+                    known = {name: tuple(each.name for each in columns) for name, columns in last.known.items()}
+                    both = known.keys() | last.gone.keys()
+                    return {name: tuple(sorted({*known.get(name, ()), *last.gone.get(name, ())})) for name in both}
+        return {}
 
     def read_at(self, epoch: int) -> datetime | None:
         """Return when an epoch's last drop was made, or the epoch begun or asked for; None: it wasn't.

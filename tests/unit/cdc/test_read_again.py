@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import pytest
 
+from sterna.cdc import capture
 from sterna.cdc.again import Rows, Snapshot
 from sterna.cdc.capture import Capture
 from sterna.cdc.gathering import Gatherer
@@ -52,6 +53,18 @@ class Shop:
 
     def origin(self, *told: Any) -> dict[str, Any]:
         return {}
+
+    def prepare(self, *told: Any) -> None:
+        pass
+
+    def properties(self, *told: Any) -> dict[str, str]:
+        return {}
+
+    def jars(self) -> list[Path]:
+        return []
+
+    def refuse_filled(self, *told: Any) -> None:
+        pass
 
     def refuse_lost(self, *told: Any) -> None:
         raise DatabaseUnreachable("it doesn't answer")
@@ -111,8 +124,7 @@ def test_numbers_of_transactions_that_come_again_are_those_of_others(tmp_path: P
     """An engine that ran on passed over each change of the table, once 2^31 transactions had been since then."""
     again = {_A: Again(1, 1, ("id",), "100:110:", 5)}
     journal = journal_of(tmp_path, again=again)
-    define = {"define": 0, "fields": {"fields": [{"field": "after", "fields": [{"field": "id", "type": "string"}]}]}}
-    looks = [[define, change("1", 105), change("2", 200), place(1, 7)], [], [change("3", 105), place(2, 9)], []]
+    looks = [[{"define": 0, "fields": fields("id")}, change("1", 105), change("2", 200), place(1, 7)], [], [change("3", 105), place(2, 9)], []]
     clock = itertools.count()
     reader, engine = reader_of(journal, Shop(), lambda: float(next(clock))), Pipe(cast(Any, looks))
     gatherer = Gatherer(tmp_path, "absent", _KEYS, lambda *_: None, {}, {}, seen={_A: Snapshot.of("100:110:")})
@@ -133,16 +145,46 @@ def test_a_column_that_comes_back_behind_rows_that_were_read_again_stops_its_tab
     last = last_of(journal)
     assert (last.known[_A], last.gone[_A]) == ((_ID,), ("old", "older"))
     gatherer = Gatherer(tmp_path, "absent", _KEYS, lambda *_: None, last.known, last.gone)
-    fields = [{"field": each, "type": "string"} for each in ("id", "old")]
-    gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
+    gatherer.take({"define": 0, "fields": fields("id", "old")})
     with pytest.raises(NeedsResync, match="old was dropped and is there again"):
         gatherer.take(change("1", 200))
 
 
-def change(id: str, transaction: int) -> dict[str, Any]:
+@pytest.mark.parametrize("is_lost", [False, True], ids=["", "the journal was changed"])
+def test_a_column_that_comes_back_behind_a_resync_stops_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    """A table keeps on `main` what it had, also where all rows of the source are read again."""
+    journal = journal_of(tmp_path, known={_A: (_ID, _OLD)})
+    first = [{"define": 0, "fields": fields("id")}, change("1", 1), place(1, 7)]
+    back = [{"define": 1, "fields": fields("id", "old")}, change("2", 2, schema=1), place(2, 9)]
+    pipe = Pipe(cast(Any, [first, [], back, []]))
+    monkeypatch.setattr(capture, "Engine", lambda *told: pipe)
+    journal.ask(2)
+    if is_lost:
+        journal.ask(3)
+        assert journal.begin(Epoch(2, _KEYS))
+        drop = tmp_path / "eu" / "lake" / "inbox" / "_cdc" / "drops" / "shop" / "000002" / f"{10**12 - 1:012}.json"
+        drop.parent.mkdir()
+        drop.write_text("{}")
+    clock = itertools.count()
+    reader = reader_of(journal, Shop(), lambda: float(next(clock)))
+    while pipe.looks:
+        reader.step(9.0)
+    last = journal.last(3 if is_lost else 2)
+    assert last is not None
+    assert "old was dropped and is there again" in last.stopped[_A].message
+
+
+def change(id: str, transaction: int, schema: int = 0) -> dict[str, Any]:
     source = {"schema": "public", "table": "a", "ts_us": 1, "txId": transaction}
     value = {"op": "c", "before": None, "after": {"id": id}, "source": source}
-    return {"topic": "shop.public.a", "schema": 0, "value": value, "size": 1}
+    return {"topic": "shop.public.a", "schema": schema, "value": value, "size": 1}
+
+
+def fields(*names: str) -> dict[str, Any]:
+    told = [{"field": each, "type": "string"} for each in names]
+    return {"fields": [{"field": "after", "fields": told}]}
 
 
 def place(number: int, lsn: int) -> dict[str, Any]:

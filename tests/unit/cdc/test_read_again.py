@@ -124,7 +124,12 @@ def test_numbers_of_transactions_that_come_again_are_those_of_others(tmp_path: P
     """An engine that ran on passed over each change of the table, once 2^31 transactions had been since then."""
     again = {_A: Again(1, 1, ("id",), "100:110:", 5)}
     journal = journal_of(tmp_path, again=again)
-    looks = [[{"define": 0, "fields": fields("id")}, change("1", 105), change("2", 200), place(1, 7)], [], [change("3", 105), place(2, 9)], []]
+    looks = [
+        [{"define": 0, "fields": fields("id")}, change("1", 105), change("2", 200), place(1, 7)],
+        [],
+        [change("3", 105), place(2, 9)],
+        [],
+    ]
     clock = itertools.count()
     reader, engine = reader_of(journal, Shop(), lambda: float(next(clock))), Pipe(cast(Any, looks))
     gatherer = Gatherer(tmp_path, "absent", _KEYS, lambda *_: None, {}, {}, seen={_A: Snapshot.of("100:110:")})

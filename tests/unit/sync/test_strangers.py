@@ -7,7 +7,8 @@ The kinds, and what falls under each:
 * What readers can do without: a statistics file that is gone, of another size, in no location, or of a snapshot that
   `main` has expired. What can't be read, as a path of another type, is still refused.
 * Names that nobody follows: data files of DELETED entries and locations for writers, in no location of the registry.
-* Two sources of what is current: the catalog's entry and metadata.json, where a policy keeps little history.
+* Two sources of what is current: the catalog's entry and metadata.json, where a policy keeps little history. The entry
+  goes back, forth and to a staged snapshot; beside clean-ups, repairs, the large lane, promotions and older versions.
 
 `sterna verify` agrees with each.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import fastavro
@@ -24,14 +26,15 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
-from sterna.catalog.model import ICEBERG_TABLE, Content, Put
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, Put
 from sterna.errors import Unsupported
 from sterna.ha.tables import plan_moves
 from sterna.repair.run import repair
+from sterna.replica.wanted import wanted_here
 from sterna.sync.plan import changed_table
 from sterna.verify.run import Depth, verify
 from tests.support.cleaning import after, assert_closed, clean, files
-from tests.support.small_world import World, here, quiet, run, with_registry
+from tests.support.small_world import World, here, quiet, run, view, with_registry
 
 Record = dict[str, Any]
 
@@ -364,6 +367,44 @@ def test_a_table_goes_on_from_a_replica_with_both_snapshots(world: World):
     for shown, rows in ((last, {last: 6}), (first, {first: 3, last: 6})):
         show(world, shown)
         assert shown_here(world, replicated(world)) == ({*rows}, rows)
+
+
+def test_a_view_in_the_place_of_such_a_table_has_the_name_of_a_view(world: World):
+    world, (first, _) = with_history(world, 2, latest=1)
+    show(world, first)
+    replicated(world)
+    table = world.replica()["ns.t"]
+    entry = Content.of({"type": ICEBERG_VIEW, "metadataLocation": view(world, "v"), "versionId": 1, "schemaId": 0})
+    assert wanted_here(world.context(), "ns.t", entry, table) == wanted_here(world.context(), "ns.t", entry, None)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_entries_that_move_at_random_beside_writes_policies_and_clean_ups(world: World, seed: int):
+    choice = Random(seed)
+    world, ids = with_history(world, 2, latest=1)
+    for day in range(20):
+        match choice.choice(("show", "show", "write", "policy")):
+            case "write":
+                world.commit(t=world.write("t"))
+                location = world.catalog.contents("main", world.catalog.reference("main").hash, [("ns", "t")])
+                source = location["ns", "t"].metadata_location or ""
+                ids = [item["snapshot-id"] for item in json.loads(path_of(source).read_text())["snapshots"]]
+                shown = 1
+            case "policy":
+                history = choice.choice(({"latest": 1}, {"latest": 2}, "full"))
+                world = with_registry(world, policies=[{"tables": ["**"], "history": history}])
+                continue
+            case _:
+                shown = choice.choice(ids)
+                show(world, shown)
+        assert run(world).held == ()
+        assert verify(world.context(), Depth(deep=True)).findings == ()
+        document = json.loads(path_of(world.replica()["ns.t"].metadata_location or "").read_text())
+        latest = world.registry.policy("ns.t").history.latest or len(ids)
+        assert {item["snapshot-id"] for item in document["snapshots"]} == {*ids[-latest:], *({shown} & {*ids})}
+        assert run(world).outcome == "idle"
+        clean(world, after(days=9 * day))
+        assert_closed(world)
 
 
 def test_a_staged_snapshot_that_the_catalogs_entry_names_is_kept(world: World):

@@ -315,11 +315,39 @@ def _map(values: pa.Array, type: Mapping[str, Any], path: str) -> tuple[pa.Array
     keys, wrong = exact(keys, type["key"], f"{path}.key")
     items, more = exact(items, type["value"], f"{path}.value")
     wrong |= more | _without(keys, f"{path}.key", required=True)
+    wrong |= dict.fromkeys(_repeated(keys, offsets), f"column {f'{path}.key'!r}: a key stands twice in a map")
     wrong |= _without(items, f"{path}.value", required=bool(type.get("value-required")))
     places_of = pa.array(offsets, pa.int32())
     maps = pa.MapArray.from_arrays(places_of, keys, items, type=arrow_type(type), mask=_mask(values))
     # What lies behind a map that isn't there is no value.
     return maps, {place: reason for place, reason in _outer(offsets, wrong).items() if values[place].is_valid}
+
+
+def _repeated(keys: pa.Array, offsets: np.ndarray[Any, Any]) -> list[int]:
+    """Return the places of keys that stand in their map before.
+
+    Of such a map Spark takes the first value, others take the last one, and what makes a map of it fails.
+    """
+    import numpy as np
+
+    valid = np.flatnonzero(np.asarray(keys.is_valid()))
+    owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[valid]
+    words = _words(keys.take(_numbers(valid)))
+    _, first = np.unique(owners * (len(keys) + 1) + words, return_index=True)
+    again: list[int] = np.delete(valid, first).tolist()
+    return again
+
+
+def _words(values: pa.Array) -> np.ndarray[Any, Any]:
+    """Return a number for each value, the same for equal ones."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if pa.types.is_nested(values.type):  # Arrow tells apart no such values
+        values = pa.array(map(repr, values.to_pylist()), pa.string())
+    elif pa.types.is_floating(values.type):
+        values = compute.add(values, pa.scalar(0.0, values.type))  # 0.0 for -0.0, which equals it
+    return _ints(values.dictionary_encode().indices)
 
 
 def _struct(values: pa.Array, type: Mapping[str, Any], path: str) -> tuple[pa.Array, Wrong]:

@@ -3,7 +3,8 @@
 What falls under it, and is tried here: every type of Arrow at the gateway and at the worker (one table, beside
 PyIceberg's); every layout of a value, with the limit of a value; whatever the standard library's readers take beyond
 the standards that JSON's texts follow; whole numbers that a floating column doesn't hold; fields inside of structs,
-lists and maps, new ones, wrong ones, and ones without a value; columns that Spark has no type for.
+lists and maps, new ones, wrong ones, and ones without a value; columns that Spark has no type for; a map that has a key
+twice, of which engines read different values (Spark takes the first for `m[k]`, and Python's dict the last).
 """
 
 from __future__ import annotations
@@ -397,6 +398,13 @@ VALUES: list[tuple[pa.DataType, list[Any], list[int]]] = [
     (pa.list_view(pa.timestamp("ns")), [[1_000], [1_000, 1], None, []], [1]),
     (pa.large_list(pa.uint64()), [[1], [], [2**63, 1], None], [2]),
     (pa.map_(pa.string(), pa.timestamp("ns")), [[("a", 1)], [("a", 1_000)], None], [0]),
+    *((pa.map_(key, pa.int32()), [[(a, 1), (b, 1)], None, [], [(b, 1), (a, 1), (b, 2)], [(a, 1)], [(a, 2)]], [3])
+      for key, a, b in ((pa.string(), "a", "b"), (pa.large_string(), "", "é"), (pa.binary(2), b"ab", b"ac"),
+                        (pa.int8(), 0, 1), (pa.date32(), dt.date(1970, 1, 1), dt.date(2026, 1, 1)),
+                        (pa.bool_(), False, True), (pa.decimal128(9, 2), Decimal("1.25"), Decimal("1.26")),
+                        (pa.struct([("x", pa.int32())]), {"x": 1}, {"x": None}))),
+    (pa.map_(pa.float64(), pa.int32()), [[(0.0, 1), (1.0, 1)], [(0.0, 1), (-0.0, 1)]], [1]),
+    (pa.list_(pa.map_(pa.string(), pa.int32())), [[[("a", 1)], [("a", 1)]], [[], [("a", 1), ("a", 1)]], None], [1]),
     (pa.struct([("a", pa.uint64()), ("b", pa.list_(pa.time64("ns")))]),
      [{"a": 2**63}, {"b": [1]}, {"b": [1_000]}], [0, 1]),
     (pa.dictionary(pa.int8(), pa.timestamp("ns")), [1, 1_000, 1, None], [0, 2]),

@@ -176,6 +176,18 @@ def test_a_schema_that_contradicts_refuses_the_drop(folder: Folder, columns: dic
     assert reason in report.first
 
 
+@pytest.mark.parametrize("evolve", ["none", "add"])
+def test_of_a_column_that_the_table_lacks_nothing_is_no_value(folder: Folder, evolve: str) -> None:
+    """No value tells its type; something inside of it that tells none is dead, for it would be lost."""
+    folder.json(*({"id": at, "x": value} for at, value in enumerate((None, [], {}, [None], [{}], [[]], {"a": []}))))
+    report = folder.read(TABLE[:1], evolve)
+    assert (report.rows, report.bad, report.evolution.add) == (3, 4, ())
+    assert [row["id"] for row in folder.rows] == [0, 1, 2]
+    assert {(offset, error) for _, offset, error in folder.dead} == {
+        (at, "the table has no column 'x'") for at in range(3, 7)
+    }
+
+
 def test_a_table_gets_no_more_columns_than_its_rule_says(folder: Folder) -> None:
     folder.json({"id": 1, "more": {"x": 1, "y": 2}})
     job = replace(folder.job(TABLE[:1], "add"), most=2)

@@ -2,9 +2,10 @@
 
 The kind: silence of one part taken for the whole. What falls under it: a server that takes the connection and is long
 about the login; one of several addresses that hangs, is dead, or has a name that nobody resolves, beside one that is at
-work; a resolver that hangs or is away itself; a standby that answers while its primary doesn't; a process of ours that
-has no file descriptors left to ask with. What stays silence: no address takes a connection, or the name is known to
-stand for nothing.
+work; a resolver that hangs or is away itself; a standby that answers while its primary doesn't; a server that has no
+process left for a connection and says so by the protocol of before 2003, as it still does; a process of ours that has
+no file descriptors left to ask with. What stays silence: no address takes a connection, what takes it closes it or is
+no Postgres, or the name is known to stand for nothing.
 """
 
 from __future__ import annotations
@@ -155,6 +156,33 @@ def test_a_region_whose_standby_answers_is_not_gone() -> None:
 def test_one_where_no_address_takes_a_connection_is_silent(servers: tuple[Callable[[], Any], ...]) -> None:
     found = seen(*servers, seconds=2.0)
     assert found.silent and "does not answer" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("says", "silent"),
+    [
+        (b"Ecould not fork new process for connection: Resource temporarily unavailable\n\0", False),
+        ("Ekonnte neuen Prozess für Verbindung nicht starten\n\0".encode(), False),
+        (b"", True),
+        (b"HTTP/1.0 502 Bad Gateway\r\n\r\n", True),
+    ],
+)
+def test_one_that_says_anything_as_a_postgres_does_may_be_at_work(says: bytes, silent: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(8, socket.MSG_WAITALL)
+                client.sendall(says)
+                client.shutdown(socket.SHUT_WR)
+                client.recv(1000)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        found = look_at(region([f"127.0.0.1:{server.getsockname()[1]}"]), secrets)
+        thread.join(10)
+    assert (found.silent, found.slow) == (silent, not silent), found.problem
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])

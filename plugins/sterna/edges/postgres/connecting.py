@@ -30,6 +30,11 @@ _LOOK_SECONDS: Final = 0.1  # between two looks at whether anybody still waits
 _UNDER_WAY: Final[dict[int, int]] = {PollingStatus.READING: EVENT_READ, PollingStatus.WRITING: EVENT_WRITE}
 _ASKED: Final = "connection to server "  # how libpq begins what it says of an address
 _NOT_ASKED: Final = re.compile("failed: (could not (create|set|get)|out of memory)")  # it has no socket for it
+# Of a connection that stood, what libpq says where no Postgres did: its end, or another protocol.
+_NO_POSTGRES: Final = re.compile(
+    "failed: (server closed the connection|could not (receive|send)|SSL SYSCALL error|SSL error: unexpected eof"
+    "|received invalid response|expected authentication request)"
+)
 _NO_ADDRESS: Final = {socket.EAI_NONAME, socket.EAI_NODATA}
 _NO_PEER: Final = {ConnStatus.STARTED, ConnStatus.BAD, ConnStatus.NEEDED, ConnStatus.ALLOCATED}
 
@@ -39,8 +44,8 @@ class NotConnected(OperationalError):
 
     Args:
         text: what each of them said, a line each.
-        doubt: why the server may be at work all the same: it granted a connection, its name could not be looked up, or
-            this process could not ask; "" where nothing speaks for that.
+        doubt: why the server may be at work all the same: it granted a connection, said something there, its name could
+            not be looked up, or this process could not ask; "" where nothing speaks for that.
     """
 
     def __init__(self, text: str, doubt: str) -> None:
@@ -85,11 +90,12 @@ class _Failed:
 
     Args:
         error: what libpq says.
-        asked: libpq got as far as the address. It doesn't where this process has no file descriptors left.
+        doubt: the server may be at work all the same: it said something, as one does that has no process left for a
+            connection; or nobody asked it, where this process has no file descriptors left.
     """
 
     error: str
-    asked: bool
+    doubt: bool
 
 
 def connect_first(hosts: Sequence[str], parts: Mapping[str, Any], seconds: float) -> LimitedConnection:
@@ -136,7 +142,7 @@ class _Race:
             self._begin(partial(_look_up, place, host))
         pause = min(_NEXT_SECONDS, self.seconds / (2 * len(hosts)))  # so that each has a share of a short time
         names, tried, waiting = len(hosts), 0, list[_Address]()
-        errors, unasked, doubtful, due = list[str](), "", False, 0.0
+        errors, doubt, unnamed, due = list[str](), "", False, 0.0
         while (names or tried or waiting) and (now := time.monotonic()) < end:
             if waiting and (not tried or now >= due):
                 self._begin(partial(self._connect, waiting.pop(0)))
@@ -145,15 +151,16 @@ class _Race:
             match self._next(min(end, due) - now if waiting else end - now):
                 case LimitedConnection() as connection:
                     return connection
-                case _Failed(error, asked):
+                case _Failed(error, doubtful):
                     errors.append(error)
-                    tried, due, unasked = tried - 1, 0.0, unasked if asked else error
-                case _Named(addresses, error, doubt):
+                    tried, due, doubt = tried - 1, 0.0, error.partition("\n")[0] if doubtful else doubt
+                case _Named(addresses, error, doubtful):
                     waiting = sorted([*waiting, *addresses])
-                    names, doubtful = names - 1, doubtful or doubt
+                    names, unnamed = names - 1, unnamed or doubtful
                     errors += [error] if error else []
-        unnamed = f"its name could not be looked up within {self.seconds:g} s" if names or doubtful else ""
-        raise self._none(errors, late=bool(tried), untried=bool(waiting), doubt=unasked or unnamed)
+        if names or unnamed:
+            doubt = doubt or f"its name could not be looked up within {self.seconds:g} s"
+        raise self._none(errors, late=bool(tried), untried=bool(waiting), doubt=doubt)
 
     def close(self) -> None:
         """End what is still under way."""
@@ -195,7 +202,7 @@ class _Race:
         try:
             return self._polled(at)
         except Exception as error:  # noqa: BLE001 - its text may quote the password
-            return _Failed(f"connection failed: {type(error).__name__}", asked=False)
+            return _Failed(f"connection failed: {type(error).__name__}", doubt=True)
 
     def _polled(self, at: _Address) -> LimitedConnection | _Failed | None:
         where = {"host": at.host, "port": at.port} | ({"hostaddr": at.address} if at.address else {})
@@ -221,9 +228,10 @@ class _Race:
         with self._lock:
             if self._over:
                 return None
+            said = at in self._granted and not _NO_POSTGRES.search(message)
             self._granted.discard(at)  # it has had its say
         asked = message.startswith(_ASKED) and not _NOT_ASKED.search(message)
-        return _Failed(f"connection failed: {message}", asked)
+        return _Failed(f"connection failed: {message}", said or not asked)
 
 
 @contextmanager

@@ -242,7 +242,7 @@ def _taken_from(
         found = {key: changed[key][0] if key in changed else source.get(key) for key in replica if key not in late}
     for good, keys in held.items():
         with suppress(ReferenceNotFound):  # it may have left `main`, or the catalog
-            if good and context.primary.exists(good):
+            if good:
                 found.update(context.primary.contents(SOURCE_BRANCH, good, keys))
     return {key: content for key, content in found.items() if content is not None}
 

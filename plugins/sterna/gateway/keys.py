@@ -141,5 +141,5 @@ def _json(address: str) -> Any:
         answer = httpx.get(address, timeout=ANSWER_SECONDS)
         answer.raise_for_status()
         return parse_json(answer.text)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ImportError) as error:  # the last: a proxy of the environment
         raise ValueError(type(error).__name__) from None

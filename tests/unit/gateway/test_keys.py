@@ -134,6 +134,21 @@ def test_the_last_keys_do_for_a_while_when_the_server_is_dark(issuer: Issuer) ->
     assert issuer.status_of("one") == 200
 
 
+@pytest.mark.parametrize(
+    "proxy", ["socks5://u:secret@127.0.0.1:9", "socks4://u:secret@127.0.0.1:9", "http://u:secret/more@127.0.0.1:9"]
+)
+def test_a_proxy_that_is_not_understood_is_a_server_that_is_dark(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, proxy: str
+) -> None:
+    assert issuer.status_of("one") == 200
+    for name in ("ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, proxy)
+    issuer.now += FRESH_SECONDS
+    assert issuer.status_of("one") == 200
+    assert issuer.status_of("x", "evil") == 503
+    assert "can't be asked for" in caplog.text and "secret" not in caplog.text
+
+
 def test_a_look_for_keys_that_hangs_takes_one_thread(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "ANSWER_SECONDS", 60.0)
     assert issuer.status_of("one") == 200

@@ -192,6 +192,7 @@ def _standing(followed: Followed) -> SourceStanding:
         number = followed.journal.newest()
         epoch = followed.journal.epoch(number) if number else None
         last = followed.journal.last(number) if epoch is not None else None
+        epoch = epoch.at(last) if epoch is not None else None
         tables = table_standings(followed, epoch, last)
         read = followed.journal.read_at(number) if number else None
     except SternaError as error:

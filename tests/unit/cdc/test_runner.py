@@ -24,10 +24,11 @@ import pytest
 
 from sterna.cdc.apply import Target
 from sterna.cdc.capture import Capture
+from sterna.cdc.database import Log
 from sterna.cdc.journal import Again, Drop, Epoch, Journal, Part, Stop
 from sterna.cdc.plan import MOST_BYTES, Work, channel, next_work
 from sterna.cdc.run import Followed, Runner, least, on_main
-from sterna.cdc.status import Resynced, check, resync, table_standings
+from sterna.cdc.status import Resynced, check, read_sources, resync, table_standings
 from sterna.errors import (
     DatabaseUnreachable,
     NeedsClassicSpark,
@@ -518,3 +519,35 @@ def test_one_table_is_asked_for_again(world: World) -> None:
     other = replace(followed, source=_SOURCE.model_copy(update={"kind": "mariadb"}))
     with pytest.raises(UsageError, match="of a mariadb isn't read again alone"):
         resync(other, act=True, table="public.a")
+
+
+def test_a_table_that_was_read_again_with_another_key_is_no_alarm(world: World) -> None:
+    """Nobody could end that alarm but by reading the whole source again."""
+    journal, asked = Journal(*journal_for(world)), dict[str, tuple[str, ...]]()
+
+    class Keyed:
+        def tables(self, *told: Any) -> dict[str, tuple[str, ...]]:
+            return {"public.a": ("code",)}
+
+        def identities(self, tables: Mapping[str, tuple[str, ...]], *told: Any) -> dict[str, Any]:
+            asked.update(tables)
+            return {}
+
+        def log(self, last: Drop) -> Log:
+            return Log(0)
+
+        def refuse_remade(self, *told: Any) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    class Fresh(Marked):
+        def database(self) -> Any:
+            return Keyed()
+
+    assert journal.begin(Epoch(1, {"public.a": ("id",)}))
+    assert journal.add(told(1, "public.a", again={"public.a": Again(1, 1, ("code",), "7:9:", 100)}, asked=1))
+    followed = Fresh(world.context(), cast(Any, None), _SOURCE, journal, {"public.a": "1/1"})
+    (standing,) = read_sources([followed])
+    assert (standing.problem, standing.exit_code, asked) == ("", 0, {"public.a": ("code",)})

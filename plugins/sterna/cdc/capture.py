@@ -20,7 +20,7 @@ from sterna.cdc.database import Database, refuse_absent, refuse_left_out
 from sterna.cdc.engine import Engine
 from sterna.cdc.gathering import Gatherer
 from sterna.cdc.journal import Again, Drop, Epoch, Journal, Stop
-from sterna.errors import Busy, NeedsResync, ObjectMissing, SourceUnreachable, SternaError, UnfitSource
+from sterna.errors import Busy, DatabaseRefused, NeedsResync, ObjectMissing, SourceUnreachable, SternaError, UnfitSource
 from sterna.services.cdc import CdcSource
 
 T = TypeVar("T")
@@ -406,7 +406,7 @@ class Capture:
                     self._next_try = self.clock() + _PAUSE  # the others go on meanwhile
                     return False
                 made = self._rows_again(table, followed[table], base, Path(folder))
-            except (NeedsResync, UnfitSource) as error:
+            except (NeedsResync, UnfitSource, DatabaseRefused) as error:  # the server refuses what is of this table
                 stopped = {**last.stopped, table: Stop.of(error, old.last)}
                 made = replace(base, number=self._next(), stopped=stopped)
             self._make(replace(made, asked=asked))

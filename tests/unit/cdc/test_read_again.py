@@ -21,7 +21,7 @@ from sterna.cdc.capture import Capture
 from sterna.cdc.gathering import Gatherer
 from sterna.cdc.journal import Again, Drop, Epoch, Journal
 from sterna.cdc.values import SourceColumn
-from sterna.errors import DatabaseUnreachable, NeedsResync
+from sterna.errors import DatabaseRefused, DatabaseUnreachable, NeedsResync
 from sterna.ingest.columns import Column
 from sterna.services.cdc import CdcSource
 from tests.support.small_world import make_world
@@ -33,9 +33,10 @@ _KEYS = {_A: ("id",), _B: ("id",)}
 
 @dataclass
 class Shop:
-    """A source whose tables can be read again, but for those that are locked; then it doesn't answer any more."""
+    """A source whose tables can be read again, but for some; then it doesn't answer any more."""
 
     locked: set[str] = field(default_factory=set)
+    broken: set[str] = field(default_factory=set)
 
     def tables(self, *told: Any) -> dict[str, tuple[str, ...]]:
         return dict(_KEYS)
@@ -48,6 +49,8 @@ class Shop:
 
     @contextmanager
     def read_again(self, epoch: int, table: str) -> Iterator[Rows]:
+        if table in self.broken:
+            raise DatabaseRefused(f"the source refused a statement: invalid page in {table}")
         column = SourceColumn(_ID, str, False)
         yield Rows((column,), "100:110:", 5, 0, iter([[{"id": "1"}]]))
 
@@ -118,6 +121,18 @@ def test_a_table_that_is_locked_is_not_forgotten_for_one_that_is_asked_for_behin
     with pytest.raises(DatabaseUnreachable):
         reader.step(1.0)
     assert (last_of(journal).asked, sorted(last_of(journal).again), last_of(journal).stopped) == (2, [_A, _B], {})
+
+
+def test_a_table_that_the_server_refuses_to_read_keeps_no_other_one_from_being_followed(tmp_path: Path) -> None:
+    journal, shop, clock = journal_of(tmp_path), Shop(broken={_A}), itertools.count(100, 100)
+    assert [journal.ask_again(1, each) for each in (_A, _B)] == [1, 2]
+    with pytest.raises(DatabaseUnreachable):
+        reader_of(journal, shop, lambda: float(next(clock))).step(1.0)
+    last = last_of(journal)
+    assert (last.asked, sorted(last.again), sorted(last.stopped)) == (2, [_B], [_A])
+    error = last.stopped[_A].as_error(_A, "shop", alone=True)
+    assert "invalid page in public.a" in error.message
+    assert "resync shop --table public.a" in error.hint
 
 
 def test_numbers_of_transactions_that_come_again_are_those_of_others(tmp_path: Path) -> None:

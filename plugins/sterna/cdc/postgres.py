@@ -483,15 +483,16 @@ def _other_columns(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
             return f"column {name} was dropped and is there again, or it has another one's name"
         if name not in had and number in numbers:
             return f"column {numbers[number]} is gone and {name} is new: it has another name"
-    filled = sorted(has.keys() & set(before.get("filled", ()))) if before["file"] != now["file"] else []
-    if filled:  # its value stood beside the rows, where `refuse_filled` sees it, and is written into them now
-        return f"column {filled[0]} was added, and the table was written anew: no change tells which values it has"
-    retyped = any(has[name][1:3] != had[name][1:3] for name in has.keys() & had.keys())
-    if before["file"] == now["file"] or retyped:  # a type that changes is why it was written anew
+    if before["file"] == now["file"]:
         return ""
+    if filled := sorted(has.keys() & set(before.get("filled", ()))):
+        # Its value stood beside the rows, where `refuse_filled` sees it, and is written into them now.
+        return f"column {filled[0]} was added, and the table was written anew: no change tells which values it has"
+    # A column's own type that changes is one reason for that, and others may have stood beside it.
     if added := sorted(has.keys() - had.keys()):
         return f"column {added[0]} was added, and the table was written anew: no change tells which values it has"
-    if altered := sorted(name for name in has if has[name][3] != had[name][3]):
+    same = [name for name in has if has[name][1:3] == had[name][1:3]]
+    if altered := sorted(name for name in same if has[name][3] != had[name][3]):
         return f"column {altered[0]} was altered, and the table was written anew: no change tells which values it has"
     return ""
 

@@ -102,6 +102,11 @@ def source(
         ("ALTER TABLE a RENAME n TO other", "column n is gone and other is new: it has another name"),
         ("ALTER TABLE a ADD u uuid DEFAULT gen_random_uuid(); ALTER TABLE a ALTER u DROP DEFAULT", "u was added, and"),
         ("ALTER TABLE a ALTER n TYPE int USING n * 100", "column n was altered, and the table was written anew"),
+        (
+            "ALTER TABLE a ADD u uuid DEFAULT gen_random_uuid(), ALTER n TYPE bigint;"
+            "ALTER TABLE a ALTER u DROP DEFAULT",
+            "u was added, and",
+        ),
         ("ALTER TABLE a ADD g int GENERATED ALWAYS AS (n + 1) STORED", "generated column"),
     ],
 )
@@ -129,7 +134,7 @@ def test_rows_that_may_have_been_told_otherwise_stop_the_source(source: Any, sta
         "REINDEX TABLE CONCURRENTLY a; CREATE UNIQUE INDEX CONCURRENTLY another ON a (n, id)",
         "CREATE TABLE other (x int); ALTER TABLE other REPLICA IDENTITY FULL",
         "VACUUM FULL a; ALTER TABLE a DROP n; ANALYZE a",
-        "ALTER TABLE a ADD COLUMN more text; ALTER TABLE a ALTER n TYPE bigint",
+        "ALTER TABLE a ALTER n TYPE bigint; TRUNCATE a",
         "ALTER TABLE a ADD COLUMN more text DEFAULT 'x'; ALTER TABLE a ALTER more DROP DEFAULT",
         "ALTER TABLE a ALTER n SET NOT NULL; ALTER TABLE a ALTER n SET STATISTICS 7",
     ],

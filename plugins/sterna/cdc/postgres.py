@@ -67,7 +67,8 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
     SELECT coalesce(array_agg(b.name), '{}') FROM bases b JOIN pg_type t ON t.oid = b.type
     JOIN pg_type e ON e.oid = t.typelem WHERE t.typcategory = 'A' AND e.typdelim <> ',' AND t.oid <> 1020) AS delimited,
   coalesce((SELECT jsonb_object_agg(a.attname, jsonb_build_array(a.attnum, a.atttypid::bigint, a.atttypmod,
-      a.xmin::text, a.atthasmissing)) FROM pg_attribute a
+      a.xmin::text, coalesce(d.oid::bigint, 0), a.atthasmissing)) FROM pg_attribute a
+      LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), '{}') AS columns,
   pg_relation_filenode(c.oid)::bigint AS file,
   coalesce(({within}
@@ -412,17 +413,17 @@ def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str,
     other unique index last (one that becomes, or stops being, the identity is changed), the one that changed the
     table's definition last, and when that was seen to be another: what was committed before may be from before it.
 
-    Columns have a number that no other one of the table ever gets, a type, and a transaction that altered them last;
-    those that are gone are remembered, and those that came with a value for the rows that were there. The table has a
-    file, and another one where it was written anew. The words of an enum, and the parts of a composite, make the text
-    of rows that were there.
+    Columns have a number that no other one of the table ever gets, a type, a transaction that altered them last, a
+    default, and whether rows from before them have a value by that alone; those that are gone are remembered, and those
+    that came with such a value. The table has a file, and another one where it was written anew. The words of an enum,
+    and the parts of a composite, make the text of rows that were there.
 
     Of each publication that has the table it is which transaction changed that last, which one added the table, which
     one added any table last, and whether all changes come.
     """
     (identity, arrays), (constraint, indexes, definition, types, now) = (row[3], row[5]), row[9:14]
     changed, had = now, (before or {}).get("columns", {})
-    filled = {name for name, each in row[17].items() if had and name not in had and each[4]}
+    filled = {name for name, each in row[17].items() if had and name not in had and each[5]}
     if before is not None and (before["constraint"], before["definition"]) == (constraint, definition):
         changed = before["changed"]
     return {
@@ -491,10 +492,19 @@ def _other_columns(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     # A column's own type that changes is one reason for that, and others may have stood beside it.
     if added := sorted(has.keys() - had.keys()):
         return f"column {added[0]} was added, and the table was written anew: no change tells which values it has"
-    same = [name for name in has if has[name][1:3] == had[name][1:3]]
-    if altered := sorted(name for name in same if has[name][3] != had[name][3]):
+    if altered := sorted(name for name in has if _is_altered(had[name], has[name])):
         return f"column {altered[0]} was altered, and the table was written anew: no change tells which values it has"
     return ""
+
+
+def _is_altered(had: Sequence[Any], has: Sequence[Any]) -> bool:
+    """Say whether a column of a table that was written anew was altered, and has the type that it had."""
+    if had[1:3] != has[1:3] or had[3] == has[3]:
+        return False
+    # Postgres itself takes away what rows from before the column have in it, as they have that now. The default stays;
+    # with ALTER … TYPE it is made anew. Where there is none, nobody can tell.
+    cleared = had[5] and not has[5] and had[4] == has[4] != 0
+    return not cleared
 
 
 def _other_words(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:

@@ -134,6 +134,7 @@ def test_rows_that_may_have_been_told_otherwise_stop_the_source(source: Any, sta
         "REINDEX TABLE CONCURRENTLY a; CREATE UNIQUE INDEX CONCURRENTLY another ON a (n, id)",
         "CREATE TABLE other (x int); ALTER TABLE other REPLICA IDENTITY FULL",
         "VACUUM FULL a; ALTER TABLE a DROP n; ANALYZE a",
+        "VACUUM FULL late; ALTER TABLE late ALTER n TYPE bigint",
         "ALTER TABLE a ALTER n TYPE bigint; TRUNCATE a",
         "ALTER TABLE a ADD COLUMN more text DEFAULT 'x'; ALTER TABLE a ALTER more DROP DEFAULT",
         "ALTER TABLE a ALTER n SET NOT NULL; ALTER TABLE a ALTER n SET STATISTICS 7",
@@ -141,7 +142,9 @@ def test_rows_that_may_have_been_told_otherwise_stop_the_source(source: Any, sta
 )
 def test_what_tells_rows_as_before_stops_nothing(source: Any, statements: str) -> None:
     database, sql = source
-    tables = {"public.a": ("id",)}
+    sql("CREATE TABLE late (id int PRIMARY KEY, n int); INSERT INTO late VALUES (1, 1)")
+    sql("ALTER TABLE late ADD d int DEFAULT 5")
+    tables = {"public.a": ("id",), "public.late": ("id",)}
     before = database.identities(tables, {}, {})
     for statement in statements.split(";"):
         sql(statement)

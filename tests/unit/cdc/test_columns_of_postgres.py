@@ -1,8 +1,9 @@
 """What becomes of a Postgres' columns that no change of rows tells, by what its catalog says before and after.
 
 A table that is written anew may have other values in columns that were added or altered meanwhile, whose defaults are
-gone again. A column's wider type is one reason for another file, and excuses no other column. A real server has these
-statements in `tests/integration/cdc/test_identity.py`.
+gone again. A column's wider type is one reason for another file, and excuses no other column. VACUUM FULL is one, too:
+it alters columns whose old rows had a value by the default alone. A real server has these statements in
+`tests/integration/cdc/test_identity.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ from sterna.errors import NeedsResync
 from sterna.services.cdc import CdcSource
 
 _INT, _LONG, _UUID = (23, -1), (20, -1), (2950, -1)
-_BEFORE = {"id": [1, *_INT, "700"], "n": [2, *_INT, "700"], "m": [3, *_INT, "700"]}
+_PLAIN, _FILLED, _WRITTEN, _ANEW = (0, False), (9, True), (9, False), (11, False)
+"""A column's default, and whether rows from before it have a value by that alone."""
+_BEFORE = {
+    "id": [1, *_INT, "700", *_PLAIN],
+    "n": [2, *_INT, "700", *_PLAIN],
+    "m": [3, *_INT, "700", *_PLAIN],
+    "late": [5, *_INT, "700", *_FILLED],
+    "bare": [6, *_INT, "700", 0, True],
+}
 
 
 class Catalog:
@@ -45,14 +54,20 @@ class Catalog:
 @pytest.mark.parametrize(
     ("columns", "file", "reason"),
     [
-        ({"n": [2, *_LONG, "800"]}, 2, ""),  # a wider type
-        ({"n": [2, *_INT, "800"]}, 1, ""),  # a default, or statistics
-        ({"u": [4, *_UUID, "800"]}, 1, ""),
+        ({"n": [2, *_LONG, "800", *_PLAIN]}, 2, ""),  # a wider type
+        ({"n": [2, *_INT, "800", *_PLAIN]}, 1, ""),  # a default, or statistics
+        ({"u": [4, *_UUID, "800", *_PLAIN]}, 1, ""),
         ({}, 2, ""),  # VACUUM FULL, TRUNCATE
-        ({"u": [4, *_UUID, "801"]}, 2, "column u was added"),
-        ({"u": [4, *_UUID, "801"], "n": [2, *_LONG, "800"]}, 2, "column u was added"),
-        ({"n": [2, *_INT, "800"]}, 2, "column n was altered"),
-        ({"n": [2, *_INT, "800"], "m": [3, *_LONG, "800"]}, 2, "column n was altered"),
+        ({"late": [5, *_INT, "800", *_WRITTEN]}, 2, ""),  # VACUUM FULL
+        ({"late": [5, *_INT, "800", *_WRITTEN], "n": [2, *_LONG, "800", *_PLAIN]}, 2, ""),
+        ({"late": [5, *_INT, "800", *_ANEW]}, 2, "column late was altered"),  # TYPE int USING late * 2
+        ({"late": [5, *_INT, "800", 0, False]}, 2, "column late was altered"),
+        ({"bare": [6, *_INT, "800", 0, False]}, 2, "column bare was altered"),
+        ({"late": [5, *_INT, "800", *_FILLED]}, 2, "column late was altered"),
+        ({"u": [4, *_UUID, "801", *_PLAIN]}, 2, "column u was added"),
+        ({"u": [4, *_UUID, "801", *_PLAIN], "n": [2, *_LONG, "800", *_PLAIN]}, 2, "column u was added"),
+        ({"n": [2, *_INT, "800", *_PLAIN]}, 2, "column n was altered"),
+        ({"n": [2, *_INT, "800", *_PLAIN], "m": [3, *_LONG, "800", *_PLAIN]}, 2, "column n was altered"),
     ],
 )
 def test_a_table_that_was_written_anew(

@@ -48,7 +48,7 @@ class Catalog:
 
     def execute(self, *told: Any) -> list[tuple[Any, ...]]:
         plain = ("public", "a", "r", "d", ["id"], [], [], False, False, 5, {}, "700", ["integer"], 0)
-        return [(*plain, False, True, [], self.columns, self.file, {}, [], 2)]
+        return [(*plain, False, True, [], self.columns, self.file, {}, {}, False, True, [], 2)]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from sterna.changes.between import show, to_frame
 from sterna.changes.keys import alone
 from sterna.changes.rows import CHANGE, DELETE, INSERT, NOT_A_KEY
-from sterna.edges.spark.staged_changes import Staged, schema_at, stage
+from sterna.edges.spark.staged_changes import Staged, reserved_column, schema_at, stage
 from sterna.edges.spark.start import failures
-from sterna.errors import EngineError, FlowStopped, NotAKey, NotOnlyAdded, ServicesError
+from sterna.errors import EngineError, EngineRefused, FlowStopped, NotAKey, NotOnlyAdded, ServicesError
 from sterna.flows.columns import changed_columns, shape
 from sterna.flows.columns_read import Reads, columns_read
 from sterna.flows.decide import Work
@@ -181,6 +181,10 @@ class Writing:
             with java_errors(self.bench.name):
                 write = make()
             self.bench.table.stage_sql(look, step, lambda _: write())
+        except EngineRefused as error:
+            # Spark names no table, and reads both.
+            source = reserved_column(self.bench.spark, self.bench.source, self.flow.source)
+            raise source if source and source.message == error.message else error from None
         except EngineError as error:
             if NOT_A_KEY in error.message:
                 columns = ", ".join(self.flow.mode.columns)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.errors import FlowStopped
+from sterna.errors import EngineRefused, FlowStopped, Remedy
 from tests.integration.flows.test_flows import Layers, layers
+from tests.support.iceberg_java import load_table
 
 __all__ = ["layers"]
 
@@ -57,6 +58,26 @@ def test_a_flow_stops_where_its_columns_are_others_and_goes_on_where_they_are_no
         layers.step(out)
     layers.rebuild(out)
     assert layers.rows("out") == sorted(layers.sql("SELECT id, a, b, id * 2 FROM {}", "src"), key=str)
+
+
+def test_a_column_that_spark_does_not_read_is_told_of_the_source_and_no_run_repeats_it(layers: Layers) -> None:
+    """One has the name of a metadata column of Iceberg's. It was `EngineError: retry`, of the target."""
+    layers.create("odd", "id BIGINT, v INT")
+    layers.create("of_odd", "id BIGINT, v INT")
+    table = load_table(layers.world.spark, f"main_us.{layers.namespace}.odd")
+    table.updateSchema().renameColumn("v", "_file").commit()
+    layers.insert("(1, 2)", "odd")
+    layers.world.sync("eu")
+    flow = layers.flow("of_odd", "odd", "append", "SELECT id, _file AS v FROM changes")
+    with pytest.raises(EngineRefused, match="it has a column _file, and Iceberg has") as refused:
+        layers.step(flow)
+    assert (refused.value.table, refused.value.remedy) == (f"{layers.namespace}.odd", Remedy.STOP)
+    assert "\n" not in str(refused.value)
+    layers.sql("ALTER TABLE {} RENAME COLUMN _file TO v", "odd")
+    layers.insert("(3, 4)", "odd")
+    layers.world.sync("eu")
+    layers.step(layers.flow("of_odd", "odd", "append", "SELECT id, v FROM changes"))
+    assert layers.rows("of_odd") == [(1, 2), (3, 4)]
 
 
 def test_fields_of_a_struct_that_a_flow_does_not_read_may_change(layers: Layers) -> None:

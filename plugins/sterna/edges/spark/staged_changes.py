@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sterna.edges.spark.refusals import refusal
 from sterna.edges.spark.start import failures, summary
 from sterna.edges.spark.tables import without_secret_values
-from sterna.errors import EngineError, Gap, NeedsClassicSpark, NotAnAncestor, UsageError
+from sterna.errors import EngineError, Gap, NeedsClassicSpark, NotAnAncestor, SternaError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -220,6 +220,24 @@ def whole(spark: SparkSession, table: Any, snapshot: int) -> DataFrame:
     java: Any = spark
     util = java._jvm.org.apache.iceberg.spark.SparkTableUtil
     return DataFrame(util.loadTable(java._jsparkSession, table, snapshot), spark)
+
+
+def reserved_column(spark: SparkSession, table: Any, name: str) -> SternaError | None:
+    """Return what Spark says of a table with a column, at whatever snapshot, that has a metadata column's name.
+
+    Args:
+        spark: the session.
+        table: the table in the JVM.
+        name: what messages call it.
+    """
+    java: Any = spark
+    util = java._jvm.org.apache.iceberg.spark.SparkSchemaUtil
+    try:
+        for schema in table.schemas().values():
+            util.validateMetadataColumnReferences(schema, schema)
+    except failures() as error:
+        return refusal(error, name)
+    return None
 
 
 def _wrong(said: str, name: str, start: int | None, end: int) -> Gap | NotAnAncestor:

@@ -19,6 +19,7 @@ from sterna.services.upkeep import Upkeep
 from sterna.upkeep.model import PRICE_MARK, UpkeepDone
 from sterna.upkeep.plan import make_plan
 from sterna.upkeep.run import upkeep
+from tests.support.iceberg_java import load_table
 from tests.support.promoted import (
     ENCODINGS,
     NARROW,
@@ -83,6 +84,18 @@ def close_to_plan(done: UpkeepDone) -> None:
         assert table.written.files == table.planned.files
         assert table.written.bytes == pytest.approx(table.planned.bytes, rel=0.1)
         assert table.written.price == pytest.approx(table.planned.price, rel=0.1)
+
+
+def test_a_table_that_spark_does_not_read_is_told_with_its_column_and_no_other_waits(space: World) -> None:
+    """A column has the name of a metadata column of Iceberg's: that isn't a table that others changed meanwhile."""
+    odd, other = made(space, "odd_name"), made(space, "beside_odd")
+    load_table(space.spark, odd).updateSchema().renameColumn("v", "_file").commit()
+    done = run(space, f"{SPACE}.odd_name", f"{SPACE}.beside_odd", region="us")
+    failed = {table.table: table.failed for table in done.tables}
+    assert failed[f"{SPACE}.beside_odd"] == ""
+    assert "EngineRefused: Spark doesn't read the table: it has a column _file" in failed[f"{SPACE}.odd_name"]
+    assert "\n" not in failed[f"{SPACE}.odd_name"]
+    assert (len(files(space, other)), len(files(space, odd))) == (1, 6)
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import yaml
 from sterna.changes import CHANGE, between
 from sterna.changes.region import Asked, arrow
 from sterna.cli.main import main
-from sterna.errors import EngineError, Gap, NeedsClassicSpark, NotAKey, UsageError
+from sterna.errors import EngineError, Gap, NeedsClassicSpark, NotAKey, Remedy, StoreDenied, UsageError
 from tests.support.world import MERGE_ON_READ, World
 
 
@@ -71,6 +72,17 @@ def test_a_store_that_is_dark_is_an_error_of_ours(world: World, table: str) -> N
     with world.dark("eu"), world.context() as context, pytest.raises(EngineError) as raised:
         arrow(context, Asked(table, str(start), str(end)))
     assert world.stage.endpoints["eu"].secret_key not in str(raised.value)
+
+
+def test_a_store_that_refuses_the_key_is_told_as_that(world: World, table: str) -> None:
+    """A later run has the same key: it isn't `retry`. The store says so to Spark's driver, which reads the metadata."""
+    _, start, _, end = world.snapshots(f"main_us.{table}")
+    with world.context() as context:
+        wrong = replace(context, secrets=lambda id: replace(context.secrets(id), password="another"))
+        with pytest.raises(StoreDenied, match=r"a store denies access to Spark: .*403") as raised:
+            arrow(wrong, Asked(table, str(start), str(end)))
+    assert (raised.value.table, raised.value.remedy) == (table, Remedy.STOP)
+    assert "\n" not in str(raised.value)
 
 
 def test_the_command(world: World, table: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

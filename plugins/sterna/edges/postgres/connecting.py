@@ -60,7 +60,7 @@ class _Address:
     Args:
         place: of its host among the hosts, and its own among the host's.
         host, port: as they are configured.
-        address: what the host's name stands for; "" for a folder of sockets.
+        address: what the host's name stands for.
     """
 
     place: tuple[int, int]
@@ -205,7 +205,7 @@ class _Race:
             return _Failed(f"connection failed: {type(error).__name__}", doubt=True)
 
     def _polled(self, at: _Address) -> LimitedConnection | _Failed | None:
-        where = {"host": at.host, "port": at.port} | ({"hostaddr": at.address} if at.address else {})
+        where = {"host": at.host, "port": at.port, "hostaddr": at.address}
         connection = PGconn.connect_start(make_conninfo("", **self.parts, **where).encode())
         # As libpq wants it: a first poll before that takes any connection for granted.
         status: int = PollingStatus.WRITING
@@ -246,7 +246,7 @@ def _race(parts: Mapping[str, Any], seconds: float) -> Iterator[_Race]:
 def _look_up(place: int, host_and_port: str) -> _Named:
     host, _, port = host_and_port.rpartition(":")
     try:
-        found = [""] if host.startswith("/") else [str(ipaddress.ip_address(host))]
+        found = [str(ipaddress.ip_address(host))]
     except ValueError:
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)

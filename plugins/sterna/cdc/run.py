@@ -242,6 +242,10 @@ class Runner:
                     self.failed.pop(f"{name}: {table}", None)
                 except SternaError as error:  # it ends no other table
                     self._fail(f"{name}: {table}", error)
+                except Exception as error:
+                    log.exception("%s of source %s can't be applied", table, name)
+                    words = f"nobody foresaw this: {type(error).__name__}; see the log"
+                    self._fail(f"{name}: {table}", EngineError(words, table=table))
             self.failed.pop(f"{name}: applying", None)
         except SternaError as error:
             self._fail(f"{name}: applying", error)

@@ -551,3 +551,26 @@ def test_a_table_that_was_read_again_with_another_key_is_no_alarm(world: World) 
     followed = Fresh(world.context(), cast(Any, None), _SOURCE, journal, {"public.a": "1/1"})
     (standing,) = read_sources([followed])
     assert (standing.problem, standing.exit_code, asked) == ("", 0, {"public.a": ("code",)})
+
+
+def test_what_nobody_foresees_of_one_table_ends_no_other(world: World) -> None:
+    marks = {"public.a": "", "public.b": ""}
+    followed = Moving(world.context(), cast(Any, Ingested()), _SOURCE, Journal(*journal_for(world)), marks)
+    assert followed.journal.begin(Epoch(1, dict.fromkeys(marks, ("id",))))
+    assert followed.journal.add(replace(told(1, *marks), complete=True))
+    came: list[str] = []
+
+    def apply(catalog: Any, objects: Any, target: Target, work: Work) -> Outcome:
+        if target.name == "public.a":
+            raise KeyError("code")
+        came.append(target.name)
+        marks[target.name] = work.step.mark
+        return Outcome(1, "", True, 1, 1)
+
+    runner = Runner([followed], lambda line: None, put=apply)
+    assert runner.apply(cast(Any, None)) is True
+    assert runner.apply(cast(Any, None)) is False
+    ((what, error),) = runner.failed.items()
+    assert (what, came) == ("shop: public.a", ["public.b"])
+    assert "nobody foresaw this: KeyError" in error.message
+    assert error.exit_code != 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sterna.cdc.again import Snapshot
-from sterna.cdc.database import Database, refuse_absent, refuse_left_out
+from sterna.cdc.database import Database, refuse_absent, refuse_left_out, with_gone
 from sterna.cdc.engine import Engine
 from sterna.cdc.gathering import Gatherer
 from sterna.cdc.journal import Again, Drop, Epoch, Journal, Stop
@@ -245,6 +245,7 @@ class Capture:
         refuse_absent(self.source, tables)
         # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
         made = Epoch(max(newest if newest and epoch is None else newest + 1, there.newest + 1), tables)
+        self._identities = with_gone(self._identities, self.journal.had_before(made.number))
         self.database.prepare(made.number, list(made.tables))
         if not self.journal.begin(made):
             raise Busy(f"somebody else begins to read the source {self.source.name}")
@@ -432,7 +433,7 @@ class Capture:
             made,
             known={**base.known, table: known},
             gone={**base.gone, table: gone},
-            identities={**base.identities, **identities},
+            identities={**base.identities, **with_gone(identities, {table: gone})},
             stopped={name: each for name, each in base.stopped.items() if name != table},
             again={**base.again, table: again},
         )

@@ -153,6 +153,26 @@ class Database(Protocol):
         """Close the connections."""
 
 
+_NO_COLUMN = [0, 0, 0, ""]  # as a Postgres' column: no column has this number
+
+
+def with_gone(identities: Mapping[str, Any], had: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return by what rows are known, with the columns that tables had before all of their rows were read again.
+
+    They are on `main` as they were: one that comes back has other values there than in the source.
+
+    Args:
+        identities: as `Database.identities` returns them.
+        had: by `schema.table`, columns of before; what a table still has among them is passed over.
+    """
+    found = dict(identities)
+    for name, each in identities.items():
+        columns = each.get("columns")
+        if columns is not None and (gone := sorted(set(had.get(name, ())) - columns.keys())):
+            found[name] = {**each, "columns": {**dict.fromkeys(gone, _NO_COLUMN), **columns}, "gone": gone}
+    return found
+
+
 @contextmanager
 def collected(unfit: dict[str, UnfitSource] | None, table: str) -> Iterator[None]:
     """Take a table's error aside, where somebody asks for that.

@@ -8,6 +8,7 @@ it alters columns whose old rows had a value by the default alone. A real server
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from sterna.cdc import postgres
+from sterna.cdc.database import with_gone
 from sterna.cdc.postgres import Postgres
 from sterna.edges.secrets import environment_secrets
 from sterna.errors import NeedsResync
@@ -51,6 +53,13 @@ class Catalog:
         return [(*plain, False, True, [], self.columns, self.file, {}, {}, False, True, [], 2)]
 
 
+def opened(monkeypatch: pytest.MonkeyPatch) -> tuple[Catalog, Postgres]:
+    catalog = Catalog()
+    monkeypatch.setattr(postgres, "PostgresPool", catalog)
+    told = {"name": "shop", "region": "eu", "hosts": ["d:1"], "database": "d", "credential_id": "c", "into": "a"}
+    return catalog, Postgres(CdcSource.model_validate({**told, "tables": ["public.a"]}), environment_secrets({}))
+
+
 @pytest.mark.parametrize(
     ("columns", "file", "reason"),
     [
@@ -73,10 +82,7 @@ class Catalog:
 def test_a_table_that_was_written_anew(
     columns: Mapping[str, Any], file: int, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog = Catalog()
-    monkeypatch.setattr(postgres, "PostgresPool", catalog)
-    told = {"name": "shop", "region": "eu", "hosts": ["d:1"], "database": "d", "credential_id": "c", "into": "a"}
-    source = Postgres(CdcSource.model_validate({**told, "tables": ["public.a"]}), environment_secrets({}))
+    catalog, source = opened(monkeypatch)
     before = source.identities({"public.a": ("id",)}, {}, {})
     catalog.columns, catalog.file = {**_BEFORE, **columns}, file
     if not reason:
@@ -84,3 +90,18 @@ def test_a_table_that_was_written_anew(
         return
     with pytest.raises(NeedsResync, match=reason):
         source.identities({"public.a": ("id",)}, before, {})
+
+
+def test_a_column_that_was_gone_before_rows_were_read_again_is_known_though_no_row_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It comes back empty, and has on `main` what it had."""
+    catalog, source = opened(monkeypatch)
+    tables = {"public.a": ("id",)}
+    before: Any = with_gone(source.identities(tables, {}, {}), {"public.a": ["n", "old"], "public.b": ["old"]})
+    for columns in ({}, {"u": [4, *_UUID, "800", *_PLAIN]}, {}):
+        catalog.columns = {**_BEFORE, **columns}
+        before = source.identities(tables, json.loads(json.dumps(before)), {})
+    catalog.columns = {**_BEFORE, "old": [7, *_INT, "801", *_PLAIN]}
+    with pytest.raises(NeedsResync, match="column old was dropped and is there again"):
+        source.identities(tables, before, {})

@@ -44,8 +44,10 @@ class Shop:
     def publish(self, epoch: int, table: str) -> bool:
         return table not in self.locked
 
-    def identities(self, tables: Mapping[str, Any], *told: Any) -> dict[str, Any]:
-        return {each: {} for each in tables}
+    def identities(self, tables: Mapping[str, Any], before: Mapping[str, Any], *told: Any) -> dict[str, Any]:
+        return {
+            each: {"columns": {**before.get(each, {}).get("columns", {}), "id": [1, 25, -1, "7"]}} for each in tables
+        }
 
     @contextmanager
     def read_again(self, epoch: int, table: str) -> Iterator[Rows]:
@@ -164,6 +166,7 @@ def test_a_column_that_comes_back_behind_rows_that_were_read_again_stops_its_tab
         reader_of(journal, Shop(), lambda: float(next(clock))).step(1.0)
     last = last_of(journal)
     assert (last.known[_A], last.gone[_A]) == ((_ID,), ("old", "older"))
+    assert sorted(last.identities[_A]["columns"]) == ["id", "old", "older"]
     gatherer = Gatherer(tmp_path, "absent", _KEYS, lambda *_: None, last.known, last.gone)
     gatherer.take({"define": 0, "fields": fields("id", "old")})
     with pytest.raises(NeedsResync, match="old was dropped and is there again"):
@@ -175,7 +178,7 @@ def test_a_column_that_comes_back_behind_a_resync_stops_its_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
     """A table keeps on `main` what it had, also where all rows of the source are read again."""
-    journal = journal_of(tmp_path, known={_A: (_ID, _OLD)})
+    journal = journal_of(tmp_path, known={_A: (_ID, _OLD)}, gone={_B: ("more",)})
     first = [{"define": 0, "fields": fields("id")}, change("1", 1), place(1, 7)]
     back = [{"define": 1, "fields": fields("id", "old")}, change("2", 2, schema=1), place(2, 9)]
     pipe = Pipe(cast(Any, [first, [], back, []]))
@@ -193,6 +196,7 @@ def test_a_column_that_comes_back_behind_a_resync_stops_its_table(
         reader.step(9.0)
     last = journal.last(3 if is_lost else 2)
     assert last is not None
+    assert sorted(last.identities[_B]["columns"]) == ["id", "more"]
     assert "old was dropped and is there again" in last.stopped[_A].message
 
 

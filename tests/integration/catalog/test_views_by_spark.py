@@ -31,11 +31,14 @@ def nodes(plan: Any) -> Iterator[Any]:
 
 
 def heads(world: World, sql: str) -> set[str]:
+    """Return what comes first in names, and the parts from which Nessie's catalog takes a branch or commit."""
     java: Any = world.spark
     found = set()
     for node in nodes(java._jsparkSession.sessionState().sqlParser().parsePlan(sql)):
-        if str(node.nodeName()) == "UnresolvedRelation" and node.multipartIdentifier().size() > 1:
-            found.add(str(node.multipartIdentifier().apply(0)))
+        if str(node.nodeName()) == "UnresolvedRelation":
+            name = node.multipartIdentifier()
+            parts = [str(name.apply(place)) for place in range(name.size())]
+            found |= {part for part in parts if {"@", "#"} & set(part)} | set(parts[:1] if parts[1:] else ())
     return found
 
 

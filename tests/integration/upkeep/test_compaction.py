@@ -163,7 +163,7 @@ def test_a_group_that_cannot_be_written_is_its_own(space: World, monkeypatch: py
     assert rows(space, table) == before
     assert len(files(space, table)) == 6
     # Told once: it starts no Spark again until a file of it is another.
-    again = run(space, f"{SPACE}.one_bad")
+    again = run(space, f"{SPACE}.one_b*")  # a run that names the table tries it at once
     assert (again.tables, again.failed) == ((), (f"{SPACE}.one_bad",))
     assert "part=0, could not be written" in again.plan.tables[0].left[-1]
     add(space, table, 90_000, ROWS, part=0)

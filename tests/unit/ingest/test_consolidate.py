@@ -248,7 +248,7 @@ class Slow:
 
     def publish(self) -> Any:
         with Consolidation(self.shop, BATCH, "slow") as work:
-            work._table = self  # type: ignore[assignment]
+            work.table = self  # type: ignore[assignment]
             return work.publish()
 
 

@@ -33,6 +33,7 @@ _SETTINGS = {
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.storeAssignmentPolicy": "ANSI",
+    "spark.sql.variable.substitute": "false",  # else `${env:…}` in a flow's SQL is what that worker's environment has
 }
 # Whatever else there is of what decides rows: a worker's own defaults count for nothing.
 _OF_ROWS = (
@@ -46,7 +47,9 @@ _OF_ROWS = (
     *("spark.sql.json", "spark.sql.csv.", "spark.sql.xml.", "spark.sql.variant", "spark.sql.collation"),
     *("spark.sql.timestampType", "spark.sql.datetime", "spark.sql.groupBy", "spark.sql.orderBy", "spark.sql.function"),
     *("spark.sql.charAsVarchar", "spark.sql.preserveCharVarcharTypeInfo", "spark.sql.readSideCharPadding"),
-    *("spark.sql.lateralColumnAlias",),
+    *("spark.sql.lateralColumnAlias", "spark.sql.stableDerivedColumnAlias", "spark.sql.analyzer."),
+    *("spark.sql.chunkBase64", "spark.sql.icu.", "spark.sql.fromJson", "spark.sql.columnNameOfCorruptRecord"),
+    *("spark.sql.binaryOutputStyle", "spark.sql.mapZipWith", "spark.sql.enforceTypeCoercion", "spark.sql.mergeNested"),
 )
 _REWRITES = "spark.sql.catalog.default_rewrite_catalog"
 

@@ -404,9 +404,11 @@ DEFAULTS = {
     "spark.sql.legacy.castComplexTypesToString.enabled": "true",
     "spark.sql.legacy.sizeOfNull": "true",
     "spark.sql.ansi.enabled": "false",
+    "spark.sql.chunkBase64String.enabled": "false",
 }
 SPOKEN = """
-    SELECT typeof(CAST('2026-01-01' AS TIMESTAMP)), to_json(named_struct('a', 1, 'b', NULL)),
+    SELECT '${env:PATH}', base64(repeat('x', 60)), typeof(CAST('2026-01-01' AS TIMESTAMP)),
+    to_json(named_struct('a', 1, 'b', NULL)),
     CAST(array(1, NULL) AS STRING), typeof(CAST('1.1' AS DECIMAL(38, 18)) * CAST('1.1' AS DECIMAL(38, 18)))
 """
 
@@ -425,6 +427,7 @@ def test_a_workers_own_defaults_decide_no_row(world: World) -> None:
         for name, value in before.items():
             conf.set(name, value) if value else conf.remove(name)
     assert odd == plain
+    assert plain[0][0] == "${env:PATH}"
     assert all(one != other for one, other in zip(control[0], plain[0], strict=True))
 
 

@@ -125,8 +125,9 @@ def publish(connection: Connection[Any], publication: str, table: str, name: str
     ((standbys,),) = connection.execute("SHOW synchronous_standby_names").fetchall()
     first = _snapshot(connection)
     for _ in range(_TRIES):
-        changed, _ = _published(connection, publication, table)[0]
-        snapshot = _snapshot(connection)
+        if not (places := _published(connection, publication, table)):
+            return False  # it was dropped meanwhile
+        (changed, _), snapshot = places[0], _snapshot(connection)
         is_behind = not standbys or snapshot.least >= first.next
         if is_behind and not 0 < (changed - snapshot.least) % _CIRCLE < snapshot.next - snapshot.least:
             return _is_free(connection, name)

@@ -1,7 +1,7 @@
 """A Postgres that is followed: what the engine needs there, made and looked at.
 
-Each epoch has a publication and a slot of its own. A publication is never altered: the server decodes older changes by
-it, too. The slot is made by the engine, with the snapshot that the first rows are read from.
+Each epoch has a publication and a slot of its own. Nothing is taken from a publication: the server decodes older
+changes by it, too. The slot is made by the engine, with the snapshot that the first rows are read from.
 """
 
 from __future__ import annotations

@@ -38,14 +38,19 @@ def test_a_snapshot_beside_which_nothing_is_open() -> None:
 
 
 class Server:
-    """A Postgres that answers what `publish` asks; its snapshots come one after another, and the last one stays."""
+    """A Postgres that answers what `publish` asks; its snapshots come one after another, and the last one stays.
 
-    def __init__(self, standbys: str, published: tuple[int, int], snapshots: Sequence[str]) -> None:
+    After some looks the table isn't published any more.
+    """
+
+    def __init__(self, standbys: str, published: tuple[int, int], snapshots: Sequence[str], looks: int = 99) -> None:
         self.standbys, self.published, self.snapshots, self.said = standbys, published, list(snapshots), [("",)]
+        self.looks = looks
 
     def execute(self, statement: Any, values: Sequence[Any] = ()) -> Server:
         if "pg_publication" in str(statement):
-            self.said = cast(Any, [self.published])
+            self.looks -= 1
+            self.said = cast(Any, [self.published] if self.looks >= 0 else [])
         elif "synchronous_standby_names" in str(statement):
             self.said = [(self.standbys,)]
         elif "pg_current_snapshot" in str(statement):
@@ -73,3 +78,12 @@ def test_a_table_is_read_once_those_are_over_whose_changes_would_be_nowhere(
     monkeypatch.setattr(again.time, "sleep", lambda seconds: None)
     server = Server(standbys, (100, 100), snapshots)
     assert publish(cast(Any, server), "p", "public.a", "public.a") is is_read
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_table_that_is_dropped_while_others_are_waited_for_is_looked_at_later(
+    looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(again.time, "sleep", lambda seconds: None)
+    server = Server("", (100, 100), ["80:710:80"], looks)
+    assert publish(cast(Any, server), "p", "public.a", "public.a") is False

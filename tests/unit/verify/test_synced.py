@@ -309,7 +309,8 @@ def test_a_flipped_byte_anywhere_is_a_finding_or_says_nothing_but_never_a_crash(
         path for path in (world.folder / "eu" / "replica").rglob("*") if path.is_file() and "_sterna" not in path.parts
     )
     found = set()
-    for number, path in enumerate(files * 8):
+    # Most of a small ORC file is statistics and padding that nothing reads, and the folder's name moves the rest.
+    for number, path in enumerate(files * 8 + [path for path in files if path.suffix == ".orc"] * 24):
         data = path.read_bytes()
         at = (number * 7919) % len(data)
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :])

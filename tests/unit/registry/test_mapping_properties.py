@@ -306,7 +306,13 @@ def test_a_key_may_be_as_long_as_the_store_allows_and_not_a_byte_longer(
 
 @always(REGIONS, st.lists(URIS, min_size=1, max_size=30, unique=True))
 def test_a_batch_has_files_of_one_origin_and_spelling(mapping: Mapping, uris: list[str]) -> None:
-    targets = [tried(mapping.replica, uri) for uri in uris]
+    targets: list[str] = []
+    for uri in list(uris):
+        try:
+            targets.append(mapping.replica(uri))
+        except TableError:  # one of many: to drop the whole example for it would leave few
+            uris.remove(uri)
+    assume(targets)
     listed = listing.rows("t", CONTENT, [(uri, target, 1) for uri, target in zip(uris, targets, strict=True)], 0)
     numbers, batches = cut(listed, mapping, SyncOptions(files_per_batch=2))
     for batch in batches:

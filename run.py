@@ -94,7 +94,7 @@ def main() -> int:
         return 1 if failed else 0
     command, *arguments = COMMANDS[sys.argv[1]]
     if command == "pytest" and "--quick" in sys.argv:
-        arguments[1] = "4"  # they wait a third of their time, and start no servers that fill the memory
+        arguments[1] = "3"  # they wait a third of their time, and start no servers that fill the memory
     cwd = HERE if sys.argv[1] in ("bench", "test") else None
     os.chdir(cwd or os.getcwd())
     os.execve(BIN / command, [str(BIN / command), *arguments, *sys.argv[2:]], environment)

@@ -186,7 +186,7 @@ def read_rows(connection: Connection[Any], table: str, name: str) -> Iterator[Ro
         columns = _columns(connection.execute(_COLUMNS, [name]).fetchall())
         if not columns:
             raise NeedsResync("the table was dropped, or renamed, in the source", table=table)
-        listed = ", ".join(_quoted(each.column.name) for each in columns)
+        listed = ", ".join(quoted(each.column.name) for each in columns)
         rows = f"SELECT {listed} FROM ONLY {name}"  # noqa: S608 - names are quoted
         connection.execute(f"DECLARE sterna NO SCROLL CURSOR FOR {rows}".encode())
         yield Rows(columns, snapshot, int(reached), int(when), _fetched(connection, columns))
@@ -228,5 +228,6 @@ def _text(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode()
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as SQL of a Postgres' has it."""
     return '"' + name.replace('"', '""') + '"'

@@ -375,8 +375,9 @@ class Capture:
 
     def _wanted(self) -> list[tuple[int, str]]:
         """Return the tables that somebody wants to be read again, each with the number of that."""
-        is_read = self._last is not None and self._last.offset is not None and self.source.kind == "postgres"
-        if self._last is None or not is_read or self.clock() < self._next_try:
+        if self._last is None or self._last.offset is None or not self.source.reads_tables_alone:
+            return []
+        if self.clock() < self._next_try:
             return []
         return self.journal.asked_again(self._epoch.number, self._last.asked)
 

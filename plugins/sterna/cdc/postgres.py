@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, LiteralString
 
-from sterna.cdc.again import Rows, is_later, publish, read_rows
+from sterna.cdc.again import Rows, is_later, publish, quoted, read_rows
 from sterna.cdc.database import Log, collected, leave_out_twice
 from sterna.cdc.journal import Drop
 from sterna.cdc.texts import SETTINGS
@@ -660,4 +660,4 @@ def table_pattern(table: str) -> str:
 
 
 def _quoted(table: str) -> str:
-    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split(".", 1))
+    return ".".join(map(quoted, table.split(".", 1)))

@@ -238,7 +238,7 @@ class Runner:
                     stop = last.stopped.get(table) if last else None
                     did |= self._step(catalog, followed, followed.target(table, key), epoch, drops, stop)
                     if stop is not None:
-                        raise stop.as_error(table, name, alone=followed.source.kind == "postgres")
+                        raise stop.as_error(table, name, alone=followed.source.reads_tables_alone)
                     self.failed.pop(f"{name}: {table}", None)
                 except SternaError as error:  # it ends no other table
                     self._fail(f"{name}: {table}", error)

@@ -177,7 +177,7 @@ def _refuse_alone(followed: Followed, epoch: Epoch | None, table: str) -> None:
     """
     source = followed.source
     whole = f"sterna cdc resync {source.name}, without --table"
-    if source.kind != "postgres":
+    if not source.reads_tables_alone:
         raise UsageError(f"a table of a {source.kind} isn't read again alone", hint=whole)
     last = followed.journal.last(epoch.number) if epoch is not None else None
     if epoch is None or last is None or last.offset is None:
@@ -249,7 +249,7 @@ def table_standings(followed: Followed, epoch: Epoch | None, last: Drop | None) 
         # Rows behind its stop never come, nor do those of an epoch whose first rows never were complete.
         reach = stop.last if stop is not None else drops[-1].number if drops else 0
         behind = sum(1 for drop in drops if after < drop.number <= reach and name in drop.tables)
-        error = stop.as_error(name, way.name, alone=followed.source.kind == "postgres") if stop is not None else None
+        error = stop.as_error(name, way.name, alone=followed.source.reads_tables_alone) if stop is not None else None
         problem = f"{type(error).__name__}: {error}" if error is not None else ""
         found.append(TableStanding(name, target.key, mark, behind, problem))
     return tuple(found)

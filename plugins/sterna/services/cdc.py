@@ -52,6 +52,11 @@ class CdcSource(StrictModel):
     read_alarm: Duration = 3_600
     purge_alarm: Duration = 86_400
 
+    @property
+    def reads_tables_alone(self) -> bool:
+        """Whether one table can be read again while the others go on: a Postgres' snapshot says what it sees."""
+        return self.kind == "postgres"
+
     @field_validator("hosts")
     @classmethod
     def _spelled(cls, value: list[str]) -> list[str]:

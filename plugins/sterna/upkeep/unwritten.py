@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
+from sterna.background import in_background
 from sterna.edges.stores.objects import Objects
 from sterna.errors import SternaError
 from sterna.json_record import INTEGER, TEXT, TIME, Field, MalformedRecord, Record, Unknown, many
@@ -177,12 +177,10 @@ def _read_all(context: RegionContext, regions: Iterable[str]) -> list[UnwrittenG
 
     Nobody waits for a thread that hangs: it ends by itself or with the process.
     """
-    futures: dict[str, Future[tuple[UnwrittenGroup, ...]]] = {}
     end = time.monotonic() + STORE_SECONDS
-    for region in regions:
-        future = futures[region] = Future()
-        name = f"sterna-unwritten-{region}"
-        threading.Thread(target=_answer, args=(future, context, region), name=name, daemon=True).start()
+    futures = {
+        region: in_background(partial(read_region, context, region), f"sterna-unwritten-{region}") for region in regions
+    }
     found: list[UnwrittenGroup] = []
     for region, future in futures.items():
         own = region == context.region.name
@@ -191,13 +189,6 @@ def _read_all(context: RegionContext, regions: Iterable[str]) -> list[UnwrittenG
         except TimeoutError:
             _log.warning("the store of region %s is silent: which groups could not be written there is unknown", region)
     return found
-
-
-def _answer(future: Future[tuple[UnwrittenGroup, ...]], context: RegionContext, region: str) -> None:
-    try:
-        future.set_result(read_region(context, region))
-    except BaseException as error:  # noqa: BLE001 - it is raised where the answer is asked for
-        future.set_exception(error)
 
 
 def read_region(context: RegionContext, region: str) -> tuple[UnwrittenGroup, ...]:

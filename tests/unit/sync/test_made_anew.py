@@ -202,18 +202,25 @@ def under_another_registry(main: Main) -> Iterator[World]:
 
 
 @contextmanager
-def held_meanwhile(main: Main) -> Iterator[World]:
-    """What was held for a file of another table, and syncs went on without it."""
+def lost_table(main: Main) -> Iterator[Content]:
+    """A table whose metadata.json is gone for as long as the block runs."""
     lost = main.table()
     path = Path((lost.metadata_location or "").removeprefix("file://"))
     aside = path.rename(path.with_suffix(".aside"))
-    yield main.world
-    changed = [name for name in main.now() if name != "x"]
-    main.commit(Put(key("x"), lost), *(Put(key(name), main.changed(main.now()[name])) for name in changed))
-    assert {item.key for item in run(main.world).held} >= {f"ns.{name}" for name in changed}
-    main.commit(Put(("other",), Content.of({"type": NAMESPACE, "elements": ["other"]})))
-    run(main.world)
+    yield lost
     aside.rename(path)
+
+
+@contextmanager
+def held_meanwhile(main: Main) -> Iterator[World]:
+    """What was held for a file of another table, and syncs went on without it."""
+    with lost_table(main) as lost:
+        yield main.world
+        changed = [name for name in main.now() if name != "x"]
+        main.commit(Put(key("x"), lost), *(Put(key(name), main.changed(main.now()[name])) for name in changed))
+        assert {item.key for item in run(main.world).held} >= {f"ns.{name}" for name in changed}
+        main.commit(Put(("other",), Content.of({"type": NAMESPACE, "elements": ["other"]})))
+        run(main.world)
     run(main.world)
 
 
@@ -230,16 +237,13 @@ def chosen_first(main: Main) -> Iterator[World]:
 @contextmanager
 def chosen_first_and_held(main: Main) -> Iterator[World]:
     """What was brought by a sync of chosen tables, and held by the next one of all."""
-    lost = main.table()
-    path = Path((lost.metadata_location or "").removeprefix("file://"))
-    aside = path.rename(path.with_suffix(".aside"))
-    yield main.world
-    run(main.world, tables=("ns.*",))
-    main.between |= pairs(main)
-    now = main.now()
-    main.commit(Put(key("x"), lost), *(Put(key(name), main.changed(content)) for name, content in now.items()))
-    assert {item.key for item in run(main.world).held} >= {f"ns.{name}" for name in now}
-    aside.rename(path)
+    with lost_table(main) as lost:
+        yield main.world
+        run(main.world, tables=("ns.*",))
+        main.between |= pairs(main)
+        now = main.now()
+        main.commit(Put(key("x"), lost), *(Put(key(name), main.changed(content)) for name, content in now.items()))
+        assert {item.key for item in run(main.world).held} >= {f"ns.{name}" for name in now}
     run(main.world)
 
 

@@ -24,6 +24,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import ConnStatus, PGconn, PollingStatus
 
 from sterna.edges.postgres.limits import LimitedConnection
+from sterna.registry.connection import Credential
 
 _NEXT_SECONDS: Final = 0.5  # until the next address is tried beside one that has not answered
 _LOOK_SECONDS: Final = 0.1  # between two looks at whether anybody still waits
@@ -35,6 +36,8 @@ _NO_POSTGRES: Final = re.compile(
     "failed: (server closed the connection|could not (receive|send)|SSL SYSCALL error|SSL error: unexpected eof"
     "|received invalid response|expected authentication request)"
 )
+# A peer that vanished without a word is noticed after some 15 s, not after the hours of the system's default.
+_ALIVE: Final = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 2, "tcp_user_timeout": 15_000}
 _NO_ADDRESS: Final = {socket.EAI_NONAME, socket.EAI_NODATA}
 _NO_PEER: Final = {ConnStatus.STARTED, ConnStatus.BAD, ConnStatus.NEEDED, ConnStatus.ALLOCATED}
 
@@ -96,6 +99,24 @@ class _Failed:
 
     error: str
     doubt: bool
+
+
+def libpq_parts(name: str, credential: Credential, sslmode: str) -> dict[str, Any]:
+    """Return libpq's parameters for a database that takes writes, but for its addresses; the password is among them.
+
+    Args:
+        name: of the database.
+        credential: who asks.
+        sslmode: libpq's.
+    """
+    return {
+        "dbname": name,
+        "user": credential.login,
+        "password": credential.password,
+        "sslmode": sslmode,
+        "target_session_attrs": "read-write",
+        **_ALIVE,
+    }
 
 
 def connect_first(hosts: Sequence[str], parts: Mapping[str, Any], seconds: float) -> LimitedConnection:

@@ -26,8 +26,6 @@ _ANSWERED = re.compile(
     "|certificate verify failed|server certificate for|no password supplied|root certificate file"
     "|authentication method|session is read-only|server is in hot standby mode).*"
 )
-# A peer that vanished without a word is noticed after some 15 s, not after the hours of the system's default.
-_ALIVE = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 2, "tcp_user_timeout": 15_000}
 
 
 def conninfo(database: CatalogDatabase, secrets: Secrets) -> str:
@@ -52,15 +50,9 @@ def conninfo(database: CatalogDatabase, secrets: Secrets) -> str:
 
 
 def _parts(database: CatalogDatabase, secrets: Secrets, credential_id: str | None = None) -> dict[str, Any]:
-    credential = secrets(credential_id or database.credential_id)
-    return {
-        "dbname": database.name,
-        "user": credential.login,
-        "password": credential.password,
-        "sslmode": database.sslmode,
-        "target_session_attrs": "read-write",
-        **_ALIVE,
-    }
+    from sterna.edges.postgres.connecting import libpq_parts
+
+    return libpq_parts(database.name, secrets(credential_id or database.credential_id), database.sslmode)
 
 
 def look_seconds(region: Region) -> float:

@@ -10,15 +10,16 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Thread, Timer
+from functools import partial
+from threading import Timer
 from typing import Any, TypeVar
 
 from psycopg import Connection, OperationalError
 from psycopg.abc import RV, PQGen
 
+from sterna.background import in_background
 from sterna.errors import DatabaseRefused, DatabaseUnreachable
 from sterna.registry.model import Region
 
@@ -112,9 +113,7 @@ def ask_all(
         seconds: how long a region may take.
     """
     started = time.monotonic()
-    futures: list[Future[T]] = [Future() for _ in regions]
-    for region, future in zip(regions, futures, strict=True):
-        Thread(target=_answer, args=(future, ask, region), name=f"sterna-ask-{region.name}", daemon=True).start()
+    futures = [in_background(partial(ask, region), f"sterna-ask-{region.name}") for region in regions]
     answers: list[T | DatabaseUnreachable | DatabaseRefused] = []
     for region, future in zip(regions, futures, strict=True):
         limit = seconds(region)
@@ -129,10 +128,3 @@ def ask_all(
                 )
             )
     return answers
-
-
-def _answer(future: Future[T], ask: Callable[[Region], T], region: Region) -> None:
-    try:
-        future.set_result(ask(region))
-    except BaseException as error:  # noqa: BLE001 - it is raised where the answer is asked for
-        future.set_exception(error)

@@ -15,7 +15,6 @@ from sterna.errors import DatabaseRefused, DatabaseUnreachable
 if TYPE_CHECKING:
     from sterna.edges.postgres.limits import LimitedConnection
 
-_ALIVE = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 2, "tcp_user_timeout": 15_000}
 QUIET_SECONDS = 1.0  # seconds after which a kept connection is asked whether it is still there
 
 
@@ -121,16 +120,13 @@ class PostgresPool:
         return connection
 
     def _parts(self) -> dict[str, Any]:
-        database, credential = self.database, self._secrets(self.database.credential_id)
-        milliseconds = max(int(database.timeout * 1000), 1)
+        from sterna.edges.postgres.connecting import libpq_parts
+
+        database, milliseconds = self.database, max(int(self.database.timeout * 1000), 1)
+        options = f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} -c timezone=UTC"
         return {
-            "dbname": database.name,
-            "user": credential.login,
-            "password": credential.password,
-            "sslmode": database.sslmode,
-            "target_session_attrs": "read-write",
-            "options": f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} -c timezone=UTC",
-            **_ALIVE,
+            **libpq_parts(database.name, self._secrets(database.credential_id), database.sslmode),
+            "options": options,
         }
 
     def _put_back(self, connection: LimitedConnection) -> None:

@@ -17,8 +17,10 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sterna.background import in_background
 from sterna.edges.spark.refusals import refusal
 from sterna.edges.spark.start import (
     CANCEL_AGAIN_SECONDS,
@@ -238,8 +240,7 @@ class SparkTables:
         with self._lock:
             known = self._application
             if known is None or (known.done() and known.exception() is not None):
-                known = self._application = Future()
-                threading.Thread(target=_start, args=(self._master, known), daemon=True, name="sterna-spark").start()
+                known = self._application = in_background(partial(_start, self._master), "sterna-spark")
             return known
 
     def _keep(self, session: TableSession) -> None:
@@ -261,15 +262,12 @@ class SparkTables:
                 connect.client.release_session()
 
 
-def _start(master: str, started: Future[SparkSession]) -> None:
-    try:
-        spark = start_classic(master, "sterna", {})[0]
-        system: Any = spark._jvm.java.lang.System  # type: ignore[union-attr, unused-ignore]
-        if system.getProperty("derby.stream.error.file") is None:
-            system.setProperty("derby.stream.error.file", os.devnull)  # else it logs into the current folder
-        started.set_result(spark)
-    except BaseException as error:  # noqa: BLE001 - carried to those who wait
-        started.set_exception(error)
+def _start(master: str) -> SparkSession:
+    spark = start_classic(master, "sterna", {})[0]
+    system: Any = spark._jvm.java.lang.System  # type: ignore[union-attr, unused-ignore]
+    if system.getProperty("derby.stream.error.file") is None:
+        system.setProperty("derby.stream.error.file", os.devnull)  # else it logs into the current folder
+    return spark
 
 
 def _with_catalog(spark: SparkSession, properties: Mapping[str, str]) -> TableSession:

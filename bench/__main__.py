@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sterna.embedded.isolation import isolate
+from sterna.servers.isolation import isolate
 
 
 class Loads(StrEnum):
@@ -610,7 +610,7 @@ def outlet(
     """
     from bench.outlet import bench
 
-    bench([each.value for each in target], events, tables, rounds, work)
+    bench([kind.value for kind in target], events, tables, rounds, work)
 
 
 @app.command(epilog="Example: python3 run.py bench table")

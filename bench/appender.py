@@ -12,8 +12,8 @@ import sys
 import time
 from typing import Any
 
-from sterna.edges.spark.start import failures
-from sterna.embedded.spark import start_session
+from sterna.servers.spark import start_session
+from sterna.spark.start import spark_errors
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def _append(spark: Any, job: dict[str, Any]) -> dict[str, Any]:
         time.sleep(max(due - time.monotonic(), 0.0))
         try:
             spark.sql(f"INSERT INTO {job['table']} VALUES ({id})").collect()
-        except failures() as error:
+        except spark_errors() as error:
             failed.append(str(error)[:200])
         seconds.append(time.monotonic() - due)
     return {"seconds": seconds, "failed": failed}

@@ -11,16 +11,16 @@ import pyarrow as pa
 from bench.common import Result, percentile, report, rounded
 from bench.intake import LINES, Door, check_rows, gateways, make_table, working
 from bench.notify import process
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
 from bench.writer import NAMESPACE
-from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica.head import read_head
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.replication.replica.head import read_head
 
 GOAL_MAIN, GOAL_REPLICA = 5.0, 1.0
 _TABLE = f"{NAMESPACE}.arrive"
 _LOOK = 0.05
 _WARM_UP = 2
-_PATIENCE = 120.0
+_MAX_WAIT_SECONDS = 120.0
 
 
 def bench(rows: int, work: Path | None) -> None:
@@ -30,9 +30,9 @@ def bench(rows: int, work: Path | None) -> None:
         with working(world, doors["us"]), process(world, "follow", "--region", "eu"):
             with world.context() as context:
                 branch = context.region.replica_branch
-            found = [_one(world, doors["us"], branch, id) for id in range(rows + _WARM_UP)][_WARM_UP:]
+            latencies = [_one(world, doors["us"], branch, id) for id in range(rows + _WARM_UP)][_WARM_UP:]
         check_rows(world, _TABLE, rows + _WARM_UP)
-    main, replica = (tuple(values) for values in zip(*found, strict=True))
+    main, replica = (tuple(values) for values in zip(*latencies, strict=True))
     _report("accepted, until on main, p50", GOAL_MAIN, main)
     _report("on main, until eu serves it, with follow, p50", GOAL_REPLICA, replica)
 
@@ -40,7 +40,7 @@ def bench(rows: int, work: Path | None) -> None:
 def _one(world: Pair, door: Door, branch: str, id: int) -> tuple[float, float]:
     """Post one row; return the seconds until it is on `main`, and from then until eu serves it."""
     asyncio.run(door.send(_TABLE, [(str(id), b'{"id": %d}\n' % id)], kind=LINES))
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _MAX_WAIT_SECONDS
     seen, commit = 0.0, ""
     while not commit or not seen:
         assert time.monotonic() < deadline, f"row {id} doesn't arrive"
@@ -53,10 +53,14 @@ def _one(world: Pair, door: Door, branch: str, id: int) -> tuple[float, float]:
     (batch,) = (batch for batch in door.batches(_TABLE) if batch.number == id + 1)
     assert batch.settled is not None
     main = (batch.settled - batch.oldest).total_seconds()
-    say(f"row {id}: {main:.2f} s, {seen - batch.settled.timestamp():.2f} s")
+    report_progress(f"row {id}: {main:.2f} s, {seen - batch.settled.timestamp():.2f} s")
     return main, max(seen - batch.settled.timestamp(), 0.0)
 
 
-def _report(case: str, goal: float, found: tuple[float, ...]) -> None:
-    details = {"p50": rounded(percentile(found, 0.5)), "p99": rounded(percentile(found, 0.99)), "look every": _LOOK}
-    report(Result("arrive", case, goal, "at most", "s", {"sterna": found}, percentile(found, 0.5), details))
+def _report(case: str, goal: float, latencies: tuple[float, ...]) -> None:
+    details = {
+        "p50": rounded(percentile(latencies, 0.5)),
+        "p99": rounded(percentile(latencies, 0.99)),
+        "look every": _LOOK,
+    }
+    report(Result("arrive", case, goal, "at most", "s", {"sterna": latencies}, percentile(latencies, 0.5), details))

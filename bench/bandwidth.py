@@ -15,8 +15,8 @@ GOAL_ALONE = 0.9
 GOAL_TOGETHER = 1.1
 _COPY = """
 import json, sys, time
-from sterna.edges.rclone.transfer import Folder, copy_files
-from sterna.registry.model import Location, Remote
+from sterna.storage.rclone.transfer import Folder, copy_files
+from sterna.config.registry.model import Location, Remote
 job = json.loads(sys.argv[1])
 def side(id, **more):
     location = Location(id=id, prefix=f"file://{job['folder']}/{id}", region=id, remote=Remote(type="local"), **more)

@@ -17,18 +17,18 @@ from pathlib import Path
 import yaml
 
 from bench.common import Result, report, rounded
-from bench.regions import Regions, regions, say
+from bench.regions import Regions, regions, report_progress
 from bench.scale import plan_of
 from bench.tables import BigTable, build_table
 from bench.writer import NAMESPACE, SmallTable, open_writer
 from sterna.catalog.model import key_name
-from sterna.edges.secrets import environment_secrets
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext, open_region
-from sterna.sync import stages
-from sterna.sync.engine import spark_engine
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.config.secrets import environment_secrets
+from sterna.replication.execution.spark_executor import spark_engine
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.sync import stages
+from sterna.replication.sync.run import sync
 
 GOAL = 2.0
 _FILES = 10
@@ -46,7 +46,7 @@ def bench(entries: int, rounds: int, work: Path | None) -> None:
             alone = [_seed_small(world, context, next(numbers))[0] for _ in range(rounds)]
             beside = _beside(world, context, build_table(world, entries), numbers)
     sides = {"beside a large seed": tuple(beside), "alone": tuple(alone)}
-    middle = {name: sorted(found)[len(found) // 2] for name, found in sides.items()}
+    middle = {name: sorted(seconds)[len(seconds) // 2] for name, seconds in sides.items()}
     details = {
         "slowest beside": rounded(max(beside)),
         "slowest alone": rounded(max(alone)),
@@ -71,14 +71,14 @@ def _beside(world: Regions, context: RegionContext, large: BigTable, numbers: It
     name = key_name(large.key)
     with _large_lane(world, large) as process:
         assert process.stdin
-        seconds, found = _seed_small(world, context, next(numbers))
-        assert [item.key for item in found.transit] == [name], found
+        seconds, sync_report = _seed_small(world, context, next(numbers))
+        assert [item.key for item in sync_report.transit] == [name], sync_report
         beside = [seconds]
         process.stdin.write("begin\n")
         process.stdin.flush()
-        while name not in found.published:
+        while name not in sync_report.published:
             assert not process.poll(), "the large lane failed"
-            seconds, found = _seed_small(world, context, next(numbers))
+            seconds, sync_report = _seed_small(world, context, next(numbers))
             beside.append(seconds)
         return beside
 
@@ -92,7 +92,7 @@ def _seed_small(world: Regions, context: RegionContext, number: int) -> tuple[fl
     done = sync(context, _SMALL, lambda line: None)
     seconds = time.monotonic() - started
     assert f"{NAMESPACE}.{table.name}" in done.published, done
-    say(f"a table of {_FILES} files: {seconds:.2f} s")
+    report_progress(f"a table of {_FILES} files: {seconds:.2f} s")
     return seconds, done
 
 
@@ -110,13 +110,16 @@ def _large_lane(world: Regions, table: BigTable) -> Iterator[subprocess.Popen[st
 
 def _large_round(registry: str, entries: str) -> None:
     """Be the large lane: say a line once Spark is there, and bring what is in transit when told to."""
-    with open_region(registry, "eu", environment_secrets()) as context, spark_engine(context, say) as engine:
+    with (
+        open_region(registry, "eu", environment_secrets()) as context,
+        spark_engine(context, report_progress) as engine,
+    ):
         list(engine(str.upper, ["a"], "warm-up"))
         print("Spark is there", flush=True)
         sys.stdin.readline()
         planned, copied = plan_of(context, SyncOptions(lane="large"), int(entries), engine)
-        localized = stages.localize(context, planned.run, copied, say, engine)
-        stages.arrive(context, planned.run, copied, localized, say)
+        localized = stages.localize(context, planned.run, copied, report_progress, engine)
+        stages.finish_bulk(context, planned.run, copied, localized, report_progress)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ from pathlib import Path
 from statistics import median
 
 from bench.common import Result, report, rounded
-from bench.regions import MAIN, Regions, regions, say
-from sterna.capacity.model import Costs, Load
-from sterna.capacity.needs import sync_seconds
-from sterna.replica.region import RegionContext
-from sterna.sync.engine import Engine, spark_engine
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from bench.regions import MAIN, Regions, regions, report_progress
+from sterna.operations.capacity.model import Costs, Load
+from sterna.operations.capacity.needs import sync_seconds
+from sterna.replication.execution.spark_executor import Engine, spark_engine
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.run import sync
 
 GOAL = 1.5
 """How far the model may be off."""
@@ -26,8 +26,8 @@ def bench(sizes: list[int], rounds: int, work: Path | None) -> None:
         world.spark.sql(f"CREATE NAMESPACE {MAIN}.bench")
         for number in range(max(sizes)):
             world.spark.sql(f"CREATE TABLE {MAIN}.bench.t{number:04} USING iceberg AS SELECT 1L AS id")
-        with world.context() as context, spark_engine(context, say) as engine:
-            assert not sync(context, SyncOptions(seed_group=1_000_000), say, engine=engine).held
+        with world.context() as context, spark_engine(context, report_progress) as engine:
+            assert not sync(context, SyncOptions(seed_group=1_000_000), report_progress, engine=engine).held
             for size in sizes:
                 measure(world, context, engine, size, rounds)
 
@@ -44,7 +44,7 @@ def measure(world: Regions, context: RegionContext, engine: Engine, size: int, r
         done = sync(context, SyncOptions(), lambda line: None, engine=engine)
         took = time.monotonic() - started
         assert done.outcome == "published" and done.copied.files == size, done
-        say(f"{'warm-up' if number < 0 else f'round {number + 1}'}: {size} tables: {took:.3f} s")
+        report_progress(f"{'warm-up' if number < 0 else f'round {number + 1}'}: {size} tables: {took:.3f} s")
         if number >= 0:
             seconds.append(took)
             requests.append(len(world.stage.endpoints["eu"].requests()) - mark)

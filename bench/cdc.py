@@ -18,13 +18,13 @@ from statistics import median
 from typing import Any
 
 from bench.common import Result, percentile, report, rounded
-from bench.regions import MAIN, Regions, regions, say
-from sterna.cdc.engine import Engine
-from sterna.cdc.postgres import Postgres
-from sterna.cdc.run import Followed, Runner, open_sources
-from sterna.edges.environment import environment as variables
-from sterna.embedded.postgres import Database, start_postgres
-from sterna.services.model import Services
+from bench.regions import MAIN, Regions, regions, report_progress
+from sterna.config.environment import temporary_environment as variables
+from sterna.config.sections.model import Services
+from sterna.pipelines.cdc.engine import Engine
+from sterna.pipelines.cdc.postgres import PostgresDatabase
+from sterna.pipelines.cdc.run import Runner, SourceContext, open_sources
+from sterna.servers.postgres import Database, start_postgres
 
 LAG, KEPT, READS = 90.0, 64.0, 1.5
 _CHANGES = 20  # of one transaction
@@ -82,7 +82,7 @@ class _Side:
             connection.execute(fill, [self.rows])
 
     @contextmanager
-    def followed(self) -> Iterator[Followed]:
+    def followed(self) -> Iterator[SourceContext]:
         """Open the source as sterna follows it."""
         name = self.database.name
         source: dict[str, Any] = {"name": name, "region": "us", "hosts": [f"{self.database.host}:{self.database.port}"]}
@@ -93,8 +93,8 @@ class _Side:
         services = Services.model_validate({"version": 1, "ingest": ingest, "cdc": {"sources": [source]}})
         login = {"conn_type": "generic", "login": self.database.user, "password": self.database.password}
         with variables({f"AIRFLOW_CONN_{name.upper()}": json.dumps(login)}):
-            from sterna.edges.secrets import environment_secrets
-            from sterna.replica.region import open_region
+            from sterna.config.secrets import environment_secrets
+            from sterna.replication.replica.region import open_region
 
             context = open_region(self.world.stage.registry, "us", environment_secrets())
             yield open_sources(context, services)[0]
@@ -103,18 +103,18 @@ class _Side:
         """Let sterna follow; return the lag of each second's changes, and the log that was kept, a second."""
         landed: list[tuple[float, str]] = []
 
-        def told(line: str) -> None:
-            say(line)
+        def on_line(line: str) -> None:
+            report_progress(line)
             if "has come up to " in line:
                 landed.append((time.time(), line.partition("has come up to ")[2].partition(",")[0]))
 
         with self.followed() as followed:
-            runner = Runner([followed], told)
+            runner = Runner([followed], on_line)
             running = threading.Thread(target=runner.run, args=(3600.0,))
             running.start()
-            database, kept = Postgres(followed.source, followed.context.secrets), []
+            database, kept = PostgresDatabase(followed.source, followed.context.secrets), []
             _until(lambda: bool(landed))
-            began, ended = self._write(rate, seconds, lambda: kept.append(float(database.slot(1).kept)))
+            began, ended = self._write(rate, seconds, lambda: kept.append(float(database.read_slot(1).retained_bytes)))
             _until(lambda: self._reached(self._committed(followed), landed) >= ended)
             runner.stop()
             running.join()
@@ -126,7 +126,7 @@ class _Side:
         import tempfile
 
         with self.followed() as followed, tempfile.TemporaryDirectory() as folder:
-            database = Postgres(followed.source, followed.context.secrets)
+            database = PostgresDatabase(followed.source, followed.context.secrets)
             database.prepare(1, ["public.t"])
             properties = database.properties(1, ["public.t"], f"x-{secrets.token_hex(8)}", Path(folder))
             with Engine(properties, None, Path(folder)) as engine:
@@ -135,8 +135,8 @@ class _Side:
                 running.start()
                 _until(lambda: upserts.rows >= self.rows)
                 began, ended = self._write(rate, seconds, lambda: None)
-                with_patience = time.time() + _SETTLE
-                while time.time() < with_patience and not (upserts.landed and upserts.landed[-1][1] >= ended):
+                deadline = time.time() + _SETTLE
+                while time.time() < deadline and not (upserts.landed and upserts.landed[-1][1] >= ended):
                     time.sleep(0.5)
                 upserts.over.set()
                 running.join()
@@ -149,13 +149,13 @@ class _Side:
         spark.sql(f"CREATE TABLE {name}.compacted USING iceberg AS SELECT * FROM {name}.t")
         took: dict[str, list[float]] = {"t": [], "compacted": []}
         for _ in range(_READS):
-            for table, found in took.items():
+            for table, seconds in took.items():
                 started = time.monotonic()
                 spark.sql(f"SELECT count(*), sum(n), max(v) FROM {name}.{table}").collect()
-                found.append(time.monotonic() - started)
-        return median(took["t"]) / median(took["compacted"]), {each: tuple(found) for each, found in took.items()}
+                seconds.append(time.monotonic() - started)
+        return median(took["t"]) / median(took["compacted"]), {side: tuple(seconds) for side, seconds in took.items()}
 
-    def _write(self, rate: int, seconds: float, each: Callable[[], None]) -> tuple[float, float]:
+    def _write(self, rate: int, seconds: float, on_second: Callable[[], None]) -> tuple[float, float]:
         """Change rows at a rate; return when that began and ended, by the source's clock."""
         import psycopg
 
@@ -168,12 +168,14 @@ class _Side:
                 done += _CHANGES
                 if time.time() > began + second:
                     second += 1
-                    each()
+                    on_second()
                 time.sleep(max(0.0, began + done / rate - time.time()))
         return began, time.time()
 
-    def _committed(self, followed: Followed) -> dict[str, float]:
-        return {f"{drop.epoch}/{drop.number}": drop.committed / 1e6 for drop in followed.journal.drops(1)}
+    def _committed(self, followed: SourceContext) -> dict[str, float]:
+        return {
+            f"{drop.capture_id}/{drop.number}": drop.committed_micros / 1e6 for drop in followed.journal.segments(1)
+        }
 
     def _reached(self, committed: Mapping[str, float], landed: Sequence[tuple[float, str]]) -> float:
         return max((committed.get(mark, 0.0) for _, mark in landed), default=0.0) + _EVERY / 5
@@ -209,13 +211,13 @@ class _Upserts:
         held: dict[int, dict[str, Any] | None] = {}
         last, since, first = 0.0, time.monotonic(), True
         while not self.over.is_set():
-            for said in self._engine.told(0.2):
-                value = said.get("value") or {}
+            for event in self._engine.poll(0.2):
+                value = event.get("value") or {}
                 if "op" in value and value["op"] != "m":
                     row = value["after"] or value["before"]
                     held[row["id"]] = value["after"]
                     last = value["source"]["ts_us"] / 1e6
-                if self.over.is_set() or (held and time.monotonic() - since >= _EVERY and "n" in said):
+                if self.over.is_set() or (held and time.monotonic() - since >= _EVERY and "n" in event):
                     break
             if held and time.monotonic() - since >= _EVERY:
                 self._commit(held, first=first)

@@ -9,9 +9,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.common import Result, alternate, report
-from bench.regions import MAIN, Regions, regions, say
+from bench.regions import MAIN, Regions, regions, report_progress
 from bench.tables import BigTable, build_table, insert_row
-from sterna.changes import between
+from sterna.pipelines.changes import between
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,10 +34,10 @@ def bench(files: list[int], rounds: int, work: Path | None) -> None:
 
 def _grown(world: Regions, count: int, rounds: int) -> None:
     sides = {f"in {size} files": _committed(world, size, f"c{count}_{size}") for size in (count, SMALL)}
-    runs = {name: partial(_changes, world.spark, *given) for name, given in sides.items()}
-    found = alternate(runs, rounds, say, warm_up=3)
-    times = median(large / small for large, small in zip(*found.values(), strict=True))
-    report(Result("changes", f"one commit in {count} files", GROWTH, "at most", "times", found, times))
+    runs = {name: partial(_changes, world.spark, *commit) for name, commit in sides.items()}
+    timings = alternate(runs, rounds, report_progress, warm_up=3)
+    times = median(large / small for large, small in zip(*timings.values(), strict=True))
+    report(Result("changes", f"one commit in {count} files", GROWTH, "at most", "times", timings, times))
 
 
 def _committed(world: Regions, size: int, name: str) -> tuple[str, int, int]:
@@ -72,13 +72,15 @@ def _against_twice(world: Regions, rounds: int) -> None:
     def twice() -> float:
         started = time.monotonic()
         old, new = (spark.sql(f"SELECT * FROM {table} VERSION AS OF {one}") for one in (start, end))
-        gone, made = old.exceptAll(new).collect(), new.exceptAll(old).collect()
+        deleted, added = old.exceptAll(new).collect(), new.exceptAll(old).collect()
         seconds = time.monotonic() - started
-        assert (len(gone), len(made)) == (1, 0)
+        assert (len(deleted), len(added)) == (1, 0)
         return seconds
 
-    found = alternate({"sterna": lambda: _changes(spark, table, start, end), "both versions": twice}, rounds, say)
-    report(Result("changes", f"one deleted row, {_FILES} files", TIMES_AS_FAST, "at least", "times", found))
+    timings = alternate(
+        {"sterna": lambda: _changes(spark, table, start, end), "both versions": twice}, rounds, report_progress
+    )
+    report(Result("changes", f"one deleted row, {_FILES} files", TIMES_AS_FAST, "at least", "times", timings))
 
 
 def _snapshots(spark: SparkSession, table: str) -> list[int]:

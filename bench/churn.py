@@ -14,14 +14,14 @@ from statistics import median
 from typing import Any
 
 from bench.common import Result, percentile, report, rounded
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
 from bench.writer import SmallTable, open_writer
 from sterna.catalog.model import Commit
-from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica.head import head_of
-from sterna.replica.region import RegionContext
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.head import parse_head
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.run import sync
 
 BOUNDED = 1.5
 """Lag of the last third by lag of the first third, up to which it counts as bounded."""
@@ -55,7 +55,7 @@ def bench(loads: Sequence[Load], minutes: float, work: Path | None) -> None:
     for load in loads:
         with pair(work) as world, world.context() as context:
             tables = [SmallTable(world, open_writer(world), f"t{number}").create() for number in range(load.tables)]
-            sync(context, SyncOptions(), say)
+            sync(context, SyncOptions(), report_progress)
             measure(world, context, load, tables, minutes)
 
 
@@ -145,7 +145,7 @@ def _lags(world: Pair, context: RegionContext, before: str) -> list[float]:
     places = {commit.hash: place for place, commit in enumerate(commits)}
     lags: list[float] = []
     for replica in reversed(_history(world, context.region.replica_branch, None)):
-        for commit in commits[len(lags) : places.get(head_of(replica).watermark, -1) + 1]:
+        for commit in commits[len(lags) : places.get(parse_head(replica).watermark, -1) + 1]:
             lags.append(_between(commit.commit_time, replica.commit_time))
     assert len(lags) == len(commits), (len(lags), len(commits))
     return lags

@@ -12,20 +12,20 @@ from pathlib import Path
 
 from bench.churn import Load, commit_on, sync_on
 from bench.common import Result, report, rounded
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
 from bench.writer import SmallTable, open_writer
-from sterna.cleaning.model import LEAST_GRACE
-from sterna.gc.model import Collected, GcOptions
-from sterna.gc.run import collect
-from sterna.replica.region import RegionContext
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.maintenance.deletion.model import MIN_GRACE
+from sterna.maintenance.gc.model import GcOptions, GcReport
+from sterna.maintenance.gc.run import run_gc
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.run import sync
 
 AT_MOST = 5.0
 """So many times as long as with nobody else at work a clean-up may take."""
 LOAD = Load(20, 60)
 _LOOK_SECONDS = 1.0
-_OPTIONS = GcOptions(keep=timedelta(0), grace=LEAST_GRACE, delete=True)
+_OPTIONS = GcOptions(keep=timedelta(0), grace=MIN_GRACE, delete=True)
 _LONG_AGO = 30 * 86_400
 
 
@@ -33,7 +33,7 @@ def bench(files: int, work: Path | None) -> None:
     """Delete so much garbage with nobody at work, and as much beside writers and syncs."""
     with pair(work) as world, world.context() as context:
         tables = [SmallTable(world, open_writer(world), f"t{number}").create() for number in range(LOAD.tables)]
-        sync(context, SyncOptions(), say)
+        sync(context, SyncOptions(), report_progress)
         _plant(world, context, files)
         alone, _ = _clean(context)
         folder = _plant(world, context, files)
@@ -48,18 +48,18 @@ def _beside(context: RegionContext, tables: Sequence[SmallTable], folder: Path, 
         syncs = pool.submit(sync_on, context, ended)
         left = pool.submit(_watch, folder, ended)
         try:
-            seconds, found = _clean(context)
+            seconds, collected = _clean(context)
         finally:
             ended.set()
     details = {
         "garbage, files": files,
-        "deleted": found.deleted.files,
+        "deleted": collected.deleted.files,
         "left at the end": _left(folder),
         "left, second by second": left.result(),
         "commits meanwhile": writes.result(),
         "syncs that published": syncs.result(),
     }
-    say(f"{seconds:.1f} s beside writers, {alone:.1f} s alone")
+    report_progress(f"{seconds:.1f} s beside writers, {alone:.1f} s alone")
     sides = {"beside writers": (rounded(seconds),), "alone": (rounded(alone),)}
     case = f"{files} files, {LOAD.case}"
     report(Result("clean", case, AT_MOST, "at most", "times", sides, seconds / alone, details))
@@ -74,7 +74,7 @@ def _plant(world: Pair, context: RegionContext, files: int) -> Path:
         (folder / f"{number}.parquet").write_bytes(b"garbage")
     _age(folder)
     world.stage.endpoints["eu"].start()  # it would not see what was put there behind its back
-    collect(context, GcOptions(keep=timedelta(0), grace=LEAST_GRACE, delete=False))
+    run_gc(context, GcOptions(keep=timedelta(0), grace=MIN_GRACE, delete=False))
     _age(world.path(f"{root}/_sterna/collect"))
     world.stage.endpoints["eu"].start()
     return folder
@@ -86,10 +86,10 @@ def _age(folder: Path) -> None:
         os.utime(path, (before, before))
 
 
-def _clean(context: RegionContext) -> tuple[float, Collected]:
+def _clean(context: RegionContext) -> tuple[float, GcReport]:
     started = time.monotonic()
-    found = collect(context, _OPTIONS, say)
-    return time.monotonic() - started, found
+    collected = run_gc(context, _OPTIONS, report_progress)
+    return time.monotonic() - started, collected
 
 
 def _watch(folder: Path, ended: threading.Event) -> list[int]:

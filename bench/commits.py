@@ -16,15 +16,15 @@ import pyarrow as pa
 
 from bench.common import Result, percentile, report, rounded
 from bench.intake import LINES, Door, check_rows, gateways, make_table, waited, working
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
 from bench.writer import NAMESPACE, open_writer
-from sterna.edges.environment import environment
-from sterna.embedded.spark import catalog_settings, spark_environment
+from sterna.config.environment import temporary_environment
+from sterna.servers.spark import catalog_settings, spark_environment
 
 GOAL = 5.0
 _RETRIES = {"commit.retry.num-retries": "30"}
 _SCHEMA = pa.schema([("id", pa.int64())])
-_PATIENCE = 600.0
+_MAX_WAIT_SECONDS = 600.0
 _PER_MINUTE = 60
 
 
@@ -53,31 +53,33 @@ def _ours(world: Pair, doors: Sequence[Door], name: str, minutes: float) -> tupl
     with ThreadPoolExecutor() as pool:
         list(pool.map(send, doors, rows))
     batches = [
-        batch for door, ids in zip(doors, rows, strict=True) for batch in door.published(table, len(ids), _PATIENCE)
+        batch
+        for door, ids in zip(doors, rows, strict=True)
+        for batch in door.published(table, len(ids), _MAX_WAIT_SECONDS)
     ]
     assert len(batches) == sum(map(len, rows)), "drops were put into one batch"
     check_rows(world, table, len(batches))
-    found = waited(batches)
-    say(f"{name}: {len(batches)} batches, p99 {percentile(found, 0.99):.2f} s")
-    return found, sum(batch.attempts > 1 for batch in batches)
+    seconds = waited(batches)
+    report_progress(f"{name}: {len(batches)} batches, p99 {percentile(seconds, 0.99):.2f} s")
+    return seconds, sum(batch.attempts > 1 for batch in batches)
 
 
 def _report(world: Pair, regions: int, ours: tuple[list[float], int], minutes: float) -> None:
     theirs, failed, lost = _theirs(world, regions, minutes)
-    found, again = ours
+    latencies, again = ours
     details: dict[str, Any] = {
         "of ours": "from durable until on main, closing the batch included; none failed, none lost",
-        "batches": len(found),
+        "batches": len(latencies),
         "batches tried again": again,
-        "p99": rounded(percentile(found, 0.99)),
+        "p99": rounded(percentile(latencies, 0.99)),
         "rival, p99": rounded(percentile(theirs, 0.99)),
         "rival, failed": failed,
         "rival, rows acknowledged and not there": lost,
     }
-    each = "60 a minute from one region" if regions == 1 else "30 a minute from each of two regions"
-    case = f"{each}, {minutes:g} min, p99"
-    sides = {"sterna": tuple(found), f"{regions} Spark, appending": tuple(theirs)}
-    report(Result("commits", case, GOAL, "at most", "s", sides, percentile(found, 0.99), details))
+    rate = "60 a minute from one region" if regions == 1 else "30 a minute from each of two regions"
+    case = f"{rate}, {minutes:g} min, p99"
+    sides = {"sterna": tuple(latencies), f"{regions} Spark, appending": tuple(theirs)}
+    report(Result("commits", case, GOAL, "at most", "s", sides, percentile(latencies, 0.99), details))
 
 
 def _theirs(world: Pair, sparks: int, minutes: float) -> tuple[list[float], int, int]:
@@ -92,11 +94,11 @@ def _theirs(world: Pair, sparks: int, minutes: float) -> tuple[list[float], int,
         for process in running:
             assert process.stdout is not None and process.stdout.readline() == "ready\n", "a rival doesn't come up"
         with ThreadPoolExecutor() as pool:
-            told = [json.loads(text) for text in pool.map(_go, running)]
-    failed = sum(len(each["failed"]) for each in told)
+            outcomes = [json.loads(text) for text in pool.map(_go, running)]
+    failed = sum(len(outcome["failed"]) for outcome in outcomes)
     rows_there = open_writer(world).load_table(table).scan().to_arrow().num_rows
     sent = sum(map(len, rows))
-    return [seconds for each in told for seconds in each["seconds"]], failed, sent - failed - rows_there
+    return [seconds for outcome in outcomes for seconds in outcome["seconds"]], failed, sent - failed - rows_there
 
 
 @contextmanager
@@ -114,7 +116,7 @@ def _appender(world: Pair, table: str, ids: Sequence[int], number: int, sparks: 
     }
     log = world.stage.work / f"appender-{sparks}-{number}.log"
     with (
-        environment(spark_environment(world.stage.work)),
+        temporary_environment(spark_environment(world.stage.work)),
         log.open("w") as file,
         subprocess.Popen(
             [sys.executable, "-m", "bench.appender"],

@@ -89,8 +89,8 @@ class Result:
             "unit": self.unit,
             "ratio": None if self.ratio is None else rounded(self.ratio),
             "sides": {
-                name: {"median": rounded(median(found)), "rounds": [rounded(value) for value in found]}
-                for name, found in self.sides.items()
+                name: {"median": rounded(median(measurements)), "rounds": [rounded(value) for value in measurements]}
+                for name, measurements in self.sides.items()
             },
             "details": dict(self.details),
             "rounds": len(next(iter(self.sides.values()))),
@@ -123,24 +123,24 @@ def latest(path: Path) -> list[dict[str, Any]]:
 
 
 def alternate(
-    sides: Mapping[str, Run], rounds: int, say: Callable[[str], None], warm_up: int = 1
+    sides: Mapping[str, Run], rounds: int, progress: Callable[[str], None], warm_up: int = 1
 ) -> dict[str, tuple[float, ...]]:
     """Run the sides in turn, A B A B, so that whatever else the machine does meets all of them.
 
     Args:
         sides: by name, ours first.
         rounds: how often each is measured.
-        say: called with a line a run.
+        progress: called with a line a run.
         warm_up: rounds before those, which don't count.
     """
-    found: dict[str, list[float]] = {name: [] for name in sides}
+    timings: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(-warm_up, rounds):
         for name, run in sides.items():
             seconds = run()
-            say(f"{'warm-up' if number < 0 else f'round {number + 1}'}: {name}: {seconds:.3f} s")
+            progress(f"{'warm-up' if number < 0 else f'round {number + 1}'}: {name}: {seconds:.3f} s")
             if number >= 0:
-                found[name].append(seconds)
-    return {name: tuple(values) for name, values in found.items()}
+                timings[name].append(seconds)
+    return {name: tuple(values) for name, values in timings.items()}
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -155,8 +155,8 @@ def rounded(value: float) -> float:
 
 def versions() -> dict[str, str]:
     """Return the versions of everything that was measured."""
-    from sterna.edges.rclone.transfer import rclone_version
-    from sterna.embedded.jars import ICEBERG_SPARK, NESSIE
+    from sterna.servers.jars import ICEBERG_SPARK, NESSIE
+    from sterna.storage.rclone.transfer import rclone_version
 
     return {
         "sterna": version("sterna"),

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import Result, alternate, report
-from bench.regions import MAIN, Regions, regions, say
+from bench.regions import MAIN, Regions, regions, report_progress
 from bench.writer import NAMESPACE
-from sterna.edges.secrets import environment_secrets
-from sterna.replica.region import open_region
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep.model import TableDone
-from sterna.upkeep.run import upkeep
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.maintenance import Maintenance
+from sterna.maintenance.tables.model import TableReport
+from sterna.maintenance.tables.run import run_maintenance
+from sterna.replication.replica.region import open_region
 
 GOAL = 1.0
 _MOST_RUNS = 5
@@ -31,7 +31,7 @@ def bench(files: int, rounds: int, work: Path | None) -> None:
     with regions(work) as world:
         table = _Table(world, files)
         table.make()
-        for case, beside in (("alone", _nobody), ("beside writers", table.writers)):
+        for case, beside in (("alone", _no_writers), ("beside writers", table.writers)):
             _measure(table, case, beside, rounds)
 
 
@@ -42,13 +42,13 @@ def _measure(table: _Table, case: str, beside: Callable[[], Any], rounds: int) -
         table.as_it_was()
         with beside() as wrote:
             started = time.monotonic()
-            said = [run()]
+            reports = [run()]
             # A group in conflict is left as it was: both sides are asked until the work is done.
-            while table.count() > table.files // 10 and len(said) < _MOST_RUNS:
-                said.append(run())
+            while table.count() > table.files // 10 and len(reports) < _MOST_RUNS:
+                reports.append(run())
             seconds = time.monotonic() - started
         table.check(wrote)
-        seen[name] = {"runs": said, "files left": table.count(), "writes beside": len(wrote)}
+        seen[name] = {"runs": reports, "files left": table.count(), "writes beside": len(wrote)}
         return seconds
 
     sides = alternate(
@@ -57,13 +57,13 @@ def _measure(table: _Table, case: str, beside: Callable[[], Any], rounds: int) -
             "rewrite_data_files": lambda: timed(table.rival, "rewrite_data_files"),
         },
         rounds,
-        say,
+        report_progress,
     )
     report(Result("compact", f"{table.files} files of 64 KiB, {case}", GOAL, "at least", "times", sides, None, seen))
 
 
 @contextmanager
-def _nobody() -> Iterator[list[int]]:
+def _no_writers() -> Iterator[list[int]]:
     yield []
 
 
@@ -89,7 +89,7 @@ class _Table:
             f"TBLPROPERTIES ('format-version'='2', 'write.distribution-mode'='none', "
             f"'commit.retry.num-retries'='20', {modes})"
         )
-        say(f"writing {self.files} files")
+        report_progress(f"writing {self.files} files")
         self._sql(
             f"INSERT INTO {_TABLE} SELECT id, unhex(sha2(cast(id AS string), 256)) "
             f"FROM range(0, {self.files * _ROWS}, 1, {self.files})"
@@ -104,13 +104,15 @@ class _Table:
 
     def ours(self) -> dict[str, Any]:
         """Compact by upkeep."""
-        settings = Upkeep.model_validate(
+        settings = Maintenance.model_validate(
             {"tables": [{"match": [f"{NAMESPACE}.small"], "quiet": "1s"}], "spark": "local"}
         )
         with open_region(self.world.stage.registry, "us", environment_secrets()) as context:
             # What was written a moment ago counts as quiet: nobody waits for it in a bench.
             now = datetime.now(UTC) + timedelta(hours=1)
-            (done,) = upkeep(context, settings, (), say, dry_run=False, now=now).tables or (TableDone("nothing"),)
+            (done,) = run_maintenance(context, settings, (), report_progress, dry_run=False, now=now).tables or (
+                TableReport("nothing"),
+            )
         assert not done.failed, done
         return {"groups": done.groups, "conflicts": done.conflicts}
 
@@ -124,8 +126,8 @@ class _Table:
 
     def count(self) -> int:
         """Return how many data files it has."""
-        found: int = self._sql(f"SELECT count(*) FROM {_TABLE}.files WHERE content = 0")[0][0]
-        return found
+        file_count: int = self._sql(f"SELECT count(*) FROM {_TABLE}.files WHERE content = 0")[0][0]
+        return file_count
 
     def check(self, wrote: list[int]) -> None:
         """See that no row is lost or doubled: each write appended a row and deleted one."""

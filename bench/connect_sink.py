@@ -16,10 +16,10 @@ import httpx
 
 from bench.regions import Pair
 from bench.writer import properties
-from sterna.edges.jars import Jar
-from sterna.edges.java import find_java
-from sterna.embedded.jars import ICEBERG_AWS, fetch_jars, pyspark_jars
-from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
+from sterna.jvm.jars import Jar
+from sterna.jvm.java import find_java
+from sterna.servers.jars import ICEBERG_AWS, fetch_jars, pyspark_jars
+from sterna.servers.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 
 _JARS = Path(__file__).with_name("connect.jars")
 _NAME = "iceberg"
@@ -136,9 +136,9 @@ def _classpath() -> str:
 
 def _runs(port: int, tasks: int) -> bool:
     try:
-        told = httpx.get(f"http://{LOOPBACK}:{port}/connectors/{_NAME}/status", timeout=5)
+        response = httpx.get(f"http://{LOOPBACK}:{port}/connectors/{_NAME}/status", timeout=5)
     except httpx.TransportError:
         return False
-    running = [task["state"] for task in told.json().get("tasks", ())] if told.status_code == 200 else []
-    assert "FAILED" not in running, told.text[:3000]
+    running = [task["state"] for task in response.json().get("tasks", ())] if response.status_code == 200 else []
+    assert "FAILED" not in running, response.text[:3000]
     return running == ["RUNNING"] * tasks

@@ -16,17 +16,17 @@ from itertools import product
 from pathlib import Path
 
 from bench.common import Result, alternate, report, rounded
-from bench.regions import folder_of, say, settle
-from sterna.edges.environment import environment
-from sterna.edges.rclone.transfer import Folder, child_environment, find_rclone
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.stack import Deployment, deployment
-from sterna.replica import file_list as listing
-from sterna.replica.file_list import CONTENT
-from sterna.replica.region import RegionContext, open_region
-from sterna.sync.copy import CopyFile, copy_batch
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan.batches import cut
+from bench.regions import folder_of, report_progress, settle
+from sterna.config.environment import temporary_environment
+from sterna.config.secrets import environment_secrets
+from sterna.replication.execution.copy import CopyFile, copy_batch
+from sterna.replication.plan.batches import cut_batches
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica import file_list as listing
+from sterna.replication.replica.file_list import CONTENT
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.servers.stack import Deployment, deployment
+from sterna.storage.rclone.transfer import Folder, child_environment, find_rclone
 
 GOAL = 0.9
 _TREE = "s3://us-lake/tree"
@@ -66,7 +66,11 @@ LOADS = {"many": Load(10_000, 64 * 1024, _MANY), "large": Load(16, 256 * 1024**2
 
 def bench(loads: Sequence[Load], rounds: int, work: Path | None) -> None:
     """Measure some loads."""
-    with folder_of(work) as folder, deployment(folder, postgres=False) as stage, environment(stage.environment):
+    with (
+        folder_of(work) as folder,
+        deployment(folder, postgres=False) as stage,
+        temporary_environment(stage.environment),
+    ):
         context = open_region(stage.registry, "eu", environment_secrets())
         for load in loads:
             measure(stage, context, load, rounds)
@@ -77,21 +81,21 @@ def measure(stage: Deployment, context: RegionContext, load: Load, rounds: int) 
     files = make_tree(stage, context, load)
     tried = {flags: rival(stage, context, load, flags) for flags in load.flags}
     best = min(tried, key=lambda flags: tried[flags])
-    say("\n".join(f"{seconds:.2f} s with {flags}" for flags, seconds in tried.items()))
+    report_progress("\n".join(f"{seconds:.2f} s with {flags}" for flags, seconds in tried.items()))
     sides = {
         "sterna copy": lambda: ours(stage, context, files),
         "rclone copy": lambda: rival(stage, context, load, best),
     }
-    found = alternate(sides, rounds, say)
+    timings = alternate(sides, rounds, report_progress)
     megabytes = load.files * load.size / 1e6
     details = {
         "flags of the rival": best,
         "tried": {flags: rounded(seconds) for flags, seconds in tried.items()},
         "MB per second": {
-            name: rounded(megabytes / sorted(seconds)[len(seconds) // 2]) for name, seconds in found.items()
+            name: rounded(megabytes / sorted(seconds)[len(seconds) // 2]) for name, seconds in timings.items()
         },
     }
-    report(Result("copy", load.case, GOAL, "at least", "times", found, details=details))
+    report(Result("copy", load.case, GOAL, "at least", "times", timings, details=details))
     shutil.rmtree(_path(stage, _TREE))
 
 
@@ -104,7 +108,7 @@ def make_tree(stage: Deployment, context: RegionContext, load: Load) -> list[Cop
         path = _path(stage, source)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        files.append(CopyFile("bench.copy", source, context.mapping.replica(source), load.size))
+        files.append(CopyFile("bench.copy", source, context.mapping.replica_uri(source), load.size))
     settle()
     return files
 
@@ -113,7 +117,7 @@ def ours(stage: Deployment, context: RegionContext, files: list[CopyFile]) -> fl
     """Copy as a sync does, batch by batch; return the seconds."""
     started = time.monotonic()
     listed = listing.rows("bench.copy", CONTENT, [(file.source, file.target, file.size) for file in files])
-    numbers, batches = cut(listed, context.mapping, SyncOptions())
+    numbers, batches = cut_batches(listed, context.mapping, SyncOptions())
     proven = 0
     for batch in batches:
         mine = [file for file, number in zip(files, numbers.to_pylist(), strict=True) if number == batch.number]
@@ -129,7 +133,7 @@ def ours(stage: Deployment, context: RegionContext, files: list[CopyFile]) -> fl
 def rival(stage: Deployment, context: RegionContext, load: Load, flags: str) -> float:
     """Copy the whole tree with one rclone, to the same place; return the seconds."""
     seconds = plain_copy(context, _TREE, flags)
-    arrived = sum(len(names) for _, _, names in os.walk(_path(stage, context.mapping.replica(_TREE))))
+    arrived = sum(len(names) for _, _, names in os.walk(_path(stage, context.mapping.replica_uri(_TREE))))
     assert arrived == load.files, arrived
     _clear(stage, context)
     return seconds
@@ -137,7 +141,7 @@ def rival(stage: Deployment, context: RegionContext, load: Load, flags: str) -> 
 
 def plain_copy(context: RegionContext, tree: str, flags: str) -> float:
     """Copy a whole folder to its mapped place with one rclone, by the same remotes as ours; return the seconds."""
-    return run_rclone(context, tree, context.mapping.replica(tree), flags.split())
+    return run_rclone(context, tree, context.mapping.replica_uri(tree), flags.split())
 
 
 def run_rclone(context: RegionContext, source: str, target: str, flags: Sequence[str]) -> float:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from bench.common import Result, percentile, report, rounded
 from bench.flood import some_file
 from bench.intake import Door, check_rows, gateways, make_table, waited, working
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
 from bench.writer import NAMESPACE
 
 RATE, BYTES = 8.1, 17.4e6  # files and bytes a second: 700,000 files and 1.5 TB a day
@@ -26,7 +26,7 @@ _DLT = "1.31.0"
 _TABLES = 7
 _AGE = 20  # seconds: each batch costs a commit of its table, whatever it brings
 _ROW = 16
-_PATIENCE = 600.0
+_MAX_WAIT_SECONDS = 600.0
 
 
 def bench(minutes: float, share: float, work: Path | None, env: Path) -> None:
@@ -36,7 +36,7 @@ def bench(minutes: float, share: float, work: Path | None, env: Path) -> None:
     rules = {f"{NAMESPACE}.day_*": {"files": 500, "age": f"{_AGE}s"}}
     with pair(work, postgres=True) as world, gateways(world, rules=rules) as doors:
         with working(world, doors["eu"]):
-            ours, written, told = _ours(world, doors["eu"], files, rows)
+            ours, written, acknowledged = _ours(world, doors["eu"], files, rows)
         theirs = _theirs(world.stage.work / "dlt", python, files, rows)
     details = {
         "of": "the oldest file of each batch: durable until on main; of dlt a file: due until in a local folder",
@@ -44,7 +44,7 @@ def bench(minutes: float, share: float, work: Path | None, env: Path) -> None:
         "files on main": written,
         "megabytes a second": rounded(RATE * rows * _ROW / 1e6),
         "sterna, p50": rounded(median(ours)),
-        "sterna, acknowledged, p99": rounded(percentile(told, 0.99)),
+        "sterna, acknowledged, p99": rounded(percentile(acknowledged, 0.99)),
         "dlt loaded": f"{theirs['loaded']} of {files} files",
         "dlt, p50": rounded(median(theirs["late"])),
     }
@@ -57,7 +57,7 @@ def environment(folder: Path) -> Path:
     """Make a Python environment with dlt in it, once; return its Python."""
     python = folder / "bin" / "python"
     if not (folder / "bin" / "dlt").exists():
-        say(f"installing dlt {_DLT} into an environment of its own")
+        report_progress(f"installing dlt {_DLT} into an environment of its own")
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         subprocess.run([python, "-m", "pip", "install", "-q", f"dlt[filesystem,parquet]=={_DLT}"], check=True)
     return python
@@ -65,9 +65,9 @@ def environment(folder: Path) -> Path:
 
 def _ours(world: Pair, door: Door, files: int, rows: int) -> tuple[list[float], int, list[float]]:
     """Send the files; return for how long each batch waited, how many files are on `main`, and the acknowledgements."""
-    made = {place % _TABLES: 0 for place in range(_TABLES)}
+    file_counts = {place % _TABLES: 0 for place in range(_TABLES)}
     schema = pq.read_schema(io.BytesIO(some_file(0, 1)))
-    for table in made:
+    for table in file_counts:
         make_table(world, _name(table), schema)
 
     async def send() -> list[float]:
@@ -77,15 +77,19 @@ def _ours(world: Pair, door: Door, files: int, rows: int) -> tuple[list[float], 
             table, number = place % _TABLES, place // _TABLES
             content = await asyncio.to_thread(some_file, number, rows)
             sending.append(asyncio.create_task(door.send(_name(table), [(f"{table}-{number}", content)])))
-            made[table] += 1
-        return [seconds for found, _ in await asyncio.gather(*sending) for seconds in found]
+            file_counts[table] += 1
+        return [seconds for latencies, _ in await asyncio.gather(*sending) for seconds in latencies]
 
     began = time.monotonic()
-    told = asyncio.run(send())
-    say(f"{files} files in {time.monotonic() - began:.0f} s")
-    batches = [batch for table, count in made.items() for batch in door.published(_name(table), count, _PATIENCE)]
-    written = sum(check_rows(world, _name(table), count * rows) for table, count in made.items())
-    return waited(batches), written, told
+    acknowledged = asyncio.run(send())
+    report_progress(f"{files} files in {time.monotonic() - began:.0f} s")
+    batches = [
+        batch
+        for table, count in file_counts.items()
+        for batch in door.published(_name(table), count, _MAX_WAIT_SECONDS)
+    ]
+    written = sum(check_rows(world, _name(table), count * rows) for table, count in file_counts.items())
+    return waited(batches), written, acknowledged
 
 
 def _theirs(folder: Path, python: Path, files: int, rows: int) -> dict[str, Any]:
@@ -97,7 +101,7 @@ def _theirs(folder: Path, python: Path, files: int, rows: int) -> dict[str, Any]
         (come / name).write_bytes(some_file(place // _TABLES, rows))
     job = {"folder": str(come), "order": order, "rate": RATE, "into": str(folder / "into"), "every": _AGE}
     job["up"] = files / RATE * 2
-    told = subprocess.run(
+    output = subprocess.run(
         # -P: beside that file lie some that are named as the standard library's.
         [python, "-P", Path(__file__).with_name("dlt_child.py")],
         input=json.dumps(job),
@@ -106,8 +110,8 @@ def _theirs(folder: Path, python: Path, files: int, rows: int) -> dict[str, Any]
         check=True,
         env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "RUNTIME__DLTHUB_TELEMETRY": "false"},
     ).stdout
-    found: dict[str, Any] = json.loads(told.splitlines()[-1])
-    return found
+    summary: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return summary
 
 
 def _name(table: int) -> str:

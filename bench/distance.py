@@ -18,13 +18,13 @@ import yaml
 from bench.common import Result, Run, alternate, report, rounded
 from bench.copy import plain_copy
 from bench.link import Link, link_to
-from bench.regions import Pair, pair, say, settle, sync_one_file
+from bench.regions import Pair, pair, report_progress, settle, sync_one_file
 from bench.writer import NAMESPACE, SmallTable, open_writer, properties
-from sterna.edges.secrets import environment_secrets
-from sterna.replica.region import RegionContext, open_region
-from sterna.sync.copy import CopyFile, copy_batch
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.config.secrets import environment_secrets
+from sterna.replication.execution.copy import CopyFile, copy_batch
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.sync.run import sync
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -72,7 +72,7 @@ def measure_copy(world: Pair, context: RegionContext, link: Link, rounds: int) -
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     settle()
-    files = [CopyFile("bench.distance", source, context.mapping.replica(source), _SIZE) for source in sources]
+    files = [CopyFile("bench.distance", source, context.mapping.replica_uri(source), _SIZE) for source in sources]
 
     def ours() -> float:
         started = time.monotonic()
@@ -87,22 +87,24 @@ def measure_copy(world: Pair, context: RegionContext, link: Link, rounds: int) -
         world.remove(context.region.replica_root)
         return seconds
 
-    found, details = _in_turn({"sterna copy": ours, "rclone copy": rival}, rounds, link)
+    timings, details = _in_turn({"sterna copy": ours, "rclone copy": rival}, rounds, link)
     case = f"copy {_FILES} x {_SIZE >> 20} MiB"
-    report(Result("distance", case, GOAL_COPY, "at least", "times", found, details=details))
+    report(Result("distance", case, GOAL_COPY, "at least", "times", timings, details=details))
 
 
 def measure_commit(world: Pair, context: RegionContext, link: Link, table: SmallTable, rounds: int) -> None:
     """Measure the sync of a commit of one small file, and what of it crosses the link."""
-    sync(context, SyncOptions(), say)
+    sync(context, SyncOptions(), report_progress)
 
     def commit() -> float:
         table.append()
         return sync_one_file(context)
 
-    found, details = _in_turn({"sync": commit}, rounds, link)
-    trips = {"round trips' worth of time": rounded(median(found["sync"]) / ROUND_TRIP)}
-    report(Result("distance", "a commit of one small file", None, "at most", "s", found, details={**details, **trips}))
+    timings, details = _in_turn({"sync": commit}, rounds, link)
+    trips = {"round trips' worth of time": rounded(median(timings["sync"]) / ROUND_TRIP)}
+    report(
+        Result("distance", "a commit of one small file", None, "at most", "s", timings, details={**details, **trips})
+    )
 
 
 def measure_query(world: Pair, context: RegionContext, link: Link, writer: Catalog, rounds: int) -> None:
@@ -116,14 +118,14 @@ def measure_query(world: Pair, context: RegionContext, link: Link, writer: Catal
     table = writer.create_table(f"{NAMESPACE}.{_QUERIED}", rows.schema)
     for _ in range(_QUERIED_FILES):
         table.append(rows)
-    sync(context, SyncOptions(), say)
+    sync(context, SyncOptions(), report_progress)
     eu, us = world.stage.endpoints["eu"], world.stage.endpoints["us"]
     sides: dict[str, Run] = {
         "on main_replica_eu": lambda: _query(world, context.region.replica_branch, properties(eu)),
         "on main": lambda: _query(world, "main", properties(us, link.url)),
     }
-    found, details = _in_turn(sides, rounds, link)
-    report(Result("distance", "a query", None, "at least", "times", found, details=details))
+    timings, details = _in_turn(sides, rounds, link)
+    report(Result("distance", "a query", None, "at least", "times", timings, details=details))
 
 
 def _query(world: Pair, branch: str, settings: dict[str, str]) -> float:
@@ -152,9 +154,9 @@ def _in_turn(sides: Mapping[str, Run], rounds: int, link: Link) -> tuple[dict[st
 
         return run
 
-    found = alternate({name: counting(name) for name in sides}, rounds, say)
+    timings = alternate({name: counting(name) for name in sides}, rounds, report_progress)
     megabytes = {name: rounded(median(values) / 1e6) for name, values in counted.items()}
-    return found, {
+    return timings, {
         "round trip": ROUND_TRIP,
         "MB per second of the link": BYTES_PER_SECOND / 1e6,
         "MB over the link": megabytes,

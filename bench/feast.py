@@ -14,9 +14,9 @@ from typing import Any
 
 import httpx
 
-from bench.regions import say
-from sterna.embedded.process import LOOPBACK, free_port, start_process, wait_until_ready
-from sterna.embedded.valkey import ValkeyServer
+from bench.regions import report_progress
+from sterna.servers.process import LOOPBACK, free_port, start_process, wait_until_ready
+from sterna.servers.valkey import ValkeyServer
 
 VERSION = "0.67.0"
 _START = 180.0
@@ -89,7 +89,7 @@ def environment(folder: Path) -> Path:
     """Make a Python environment with Feast in it, once; return its command `feast`."""
     program = folder / "bin" / "feast"
     if not program.exists():
-        say(f"installing Feast {VERSION} into an environment of its own")
+        report_progress(f"installing Feast {VERSION} into an environment of its own")
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         subprocess.run([folder / "bin" / "pip", "install", "-q", f"feast[redis]=={VERSION}"], check=True)
     return program
@@ -119,5 +119,5 @@ def repository(folder: Path, program: Path, rows: Path, names: list[str], valkey
     feast = Feast(folder, program)
     started = time.monotonic()
     feast.run("apply")
-    say(f"feast apply: {time.monotonic() - started:.1f} s")
+    report_progress(f"feast apply: {time.monotonic() - started:.1f} s")
     return feast

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from bench.common import Result, alternate, percentile, report, rounded
 from bench.intake import Door, check_rows, gateways, make_table, waited, working
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
 from bench.writer import NAMESPACE, open_writer
 
 RATE = 56.0  # files a second: 200,000 an hour, the source's figure
@@ -26,7 +26,7 @@ _BURST = 400  # files of one round in which as many come as are taken
 _APPENDS = 10
 _ROWS = _BYTES // 16  # an id and a random number
 _RULES = {"files": 500, "age": "5s"}
-_PATIENCE = 600.0
+_MAX_WAIT_SECONDS = 600.0
 _RIVAL_SECONDS = 120.0  # it is later and later from its first file on
 
 
@@ -51,15 +51,15 @@ def measure_steady(world: Pair, door: Door, minutes: float, rate: float) -> list
     began = time.monotonic()
     seconds, ids = asyncio.run(door.send(_TABLE, files, rate))
     took = time.monotonic() - began
-    batches = door.published(_TABLE, len(ids), _PATIENCE)
-    drops = [drop.id for batch in batches for drop in door.ingest.queue.drops_of(batch.id)]
+    batches = door.published(_TABLE, len(ids), _MAX_WAIT_SECONDS)
+    drops = [drop.id for batch in batches for drop in door.ingest.queue.list_uploads(batch.id)]
     assert sorted(drops) == sorted(ids), "a file is in no batch, or in two"
     written = check_rows(world, _TABLE, len(ids) * _ROWS)
-    says = {"files a second": rounded(len(ids) / took), "acknowledged, p50": rounded(percentile(seconds, 0.5))}
-    say(f"{len(ids)} files in {took:.0f} s, on main after {max(waited(batches)):.1f} s at most: {says}")
+    summary = {"files a second": rounded(len(ids) / took), "acknowledged, p50": rounded(percentile(seconds, 0.5))}
+    report_progress(f"{len(ids)} files in {took:.0f} s, on main after {max(waited(batches)):.1f} s at most: {summary}")
     case = f"{rate:g} files a second, {minutes:g} min"
     sides = {"acknowledged, p99": (percentile(seconds, 0.99),)}
-    report(Result("flood", f"acknowledged at {case}", None, "at most", "s", sides, details=says))
+    report(Result("flood", f"acknowledged at {case}", None, "at most", "s", sides, details=summary))
     details = {"files sent": len(ids), "batches": len(batches), "files on main": written, "lost": 0, "twice": 0}
     into_one = len(ids) / written
     sides = {"files sent by files on main": (into_one,)}
@@ -102,16 +102,16 @@ def measure_most(world: Pair, door: Door, rounds: int) -> None:
     def theirs() -> float:
         files = [_rows(content) for _, content in some_files(_APPENDS, 0)]
         began = time.monotonic()
-        for each in files:
-            table.append(each)
+        for rows in files:
+            table.append(rows)
         return (time.monotonic() - began) / _APPENDS
 
-    found = alternate({"acknowledged": ours, "PyIceberg's append": theirs}, rounds, say)
+    timings = alternate({"acknowledged": ours, "PyIceberg's append": theirs}, rounds, report_progress)
     details = {
-        "files a second": rounded(1 / sorted(found["acknowledged"])[rounds // 2]),
+        "files a second": rounded(1 / sorted(timings["acknowledged"])[rounds // 2]),
         "not part of it": "publishing",
     }
-    report(Result("flood", "a file acknowledged", None, "at least", "times", found, details=details))
+    report(Result("flood", "a file acknowledged", None, "at least", "times", timings, details=details))
 
 
 def some_files(files: int, first: int) -> list[tuple[str, bytes]]:

@@ -17,21 +17,21 @@ import pyarrow as pa
 from bench.common import Result, percentile, report, rounded
 from bench.intake import _process, services_of
 from bench.kpi import _address
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
 from bench.writer import NAMESPACE, open_writer
-from sterna.edges.environment import environment
-from sterna.embedded.spark import spark_environment
-from sterna.embedded.valkey import ValkeyServer, start_valkey
-from sterna.registry.model import SOURCE_BRANCH
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.config.environment import temporary_environment
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
+from sterna.servers.spark import spark_environment
+from sterna.servers.valkey import ValkeyServer, start_valkey
 
 FOLLOW, AIRFLOW = 3.0, 10.0
 _DAGS = Path(__file__).parents[1] / "dags"
 _USED = ("sterna_sync", "sterna_features")
 _WARM_UP = 3
 _LOOK = 0.02
-_PATIENCE = 240.0
+_MAX_WAIT_SECONDS = 240.0
 
 
 def bench(commits: int, airflow: int, work: Path | None) -> None:
@@ -41,7 +41,7 @@ def bench(commits: int, airflow: int, work: Path | None) -> None:
         login = {"AIRFLOW_CONN_VALKEY_EU": json.dumps({"conn_type": "generic", "password": valkey.password})}
         spark = spark_environment(world.stage.work, memory="1g")
         try:
-            with environment({**login, **spark}):
+            with temporary_environment({**login, **spark}):
                 users = _Users.make(world, valkey)
                 with _served(world) as url:
                     if commits:
@@ -69,7 +69,7 @@ class _Users:
     @classmethod
     def make(cls, world: Pair, valkey: ValkeyServer) -> _Users:
         """Make the table and the services file, and sync eu."""
-        made = cls(world)
+        users = cls(world)
         writer = open_writer(world)
         writer.create_namespace_if_not_exists(NAMESPACE)
         writer.create_table(f"{NAMESPACE}.users", _row(0).schema).append(_row(0))
@@ -82,14 +82,18 @@ class _Users:
         services_of(world).write_text(json.dumps({"version": 1, "features": section}))
         with world.context() as context:
             sync(context, SyncOptions(), lambda line: None)
-        return made
+        return users
 
     def measure(self, url: str, case: str, goal: float, commits: int) -> None:
         """Commit one user after the other, and report from when each was on `main` until it is told."""
         with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
-            found = tuple(self._one(client) for _ in range(commits + _WARM_UP))[_WARM_UP:]
-        details = {"p50": rounded(percentile(found, 0.5)), "p99": rounded(percentile(found, 0.99)), "look every": _LOOK}
-        report(Result("fresh", case, goal, "at most", "s", {"sterna": found}, percentile(found, 0.5), details))
+            latencies = tuple(self._one(client) for _ in range(commits + _WARM_UP))[_WARM_UP:]
+        details = {
+            "p50": rounded(percentile(latencies, 0.5)),
+            "p99": rounded(percentile(latencies, 0.99)),
+            "look every": _LOOK,
+        }
+        report(Result("fresh", case, goal, "at most", "s", {"sterna": latencies}, percentile(latencies, 0.5), details))
 
     def _one(self, client: httpx.Client) -> float:
         self.last += 1
@@ -99,10 +103,10 @@ class _Users:
         committed = time.monotonic()  # PyIceberg has the answer: the commit was made a moment before
         assert self.world.catalog.reference(SOURCE_BRANCH).hash != before
         while client.get(f"/features/user/{self.last}").headers.get("X-Sterna-Cache") != "hit":
-            assert time.monotonic() < committed + _PATIENCE, f"user {self.last} is not told"
+            assert time.monotonic() < committed + _MAX_WAIT_SECONDS, f"user {self.last} is not told"
             time.sleep(_LOOK)
         seconds = time.monotonic() - committed
-        say(f"user {self.last}: {seconds:.2f} s")
+        report_progress(f"user {self.last}: {seconds:.2f} s")
         return seconds
 
 

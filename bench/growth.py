@@ -19,14 +19,14 @@ from unittest.mock import patch
 import yaml
 
 from bench.common import Result, report, rounded
-from bench.regions import Regions, regions, say, sync_one_file
+from bench.regions import Regions, regions, report_progress, sync_one_file
 from bench.tables import BigTable, build_table, insert_row, place_files
 from sterna.catalog.model import Content, Key, Put
-from sterna.edges.nessie.http import NessieHttp
-from sterna.replica.region import RegionContext
-from sterna.sync.engine import Engine, spark_engine
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.catalog.nessie.http import NessieHttp
+from sterna.replication.execution.spark_executor import Engine, spark_engine
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.run import sync
 
 GOAL = 1.3
 _FILE_SIZE = 1024
@@ -62,13 +62,13 @@ def measure(world: Regions, table: BigTable, rounds: int) -> tuple[tuple[float, 
     """Seed the replica, then measure commits; return their seconds, and what one costs."""
     seconds: list[float] = []
     costs: list[dict[str, float]] = []
-    with world.context() as context, spark_engine(context, say) as engine:
-        seeded = sync(context, SyncOptions(seed_group=1_000_000), say, engine=engine)
+    with world.context() as context, spark_engine(context, report_progress) as engine:
+        seeded = sync(context, SyncOptions(seed_group=1_000_000), report_progress, engine=engine)
         assert not seeded.held, seeded.held[:3]
         for number in range(-1, rounds):
             insert_row(world, table.name)
             cost = _sync(world, context, engine)
-            say(f"{'warm-up' if number < 0 else f'commit {number + 1}'}: {cost}")
+            report_progress(f"{'warm-up' if number < 0 else f'commit {number + 1}'}: {cost}")
             if number >= 0:
                 seconds.append(cost.pop("seconds"))
                 costs.append(cost)
@@ -123,7 +123,7 @@ def _table(world: Regions, files: int) -> BigTable:
     # Manifests as large as engines make them, 8 MB.
     table = build_table(world, files, per_manifest=min(files, 10_000), file_size=_FILE_SIZE)
     with world.context() as context:
-        place_files(world, table, context.mapping.replica(table.location))
+        place_files(world, table, context.mapping.replica_uri(table.location))
     return table
 
 

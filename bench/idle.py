@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import median
 
 from bench.common import Result, alternate, report, rounded
-from bench.regions import MAIN, Regions, regions, run_sterna, say
-from sterna.registry.model import SOURCE_BRANCH
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from bench.regions import MAIN, Regions, regions, report_progress, run_sterna
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
 
 GOAL = 0.5
 
@@ -26,7 +26,7 @@ def bench(tables: int, rounds: int, work: Path | None) -> None:
         for number in range(tables):
             world.spark.sql(f"CREATE TABLE {MAIN}.bench.t{number} USING iceberg AS SELECT * FROM range(10)")
         with world.context() as context:
-            sync(context, SyncOptions(), say)
+            sync(context, SyncOptions(), report_progress)
         measure(world, tables, rounds)
 
 
@@ -39,10 +39,10 @@ def measure(world: Regions, tables: int, rounds: int) -> None:
             "sterna sync, a process": timed(lambda: command(world)),
             "sterna --help, a process": timed(lambda: run_sterna("--help")),
         }
-        found = alternate(sides, rounds, say)
-    trips = [sync / trip for sync, trip in zip(found["sync, warm"], found["Nessie round trip"], strict=True)]
+        timings = alternate(sides, rounds, report_progress)
+    trips = [sync / trip for sync, trip in zip(timings["sync, warm"], timings["Nessie round trip"], strict=True)]
     details = {"tables": tables, "in Nessie round trips": rounded(median(trips))}
-    report(Result("idle", f"{tables} tables", GOAL, "at most", "s", found, details=details))
+    report(Result("idle", f"{tables} tables", GOAL, "at most", "s", timings, details=details))
 
 
 def timed(call: Callable[[], object]) -> Callable[[], float]:
@@ -58,8 +58,8 @@ def timed(call: Callable[[], object]) -> Callable[[], float]:
 
 def command(world: Regions) -> None:
     """Run `sterna sync` as a process of its own."""
-    said = run_sterna("sync", "--registry", str(world.stage.registry), "--region", "eu", "--json")
-    assert '"idle"' in said, said
+    output = run_sterna("sync", "--registry", str(world.stage.registry), "--region", "eu", "--json")
+    assert '"idle"' in output, output
 
 
 def _idle(outcome: str) -> None:

@@ -18,15 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from bench.regions import Pair, say
+from bench.regions import Pair, report_progress
 from bench.writer import NAMESPACE, open_writer
-from sterna.edges.environment import environment
-from sterna.edges.secrets import environment_secrets
-from sterna.edges.services_file import read_services
-from sterna.embedded.spark import spark_environment
-from sterna.ingest.model import Batch, State
-from sterna.ingest.region import RegionIngest, open_ingest
-from sterna.replica.region import open_region
+from sterna.config.environment import temporary_environment
+from sterna.config.secrets import environment_secrets
+from sterna.config.services_file import read_services
+from sterna.pipelines.ingest.model import Batch, State
+from sterna.pipelines.ingest.region import RegionIngest, open_ingest
+from sterna.replication.replica.region import open_region
+from sterna.servers.spark import spark_environment
 
 PARQUET, LINES = "application/vnd.apache.parquet", "application/x-ndjson"
 _AT_ONCE = 16
@@ -80,28 +80,28 @@ class Door:
                     assert answer.status_code == 201, answer.text
                     return time.monotonic() - started, answer.json()["id"]
 
-            told = await asyncio.gather(*(one(place, *file) for place, file in enumerate(files)))
-        return [seconds for seconds, _ in told], [id for _, id in told]
+            receipts = await asyncio.gather(*(one(place, *file) for place, file in enumerate(files)))
+        return [seconds for seconds, _ in receipts], [id for _, id in receipts]
 
     def batches(self, table: str = "") -> list[Batch]:
         """Return the batches of a table, or all."""
-        return list(self.ingest.tracker.batches(table=table or None, most=1_000_000))
+        return list(self.ingest.tracker.list_batches(table=table or None, limit=1_000_000))
 
-    def closed(self, table: str, files: int, patience: float) -> list[Batch]:
+    def closed(self, table: str, files: int, max_wait: float) -> list[Batch]:
         """Wait until so many files are in batches; return these."""
-        return self._until(table, files, patience, (State.CLOSED, State.STAGED, State.PUBLISHED))
+        return self._until(table, files, max_wait, (State.CLOSED, State.STAGED, State.PUBLISHED))
 
-    def published(self, table: str, files: int, patience: float) -> list[Batch]:
+    def published(self, table: str, files: int, max_wait: float) -> list[Batch]:
         """Wait until so many files are on `main`; return their batches."""
-        return self._until(table, files, patience, (State.PUBLISHED,))
+        return self._until(table, files, max_wait, (State.PUBLISHED,))
 
-    def _until(self, table: str, files: int, patience: float, states: Sequence[State]) -> list[Batch]:
-        deadline = time.monotonic() + patience
+    def _until(self, table: str, files: int, max_wait: float, states: Sequence[State]) -> list[Batch]:
+        deadline = time.monotonic() + max_wait
         while True:
             batches = [batch for batch in self.batches(table) if batch.state in states]
             if sum(batch.files for batch in batches) >= files:
                 return batches
-            assert time.monotonic() < deadline, f"not within {patience:.0f} s: {self.batches(table)[-3:]}"
+            assert time.monotonic() < deadline, f"not within {max_wait:.0f} s: {self.batches(table)[-3:]}"
             time.sleep(_LOOK_SECONDS)
 
 
@@ -132,7 +132,7 @@ def gateways(
         "topics": list(topics),
     }
     services_of(world).write_text(yaml.safe_dump({"ingest": settings}))
-    with environment(logins), ExitStack() as stack:
+    with temporary_environment(logins), ExitStack() as stack:
         yield {region: stack.enter_context(gateway(world, region)) for region in regions}
 
 
@@ -151,7 +151,7 @@ def working(world: Pair, door: Door, workers: int = 1, memory: str = "2g") -> It
     """
     command = [sys.executable, "-m", "sterna.cli.main", "ingest", "run", "--region", door.region]
     command += ["--registry", str(world.stage.registry), "--services", str(services_of(world))]
-    with environment(spark_environment(world.stage.work, memory=memory)), ExitStack() as stack:
+    with temporary_environment(spark_environment(world.stage.work, memory=memory)), ExitStack() as stack:
         logs = []
         for number in range(workers):
             logs.append(world.stage.work / f"worker-{door.region}-{number}-{time.time_ns()}.log")
@@ -180,8 +180,8 @@ def on_main(world: Pair, table: str) -> tuple[pa.Table, int]:
 
 def check_rows(world: Pair, table: str, rows: int) -> int:
     """See that a table has the ids from 0 on, so many, each once; return how many files have them."""
-    found, files = on_main(world, table)
-    ids = found.column("id").to_numpy()
+    stored, files = on_main(world, table)
+    ids = stored.column("id").to_numpy()
     ids.sort()
     assert len(ids) == rows, f"{table}: {len(ids)} rows on main, of {rows}"
     assert (ids == range(rows)).all(), f"{table}: a row is lost, and another one there twice"
@@ -235,11 +235,11 @@ def _warm(door: Door, logs: Sequence[Path]) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"a worker doesn't come up: {[log.read_text()[-1000:] for log in logs]}")
         if all(batch.state is State.PUBLISHED for batch in door.batches(_WARM)):
-            some = [(f"{time.time_ns()}-{each}", b'{"id": %d}\n' % number) for each in range(len(logs))]
+            some = [(f"{time.time_ns()}-{index}", b'{"id": %d}\n' % number) for index in range(len(logs))]
             asyncio.run(door.send(_WARM, some, kind=LINES))
             number += 1
         time.sleep(1)
-    say(f"{len(logs)} workers are warm")
+    report_progress(f"{len(logs)} workers are warm")
 
 
 def _address(log: Path) -> str:

@@ -17,17 +17,17 @@ import pyarrow as pa
 from bench.common import Result, report, rounded
 from bench.connect_sink import Sink, control_topic
 from bench.intake import Door, gateway, gateways, make_table, on_main, working
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
 from bench.writer import NAMESPACE, open_writer
-from sterna.embedded.broker import Broker
-from sterna.embedded.kafka import make_kafka
-from sterna.embedded.process import LOOPBACK
+from sterna.servers.brokers import Broker
+from sterna.servers.kafka import make_kafka
+from sterna.servers.process import LOOPBACK
 
 ROWS_GOAL, FILES_GOAL = 1.0, 10.0
 _OURS, _THEIRS = f"{NAMESPACE}.clicks", f"{NAMESPACE}.sunk"
 _PARTITIONS = 2
 _EVERY = 5  # seconds: our batches, and the sink's commits
-_PATIENCE = 420.0
+_MAX_WAIT_SECONDS = 420.0
 _LOOK = 0.5
 _SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
 
@@ -62,14 +62,14 @@ def bench(rows: int, work: Path | None) -> None:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Measurement:
     seconds: float
     files: int
     lost: int
     twice: int
 
 
-def _measured(world: Pair, server: str, side: _Side, rows: int) -> _Found:
+def _measured(world: Pair, server: str, side: _Side, rows: int) -> _Measurement:
     """Send rows and wait for them; then send more, kill the side, and count what is there once."""
     _send(server, side.topic, range(_PARTITIONS))  # the sink commits nothing before each of its tasks had a message
     _wait(world, side.table, _PARTITIONS)
@@ -77,7 +77,7 @@ def _measured(world: Pair, server: str, side: _Side, rows: int) -> _Found:
     _send(server, side.topic, range(_PARTITIONS, rows))
     _wait(world, side.table, rows)
     seconds, files = time.monotonic() - began, on_main(world, side.table)[1]
-    say(f"{side.table}: {rows} rows in {seconds:.1f} s, {files} files")
+    report_progress(f"{side.table}: {rows} rows in {seconds:.1f} s, {files} files")
     more = rows + max(rows // 2, 1)
     _send(server, side.topic, range(rows, rows + (more - rows) // 2))
     side.kill()
@@ -85,12 +85,12 @@ def _measured(world: Pair, server: str, side: _Side, rows: int) -> _Found:
     _wait(world, side.table, more)
     time.sleep(2 * _EVERY)  # what comes twice comes after what was waited for
     counted = Counter(on_main(world, side.table)[0].column("id").to_pylist())
-    found = _Found(seconds, files, more - len(counted), counted.total() - len(counted))
-    say(f"{side.table}: after a kill {found.lost} rows are lost, {found.twice} are there twice")
-    return found
+    measurement = _Measurement(seconds, files, more - len(counted), counted.total() - len(counted))
+    report_progress(f"{side.table}: after a kill {measurement.lost} rows are lost, {measurement.twice} are there twice")
+    return measurement
 
 
-def _report(rows: int, ours: _Found, theirs: _Found) -> None:
+def _report(rows: int, ours: _Measurement, theirs: _Measurement) -> None:
     assert not ours.lost and not ours.twice, f"after a kill {ours.lost} rows are lost, {ours.twice} there twice"
     details: dict[str, Any] = {
         "rows a second": rounded(rows / ours.seconds),
@@ -107,8 +107,8 @@ def _report(rows: int, ours: _Found, theirs: _Found) -> None:
     sides = {"sterna": (ours.seconds,), "Iceberg's Kafka Connect sink": (theirs.seconds,)}
     report(Result("kafka", f"{rows} rows", ROWS_GOAL, "at least", "times", sides, details={**details, **kills}))
     files = {"sterna": (float(ours.files),), "Iceberg's Kafka Connect sink": (float(theirs.files),)}
-    told = {"of": "files on main: the sink's by ours"}
-    report(Result("kafka", f"files of {rows} rows", FILES_GOAL, "at least", "times", files, details=told))
+    files_details = {"of": "files on main: the sink's by ours"}
+    report(Result("kafka", f"files of {rows} rows", FILES_GOAL, "at least", "times", files, details=files_details))
 
 
 @contextmanager
@@ -131,8 +131,8 @@ def _ours(world: Pair, server: str) -> Iterator[_Side]:
         def kill() -> None:
             for process in psutil.Process().children():
                 if "sterna.cli.main" in process.cmdline():
-                    for each in (*process.children(recursive=True), process):
-                        each.kill()
+                    for member in (*process.children(recursive=True), process):
+                        member.kill()
             again.enter_context(_worker(world, again.enter_context(gateway(world, "eu"))))
 
         yield _Side(_OURS, "clicks", kill)
@@ -163,7 +163,7 @@ def _topics(server: str, *names: str) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     admin = AdminClient({"bootstrap.servers": server})
-    for future in admin.create_topics([NewTopic(each, _PARTITIONS, 1) for each in names]).values():
+    for future in admin.create_topics([NewTopic(topic, _PARTITIONS, 1) for topic in names]).values():
         future.result(60)
 
 
@@ -184,12 +184,12 @@ def _send(server: str, topic: str, ids: range) -> None:
 
 def _wait(world: Pair, table: str, rows: int) -> None:
     """Wait until a table of `main` has at least so many rows."""
-    deadline, catalog = time.monotonic() + _PATIENCE, open_writer(world)
+    deadline, catalog = time.monotonic() + _MAX_WAIT_SECONDS, open_writer(world)
     while True:
         current = catalog.load_table(table).current_snapshot()
         summary = current.summary if current is not None else None
         there = int(summary["total-records"] or 0) if summary is not None else 0
         if there >= rows:
             return
-        assert time.monotonic() < deadline, f"{table}: {there} of {rows} rows after {_PATIENCE:.0f} s"
+        assert time.monotonic() < deadline, f"{table}: {there} of {rows} rows after {_MAX_WAIT_SECONDS:.0f} s"
         time.sleep(_LOOK)

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.common import Result, report, rounded
-from bench.regions import Pair, pair, say, settle
+from bench.regions import Pair, pair, report_progress, settle
 from bench.writer import NAMESPACE, properties, some_rows
 from sterna.catalog.model import ICEBERG_TABLE, Content, Put, namespace_content
-from sterna.gc.heads import kept_heads
-from sterna.gc.model import GcOptions
-from sterna.gc.run import collect
-from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica.reach import Walk
-from sterna.replica.region import RegionContext
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.maintenance.gc.model import GcOptions
+from sterna.maintenance.gc.retained_heads import read_retained_heads
+from sterna.maintenance.gc.run import run_gc
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.reachability import ReachabilityWalk
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.run import sync
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -41,33 +41,34 @@ def bench(commits: int, snapshots: int, work: Path | None) -> None:
     with pair(work) as world, world.context("here") as context:
         table = _with_history(world, snapshots)
         _commit(world, table)
-        sync(context, SyncOptions(), say)
+        sync(context, SyncOptions(), report_progress)
         first = _stored(world, context)
         for number in range(commits):
             table.append(some_rows(100))
             _commit(world, table)
             sync(context, SyncOptions(), lambda line: None)
-            say(f"commit {number + 1}: {sum(_stored(world, context).values()) / 1e6:.1f} MB")
+            report_progress(f"commit {number + 1}: {sum(_stored(world, context).values()) / 1e6:.1f} MB")
         before = _stored(world, context)
         for hours in (0, 2, 4):  # the first counts, for the second the older heads are gone, the third deletes
-            collect(context, GcOptions(keep=_KEEP, grace=_KEEP, delete=True), say, now=_in(hours))
+            run_gc(context, GcOptions(keep=_KEEP, grace=_KEEP, delete=True), report_progress, now=_in(hours))
         after, needed = _stored(world, context), _needed(context)
     _report(commits, snapshots, needed, {"seeded": first, "before": before, "after": after})
 
 
-def _report(commits: int, snapshots: int, needed: int, found: Mapping[str, Counter[str]]) -> None:
+def _report(commits: int, snapshots: int, needed: int, stored_bytes: Mapping[str, Counter[str]]) -> None:
     sides = {
-        "kept after a clean-up with --keep 1h": (_mib(found["after"].total()),),
-        "kept before it": (_mib(found["before"].total()),),
+        "kept after a clean-up with --keep 1h": (_mib(stored_bytes["after"].total()),),
+        "kept before it": (_mib(stored_bytes["before"].total()),),
         "what the head reaches": (_mib(needed),),
     }
     details: dict[str, Any] = {
-        name: {kind: rounded(_mib(size)) for kind, size in sorted(sizes.items())} for name, sizes in found.items()
+        name: {kind: rounded(_mib(size)) for kind, size in sorted(sizes.items())}
+        for name, sizes in stored_bytes.items()
     }
-    times = found["after"].total() / needed
+    times = stored_bytes["after"].total() / needed
     details["kept after the clean-up, times what the head reaches"] = rounded(times)
     details["left by one sync before a clean-up, MiB"] = rounded(
-        _mib(found["before"].total() - found["seeded"].total()) / commits
+        _mib(stored_bytes["before"].total() - stored_bytes["seeded"].total()) / commits
     )
     goal = _mib(needed) * BOUNDED
     report(
@@ -85,9 +86,9 @@ def _with_history(world: Pair, snapshots: int) -> Table:
     writer = SqlCatalog("kept", uri=database, **properties(world.stage.endpoints["us"]))
     writer.create_namespace(NAMESPACE)
     rows = some_rows(100)
-    made = writer.create_table("bench.short", rows.schema, location=f"s3://us-lake/{NAMESPACE}/long")
-    made.append(rows)
-    uri = made.metadata_location
+    table = writer.create_table("bench.short", rows.schema, location=f"s3://us-lake/{NAMESPACE}/long")
+    table.append(rows)
+    uri = table.metadata_location
     document = json.loads(world.path(uri).read_text())
     (last,) = document["snapshots"]
     folder, start = uri.rpartition("/")[0], last["timestamp-ms"] - 60_000 * snapshots
@@ -141,7 +142,7 @@ def _needed(context: RegionContext) -> int:
     """Return the bytes that the replica's head reaches."""
     uris: set[str] = set()
     # Only the newest head was there from that moment on.
-    Walk(context, uris.update).over(kept_heads(context, _in(1), whole_history=False).kept)
+    ReachabilityWalk(context, uris.update).visit(read_retained_heads(context, _in(1), whole_history=False).kept)
     return sum(size or 0 for size in context.objects.sizes(uris).values())
 
 

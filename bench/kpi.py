@@ -18,10 +18,10 @@ from typing import Any
 import httpx
 
 from bench.common import Result, alternate, percentile, report, rounded
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
 from bench.writer import NAMESPACE, open_writer, properties
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
 
 GOAL_TIMES = 5.0
 GOAL_CACHED_SECONDS = 0.05
@@ -41,13 +41,13 @@ def bench(rows: int, askers: int, rounds: int, work: Path | None) -> None:
     with pair(work, postgres=False) as world:
         fill(world, rows)
         with world.context() as context:
-            sync(context, SyncOptions(), say)
+            sync(context, SyncOptions(), report_progress)
             branch = context.region.replica_branch
         content = world.catalog.contents(branch, world.catalog.reference(branch).hash, [_KEY])[_KEY]
         with served(world) as url:
-            asked = Asked(world, url, content.metadata_location or "", int(content.payload["snapshotId"]))
-            measure_figure(asked, rows, rounds)
-            measure_askers(asked, rows, askers, rounds)
+            endpoint = Endpoint(world, url, content.metadata_location or "", int(content.payload["snapshotId"]))
+            measure_figure(endpoint, rows, rounds)
+            measure_askers(endpoint, rows, askers, rounds)
 
 
 def fill(world: Pair, rows: int) -> None:
@@ -72,7 +72,7 @@ def fill(world: Pair, rows: int) -> None:
         )
         table = table or writer.create_table(".".join(_KEY), part.schema)
         table.append(part)
-        say(f"{first + len(ids)} rows written")
+        report_progress(f"{first + len(ids)} rows written")
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def _address(log: Path) -> str:
 
 
 @dataclass
-class Asked:
+class Endpoint:
     """A gateway, and the table that it is asked about."""
 
     world: Pair
@@ -123,7 +123,7 @@ class Asked:
         return next(int(line.split()[1]) for line in lines if line.startswith("sterna_query_seconds_count"))
 
 
-def measure_figure(asked: Asked, rows: int, rounds: int) -> None:
+def measure_figure(endpoint: Endpoint, rows: int, rounds: int) -> None:
     """Measure and report one asker whose question was not asked before, against the whole table in pandas."""
     figures: dict[str, list[float]] = {"ours": [], "theirs": []}
     least = {side: count() for side in figures}
@@ -131,7 +131,7 @@ def measure_figure(asked: Asked, rows: int, rounds: int) -> None:
 
     def ours() -> float:
         started = time.monotonic()
-        answer = client.get(asked.url + asked.path(next(least["ours"])))
+        answer = client.get(endpoint.url + endpoint.path(next(least["ours"])))
         seconds = time.monotonic() - started
         figures["ours"].append(answer.raise_for_status().json()["kpi"]["total_revenue"])
         return seconds
@@ -140,33 +140,37 @@ def measure_figure(asked: Asked, rows: int, rounds: int) -> None:
         from pyiceberg.table import StaticTable
 
         started = time.monotonic()
-        table = StaticTable.from_metadata(asked.metadata, properties(asked.world.stage.endpoints["eu"]))
-        frame = table.scan(snapshot_id=asked.snapshot).to_pandas()
+        table = StaticTable.from_metadata(endpoint.metadata, properties(endpoint.world.stage.endpoints["eu"]))
+        frame = table.scan(snapshot_id=endpoint.snapshot).to_pandas()
         figures["theirs"].append(float(frame[frame["id"] >= next(least["theirs"])]["price"].sum()))
         return time.monotonic() - started
 
-    found = alternate({"GET /kpi": ours, "scan().to_pandas()": theirs}, rounds, say)
+    timings = alternate({"GET /kpi": ours, "scan().to_pandas()": theirs}, rounds, report_progress)
     for mine, other in zip(*figures.values(), strict=True):
         assert abs(mine - other) <= 1e-9 * abs(other), (mine, other)
-    report(Result("kpi", f"a figure of {rows} rows", GOAL_TIMES, "at least", "times", found))
+    report(Result("kpi", f"a figure of {rows} rows", GOAL_TIMES, "at least", "times", timings))
 
 
-def measure_askers(asked: Asked, rows: int, askers: int, rounds: int) -> None:
+def measure_askers(endpoint: Endpoint, rows: int, askers: int, rounds: int) -> None:
     """Measure and report the same question of many: all at once, before and after its answer is kept, and spread."""
-    port = int(asked.url.rpartition(":")[2])
+    port = int(endpoint.url.rpartition(":")[2])
     sides: dict[str, list[list[float]]] = {"cached": [], "cached, all at once": [], "one run, all at once": []}
     for number in range(rounds):
-        path, before = asked.path(1_000_000 + number), asked.executions()
+        path, before = endpoint.path(1_000_000 + number), endpoint.executions()
         sides["one run, all at once"].append(asyncio.run(ask(port, path, askers, 0.0)))
         sides["cached, all at once"].append(asyncio.run(ask(port, path, askers, 0.0)))
         sides["cached"].append(asyncio.run(ask(port, path, askers, _SPREAD_SECONDS)))
-        assert asked.executions() == before + 1, "more than one run for all"
-        slowest = (f"{side} {percentile(each[-1], 0.99):.3f} s" for side, each in sides.items())
-        say(f"round {number + 1}: {', '.join(slowest)}")
-    found = {f"{side}, p99": tuple(percentile(each, 0.99) for each in times) for side, times in sides.items()}
-    halves = {f"{side}, p50": rounded(median(percentile(each, 0.5) for each in times)) for side, times in sides.items()}
+        assert endpoint.executions() == before + 1, "more than one run for all"
+        slowest = (f"{side} {percentile(measured[-1], 0.99):.3f} s" for side, measured in sides.items())
+        report_progress(f"round {number + 1}: {', '.join(slowest)}")
+    p99_seconds = {
+        f"{side}, p99": tuple(percentile(seconds, 0.99) for seconds in times) for side, times in sides.items()
+    }
+    halves = {
+        f"{side}, p50": rounded(median(percentile(seconds, 0.5) for seconds in times)) for side, times in sides.items()
+    }
     details = {**halves, "executions a round": 1, "rows": rows, "seconds of cached": _SPREAD_SECONDS}
-    report(Result("kpi", f"{askers} askers", GOAL_CACHED_SECONDS, "at most", "s", found, details=details))
+    report(Result("kpi", f"{askers} askers", GOAL_CACHED_SECONDS, "at most", "s", p99_seconds, details=details))
 
 
 async def ask(port: int, path: str, askers: int, spread: float) -> list[float]:

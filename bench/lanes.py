@@ -14,17 +14,17 @@ import pyarrow as pa
 import yaml
 
 from bench.common import Result, percentile, report, rounded
-from bench.regions import Pair, pair, say, settle
+from bench.regions import Pair, pair, report_progress, settle
 from bench.writer import NAMESPACE, SmallTable, open_writer
-from sterna.replica.region import RegionContext
-from sterna.status.gather import watch_status
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.operations.status.gather import read_alarm_status
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.run import sync
 
 GOAL_TIMES = 2.0
 _FILE = 32 << 20
 _PAUSE = 0.5
-_PATIENCE = 120.0
+_MAX_WAIT_SECONDS = 120.0
 _SMALL = SyncOptions(lane="small")
 
 
@@ -36,17 +36,17 @@ def bench(commits: int, gigabytes: float, megabytes_per_second: float, work: Pat
         small = SmallTable(world, writer, "small").create()
         registry = _registry(world, megabytes_per_second)
         with world.context() as context:
-            sync(context, SyncOptions(), say)
+            sync(context, SyncOptions(), report_progress)
             alone = _lags(context, small, commits)
             size = _large(world, SmallTable(world, writer, "large").create(), gigabytes)
-            sync(context, _SMALL, say)
+            sync(context, _SMALL, report_progress)
             with _large_lane(context, registry) as running:
                 beside = _lags(context, small, commits, running)
-            done = sync(context, SyncOptions(), say)
+            done = sync(context, SyncOptions(), report_progress)
         assert f"{NAMESPACE}.large" in done.published, done
     sides = {"beside a large copy": tuple(beside), "alone": tuple(alone)}
     times = percentile(beside, 0.99) / percentile(alone, 0.99)
-    details = {f"p99 {name}": rounded(percentile(found, 0.99)) for name, found in sides.items()}
+    details = {f"p99 {name}": rounded(percentile(seconds, 0.99)) for name, seconds in sides.items()}
     details["bytes copied"] = size
     case = f"{commits} commits, {gigabytes:g} GB at {megabytes_per_second:g} MB/s"
     report(Result("lanes", case, GOAL_TIMES, "at most", "times", sides, times, details))
@@ -66,16 +66,16 @@ def _lags(
     context: RegionContext, table: SmallTable, commits: int, going_on: Callable[[], bool] = lambda: True
 ) -> list[float]:
     """Return the seconds from each commit until it is published."""
-    found = []
+    lags = []
     for _ in range(commits):
         table.append()
         started = time.monotonic()
         done = sync(context, _SMALL, lambda line: None)
-        found.append(time.monotonic() - started)
+        lags.append(time.monotonic() - started)
         assert done.published == (f"{NAMESPACE}.small",), done
         assert going_on(), "the large copy ended first: give it more gigabytes"
         time.sleep(_PAUSE)
-    return found
+    return lags
 
 
 def _large(world: Pair, table: SmallTable, gigabytes: float) -> int:
@@ -108,12 +108,12 @@ def _large_lane(context: RegionContext, registry: Path) -> Iterator[Callable[[],
     command = [sys.executable, "-m", "sterna.cli.main", "sync", "--region", "eu", "--lane", "large"]
     with subprocess.Popen([*command, "--registry", str(registry)], stdout=subprocess.DEVNULL) as process:
         try:
-            end = time.monotonic() + _PATIENCE
-            while not any(item.under_way for item in watch_status(context).transit):
+            end = time.monotonic() + _MAX_WAIT_SECONDS
+            while not any(item.under_way for item in read_alarm_status(context).transit):
                 assert time.monotonic() < end and process.poll() is None, "the large lane did not begin"
                 time.sleep(_PAUSE)
             yield lambda: process.poll() is None
-            say("waiting for the large copy")
+            report_progress("waiting for the large copy")
             assert process.wait() == 0
         finally:
             process.terminate()

@@ -16,13 +16,13 @@ from typing import Any
 
 from bench.common import Result, alternate, percentile, report, rounded
 from bench.copy import run_rclone
-from bench.regions import Pair, pair, run_sterna, say, settle, sync_one_file
+from bench.regions import Pair, pair, report_progress, run_sterna, settle, sync_one_file
 from bench.writer import SmallTable, open_writer
-from sterna.embedded.airflow import Airflow
-from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica.head import read_head
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.head import read_head
+from sterna.replication.sync.run import sync
+from sterna.servers.airflow import Airflow
 
 GOAL_SECONDS_OVER = 2.0
 GOAL_TIMES_AIRFLOW = 1.2
@@ -56,7 +56,7 @@ with DAG("empty", schedule=None, catchup=False, max_active_runs=1) as dag:
     announce(publish(localize(copy.expand(batch=plan()))))
 """
 _LOOK_SECONDS = 0.05
-_PATIENCE = 300.0
+_MAX_WAIT_SECONDS = 300.0
 
 
 def bench(commits: int, airflow: int, work: Path | None) -> None:
@@ -64,7 +64,7 @@ def bench(commits: int, airflow: int, work: Path | None) -> None:
     with pair(work, airflow=airflow > 0) as world:
         table = SmallTable(world, open_writer(world), "latency").create()
         with world.context() as context:
-            sync(context, SyncOptions(), say)
+            sync(context, SyncOptions(), report_progress)
         command = measure_command(world, table, commits)
         if airflow:
             measure_airflow(world, table, airflow, command)
@@ -79,9 +79,9 @@ def measure_command(world: Pair, table: SmallTable, commits: int) -> Sequence[fl
         table.append()
         new[:] = table.files().keys() - before
         started = time.monotonic()
-        said = run_sterna("sync", "--region", "eu", "--json")
+        output = run_sterna("sync", "--region", "eu", "--json")
         seconds = time.monotonic() - started
-        assert '"published"' in said, said
+        assert '"published"' in output, output
         return seconds
 
     with world.context() as context:
@@ -95,11 +95,11 @@ def measure_command(world: Pair, table: SmallTable, commits: int) -> Sequence[fl
             "plain rclone copy": lambda: plain_copy(world, table, new),
             "sync, warm process": warm,
         }
-        found = alternate(sides, commits, say)
-    ours, theirs, _ = found.values()
+        timings = alternate(sides, commits, report_progress)
+    ours, theirs, _ = timings.values()
     over = [mine - other for mine, other in zip(ours, theirs, strict=True)]
-    details = {**_percentiles(found), "p99 over": rounded(percentile(over, 0.99))}
-    report(Result("latency", "command line", GOAL_SECONDS_OVER, "at most", "s", found, median(over), details))
+    details = {**_percentiles(timings), "p99 over": rounded(percentile(over, 0.99))}
+    report(Result("latency", "command line", GOAL_SECONDS_OVER, "at most", "s", timings, median(over), details))
     return ours
 
 
@@ -144,15 +144,15 @@ def measure_airflow(world: Pair, table: SmallTable, commits: int, command: Seque
         "through Airflow": lambda: _through_airflow(world, airflow, table, ours),
         "an empty DAG": lambda: _empty_run(airflow, empty),
     }
-    found = {**alternate(sides, commits, say), "sterna sync, a process": tuple(command)}
-    allowed = median(found["an empty DAG"]) + median(command)
+    timings = {**alternate(sides, commits, report_progress), "sterna sync, a process": tuple(command)}
+    allowed = median(timings["an empty DAG"]) + median(command)
     details = {
-        **_percentiles(found),
+        **_percentiles(timings),
         "empty DAG and command line, p50": rounded(allowed),
         "seconds, median": {"sync": ours.shown(), "empty DAG": empty.shown()},
     }
-    figure = median(found["through Airflow"]) / allowed
-    report(Result("latency", "through Airflow", GOAL_TIMES_AIRFLOW, "at most", "times", found, figure, details))
+    figure = median(timings["through Airflow"]) / allowed
+    report(Result("latency", "through Airflow", GOAL_TIMES_AIRFLOW, "at most", "times", timings, figure, details))
 
 
 def _start(world: Pair) -> Airflow:
@@ -168,14 +168,14 @@ def _start(world: Pair) -> Airflow:
 
 
 def _through_airflow(world: Pair, airflow: Airflow, table: SmallTable, shares: _Shares) -> float:
-    known = {run["dag_run_id"] for run in _ended_runs(airflow, _SYNC)}
+    earlier_runs = {run["dag_run_id"] for run in _ended_runs(airflow, _SYNC)}
     table.append()
     committed = time.time()
     head = world.catalog.reference(SOURCE_BRANCH).hash
     with world.context() as context:
         _wait(lambda: read_head(context.catalog, context.region.replica_branch).watermark == head, _LOOK_SECONDS)
     seconds = time.time() - committed
-    (run,) = (run for run in _ended_runs(airflow, _SYNC) if run["dag_run_id"] not in known)
+    (run,) = (run for run in _ended_runs(airflow, _SYNC) if run["dag_run_id"] not in earlier_runs)
     shares.take(committed, run, _tasks(airflow, run))
     return seconds
 
@@ -199,27 +199,27 @@ def _ended_runs(airflow: Airflow, dag: str) -> list[dict[str, Any]]:
         assert "failed" not in states, f"a run of {dag} failed: see its log"
         return runs if states <= {"success"} else None
 
-    found: list[dict[str, Any]] = _wait(ended, 0.5)
-    return found
+    runs: list[dict[str, Any]] = _wait(ended, 0.5)
+    return runs
 
 
 def _tasks(airflow: Airflow, run: Mapping[str, Any]) -> list[dict[str, Any]]:
     path = f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances"
-    found: list[dict[str, Any]] = airflow.get(path, limit=100)["task_instances"]
-    return found
+    tasks: list[dict[str, Any]] = airflow.get(path, limit=100)["task_instances"]
+    return tasks
 
 
 def _wait(answer: Callable[[], Any], every: float) -> Any:
-    deadline = time.monotonic() + _PATIENCE
-    while (found := answer()) is None or found is False:
-        assert time.monotonic() < deadline, f"not within {_PATIENCE:.0f} s"
+    deadline = time.monotonic() + _MAX_WAIT_SECONDS
+    while (outcome := answer()) is None or outcome is False:
+        assert time.monotonic() < deadline, f"not within {_MAX_WAIT_SECONDS:.0f} s"
         time.sleep(every)
-    return found
+    return outcome
 
 
-def _percentiles(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+def _percentiles(timings: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     return {
-        name: {side: rounded(percentile(values, share)) for side, values in found.items()}
+        name: {side: rounded(percentile(values, share)) for side, values in timings.items()}
         for name, share in (("p50", 0.5), ("p99", 0.99))
     }
 

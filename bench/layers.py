@@ -17,10 +17,10 @@ from pyiceberg.exceptions import NoSuchTableError
 from bench.common import Result, percentile, report, rounded
 from bench.fresh import _sterna
 from bench.intake import _process, services_of
-from bench.regions import MAIN, Regions, regions, say
+from bench.regions import MAIN, Regions, regions, report_progress
 from bench.writer import open_writer
-from sterna.edges.environment import environment
-from sterna.embedded.spark import spark_environment
+from sterna.config.environment import temporary_environment
+from sterna.servers.spark import spark_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GOAL = 120.0
 _LOOK = 0.5
-_PATIENCE = 600.0
+_MAX_WAIT_SECONDS = 600.0
 _WAP = "TBLPROPERTIES ('write.wap.enabled'='true')"
 _DWD = "SELECT id, minute, lower(user) AS user, amount * 100 AS cents FROM {} WHERE user IS NOT NULL"
 _DWS = "SELECT minute, count(*) AS pv, count(DISTINCT user) AS uv, sum(cents) AS cents FROM {} GROUP BY minute"
@@ -107,8 +107,8 @@ class _Load:
         """See that the third layer is what the same SQL makes of all rows of the first one."""
         self.sql(f"CREATE OR REPLACE TEMPORARY VIEW again AS {_DWD.format(self.name('ods'))}")
         wanted = sorted(map(tuple, self.sql(_DWS.format("again"))))
-        found = sorted(map(tuple, self.sql(f"SELECT minute, pv, uv, cents FROM {self.name('dws')}")))
-        assert found == wanted, (found[:3], wanted[:3])
+        rows = sorted(map(tuple, self.sql(f"SELECT minute, pv, uv, cents FROM {self.name('dws')}")))
+        assert rows == wanted, (rows[:3], wanted[:3])
 
     def _commit(self) -> None:
         """Commit the rows of one period; a few of them are late, of the minute before."""
@@ -130,19 +130,19 @@ class _Load:
             at, rows = self._committed[len(lags)]
             self._arrived(rows)
             lags.append(time.monotonic() - at)
-            say(f"{self.space}: {rows} rows are in the third layer, {lags[-1]:.1f} s after their commit")
+            report_progress(f"{self.space}: {rows} rows are in the third layer, {lags[-1]:.1f} s after their commit")
 
     def _arrived(self, rows: int) -> None:
         """Wait until the third layer has counted what follows from the first rows of the first one."""
-        wanted, deadline = rows - (rows + 49) // 50, time.monotonic() + _PATIENCE
+        wanted, deadline = rows - (rows + 49) // 50, time.monotonic() + _MAX_WAIT_SECONDS
         while self._counted() < wanted:
             assert time.monotonic() < deadline, f"{rows} rows don't arrive"
             time.sleep(_LOOK)
 
     def _counted(self) -> int:
         with suppress(NoSuchTableError):
-            found = open_writer(self.world).load_table(f"{self.space}.dws").scan(selected_fields=("pv",)).to_arrow()
-            return sum(found["pv"].to_pylist())
+            table = open_writer(self.world).load_table(f"{self.space}.dws").scan(selected_fields=("pv",)).to_arrow()
+            return sum(table["pv"].to_pylist())
         return 0
 
 
@@ -158,7 +158,7 @@ def _flows(load: _Load) -> Iterator[None]:
     follow = _sterna(world, "follow", services=False)
     run = [*_sterna(world, "flow", "run"), "--for", "1h"]
     with (
-        environment(spark_environment(world.stage.work / "flows", memory="2g")),
+        temporary_environment(spark_environment(world.stage.work / "flows", memory="2g")),
         _process(follow, world.stage.work / "follow.log"),
         _process(run, world.stage.work / "flows.log"),
     ):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from sterna.embedded.process import LOOPBACK
+from sterna.servers.process import LOOPBACK
 
 _CHUNK = 64 * 1024
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.common import Result, alternate, peak_memory, report
-from bench.regions import MAIN, Regions, regions, say
+from bench.regions import MAIN, Regions, regions, report_progress
 from bench.tables import BigTable, build_table
 from sterna.catalog.model import key_name
-from sterna.replica.records import StageReport
-from sterna.replica.region import RegionContext
-from sterna.sync import stages
-from sterna.sync.engine import Engine, spark_engine
-from sterna.sync.options import SyncOptions
+from sterna.replication.execution.spark_executor import Engine, spark_engine
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import StageReport
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import stages
 
 GOAL = 10.0
 _STAGING = "s3://us-lake/rival-staging"
@@ -29,26 +29,26 @@ def bench(entries: list[int], rounds: int, cores: int, per_manifest: int, work: 
         for count in entries:
             started = time.monotonic()
             table = build_table(world, count, per_manifest=per_manifest)
-            say(f"a table of {count} entries, built in {time.monotonic() - started:.1f} s")
+            report_progress(f"a table of {count} entries, built in {time.monotonic() - started:.1f} s")
             measure(world, table, rounds)
 
 
 def measure(world: Regions, table: BigTable, rounds: int) -> None:
     """Measure one table and report it."""
-    with world.context() as context, spark_engine(context, say) as engine, peak_memory() as peaks:
+    with world.context() as context, spark_engine(context, report_progress) as engine, peak_memory() as peaks:
         sides = {
             "sterna localize": lambda: localize(world, context, table, engine),
             "rewrite_table_path": rival(world, table),
         }
-        found = alternate(sides, rounds, say)
-    per_second = {name: round(table.entries / sorted(seconds)[len(seconds) // 2]) for name, seconds in found.items()}
+        timings = alternate(sides, rounds, report_progress)
+    per_second = {name: round(table.entries / sorted(seconds)[len(seconds) // 2]) for name, seconds in timings.items()}
     details = {
         "entries per second": per_second,
         "manifests": len(table.manifests()),
         "columns with statistics": 20,
         "peak MiB": {kind: round(peak) for kind, peak in peaks.items()},
     }
-    report(Result("localize", f"{table.entries} entries", GOAL, "at least", "times", found, details=details))
+    report(Result("localize", f"{table.entries} entries", GOAL, "at least", "times", timings, details=details))
 
 
 def localize(world: Regions, context: RegionContext, table: BigTable, engine: Engine) -> float:

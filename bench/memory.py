@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import Result, peak_memory, report
-from bench.regions import Regions, regions, say, settle
+from bench.regions import Regions, regions, report_progress, settle
 from bench.tables import BigTable, build_table, place_files
 from sterna.catalog.model import Put
-from sterna.replica import run_folder
+from sterna.replication.replica import run_folder
 
 GOAL = 1024.0
 _FILE_SIZE = 1024
@@ -37,7 +37,7 @@ def measure(world: Regions, table: BigTable) -> None:
     """Measure one table and report it."""
     peaks: dict[str, float] = {}
     with world.context() as context:
-        home, root = context.mapping.replica(table.location), context.region.replica_root
+        home, root = context.mapping.replica_uri(table.location), context.region.replica_root
     place_files(world, table, home)
     assert _stage(world, peaks, stage="sync")["outcome"] == "published"
     world.remove(root)
@@ -61,8 +61,8 @@ def measure(world: Regions, table: BigTable) -> None:
 def _copy(world: Regions, peaks: dict[str, float], run: str) -> dict[str, Any]:
     """Really copy the first batch."""
     with world.context() as context:
-        listed = run_folder.load_plan(context, run).batches[0].listed
-        sources = run_folder.load_files(context, run, batch=0, listed=listed).column("source").to_pylist()
+        listed = run_folder.load_plan(context, run).batches[0].list_name
+        sources = run_folder.load_files(context, run, batch=0, list_name=listed).column("source").to_pylist()
     for uri in sources:
         path = world.path(uri)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,14 +86,16 @@ def _stage(world: Regions, peaks: dict[str, float], **job: Any) -> dict[str, Any
     text = json.dumps({"registry": str(world.stage.registry), **job})
     command = [sys.executable, "-m", "bench.stage", text]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]) as child:
-        with peak_memory(child.pid, _LOOK_SECONDS) as found:
-            said, _ = child.communicate()
+        with peak_memory(child.pid, _LOOK_SECONDS) as sampled_peaks:
+            output, _ = child.communicate()
         assert child.returncode == 0, f"{job['stage']} failed with {child.returncode}"
-    result: dict[str, Any] = json.loads(said)
+    result: dict[str, Any] = json.loads(output)
     name = "sync, a process" if job["stage"] == "sync" else f"{job['stage']} task"
     peaks[name] = result.pop("peak")
     for kind, shown in (("worker", "Spark Python worker"), ("jvm", "Spark JVM")):
-        if kind in found:
-            peaks[shown] = max(peaks.get(shown, 0.0), found[kind])
-    say(f"{name}: {peaks[name]:.0f} MiB, children { ({kind: round(peak) for kind, peak in found.items()}) }")
+        if kind in sampled_peaks:
+            peaks[shown] = max(peaks.get(shown, 0.0), sampled_peaks[kind])
+    report_progress(
+        f"{name}: {peaks[name]:.0f} MiB, children { ({kind: round(peak) for kind, peak in sampled_peaks.items()}) }"
+    )
     return result

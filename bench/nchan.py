@@ -91,13 +91,13 @@ async def publishing(url: str, branch: str) -> AsyncIterator[None]:
 
 
 async def _publish(url: str, branch: str) -> None:
-    known = ""
+    last_head = ""
     async with httpx.AsyncClient() as client:
         while True:
             head = (await client.get(branch)).json()["reference"]["hash"]
-            if known and head != known:
+            if last_head and head != last_head:
                 event = {"data": {"replica_hash": head}, "as long as ours": "."}
                 event["as long as ours"] = "." * (_EVENT_BYTES - len(json.dumps(event)))
                 await client.post(f"{url}/publish", content=json.dumps(event))
-            known = head
+            last_head = head
             await asyncio.sleep(_LOOK_SECONDS)

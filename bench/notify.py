@@ -23,17 +23,17 @@ import psutil
 
 from bench.common import Result, percentile, report, rounded
 from bench.nchan import nchan, publishing
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
 from bench.sse import Streams
 from bench.writer import NAMESPACE, SmallTable, open_writer
-from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica.head import read_head
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.replication.replica.head import read_head
 
 GOAL_MAIN = 1.0  # the median, from `main` in us to a client in eu
 GOAL_NCHAN = 1.5  # times its 99th percentile
 GOALS = ((1_000, 0.5), (10_000, 2.0))  # the 99th percentile of so many clients
 POLL_SECONDS = 1.5
-_PATIENCE = 120.0
+_MAX_WAIT_SECONDS = 120.0
 _BRANCH = "main_replica_eu"
 OURS, NCHAN, POLLERS = "server-sent events", "nchan, fed by a poller", f"polling each {POLL_SECONDS} s"
 
@@ -60,7 +60,7 @@ Measured = dict[str, Seen]
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Workload:
     """What is to be measured: so many clients of each kind, and commits; where nchan was unpacked to."""
 
     clients: int
@@ -74,11 +74,11 @@ def bench(clients: int, commits: int, unpacked: Path | None, work: Path | None) 
         table = SmallTable(world, open_writer(world), "notify").create()
         with process(world, "follow", "--region", "eu"), gateway(world, clients) as (url, served):
             _wait_until_served(world)
-            found = asyncio.run(_measure(world, table, url, served, _Asked(clients, commits, unpacked)))
-    _report(clients, found)
+            measured = asyncio.run(_measure(world, table, url, served, _Workload(clients, commits, unpacked)))
+    _report(clients, measured)
 
 
-async def _poll(address: str, known: str, ended: asyncio.Event) -> tuple[str, float]:
+async def _poll(address: str, last_head: str, ended: asyncio.Event) -> tuple[str, float]:
     """Ask the catalog each 1.5 s for the branch's head, over a connection that stays open, until it is another one."""
     at = urlsplit(address)
     reader, writer = await asyncio.open_connection(at.hostname, at.port)
@@ -87,7 +87,7 @@ async def _poll(address: str, known: str, ended: asyncio.Event) -> tuple[str, fl
     while True:
         writer.write(request.encode())
         head = json.loads(await _body(reader))["reference"]["hash"]
-        if head != known or ended.is_set():
+        if head != last_head or ended.is_set():
             writer.close()
             return head, time.time()
         await asyncio.sleep(POLL_SECONDS)
@@ -99,32 +99,34 @@ async def _body(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(int(length.partition(":")[2]))
 
 
-async def _measure(world: Pair, table: SmallTable, url: str, served: psutil.Process, asked: _Asked) -> Measured:
+async def _measure(world: Pair, table: SmallTable, url: str, served: psutil.Process, workload: _Workload) -> Measured:
     """Let each kind of clients wait for commits, one kind after the other."""
-    found: Measured = {}
+    measured: Measured = {}
     before = served.memory_info().rss
-    async with Streams(f"{url}/v1/events?tables={NAMESPACE}.*", asked.clients) as streams:
-        kib = (served.memory_info().rss - before) / asked.clients / 1024
-        say(f"{asked.clients} streams are open, {kib:.1f} KiB each")
-        found[OURS] = await _rounds(world, asked, OURS, partial(_streamed, table, streams))
-        found[OURS].kib = kib
-    if asked.nchan is not None:
-        with nchan(asked.nchan, world.stage.work / "nchan", asked.clients) as rival:
+    async with Streams(f"{url}/v1/events?tables={NAMESPACE}.*", workload.clients) as streams:
+        kib = (served.memory_info().rss - before) / workload.clients / 1024
+        report_progress(f"{workload.clients} streams are open, {kib:.1f} KiB each")
+        measured[OURS] = await _rounds(world, workload, OURS, partial(_streamed, table, streams))
+        measured[OURS].kib = kib
+    if workload.nchan is not None:
+        with nchan(workload.nchan, world.stage.work / "nchan", workload.clients) as rival:
             branch = f"{world.stage.nessie.uri}/trees/{_BRANCH}"
-            async with Streams(f"{rival}/events", asked.clients) as streams, publishing(rival, branch):
-                found[NCHAN] = await _rounds(world, asked, NCHAN, partial(_streamed, table, streams))
-    found[POLLERS] = await _rounds(world, asked, POLLERS, partial(_polled, world, table, asked.clients))
-    return found
+            async with Streams(f"{rival}/events", workload.clients) as streams, publishing(rival, branch):
+                measured[NCHAN] = await _rounds(world, workload, NCHAN, partial(_streamed, table, streams))
+    measured[POLLERS] = await _rounds(world, workload, POLLERS, partial(_polled, world, table, workload.clients))
+    return measured
 
 
-async def _rounds(world: Pair, asked: _Asked, kind: str, one: Callable[[], Awaitable[list[tuple[str, float]]]]) -> Seen:
+async def _rounds(
+    world: Pair, workload: _Workload, kind: str, one: Callable[[], Awaitable[list[tuple[str, float]]]]
+) -> Seen:
     """Let one kind wait for its commits; the first round warms up, and isn't counted."""
     seen = Seen()
-    for number in range(-1, asked.commits):
+    for number in range(-1, workload.commits):
         times = await one()
         if number >= 0:
             _take(world, times, seen)
-    say(f"{kind}: p50 {percentile(seen.replica, 0.5):.3f} s, p99 {percentile(seen.replica, 0.99):.3f} s")
+    report_progress(f"{kind}: p50 {percentile(seen.replica, 0.5):.3f} s, p99 {percentile(seen.replica, 0.99):.3f} s")
     return seen
 
 
@@ -132,16 +134,16 @@ async def _streamed(table: SmallTable, streams: Streams) -> list[tuple[str, floa
     await asyncio.sleep(random.uniform(0, POLL_SECONDS))
     streams.forget()
     await asyncio.to_thread(table.append)
-    return await streams.told(_PATIENCE)
+    return await streams.wait_for_events(_MAX_WAIT_SECONDS)
 
 
 async def _polled(world: Pair, table: SmallTable, clients: int) -> list[tuple[str, float]]:
-    known, ended = world.catalog.reference(_BRANCH).hash, asyncio.Event()
+    last_head, ended = world.catalog.reference(_BRANCH).hash, asyncio.Event()
     address = world.stage.nessie.uri
-    tasks = [asyncio.create_task(_poll(address, known, ended)) for _ in range(clients)]
+    tasks = [asyncio.create_task(_poll(address, last_head, ended)) for _ in range(clients)]
     await asyncio.sleep(POLL_SECONDS)
     await asyncio.to_thread(table.append)
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(_MAX_WAIT_SECONDS):
         return list(await asyncio.gather(*tasks))
 
 
@@ -156,34 +158,34 @@ def _take(world: Pair, times: Sequence[tuple[str, float]], seen: Seen) -> None:
     seen.main += [moment - main.commit_time.timestamp() for _, moment in times]
 
 
-def _report(clients: int, found: Measured) -> None:
+def _report(clients: int, measured: Measured) -> None:
     goal = next((goal for most, goal in GOALS if clients <= most), None)
     details: dict[str, Any] = {
         "what": "99th percentile of the clients, by round, from the replica commit",
-        "p50": {kind: rounded(percentile(seen.replica, 0.5)) for kind, seen in found.items()},
-        "p99": {kind: rounded(percentile(seen.replica, 0.99)) for kind, seen in found.items()},
+        "p50": {kind: rounded(percentile(seen.replica, 0.5)) for kind, seen in measured.items()},
+        "p99": {kind: rounded(percentile(seen.replica, 0.99)) for kind, seen in measured.items()},
         "catalog requests a second, at most": [5, rounded(clients / POLL_SECONDS)],
-        "KiB a client": rounded(found[OURS].kib),
+        "KiB a client": rounded(measured[OURS].kib),
     }
-    sides = {kind: tuple(seen.rounds) for kind, seen in found.items()}
-    figure = percentile(found[OURS].replica, 0.99)
+    sides = {kind: tuple(seen.rounds) for kind, seen in measured.items()}
+    figure = percentile(measured[OURS].replica, 0.99)
     report(Result("notify", f"{clients} clients", goal, "at most", "s", sides, figure, details))
-    if NCHAN in found:
-        times = figure / percentile(found[NCHAN].replica, 0.99)
+    if NCHAN in measured:
+        times = figure / percentile(measured[NCHAN].replica, 0.99)
         two = {kind: sides[kind] for kind in (OURS, NCHAN)}
         report(Result("notify", f"{clients} clients, against nchan", GOAL_NCHAN, "at most", "times", two, times))
-    main = {kind: tuple(seen.main[::clients]) for kind, seen in found.items()}
+    main = {kind: tuple(seen.main[::clients]) for kind, seen in measured.items()}
     shares = {f"p{share * 100:.0f}": share for share in (0.5, 0.99)}
     details = {
-        name: {kind: rounded(percentile(seen.main, share)) for kind, seen in found.items()}
+        name: {kind: rounded(percentile(seen.main, share)) for kind, seen in measured.items()}
         for name, share in shares.items()
     }
     name = f"main to {clients} clients, with follow"
-    report(Result("notify", name, GOAL_MAIN, "at most", "s", main, percentile(found[OURS].main, 0.5), details))
+    report(Result("notify", name, GOAL_MAIN, "at most", "s", main, percentile(measured[OURS].main, 0.5), details))
 
 
 def _wait_until_served(world: Pair) -> None:
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _MAX_WAIT_SECONDS
     while True:
         names = {reference.name for reference in world.catalog.references()}
         head = world.catalog.reference(SOURCE_BRANCH).hash
@@ -200,7 +202,7 @@ def gateway(world: Pair, clients: int) -> Iterator[tuple[str, psutil.Process]]:
         port = free.getsockname()[1]
     options = ["--port", str(port), "--connections", str(clients + 10)]
     with process(world, "serve", "--region", "eu", *options) as served:
-        url, end = f"http://127.0.0.1:{port}", time.monotonic() + _PATIENCE
+        url, end = f"http://127.0.0.1:{port}", time.monotonic() + _MAX_WAIT_SECONDS
         while True:
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"{url}/health").status_code == 200:

@@ -17,16 +17,16 @@ from typing import Any
 from bench.common import Result, alternate, percentile, report, rounded
 from bench.feast import Feast, environment, repository
 from bench.kpi import _address
-from bench.regions import MAIN, Regions, regions, say
+from bench.regions import MAIN, Regions, regions, report_progress
 from bench.writer import NAMESPACE
-from sterna.edges.environment import environment as variables
-from sterna.embedded.valkey import ValkeyServer, start_valkey
-from sterna.features.materialize import Materialized, materialize
-from sterna.features.region import opened_store
-from sterna.services.load import parse_services
-from sterna.services.model import Services
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.config.environment import temporary_environment as variables
+from sterna.config.sections.load import parse_services
+from sterna.config.sections.model import Services
+from sterna.pipelines.features.materialize import Materialization, materialize_view
+from sterna.pipelines.features.region import open_feature_store
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
+from sterna.servers.valkey import ValkeyServer, start_valkey
 
 FILL = 3.0
 ONE, MANY, THROUGHPUT = 1.0, 2.0, 2.0
@@ -119,14 +119,14 @@ class _Side:
         """The variable with the store's password."""
         return {"AIRFLOW_CONN_VALKEY_EU": json.dumps({"conn_type": "generic", "password": self.valkey.password})}
 
-    def materialize(self, *, rebuild: bool = False) -> tuple[Materialized, float]:
+    def materialize(self, *, rebuild: bool = False) -> tuple[Materialization, float]:
         """Fill the store; return what was done and the seconds."""
         features = self.services.features
         assert features is not None
-        with variables(self.login), self.world.context() as context, opened_store(context, features) as store:
+        with variables(self.login), self.world.context() as context, open_feature_store(context, features) as store:
             started = time.monotonic()
-            view = features.by_name[self.name]
-            done = materialize(context, self.world.spark, store, features, view, rebuild=rebuild)
+            view = features.views_by_name[self.name]
+            done = materialize_view(context, self.world.spark, store, features, view, rebuild=rebuild)
             return done, time.monotonic() - started
 
     @contextmanager
@@ -158,7 +158,7 @@ def _fill(side: _Side, feast: Feast, rows: int, rounds: int) -> None:
         feast.run("materialize", "2025-12-31T00:00:00", "2026-01-02T00:00:00")
         return time.monotonic() - started
 
-    sides = alternate({"sterna": ours, "feast materialize": theirs}, rounds, say)
+    sides = alternate({"sterna": ours, "feast materialize": theirs}, rounds, report_progress)
     report(Result("materialize", f"{rows} rows", FILL, "at least", "times", sides))
 
 
@@ -176,27 +176,27 @@ def _changes(large: _Side, small: _Side, rounds: int) -> None:
 
         return changed
 
-    sides = alternate({f"in {each.rows} rows": run(each) for each in (large, small)}, rounds, say)
+    sides = alternate({f"in {side.rows} rows": run(side) for side in (large, small)}, rounds, report_progress)
     grown = median(mine / other for mine, other in zip(*sides.values(), strict=True))
     report(Result("materialize", f"{_CHANGED} changes in {large.rows} rows", GROWTH, "at most", "times", sides, grown))
 
 
 def _serve(side: _Side, feast: Feast, rows: int, rounds: int) -> None:
     with side.served() as ours, feast.served() as theirs:
-        asked = {"sterna": _Ours(ours), "feast": _Theirs(theirs)}
-        _same(asked["sterna"], asked["feast"], rows)
+        servers = {"sterna": _Ours(ours), "feast": _Theirs(theirs)}
+        _same(servers["sterna"], servers["feast"], rows)
         details: dict[str, Any] = {}
 
         def measure(case: str, goal: float, run: Callable[[_Server], list[float]], share: float) -> None:
             def once(name: str) -> Callable[[], float]:
                 def go() -> float:
-                    found = run(asked[name])
-                    details[name] = {"p50 ms": rounded(1000 * median(found)), "p99 ms": _p99(found)}
-                    return percentile(found, share)
+                    latencies = run(servers[name])
+                    details[name] = {"p50 ms": rounded(1000 * median(latencies)), "p99 ms": _p99(latencies)}
+                    return percentile(latencies, share)
 
                 return go
 
-            sides = alternate({name: once(name) for name in asked}, rounds, say)
+            sides = alternate({name: once(name) for name in servers}, rounds, report_progress)
             report(Result("online", case, goal, "at least", "times", sides, details=dict(details)))
 
         ids = [number * 7919 % rows for number in range(_REQUESTS)]
@@ -212,8 +212,8 @@ def _serve(side: _Side, feast: Feast, rows: int, rounds: int) -> None:
         measure(f"{_REQUESTS} requests over {_AT_ONCE} connections", THROUGHPUT, many, 0.5)
 
 
-def _p99(found: list[float]) -> float:
-    return rounded(1000 * percentile(found, 0.99))
+def _p99(latencies: list[float]) -> float:
+    return rounded(1000 * percentile(latencies, 0.99))
 
 
 def _same(ours: _Server, theirs: _Server, rows: int) -> None:
@@ -266,7 +266,7 @@ class _Theirs(_Server):
 
     def values(self, answer: dict[str, Any]) -> list[list[Any]]:
         names = answer["metadata"]["feature_names"]
-        columns = {name: found["values"] for name, found in zip(names, answer["results"], strict=True)}
+        columns = {name: feature["values"] for name, feature in zip(names, answer["results"], strict=True)}
         return [list(row) for row in zip(*(columns[name] for name in _NAMES), strict=True)]
 
 
@@ -274,8 +274,8 @@ async def _answer(server: _Server, ids: list[int]) -> dict[str, Any]:
     reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
     try:
         writer.write(server.request(ids))
-        found: dict[str, Any] = json.loads(await _read(reader))
-        return found
+        body: dict[str, Any] = json.loads(await _read(reader))
+        return body
     finally:
         writer.close()
 

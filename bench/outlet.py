@@ -21,27 +21,27 @@ from typing import Any
 import httpx
 
 from bench.common import Result, alternate, percentile, report, rounded
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
+from sterna.brokers.message import Message
+from sterna.brokers.senders import open_sender
 from sterna.catalog.model import ICEBERG_TABLE, Content, Operation, Put, namespace_content
-from sterna.edges.brokers.message import Message
-from sterna.edges.brokers.open_sender import open_sender
-from sterna.embedded.artemis import make_artemis
-from sterna.embedded.broker import Broker
-from sterna.embedded.kafka import make_kafka
-from sterna.embedded.process import LOOPBACK, free_port, start_process, wait_until_ready
-from sterna.feed.log import EventLog
-from sterna.outlets.room import OutletRoom
-from sterna.registry.connection import Credential
-from sterna.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
-from sterna.replica.news import NEWS
-from sterna.replica.tags import outlet_tag
-from sterna.services.model import Services
+from sterna.config.registry.connection import Credential
+from sterna.config.sections.model import Services
+from sterna.notifications.change_log.log import EventLog
+from sterna.notifications.sinks.service import SinkService
+from sterna.replication.replica.change_record import CHANGE_RECORD_PROPERTY
+from sterna.replication.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
+from sterna.replication.replica.tags import sink_tag
+from sterna.servers.artemis import make_artemis
+from sterna.servers.brokers import Broker
+from sterna.servers.kafka import make_kafka
+from sterna.servers.process import LOOPBACK, free_port, start_process, wait_until_ready
 
 GOAL = 0.8
 KINDS = ("webhook", "kafka", "amqp")
 _BRANCH = "main_replica_eu"
 _KEEP = timedelta(days=7)
-_PATIENCE = 300.0
+_MAX_WAIT_SECONDS = 300.0
 _OUTLET = "measured"
 _KEY = Credential("measured", password="whsec_" + base64.b64encode(b"k" * 24).decode())
 
@@ -66,14 +66,14 @@ def bench(kinds: Sequence[str], events: int, tables: int, rounds: int, work: Pat
         messages = _messages(world, base)
         for kind in kinds:
             if kind == "amqp" and find_spec("proton") is None:
-                say("amqp: Qpid Proton is not installed (the extra amqp), so it is not measured")
+                report_progress("amqp: Qpid Proton is not installed (the extra amqp), so it is not measured")
                 continue
             with _TARGETS[kind](world.stage.work / f"outlet-{kind}") as target:
                 sides = {
                     "outlet": partial(_deliver, world, target, base, len(messages)),
                     "bare client": partial(_send, target, messages),
                 }
-                _report(kind, len(messages), tables, alternate(sides, rounds, say))
+                _report(kind, len(messages), tables, alternate(sides, rounds, report_progress))
 
 
 def _commit(world: Pair, events: int, tables: int) -> str:
@@ -86,9 +86,9 @@ def _commit(world: Pair, events: int, tables: int) -> str:
     for number in range(1, max(1, events // tables) + 1):
         keys = [("bench", f"t{table:04}") for table in range(tables)]
         operations = [Put(key, _table(key, number, ids.get(key))) for key in keys]
-        told = {".".join(key): [number if number > 1 else None, number + 1, ["append"]] for key in keys}
-        news = json.dumps({"number": number, "run": f"run-{number}", "updated": told}, separators=(",", ":"))
-        facts = {RUN_ID: f"run-{number}", SOURCE_HASH: "ab" * 32, PLANNED_HASH: "ab" * 32, NEWS: news}
+        updates = {".".join(key): [number if number > 1 else None, number + 1, ["append"]] for key in keys}
+        news = json.dumps({"number": number, "run": f"run-{number}", "updated": updates}, separators=(",", ":"))
+        facts = {RUN_ID: f"run-{number}", SOURCE_HASH: "ab" * 32, PLANNED_HASH: "ab" * 32, CHANGE_RECORD_PROPERTY: news}
         head = catalog.commit(_BRANCH, head, operations, "sterna", facts)
         if number == 1:
             ids = {key: content.id for key, content in catalog.contents(_BRANCH, head, keys).items()}
@@ -97,35 +97,35 @@ def _commit(world: Pair, events: int, tables: int) -> str:
 
 def _table(key: tuple[str, ...], number: int, id: str | None) -> Content:
     location = f"s3://eu-lake/replica/us-lake/{'/'.join(key)}/{number:06}.metadata.json"
-    said = {"metadataLocation": location, "snapshotId": number + 1, "schemaId": 0, "specId": 0, "sortOrderId": 0}
-    return Content.of({"type": ICEBERG_TABLE, **said}).with_id(id)
+    fields = {"metadataLocation": location, "snapshotId": number + 1, "schemaId": 0, "specId": 0, "sortOrderId": 0}
+    return Content.of({"type": ICEBERG_TABLE, **fields}).with_id(id)
 
 
 def _messages(world: Pair, base: str) -> tuple[Message, ...]:
     with world.context() as context:
         log = EventLog(context, _KEEP, 100_000)
-        told = log.first_since(base, log.head(), 100_000).told
-    return tuple(Message(each.id, each.table, each.text) for commit in told for each in commit.events)
+        commits = log.read_first_since(base, log.head(), 100_000).commits
+    return tuple(Message(event.id, event.table, event.text) for commit in commits for event in commit.events)
 
 
 def _deliver(world: Pair, target: _Target, base: str, events: int) -> float:
     """Let an outlet deliver everything after a commit; return the seconds since it has read the log."""
     services = Services.model_validate({"outlets": {_OUTLET: target.settings()}})
     with world.context() as context:
-        tag = outlet_tag("eu", _OUTLET)
+        tag = sink_tag("eu", _OUTLET)
         context.ports.writable_primary.create_tag(tag, _BRANCH, base)
-        room = OutletRoom(context, services, _KEEP, opener=lambda outlet, _: open_sender(outlet, lambda id: _KEY))
+        room = SinkService(context, services, _KEEP, opener=lambda outlet, _: open_sender(outlet, lambda id: _KEY))
         (deliverer,) = room.deliverers
         began = time.monotonic()
         room.start()
         while not deliverer.age:
             time.sleep(0.001)
         read, began = time.monotonic() - began, time.monotonic()
-        while deliverer.told.delivered < events:
-            assert time.monotonic() - began < _PATIENCE and deliverer.told.dead == 0, deliverer.told
+        while deliverer.status.delivered < events:
+            assert time.monotonic() - began < _MAX_WAIT_SECONDS and deliverer.status.dead_letters == 0, deliverer.status
             time.sleep(0.002)
         seconds = time.monotonic() - began
-        say(f"the log was read in {read:.3f} s")
+        report_progress(f"the log was read in {read:.3f} s")
         room.stop()
         context.ports.writable_primary.delete_tag(tag, world.catalog.reference(tag).hash)
     return seconds
@@ -157,8 +157,8 @@ def _listens(port: int) -> bool:
 
 def _post(url: str, messages: Sequence[Message]) -> None:
     with httpx.Client() as client:
-        for each in messages:
-            client.post(url, content=each.text, headers={"content-type": "application/json"}).raise_for_status()
+        for message in messages:
+            client.post(url, content=message.payload, headers={"content-type": "application/json"}).raise_for_status()
 
 
 @contextmanager
@@ -190,16 +190,16 @@ def _produce(server: str, topic: str, messages: Sequence[Message]) -> None:
         "linger.ms": 5,
     }
     producer = Producer({"bootstrap.servers": server, **settings})
-    for each in messages:
-        attributes, body = each.binary()
+    for message in messages:
+        attributes, body = message.binary()
         headers: dict[str, str | bytes | None] = {f"ce_{name}": value for name, value in attributes.items()}
         while True:
             try:
-                producer.produce(topic, body, each.table, headers=headers)
+                producer.produce(topic, body, message.table, headers=headers)
                 break
             except BufferError:
                 producer.poll(0.1)
-    assert producer.flush(_PATIENCE) == 0
+    assert producer.flush(_MAX_WAIT_SECONDS) == 0
 
 
 @contextmanager
@@ -217,15 +217,15 @@ def _transfer(port: int, address: str, messages: Sequence[Message]) -> None:
     from proton import Message as AmqpMessage
     from proton.utils import BlockingConnection
 
-    connection = BlockingConnection(f"amqp://{LOOPBACK}:{port}", timeout=_PATIENCE, allowed_mechs="ANONYMOUS")
+    connection = BlockingConnection(f"amqp://{LOOPBACK}:{port}", timeout=_MAX_WAIT_SECONDS, allowed_mechs="ANONYMOUS")
     sender = connection.create_sender(address)
     deliveries: list[Any] = []
-    for each in messages:
-        attributes, body = each.binary()
+    for message in messages:
+        attributes, body = message.binary()
         properties = {f"cloudEvents:{name}": value for name, value in attributes.items()}
         connection.wait(lambda: sender.link.credit > 0)
         deliveries.append(
-            sender.link.send(AmqpMessage(id=each.id, body=body, inferred=True, durable=True, properties=properties))
+            sender.link.send(AmqpMessage(id=message.id, body=body, inferred=True, durable=True, properties=properties))
         )
     connection.wait(lambda: deliveries[-1].settled)
     connection.close()
@@ -254,7 +254,9 @@ def _report(kind: str, events: int, tables: int, sides: dict[str, tuple[float, .
             sides=sides,
             details={
                 "tables a commit": tables,
-                "events a second": {name: rounded(events / percentile(found, 0.5)) for name, found in sides.items()},
+                "events a second": {
+                    name: rounded(events / percentile(seconds, 0.5)) for name, seconds in sides.items()
+                },
             },
         )
     )

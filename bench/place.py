@@ -13,18 +13,18 @@ from statistics import median
 
 from bench.common import Result, alternate, report
 from bench.localize import localize
-from bench.regions import Regions, regions, say
+from bench.regions import Regions, regions, report_progress
 from bench.tables import build_table
-from sterna.sync.engine import spark_engine
+from sterna.replication.execution.spark_executor import spark_engine
 
-_START = "from sterna.edges.spark.session import close_session, open_session; close_session(open_session('local[2]'))"
+_START = "from sterna.spark.session import close_session, open_session; close_session(open_session('local[2]'))"
 
 
 def bench(manifests: list[int], rounds: int, per_manifest: int, work: Path | None) -> None:
     """Measure tables of these many manifests."""
     with regions(work) as world:
         cold = median(_start() for _ in range(rounds))
-        say(f"a Spark that is started for it: {cold:.1f} s more")
+        report_progress(f"a Spark that is started for it: {cold:.1f} s more")
         for count in manifests:
             measure(world, count, rounds, per_manifest, cold)
 
@@ -32,15 +32,15 @@ def bench(manifests: list[int], rounds: int, per_manifest: int, work: Path | Non
 def measure(world: Regions, manifests: int, rounds: int, per_manifest: int, cold: float) -> None:
     """Measure one table and report it."""
     table = build_table(world, manifests * per_manifest, per_manifest=per_manifest)
-    with world.context("here") as here, world.context("spark") as spark, spark_engine(spark, say) as engine:
+    with world.context("here") as here, world.context("spark") as spark, spark_engine(spark, report_progress) as engine:
         sides = {
             "here": lambda: localize(world, here, table, engine),
             "a warm Spark": lambda: localize(world, spark, table, engine),
         }
-        found = alternate(sides, rounds, say)
-    found["a Spark that is started"] = tuple(seconds + cold for seconds in found["a warm Spark"])
+        timings = alternate(sides, rounds, report_progress)
+    timings["a Spark that is started"] = tuple(seconds + cold for seconds in timings["a warm Spark"])
     case = f"{manifests} manifests of {per_manifest} entries"
-    report(Result("place", case, 1.0, "at least", "times", found, details={"start of Spark": round(cold, 2)}))
+    report(Result("place", case, 1.0, "at least", "times", timings, details={"start of Spark": round(cold, 2)}))
 
 
 def _start() -> float:

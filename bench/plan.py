@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import median
 
 from bench.common import Result, alternate, peak_memory, report, rounded
-from bench.regions import Regions, regions, say
+from bench.regions import Regions, regions, report_progress
 from bench.tables import BigTable, build_table
 from sterna.catalog.model import key_name
-from sterna.replica.region import RegionContext
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import stages
 
 GOAL = 5.0
 
@@ -41,14 +41,14 @@ def measure(world: Regions, table: BigTable, rounds: int) -> None:
             "select file_path (noop)": select(world, table, collect=False),
             "select file_path (to Arrow)": select(world, table, collect=True),
         }
-        found = alternate(sides, rounds, say)
-    ours, _, collected = found.values()
+        timings = alternate(sides, rounds, report_progress)
+    ours, _, collected = timings.values()
     details = {
         "ratio to Arrow": rounded(median(theirs / mine for mine, theirs in zip(ours, collected, strict=True))),
         "manifests": len(table.manifests()),
         "peak MiB": {kind: round(peak) for kind, peak in peaks.items()},
     }
-    report(Result("plan", f"{table.entries} entries", GOAL, "at least", "times", found, details=details))
+    report(Result("plan", f"{table.entries} entries", GOAL, "at least", "times", timings, details=details))
 
 
 def plan(world: Regions, context: RegionContext, table: BigTable) -> float:

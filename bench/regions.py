@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from sterna.edges.environment import environment
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.spark import add_catalog, spark_environment, start_session
-from sterna.embedded.stack import Deployment, deployment
-from sterna.replica.region import RegionContext, open_region
-from sterna.sync.engine import Engine
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.catalog.nessie.catalog import NessieCatalog
+from sterna.config.environment import temporary_environment
+from sterna.config.secrets import environment_secrets
+from sterna.replication.execution.spark_executor import Engine
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.sync.run import sync
+from sterna.servers.spark import add_catalog, spark_environment, start_session
+from sterna.servers.stack import Deployment, deployment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ def pair(
     with (
         folder_of(work) as folder,
         deployment(folder, postgres=postgres, airflow=airflow, count_requests=count_requests) as stage,
-        environment(stage.environment),
+        temporary_environment(stage.environment),
         NessieCatalog(stage.nessie.uri) as catalog,
     ):
         yield Pair(stage, catalog)
@@ -124,7 +124,7 @@ def regions(
         text = settings.read_text()
         assert _QUICK_START in text
         settings.write_text(text.replace(_QUICK_START, ""))
-        with environment(environ):
+        with temporary_environment(environ):
             spark = start_session(environ, cores=cores, name="bench")
             try:
                 add_catalog(
@@ -160,7 +160,7 @@ def run_sterna(*arguments: str) -> str:
     ).stdout
 
 
-def say(line: str) -> None:
+def report_progress(line: str) -> None:
     """Tell people how far it is; standard output is for the result."""
     print(line, file=sys.stderr, flush=True)
 

@@ -18,15 +18,15 @@ from uuid import uuid4
 import httpx
 
 from bench.common import Result, percentile, report, rounded
-from bench.regions import say
+from bench.regions import report_progress
 from sterna.catalog.model import Unchanged
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.edges.nessie.http import Deadlines
-from sterna.embedded.sites import Sites, kill, sites
+from sterna.catalog.nessie.catalog import NessieCatalog
+from sterna.catalog.nessie.http import Deadlines
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import CatalogUnreachable, SternaError
-from sterna.ha.promote import plan_promotion, promote
-from sterna.ha.rejoin import rejoin
-from sterna.registry.model import SOURCE_BRANCH
+from sterna.replication.failover.promote import plan_promotion, promote
+from sterna.replication.failover.rejoin import rejoin
+from sterna.servers.sites import Sites, kill, sites
 
 _WRITERS = 4  # each on a branch of its own, so that none waits for another's
 _DRAIN_SECONDS = 60.0
@@ -45,15 +45,18 @@ def measure(world: Sites, rate: float, seconds: float, rounds: int) -> None:
     """Commit in us at a rate, and report when eu's own Nessie shows it."""
     delays, count, looks = [], 0, 0
     for number in range(rounds + 1):  # the first one warms both servers up
-        found, looked = _round(world, rate, seconds)
-        say(
-            f"round {number}: {len(found)} commits, p50 {percentile(found, 0.5):.4f} s, p99 "
-            f"{percentile(found, 0.99):.4f} s"
+        round_delays, looked = _round(world, rate, seconds)
+        report_progress(
+            f"round {number}: {len(round_delays)} commits, p50 {percentile(round_delays, 0.5):.4f} s, p99 "
+            f"{percentile(round_delays, 0.99):.4f} s"
         )
         if number:
-            delays.append(found)
-            count, looks = count + len(found), looks + looked
-    sides = {name: tuple(percentile(found, share) for found in delays) for name, share in (("p50", 0.5), ("p99", 0.99))}
+            delays.append(round_delays)
+            count, looks = count + len(round_delays), looks + looked
+    sides = {
+        name: tuple(percentile(round_delays, share) for round_delays in delays)
+        for name, share in (("p50", 0.5), ("p99", 0.99))
+    }
     details = {
         "commits": count,
         "commits a second": rounded(count / (seconds * rounds)),
@@ -77,8 +80,8 @@ def _round(world: Sites, rate: float, seconds: float) -> tuple[list[float], int]
     """Return each commit's seconds from its acknowledgement until eu showed it, and how often eu was asked."""
     ended, shown = threading.Event(), dict[str, float]()
     with ThreadPoolExecutor(_WRITERS + 1) as pool:
-        watch = pool.submit(_watch, world.site["eu"].uri, shown, ended)
-        writers = [pool.submit(_write, world.site["us"].uri, phase, rate, seconds) for phase in range(_WRITERS)]
+        watch = pool.submit(_watch, world.by_region["eu"].uri, shown, ended)
+        writers = [pool.submit(_write, world.by_region["us"].uri, phase, rate, seconds) for phase in range(_WRITERS)]
         try:
             lines = [writer.result() for writer in writers]
             deadline = time.monotonic() + _DRAIN_SECONDS
@@ -92,11 +95,11 @@ def _round(world: Sites, rate: float, seconds: float) -> tuple[list[float], int]
 
 def _delays(line: list[tuple[str, float]], shown: dict[str, float]) -> list[float]:
     """A head that was not seen itself counts from when a later one was."""
-    found, at = [], float("inf")
+    delays, at = [], float("inf")
     for hash, acknowledged in reversed(line):
         at = min(at, shown.get(hash, float("inf")))
-        found.append(max(0.0, at - acknowledged))  # eu may show it before us's answer is here
-    return found
+        delays.append(max(0.0, at - acknowledged))  # eu may show it before us's answer is here
+    return delays
 
 
 def _watch(uri: str, shown: dict[str, float], ended: threading.Event) -> int:
@@ -133,9 +136,9 @@ def _write(uri: str, phase: int, rate: float, seconds: float) -> list[tuple[str,
             body = {"commitMeta": {"message": "bench"}, "operations": [put]}
             answer = http.post(f"trees/{branch}@{head}/history/commit", json=body)
             acknowledged = time.monotonic()
-            said = answer.raise_for_status().json()
-            head = said["targetBranch"]["hash"]
-            id = id or said["addedContents"][0]["contentId"]
+            committed = answer.raise_for_status().json()
+            head = committed["targetBranch"]["hash"]
+            id = id or committed["addedContents"][0]["contentId"]
             line.append((head, acknowledged))
     return line
 
@@ -176,7 +179,7 @@ def _planned(world: Sites, region: str) -> float:
         ended.set()
         writer.result()
     pause = max(later - earlier for earlier, later in itertools.pairwise(times))
-    say(
+    report_progress(
         f"planned switch to {region}: {pause:.3f} s without a commit, "
         f"{median(b - a for a, b in itertools.pairwise(times)):.3f} s is usual"
     )
@@ -189,7 +192,7 @@ def _forced(world: Sites) -> tuple[float, float]:
     Return seconds of the command, and until a commit was accepted.
     """
     times, ended = list[float](), threading.Event()
-    kill(world.site["us"].postgres.process)
+    kill(world.by_region["us"].postgres.process)
     with ThreadPoolExecutor(1) as pool:
         writer = pool.submit(_keep_committing, world, times, ended)
         began = time.monotonic()
@@ -199,22 +202,22 @@ def _forced(world: Sites) -> tuple[float, float]:
             time.sleep(0.01)
         ended.set()
         writer.result()
-    say(f"forced promotion: {times[0] - began:.3f} s until a commit, {command:.3f} s in all")
-    world.site["us"].start_postgres()
-    rejoin(world.read_registry(), world.secrets, "us", say)
+    report_progress(f"forced promotion: {times[0] - began:.3f} s until a commit, {command:.3f} s in all")
+    world.by_region["us"].start_postgres()
+    rejoin(world.read_registry(), world.secrets, "us", report_progress)
     _promote(world, "us", planned=True)
     return command, times[0] - began
 
 
 def _promote(world: Sites, region: str, *, planned: bool) -> None:
     registry = world.read_registry()
-    promote(registry, world.secrets, plan_promotion(registry, world.secrets, region, planned=planned), say)
+    promote(registry, world.secrets, plan_promotion(registry, world.secrets, region, planned=planned), report_progress)
 
 
 def _keep_committing(world: Sites, times: list[float], ended: threading.Event) -> None:
     """Commit to `main` through whichever region accepts, as fast as it goes; note when."""
-    impatient = Deadlines(connect=1.0, read=5.0, total=5.0, attempts=1)
-    catalogs = [NessieCatalog(site.uri, deadlines=impatient) for site in world.site.values()]
+    short = Deadlines(connect=1.0, read=5.0, total=5.0, attempts=1)
+    catalogs = [NessieCatalog(site.uri, deadlines=short) for site in world.by_region.values()]
     while not ended.is_set():
         try:
             head = catalogs[0].reference(SOURCE_BRANCH).hash

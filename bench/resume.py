@@ -12,15 +12,15 @@ import httpx
 
 from bench.common import Result, percentile, report, rounded
 from bench.notify import gateway
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
 from bench.sse import open_stream
 from bench.writer import NAMESPACE, SmallTable, open_writer
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
 
 GOAL = 10.0
 _TABLES = 50  # that change with each sync: an event a table
-_PATIENCE = 300.0
+_MAX_WAIT_SECONDS = 300.0
 
 
 def bench(clients: int, events: int, work: Path | None) -> None:
@@ -32,10 +32,10 @@ def bench(clients: int, events: int, work: Path | None) -> None:
         with gateway(world, clients) as (url, _):
             cursor = httpx.get(f"{url}/v1/tables").json()["cursor"]
             _make(world, tables, events)
-            asked = f"{url}/v1/events?tables={NAMESPACE}.*&delivery=all"
+            address = f"{url}/v1/events?tables={NAMESPACE}.*&delivery=all"
             wanted = _missed(url, cursor, events)
-            seconds, told = asyncio.run(_come_back(asked, cursor, clients, events))
-    lost = {ids for ids in told if ids != wanted}
+            seconds, received = asyncio.run(_come_back(address, cursor, clients, events))
+    lost = {ids for ids in received if ids != wanted}
     assert not lost, f"{len(lost)} ways of being told something else"
     details = {"p50": rounded(percentile(seconds, 0.5)), "slowest": rounded(max(seconds)), "lost": 0}
     sides = {"the last client has everything": (max(seconds),)}
@@ -52,7 +52,7 @@ def _make(world: Pair, tables: list[SmallTable], events: int) -> None:
         for table in tables[: events - first]:
             table.append(1)
         _sync(world)
-        say(f"{min(events, first + len(tables))} of {events} events")
+        report_progress(f"{min(events, first + len(tables))} of {events} events")
 
 
 def _missed(url: str, cursor: str, events: int) -> str:
@@ -70,9 +70,9 @@ def _missed(url: str, cursor: str, events: int) -> str:
 async def _come_back(url: str, cursor: str, clients: int, events: int) -> tuple[list[float], set[str]]:
     """Let all come back; return when each had everything, and what they were told."""
     started = time.monotonic()
-    async with asyncio.timeout(_PATIENCE):
-        found = await asyncio.gather(*(_one(url, cursor, events, started) for _ in range(clients)))
-    return [seconds for seconds, _ in found], {told for _, told in found}
+    async with asyncio.timeout(_MAX_WAIT_SECONDS):
+        outcomes = await asyncio.gather(*(_one(url, cursor, events, started) for _ in range(clients)))
+    return [seconds for seconds, _ in outcomes], {ids for _, ids in outcomes}
 
 
 async def _one(url: str, cursor: str, events: int, started: float) -> tuple[float, str]:

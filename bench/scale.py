@@ -13,14 +13,14 @@ from statistics import median
 
 from bench.common import Result, alternate, peak_memory, report, rounded
 from bench.localize import rival
-from bench.regions import Regions, regions, say
+from bench.regions import Regions, regions, report_progress
 from bench.tables import BigTable, build_table
 from sterna.catalog.model import Key, Put, key_name
-from sterna.replica.records import StageReport
-from sterna.replica.region import RegionContext
-from sterna.sync import stages
-from sterna.sync.engine import Engine, spark_engine
-from sterna.sync.options import SyncOptions
+from sterna.replication.execution.spark_executor import Engine, spark_engine
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import StageReport
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import stages
 
 GOAL = 7.0
 _MOST = 1024.0  # MiB of each process of sterna's
@@ -43,7 +43,7 @@ def bench(entries: list[int], rounds: int, cores: int, per_manifest: int, work: 
         for number in entries:
             started = time.monotonic()
             table = build_table(world, number, per_manifest=per_manifest)
-            say(f"a table of {number} entries, built in {time.monotonic() - started:.1f} s")
+            report_progress(f"a table of {number} entries, built in {time.monotonic() - started:.1f} s")
             measure(world, table, rounds, alone=alone)
 
 
@@ -52,24 +52,24 @@ def measure(world: Regions, table: BigTable, rounds: int, *, alone: bool) -> Non
     numbers = count()
     taken: dict[str, list[float]] = {name: [] for name in _STAGES}
     peaks: dict[str, float] = {}
-    with world.context() as context, spark_engine(context, say) as engine:
+    with world.context() as context, spark_engine(context, report_progress) as engine:
 
         def ours() -> float:
             key = _commit_again(world, table, next(numbers))
-            with peak_memory(every=0.2) as found:
+            with peak_memory(every=0.2) as sampled_peaks:
                 seconds = _seed(context, key, table.entries, engine)
-            peaks.update({kind: max(peak, peaks.get(kind, 0.0)) for kind, peak in found.items()})
-            for name, each in zip(_STAGES, seconds, strict=True):
-                taken[name].append(each)
+            peaks.update({kind: max(peak, peaks.get(kind, 0.0)) for kind, peak in sampled_peaks.items()})
+            for name, duration in zip(_STAGES, seconds, strict=True):
+                taken[name].append(duration)
             world.remove(context.region.replica_root)
             return sum(seconds)
 
         sides = {"sterna": ours} if alone else {"sterna": ours, "rewrite_table_path": rival(world, table)}
-        found = alternate(sides, rounds, say, warm_up=0 if alone else 1)
+        timings = alternate(sides, rounds, report_progress, warm_up=0 if alone else 1)
     details = {
-        "microseconds an entry": {side: round(median(all_) / table.entries * 1e6, 1) for side, all_ in found.items()},
+        "microseconds an entry": {side: round(median(all_) / table.entries * 1e6, 1) for side, all_ in timings.items()},
         "manifests": len(table.manifests()),
-        "stages, seconds": {name: rounded(median(each[-rounds:])) for name, each in taken.items()},
+        "stages, seconds": {name: rounded(median(durations[-rounds:])) for name, durations in taken.items()},
         "peak MiB": {kind: round(peak) for kind, peak in sorted(peaks.items())},
     }
     if alone:
@@ -77,14 +77,14 @@ def measure(world: Regions, table: BigTable, rounds: int, *, alone: bool) -> Non
         most, case = max(peaks[kind] for kind in _OURS), f"{table.entries} entries, alone"
         report(Result("scale", case, _MOST, "at most", "MiB", memory, measured=most, details=details))
         return
-    report(Result("scale", f"{table.entries} entries", GOAL, "at least", "times", found, details=details))
+    report(Result("scale", f"{table.entries} entries", GOAL, "at least", "times", timings, details=details))
 
 
 def plan_of(
     context: RegionContext, options: SyncOptions, entries: int, engine: Engine
-) -> tuple[stages.Planned, StageReport]:
+) -> tuple[stages.PlannedRun, StageReport]:
     """Plan a sync of a table of so many files, none of which exists; return the plan, and the word that all came."""
-    planned = stages.plan(context, options, say, engine=engine)
+    planned = stages.plan(context, options, report_progress, engine=engine)
     files = sum(batch.files for batch in planned.batches)
     assert files == entries, files
     return planned, StageReport(files=files, bytes=sum(batch.bytes for batch in planned.batches))
@@ -95,9 +95,9 @@ def _seed(context: RegionContext, key: Key, entries: int, engine: Engine) -> lis
     times = [time.monotonic()]
     planned, copied = plan_of(context, SyncOptions(tables=(key_name(key),)), entries, engine)
     times.append(time.monotonic())
-    localized = stages.localize(context, planned.run, copied, say, engine)
+    localized = stages.localize(context, planned.run, copied, report_progress, engine)
     times.append(time.monotonic())
-    done = stages.publish(context, planned.run, copied, localized, say)
+    done = stages.publish(context, planned.run, copied, localized, report_progress)
     times.append(time.monotonic())
     assert key_name(key) in done.published, done
     return [after - before for before, after in pairwise(times)]

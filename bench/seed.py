@@ -10,10 +10,10 @@ import httpx
 
 from bench.common import Result, report, rounded
 from bench.copy import plain_copy
-from bench.regions import MAIN, Regions, regions, say
-from sterna.sync.engine import spark_engine
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from bench.regions import MAIN, Regions, regions, report_progress
+from sterna.replication.execution.spark_executor import spark_engine
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
 
 _ROWS = 1000
 _RIVAL_FLAGS = "--checksum --transfers 32 --checkers 64"
@@ -36,13 +36,13 @@ def measure(world: Regions, tables: int, rounds: int, group: int) -> None:
     first: list[float] = []
     whole: list[float] = []
     rival: list[float] = []
-    with world.context() as context, spark_engine(context, say) as engine:
+    with world.context() as context, spark_engine(context, report_progress) as engine:
         branch = context.region.replica_branch
         for number in range(-1, rounds):
             copied = plain_copy(context, world.stage.warehouse("us"), _RIVAL_FLAGS)
             world.remove(context.region.replica_root)
             started = time.monotonic()
-            done = sync(context, SyncOptions(seed_group=group), lambda line: None, again=False, engine=engine)
+            done = sync(context, SyncOptions(seed_group=group), lambda line: None, until_done=False, engine=engine)
             readable = time.monotonic() - started
             if done.more:
                 done = sync(context, SyncOptions(seed_group=group), lambda line: None, engine=engine)
@@ -52,7 +52,9 @@ def measure(world: Regions, tables: int, rounds: int, group: int) -> None:
                 content for _, content in world.catalog.entries(branch, done.replica_hash) if content.metadata_location
             ]
             assert len(entries) == tables, len(entries)
-            say(f"round {number + 1}: first {readable:.2f} s, all {seconds:.2f} s, plain rclone {copied:.2f} s")
+            report_progress(
+                f"round {number + 1}: first {readable:.2f} s, all {seconds:.2f} s, plain rclone {copied:.2f} s"
+            )
             if number >= 0:
                 first.append(readable)
                 whole.append(seconds)

@@ -39,12 +39,12 @@ class Streams:
             task.cancel()
         await asyncio.gather(*self._tasks)
 
-    async def told(self, patience: float) -> list[tuple[str, float]]:
+    async def wait_for_events(self, max_wait: float) -> list[tuple[str, float]]:
         """Wait for one event a client; return what it names as `replica_hash`, and when it came."""
-        async with asyncio.timeout(patience):
-            found = [await self._seen.get() for _ in range(self.count)]
+        async with asyncio.timeout(max_wait):
+            events = [await self._seen.get() for _ in range(self.count)]
         self.forget()
-        return found
+        return events
 
     def forget(self) -> None:
         """Leave out what came by now."""
@@ -69,9 +69,9 @@ async def open_stream(url: str, **headers: str) -> tuple[asyncio.StreamReader, a
     """Ask for a stream, and return it behind its headers."""
     at = urlsplit(url)
     reader, writer = await asyncio.open_connection(at.hostname, at.port)
-    asked = [f"GET {at.path}?{at.query} HTTP/1.1", f"Host: {at.netloc}", "Accept: text/event-stream"]
-    asked += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    writer.write("\r\n".join((*asked, "", "")).encode())
+    request = [f"GET {at.path}?{at.query} HTTP/1.1", f"Host: {at.netloc}", "Accept: text/event-stream"]
+    request += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    writer.write("\r\n".join((*request, "", "")).encode())
     assert b" 200 " in await reader.readline()
     await reader.readuntil(b"\r\n\r\n")
     return reader, writer

@@ -12,20 +12,20 @@ from typing import Any
 import yaml
 
 from bench.common import Result, alternate, report, rounded
-from bench.regions import MAIN, Regions, regions, say
+from bench.regions import MAIN, Regions, regions, report_progress
 from bench.tables import BigTable, build_table, place_files
 from sterna.catalog.model import key_name
-from sterna.edges.secrets import environment_secrets
-from sterna.replica.region import open_region
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep.results import Swept
-from sterna.upkeep.sweep import sweep
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.maintenance import Maintenance
+from sterna.maintenance.tables.orphan_files import sweep
+from sterna.maintenance.tables.results import SweepReport
+from sterna.replication.replica.region import open_region
 
 GOAL = 1.0
 _FILE_SIZE = 1024  # bytes: the endpoint reads a file to list it
 _LONG_AGO = 30 * 86_400
 _LATER = timedelta(days=1, hours=3)  # than a pass that is made now
-_SETTINGS = Upkeep.model_validate({"tables": [{"match": ["**"]}], "without": ["us", "eu"]})  # nobody replicates
+_SETTINGS = Maintenance.model_validate({"tables": [{"match": ["**"]}], "without": ["us", "eu"]})  # nobody replicates
 
 
 def bench(files: int, rounds: int, work: Path | None) -> None:
@@ -38,23 +38,23 @@ def bench(files: int, rounds: int, work: Path | None) -> None:
         _age(world.path(table.location))
         firsts: list[float] = []
         sides = {"sweep": _ours(world, table, firsts), "remove_orphan_files": _rivals(world, table)}
-        found = alternate(sides, rounds, say, warm_up=0)
+        timings = alternate(sides, rounds, report_progress, warm_up=0)
         details = {
             "garbage, files": files // 100,
             "the pass before, which finds and writes down, s": [rounded(seconds) for seconds in firsts],
         }
-        report(Result("sweep", f"{files} files, 1 % garbage", GOAL, "at least", "times", found, details=details))
+        report(Result("sweep", f"{files} files, 1 % garbage", GOAL, "at least", "times", timings, details=details))
 
 
 def _ours(world: Regions, table: BigTable, firsts: list[float]) -> Callable[[], float]:
     def run() -> float:
         _plant(world, table)
-        seconds, found = _swept(world, delete=False)
+        seconds, swept = _swept(world, delete=False)
         firsts.append(seconds)
-        assert found.unreachable.files >= table.entries // 100, found
-        seconds, found = _swept(world, delete=True)
+        assert swept.unreachable.files >= table.entries // 100, swept
+        seconds, swept = _swept(world, delete=True)
         # At first a few more: what building the table left.
-        assert found.deleted.files >= table.entries // 100 and not found.failed, found
+        assert swept.deleted.files >= table.entries // 100 and not swept.failed, swept
         return seconds
 
     return run
@@ -68,19 +68,19 @@ def _rivals(world: Regions, table: BigTable) -> Callable[[], float]:
     def run() -> float:
         _plant(world, table)
         started = time.monotonic()
-        found = world.spark.sql(f"CALL {MAIN}.system.remove_orphan_files({call})").count()
+        orphan_count = world.spark.sql(f"CALL {MAIN}.system.remove_orphan_files({call})").count()
         seconds = time.monotonic() - started
-        assert found >= table.entries // 100, found
+        assert orphan_count >= table.entries // 100, orphan_count
         return seconds
 
     return run
 
 
-def _swept(world: Regions, *, delete: bool) -> tuple[float, Swept]:
+def _swept(world: Regions, *, delete: bool) -> tuple[float, SweepReport]:
     started = time.monotonic()
     with open_region(world.stage.registry, "us", environment_secrets()) as context:
-        found = sweep(context, _SETTINGS, delete=delete, progress=say, now=datetime.now(UTC) + _LATER)
-    return time.monotonic() - started, found
+        swept = sweep(context, _SETTINGS, delete=delete, progress=report_progress, now=datetime.now(UTC) + _LATER)
+    return time.monotonic() - started, swept
 
 
 def _plant(world: Regions, table: BigTable) -> None:

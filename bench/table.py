@@ -82,11 +82,11 @@ def table(results: Path) -> str:
     lines = ["| bench | case | result | goal |", "|---|---|---|---|"]
     parts = []
     for name, wanted in _CASES.items():
-        found = {line["case"]: line for line in latest(results / f"{name}.json")}
-        lines += [_row(name, case, found.get(case)) for case in dict.fromkeys((*wanted, *found))]
-        if found:
+        measured = {line["case"]: line for line in latest(results / f"{name}.json")}
+        lines += [_row(name, case, measured.get(case)) for case in dict.fromkeys((*wanted, *measured))]
+        if measured:
             parts += [f"**{name}**", "", f"![{name}]({results.name}/{name}.svg)", ""]
-            parts += [text for case in dict.fromkeys((*wanted, *found)) for text in _sides(found.get(case))]
+            parts += [text for case in dict.fromkeys((*wanted, *measured)) for text in _sides(measured.get(case))]
             parts.append("")
     return "\n".join([*lines, "", *parts])
 

@@ -116,16 +116,16 @@ def place_files(
     """
     folder = world.path(root) / "data"
     for manifest in table.manifests() if manifests is None else manifests:
-        made = first = ""
+        last_folder = first = ""
         for part, name in table.files(manifest):
             place = f"{folder}/part={part}"
             path = f"{place}/{name}.parquet"
-            if linked and place == made:
+            if linked and place == last_folder:
                 os.link(first, path)
                 continue
-            if place != made:
+            if place != last_folder:
                 os.makedirs(place, exist_ok=True)
-                made, first = place, path
+                last_folder, first = place, path
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
             os.ftruncate(descriptor, table.file_size)
             os.close(descriptor)
@@ -237,7 +237,7 @@ def _write_list(world: Regions, table: BigTable, uri: str) -> str:
 def _variants(table: BigTable, manifest: AvroTemplate) -> list[_Variant]:
     """Return entries whose statistics differ, as many as make a manifest that compresses as real ones do."""
     numbers = random.Random(0)
-    found = []
+    variants = []
     path = f"part={_NO_PART}/{_NO_FILE}"
     part = encode_long(_NO_PART)
     for _ in range(_VARIANTS):
@@ -248,8 +248,8 @@ def _variants(table: BigTable, manifest: AvroTemplate) -> list[_Variant]:
         _randomize(file, rows, numbers)
         head, _, rest = manifest.encode({**manifest.record, "data_file": file}).partition(path.encode())
         middle, _, tail = rest.partition(part)
-        found.append(_Variant(head, middle, tail, rows))
-    return found
+        variants.append(_Variant(head, middle, tail, rows))
+    return variants
 
 
 def _randomize(file: dict[str, Any], rows: int, numbers: random.Random) -> None:

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 
 from bench.common import Result, alternate, report
 from bench.feast import Feast, environment, repository
-from bench.regions import MAIN, Regions, regions, say
+from bench.regions import MAIN, Regions, regions, report_progress
 from bench.writer import NAMESPACE
-from sterna.embedded.spark import add_catalog
-from sterna.embedded.valkey import start_valkey
-from sterna.features import TrainingService, training_set
-from sterna.services.load import parse_services
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.config.sections.load import parse_services
+from sterna.pipelines.features import TrainingService, training_set
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
+from sterna.servers.spark import add_catalog
+from sterna.servers.valkey import start_valkey
 
 GOAL = 1.0
 _NAMES = ["f0", "f1", "d0", "s0"]
@@ -52,12 +52,12 @@ def bench(labels: int, rounds: int, work: Path | None, env: Path) -> None:
             world.spark, _REPLICA, stage.nessie.uri, "main_replica_eu", stage.warehouse("eu"), stage.endpoints["eu"]
         )
         history = _History.make(world, max(labels // 10, 10))
-        asked = stage.work / "labels.parquet"
-        pq.write_table(history.labels(labels), asked)
+        labels_path = stage.work / "labels.parquet"
+        pq.write_table(history.labels(labels), labels_path)
         valkey = start_valkey(stage.work / "valkey")  # Feast wants an online store, too
         try:
             feast = repository(stage.work / "feast", environment(env), history.parquet(stage.work), _NAMES, valkey)
-            _measure(world, feast, asked, labels, rounds)
+            _measure(world, feast, labels_path, labels, rounds)
         finally:
             valkey.stop()
 
@@ -116,7 +116,7 @@ class _History:
 def _rows(users: np.ndarray, number: int) -> pa.Table:
     """Return rows that are true from now on."""
     values = {"f0": users * 3 + number, "f1": users + 7 * number, "d0": users / 7 + number}
-    columns = {name: pa.array(found, _KINDS[name[0]]) for name, found in values.items()}
+    columns = {name: pa.array(column, _KINDS[name[0]]) for name, column in values.items()}
     texts = pa.array([f"city {user % 1000} of {number}" for user in users])
     now = pa.array(np.full(len(users), _now()), pa.int64()).cast(pa.timestamp("us", "UTC"))
     return pa.table({"user_id": pa.array(users, pa.int64()), **columns, "s0": texts, "ts": now})
@@ -126,7 +126,7 @@ def _now() -> int:
     return int(datetime.now(UTC).timestamp() * 1e6)
 
 
-def _measure(world: Regions, feast: Feast, asked: Path, labels: int, rounds: int) -> None:
+def _measure(world: Regions, feast: Feast, labels_path: Path, labels: int, rounds: int) -> None:
     folder = world.stage.work
     service = _service()
     script = folder / "retrieve.py"
@@ -134,21 +134,21 @@ def _measure(world: Regions, feast: Feast, asked: Path, labels: int, rounds: int
 
     def ours() -> float:
         started = time.monotonic()
-        found = training_set(world.spark.read.parquet(str(asked)), service)
-        found.write.mode("overwrite").parquet(str(folder / "ours.parquet"))
+        frame = training_set(world.spark.read.parquet(str(labels_path)), service)
+        frame.write.mode("overwrite").parquet(str(folder / "ours.parquet"))
         return time.monotonic() - started
 
     def theirs() -> float:
         python, out = feast.program.parent / "python", folder / "theirs.parquet"
         names = [f"user:{name}" for name in _NAMES]
-        said = subprocess.run(
-            [python, script, feast.folder, asked, out, *names], check=True, capture_output=True, text=True
+        output = subprocess.run(
+            [python, script, feast.folder, labels_path, out, *names], check=True, capture_output=True, text=True
         ).stdout
-        return float(said.split()[-1])
+        return float(output.split()[-1])
 
-    sides = alternate({"sterna": ours, "Feast's historical retrieval": theirs}, rounds, say)
-    known, left = _same(folder, pq.read_metadata(asked).num_rows)
-    details = {"labels with features": known, "labels that Feast leaves out": left, "commits": _COMMITS}
+    sides = alternate({"sterna": ours, "Feast's historical retrieval": theirs}, rounds, report_progress)
+    matched, left = _same(folder, pq.read_metadata(labels_path).num_rows)
+    details = {"labels with features": matched, "labels that Feast leaves out": left, "commits": _COMMITS}
     report(Result("training", f"{labels} labels", GOAL, "at least", "times", sides, details=details))
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from statistics import median
 
 from bench.common import Result, report, rounded
-from bench.regions import Regions, regions, say
+from bench.regions import Regions, regions, report_progress
 from bench.writer import NAMESPACE, SmallTable, open_writer
-from sterna.edges.secrets import environment_secrets
-from sterna.replica.region import open_region
-from sterna.services.upkeep import Upkeep
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.upkeep.run import upkeep
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.maintenance import Maintenance
+from sterna.maintenance.tables.run import run_maintenance
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.region import open_region
+from sterna.replication.sync.run import sync
 
 GOAL = 1.5
 _HOURS = 24
@@ -82,14 +82,16 @@ def _day(world: Regions, name: str, commits: int, *, kept: bool) -> _Costs:
                 # What it rewrote is shipped once; the syncs that are measured come after commits.
                 sync(context, SyncOptions(), lambda line: None)
             if number % 50 == 0:
-                say(f"{name}: {number} commits")
+                report_progress(f"{name}: {number} commits")
     return costs
 
 
 def _upkeep(world: Regions, name: str) -> None:
-    settings = Upkeep.model_validate({"tables": [{"match": [f"{NAMESPACE}.{name}"], "quiet": "1s"}], "spark": "local"})
+    settings = Maintenance.model_validate(
+        {"tables": [{"match": [f"{NAMESPACE}.{name}"], "quiet": "1s"}], "spark": "local"}
+    )
     with open_region(world.stage.registry, "us", environment_secrets()) as context:
-        done = upkeep(
+        done = run_maintenance(
             context, settings, (), lambda line: None, dry_run=False, now=datetime.now(UTC) + timedelta(hours=1)
         )
     assert not done.failed, done

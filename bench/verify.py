@@ -13,10 +13,10 @@ from statistics import median
 from typing import Any
 
 from bench.common import Result, alternate, report
-from bench.regions import Regions, regions, say
+from bench.regions import Regions, regions, report_progress
 from bench.tables import BigTable, build_table, place_files
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
 
 _FILE_SIZE = 1024  # bytes: the endpoint reads a file to list it
 GOAL = 60.0  # seconds for a million files; in proportion for fewer
@@ -43,9 +43,9 @@ def seeded(world: Regions, entries: int, per_manifest: int) -> BigTable:
     """Make a table whose data files are at home already, sparse ones of the right size, and replicate it."""
     table = build_table(world, entries, per_manifest=per_manifest, file_size=_FILE_SIZE)
     with world.context() as context:
-        place_files(world, table, context.mapping.replica(table.location), linked=True)
-        say(f"{entries} files are in place")
-        report = sync(context, SyncOptions(), say)
+        place_files(world, table, context.mapping.replica_uri(table.location), linked=True)
+        report_progress(f"{entries} files are in place")
+        report = sync(context, SyncOptions(), report_progress)
         assert not report.held, report.held
     return table
 
@@ -58,25 +58,25 @@ def measure(world: Regions, table: BigTable, rounds: int) -> float:
     world.stage.endpoints["eu"].start("--etag-hash", "")
 
     def run() -> float:
-        found = _verified(world)
-        assert not found["faults"], found
-        assert found["files"] == table.entries + len(table.manifests()) + 2, found
-        peaks.append(found["peak"])
-        return float(found["seconds"])
+        verified = _verified(world)
+        assert not verified["faults"], verified
+        assert verified["files"] == table.entries + len(table.manifests()) + 2, verified
+        peaks.append(verified["peak"])
+        return float(verified["seconds"])
 
-    found = alternate({"verify structure": run}, rounds, say)
+    timings = alternate({"verify structure": run}, rounds, report_progress)
     goal = GOAL * table.entries / 1_000_000
     details = {"manifests": len(table.manifests())}
-    report(Result("verify", f"{table.entries} files", goal, "at most", "s", found, details=details))
+    report(Result("verify", f"{table.entries} files", goal, "at most", "s", timings, details=details))
     memory = {"verify structure": tuple(peaks)}
     case = f"{table.entries} files, memory"
     report(Result("verify", case, MOST, "at most", "MiB", memory, measured=max(peaks), details=details))
-    return median(found["verify structure"])
+    return median(timings["verify structure"])
 
 
 def _verified(world: Regions) -> dict[str, Any]:
     job = json.dumps({"registry": str(world.stage.registry), "stage": "verify"})
     command = [sys.executable, "-m", "bench.stage", job]
     child = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1], check=True)
-    said: dict[str, Any] = json.loads(child.stdout)
-    return said
+    outcome: dict[str, Any] = json.loads(child.stdout)
+    return outcome

@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 from bench.common import Result, alternate, report
 from bench.flood import some_file
 from bench.intake import Door, check_rows, gateways, make_table, working
-from bench.regions import Pair, pair, say
+from bench.regions import Pair, pair, report_progress
 from bench.writer import NAMESPACE
-from sterna.ingest.closing import close_due
+from sterna.pipelines.ingest.batch_rules import close_due
 
 GOAL = 1.7
 _TABLES, _CHANNELS, _FILES = 4, 5, 100
 _ROWS = 1024
 _NEVER = {"files": 100_000, "bytes": "100GiB", "age": "24h"}
-_PATIENCE = 600.0
+_MAX_WAIT_SECONDS = 600.0
 
 
 def bench(rounds: int, work: Path | None) -> None:
@@ -33,7 +33,7 @@ def bench(rounds: int, work: Path | None) -> None:
         def run(workers: int) -> Callable[[], float]:
             return lambda: _work_off(world, doors["eu"], workers, next(numbers))
 
-        sides = alternate({"two workers": run(2), "one worker": run(1)}, rounds, say, warm_up=0)
+        sides = alternate({"two workers": run(2), "one worker": run(1)}, rounds, report_progress, warm_up=0)
     batches = _TABLES * _CHANNELS
     case = f"{batches} batches of {_FILES} files, {_TABLES} tables"
     report(Result("workers", case, GOAL, "at least", "times", sides))
@@ -52,9 +52,9 @@ def _work_off(world: Pair, door: Door, workers: int, number: int) -> float:
                 content = [(f"{table}-{place}", files[place]) for place in some]
                 asyncio.run(door.send(table, content, channel=f"c{channel}"))
         began = time.monotonic()
-        close_due(door.ingest.pool, door.ingest.rules, asked=True)
+        close_due(door.ingest.pool, door.ingest.rules, force=True)
         for table in tables:
-            assert len(door.published(table, len(files), _PATIENCE)) == _CHANNELS
+            assert len(door.published(table, len(files), _MAX_WAIT_SECONDS)) == _CHANNELS
         seconds = time.monotonic() - began
     for table in tables:
         check_rows(world, table, len(files) * _ROWS)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bench.regions import Pair
-from sterna.embedded.s3 import Endpoint
+from sterna.servers.s3 import Endpoint
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -5,6 +5,6 @@ Paused until somebody wants it. Without `flows` in the services file it does not
 
 from __future__ import annotations
 
-from sterna.airflow.flows_operator import flows_dag
+from sterna.airflow.transforms_operator import transforms_dag
 
-dag = flows_dag()
+dag = transforms_dag()

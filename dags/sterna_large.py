@@ -5,6 +5,6 @@ The large lane beside sterna_sync.py, set up by section [sterna] of Airflow's co
 
 from __future__ import annotations
 
-from sterna.airflow.dags import large_dag
+from sterna.airflow.dags import bulk_dag
 
-dag = large_dag()
+dag = bulk_dag()

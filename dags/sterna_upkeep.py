@@ -5,6 +5,6 @@ Does nothing until the services file has a section upkeep; section [sterna] of A
 
 from __future__ import annotations
 
-from sterna.airflow.upkeep import upkeep_dag
+from sterna.airflow.maintenance import maintenance_dag
 
-dag = upkeep_dag()
+dag = maintenance_dag()

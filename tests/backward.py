@@ -57,12 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def write_state(world: Path) -> None:
     """Let this version write the state."""
-    made = world.with_name("world-begun")
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir(parents=True)
+    scratch = world.with_name("world-begun")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE / "plugins"), str(HERE)))}
-    subprocess.run([sys.executable, HERE / _STATE / "make.py", made], check=True, env=environment)
-    made.rename(world)
+    subprocess.run([sys.executable, HERE / _STATE / "make.py", scratch], check=True, env=environment)
+    scratch.rename(world)
 
 
 def check_out(commit: str, tree: Path) -> None:

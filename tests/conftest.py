@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
-from sterna.embedded.isolation import isolate
+from sterna.servers.isolation import isolate
 from tests.support import authorities, left_out
 from tests.support.sharing import SPARK, BySharedServers, group_of, turn_of
 
@@ -161,25 +161,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     unwanted = [item for item in items if not wanted[item]]
     config.hook.pytest_deselected(items=unwanted)
     quick = config.getoption("quick")
-    _tell_left_out(config, Counter(left_out.why_not(_names(item), quick=quick, long=long) for item in unwanted))
+    _record_left_out(config, Counter(left_out.why_not(_names(item), quick=quick, long=long) for item in unwanted))
     items[:] = [item for item in items if wanted[item]]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: turn_of(_path(item.path)))
 
 
-def _tell_left_out(config: pytest.Config, found: Mapping[str, int]) -> None:
+def _record_left_out(config: pytest.Config, counts: Mapping[str, int]) -> None:
     # Of processes that share a run's tests each collects all of them: the one that tells people asks any other.
     if hasattr(config, "workeroutput"):
-        config.workeroutput["left_out"] = dict(found)
+        config.workeroutput["left_out"] = dict(counts)
     else:
-        config.stash[_LEFT_OUT] = dict(found)
+        config.stash[_LEFT_OUT] = dict(counts)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    found = getattr(node, "workeroutput", {}).get("left_out")
-    if found is not None:
-        node.config.stash[_LEFT_OUT] = found
+    counts = getattr(node, "workeroutput", {}).get("left_out")
+    if counts is not None:
+        node.config.stash[_LEFT_OUT] = counts
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -189,16 +189,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     whole = config.args_source is not pytest.Config.ArgsSource.ARGS and not (
         config.option.keyword or config.option.markexpr
     )
-    said = left_out.lines(
+    lines = left_out.lines(
         reasons,
         config.stash.get(_LEFT_OUT, {}),
         whole=whole,
         quick=config.getoption("quick"),
         long=config.getoption("long"),
     )
-    if said:
+    if lines:
         terminalreporter.section("what was not run")
-        for line in said:
+        for line in lines:
             terminalreporter.write_line(line)
 
 

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Route, expect
 
 from sterna.catalog.model import Put
 from sterna.errors import CatalogUnreachable
-from sterna.replica.head import RUN_ID, SOURCE_HASH
+from sterna.replication.replica.head import RUN_ID, SOURCE_HASH
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.pages import Pages, chromium, page_app, served
 from tests.support.small_world import World, make_world, run, with_third_region
@@ -29,9 +29,9 @@ _SOURCES = ("orders", "items", "customers", "payments", "returns", "stores", "su
 
 
 def _outlets() -> dict[str, Any]:
-    given = {"position": "c63c6a6571f2aa", "kept": True, "events": 0, "age": 0.0, "dead": 0}
-    pager = {"name": "pager", "kind": "webhook", **given, "events": 3, "age": 41.0, "dead": 2}
-    return {"outlets": [{"name": "lake_events", "kind": "kafka", **given}, pager], "unknown": []}
+    defaults = {"position": "c63c6a6571f2aa", "kept": True, "events": 0, "age": 0.0, "dead": 0}
+    pager = {"name": "pager", "kind": "webhook", **defaults, "events": 3, "age": 41.0, "dead": 2}
+    return {"outlets": [{"name": "lake_events", "kind": "kafka", **defaults}, pager], "unknown": []}
 
 
 def _runs(now: datetime) -> dict[str, Any]:
@@ -74,9 +74,9 @@ def _ingest(now: datetime) -> dict[str, Any]:
         {"name": "acme", "backlog": 229_376, "day": 4_812_000_000},
         {"name": "beta", "backlog": 0, "day": 91_000_000},
     ]
-    told = {"configured": True, "begun": True, "states": ["closed", "staged", "published", "rejected"]}
+    overview = {"configured": True, "begun": True, "states": ["closed", "staged", "published", "rejected"]}
     more = {"batches": batches, "tenants": tenants, "tables": [{**waiting, "alarm": False, "reason": ""}]}
-    return {"**/api/ingest": told | more}
+    return {"**/api/ingest": overview | more}
 
 
 _NOW = datetime.now(UTC)
@@ -97,10 +97,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where they go, such as docs/pictures")
     parser.add_argument("--tables", type=int, default=0, help="instead say how fast so many tables are shown")
-    given = parser.parse_args()
-    folder: Path = given.folder
-    if given.tables:
-        return measure(given.tables)
+    options = parser.parse_args()
+    folder: Path = options.folder
+    if options.tables:
+        return measure(options.tables)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         pages = Pages(a_day(Path(work)))
@@ -109,8 +109,8 @@ def main() -> None:
             picture(browser, url, "regions", "light", folder / "regions.png")
             picture(browser, url, "regions", "dark", folder / "regions-dark.png")
             picture(browser, url, "tables", "light", folder / "tables.png")
-            for view, told in OTHERS.items():
-                picture(browser, url, view, "light", folder / f"{view}.png", told=told)
+            for view, answers in OTHERS.items():
+                picture(browser, url, view, "light", folder / f"{view}.png", answers=answers)
 
 
 def measure(tables: int) -> None:
@@ -168,7 +168,7 @@ def picture(
     look: str,
     file: Path,
     *,
-    told: Mapping[str, Any] = MappingProxyType({}),
+    answers: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Take one picture.
 
@@ -178,11 +178,11 @@ def picture(
         view: which of them.
         look: `light` or `dark`.
         file: where the picture goes.
-        told: by path, what servers that aren't here would answer.
+        answers: by path, what servers that aren't here would answer.
     """
     context = browser.new_context(locale="en-GB", viewport=_WINDOW, color_scheme=look)  # type: ignore[arg-type]
     page = context.new_page()
-    for path, body in told.items():
+    for path, body in answers.items():
         page.route(path, partial(_answered, body=json.dumps(body)))
     page.goto(f"{url}/#/{view}")
     if view == "inspector":

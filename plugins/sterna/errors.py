@@ -128,12 +128,12 @@ class SternaError(Exception):
 
     remedy: ClassVar[Remedy] = Remedy.STOP
     exit_code: ClassVar[int] = 1
-    has_lines: ClassVar[bool] = True
+    allows_multiline: ClassVar[bool] = True
     """Whether its messages may have several lines: those are all our own. Foreign text is told on one line."""
 
     def __init__(self, message: str, *, table: str = "", file: str = "", hint: str = "") -> None:
-        file = without_secrets(file)
-        message = printable_lines(message) if self.has_lines else printable(message)
+        file = redact_uri(file)
+        message = printable_lines(message) if self.allows_multiline else printable(message)
         super().__init__(message, table, file, hint)
         self.message = message
         self.table = table
@@ -145,16 +145,16 @@ class SternaError(Exception):
         return (_rebuild, (type(self), self.message, self.table, self.file, self.hint))
 
     def __str__(self) -> str:
-        places = (("table", self.table), ("file", self.file))
-        where = "".join(f" [{name} {printable(value)}]" for name, value in places if value)
-        return f"{self.message}{where}" + (f" ({printable_lines(self.hint)})" if self.hint else "")
+        details = (("table", self.table), ("file", self.file))
+        suffix = "".join(f" [{name} {printable(value)}]" for name, value in details if value)
+        return f"{self.message}{suffix}" + (f" ({printable_lines(self.hint)})" if self.hint else "")
 
 
-MOST_SHOWN = 2000
+MAX_SHOWN_CHARACTERS = 2000
 """Characters of a foreign text that are shown: held keys stand in every commit, whose size the catalog limits."""
 
 
-def printable(text: str, most: int = MOST_SHOWN) -> str:
+def printable(text: str, max_characters: int = MAX_SHOWN_CHARACTERS) -> str:
     r"""Return foreign text as people, logs, commits and JSON may get it: on one line, and encodable.
 
     Control characters, separators of lines, marks that turn the direction of writing, halves of surrogate pairs, and
@@ -163,30 +163,36 @@ def printable(text: str, most: int = MOST_SHOWN) -> str:
 
     Args:
         text: whatever somebody wrote.
-        most: characters; a longer text is cut in its middle.
+        max_characters: characters; a longer text is cut in its middle.
     """
-    shown = text if text.isprintable() else "".join(map(_escaped, text))
-    half = most // 2 - 20
-    return shown if len(shown) <= most else f"{shown[:half]}…{len(shown) - 2 * half} more…{shown[-half:]}"
+    shown = text if text.isprintable() else "".join(map(_escape_character, text))
+    half = max_characters // 2 - 20
+    return shown if len(shown) <= max_characters else f"{shown[:half]}…{len(shown) - 2 * half} more…{shown[-half:]}"
 
 
 def printable_lines(text: str) -> str:
     """Return text of our own, which may have lines, with the foreign text in it made printable."""
-    return "\n".join(printable(line, 6 * len(line) + MOST_SHOWN) for line in text.split("\n"))
+    return "\n".join(printable(line, 6 * len(line) + MAX_SHOWN_CHARACTERS) for line in text.split("\n"))
 
 
-def _escaped(letter: str) -> str:
+def _escape_character(character: str) -> str:
     # Python's rule: no controls, no formats, no separator but the space, no half of a pair, nothing unassigned.
-    if letter.isprintable():
-        return letter
-    number = ord(letter)
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+    if character.isprintable():
+        return character
+    code_point = ord(character)
+    return (
+        f"\\x{code_point:02x}"
+        if code_point < 0x100
+        else f"\\u{code_point:04x}"
+        if code_point < 0x10000
+        else f"\\U{code_point:08x}"
+    )
 
 
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 
 
-def without_secrets(uri: str) -> str:
+def redact_uri(uri: str) -> str:
     """Return a URI for people to read: without a query, where signatures stand, and without user-info.
 
     Azure's `container@account` is no user-info: it stays.
@@ -195,8 +201,8 @@ def without_secrets(uri: str) -> str:
     return shown if shown.startswith(("abfs", "wasb")) else _USER_INFO.sub("", shown)
 
 
-def _rebuild(kind: type[SternaError], message: str, table: str, file: str, hint: str) -> SternaError:
-    return kind(message, table=table, file=file, hint=hint)
+def _rebuild(error_class: type[SternaError], message: str, table: str, file: str, hint: str) -> SternaError:
+    return error_class(message, table=table, file=file, hint=hint)
 
 
 class RegistryError(SternaError):
@@ -226,7 +232,7 @@ class CredentialError(SternaError):
 class CatalogError(SternaError):
     """Anything that went wrong at Nessie."""
 
-    has_lines = False
+    allows_multiline = False
 
 
 class CatalogUnreachable(CatalogError):
@@ -299,7 +305,7 @@ class Diverged(CatalogError):
 class StoreError(SternaError):
     """Anything that went wrong at an object store."""
 
-    has_lines = False
+    allows_multiline = False
 
 
 class StoreUnreachable(StoreError):
@@ -352,7 +358,7 @@ class Busy(SternaError):
 class QueryError(SternaError):
     """A named query has no answer."""
 
-    has_lines = False
+    allows_multiline = False
 
 
 class BadRequest(QueryError):
@@ -421,7 +427,7 @@ class QueryFailed(QueryError):
 class ChangesError(SternaError):
     """The rows between two snapshots can't be told."""
 
-    has_lines = False
+    allows_multiline = False
 
 
 class Gap(ChangesError):
@@ -451,7 +457,7 @@ class NeedsClassicSpark(ChangesError):
 class OutletError(SternaError):
     """An event can't be sent on."""
 
-    has_lines = False
+    allows_multiline = False
 
 
 class ReceiverUnreachable(OutletError):
@@ -472,7 +478,7 @@ class OutletDisabled(OutletError):
 class WapError(SternaError):
     """A batch or a step can't be put on `main`."""
 
-    has_lines = False
+    allows_multiline = False
 
 
 class TableMoved(WapError):
@@ -516,7 +522,7 @@ class TableGone(WapError):
 class FlowError(SternaError):
     """A table can't follow another one."""
 
-    has_lines = False
+    allows_multiline = False
 
 
 class FlowStopped(FlowError):
@@ -541,7 +547,7 @@ class StepUnfinished(FlowError):
 class FeaturesError(SternaError):
     """Features can't be kept, told or joined to labels."""
 
-    has_lines = False
+    allows_multiline = False
 
 
 class FeatureStoreUnreachable(FeaturesError):
@@ -579,7 +585,7 @@ class LabelTooOld(FeaturesError):
 class IngestError(SternaError):
     """Something that came in can't be taken, or not be brought further."""
 
-    has_lines = False
+    allows_multiline = False
 
 
 class BadDrop(IngestError):
@@ -641,7 +647,7 @@ class MessagesGone(IngestError):
 class CdcError(SternaError):
     """A database's changes can't be followed."""
 
-    has_lines = False
+    allows_multiline = False
 
 
 class SourceUnreachable(CdcError):
@@ -713,7 +719,7 @@ class TableError(SternaError):
 
     remedy = Remedy.HOLD
     exit_code = 5
-    has_lines = False
+    allows_multiline = False
 
 
 class UnregisteredUri(TableError):
@@ -764,7 +770,7 @@ class Damaged(TableError):
     """A file of the replica that its head reaches is not what sterna wrote: `repair` alone writes over it."""
 
 
-def remedy_of(kind: str) -> Remedy:
+def remedy_of(class_name: str) -> Remedy:
     """Return the remedy of an error by the name of its class; HOLD where this version knows no such error."""
-    known = globals().get(kind)
-    return known.remedy if isinstance(known, type) and issubclass(known, SternaError) else Remedy.HOLD
+    error_class = globals().get(class_name)
+    return error_class.remedy if isinstance(error_class, type) and issubclass(error_class, SternaError) else Remedy.HOLD

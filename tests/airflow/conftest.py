@@ -19,18 +19,18 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 from pyspark.sql import SparkSession
 
-from sterna.edges.rclone.transfer import find_rclone
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.airflow import Airflow
-from sterna.embedded.spark import add_catalog, spark_environment, start_session
-from sterna.embedded.stack import Deployment, deployment
-from sterna.replica.region import RegionContext, open_region
+from sterna.config.secrets import environment_secrets
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.servers.airflow import Airflow
+from sterna.servers.spark import add_catalog, spark_environment, start_session
+from sterna.servers.stack import Deployment, deployment
+from sterna.storage.rclone.transfer import find_rclone
 from tests.support.pages import chromium
 
 DAG = "sterna_sync"
 _DAGS = Path(__file__).parents[2] / "dags"
-_PATIENCE = 240.0
-_SHOWN = 60_000.0  # milliseconds for a browser: eu's Airflow has work to do beside
+_WAIT_SECONDS = 240.0
+_BROWSER_TIMEOUT_MS = 60_000.0  # milliseconds for a browser: eu's Airflow has work to do beside
 _ENDED = ("success", "failed")
 # A user's own DAG: it runs when the table is fresh in eu.
 _CONSUMER = """\
@@ -151,10 +151,10 @@ class World:
         return tasks
 
     def wait_until(self, what: str, answer: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _WAIT_SECONDS
         while time.monotonic() < deadline:
-            if found := answer():
-                return found
+            if outcome := answer():
+                return outcome
             time.sleep(0.5)
         states = [
             (
@@ -164,7 +164,7 @@ class World:
             )
             for run in self.runs()
         ]
-        raise AssertionError(f"{what}: not within {_PATIENCE:.0f} s; runs: {states}")
+        raise AssertionError(f"{what}: not within {_WAIT_SECONDS:.0f} s; runs: {states}")
 
     def wait_for_publication(self, before: set[str]) -> dict[str, Any]:
         """Wait for a run that isn't among those known before, and that published; return it."""
@@ -177,8 +177,8 @@ class World:
                         return run
             return None
 
-        found: dict[str, Any] = self.wait_until("a run that publishes", published)
-        return found
+        run: dict[str, Any] = self.wait_until("a run that publishes", published)
+        return run
 
     def wait_until_idle(self) -> set[str]:
         """Wait until no run is under way; return the ids of all."""
@@ -196,7 +196,7 @@ def _is_copy(process: psutil.Process) -> bool:
 
 
 # It looks ten times a second otherwise, which costs a fifth of a core for as long as these tests run.
-_UNHURRIED = {"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3"}
+_SCHEDULER_SETTINGS = {"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3"}
 
 
 @pytest.fixture(scope="session")
@@ -206,7 +206,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         with_iceberg = spark_environment(folder)
         spark = start_session(with_iceberg)
         for region in stage.regions:
-            add_catalog(spark, f"dag_{region}", stage.nessie.uri, "main", stage.warehouse(region), stage.wide)
+            add_catalog(
+                spark, f"dag_{region}", stage.nessie.uri, "main", stage.warehouse(region), stage.combined_endpoint
+            )
         add_catalog(
             spark, "dag_replica", stage.nessie.uri, "main_replica_eu", stage.warehouse("eu"), stage.endpoints["eu"]
         )
@@ -219,14 +221,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             )
         logins = _ingestion(folder, stage)
         airflow = stage.start_airflow(
-            "eu", _dags(folder), env={**_environment(folder, stage), **logins, **with_iceberg, **_UNHURRIED}
+            "eu", _dags(folder), env={**_environment(folder, stage), **logins, **with_iceberg, **_SCHEDULER_SETTINGS}
         )
         yield World(stage, spark, airflow, folder, logins)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=_SHOWN)
+    expect.set_options(timeout=_BROWSER_TIMEOUT_MS)
     with chromium() as started:
         yield started
 
@@ -235,9 +237,9 @@ def browser() -> Iterator[Browser]:
 def signed_in(browser: Browser, world: World) -> Iterator[BrowserContext]:
     """A browser's session in eu's Airflow."""
     context = browser.new_context(locale="en-GB", base_url=world.airflow.url)
-    context.set_default_timeout(_SHOWN)
-    found = httpx.get(f"{world.airflow.url}/auth/token", trust_env=False).raise_for_status().json()
-    context.add_cookies([{"name": "_token", "value": found["access_token"], "url": world.airflow.url}])
+    context.set_default_timeout(_BROWSER_TIMEOUT_MS)
+    login = httpx.get(f"{world.airflow.url}/auth/token", trust_env=False).raise_for_status().json()
+    context.add_cookies([{"name": "_token", "value": login["access_token"], "url": world.airflow.url}])
     yield context
     context.close()
 

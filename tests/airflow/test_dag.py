@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from sterna.edges.secrets import environment_secrets
-from sterna.replica.codecs import STAGE_REPORT
-from sterna.replica.head import read_head
-from sterna.replica.lag import measure_lag
-from sterna.replica.region import open_region
+from sterna.config.secrets import environment_secrets
+from sterna.replication.replica.codecs import STAGE_REPORT
+from sterna.replication.replica.head import read_head
+from sterna.replication.replica.lag import measure_lag
+from sterna.replication.replica.region import open_region
 from tests.airflow.conftest import DAG, World
 
 
@@ -120,7 +120,7 @@ def test_a_table_that_a_dark_store_held_is_taken_up_without_a_commit(world: Worl
     world.sql("INSERT INTO dag_us.shop.orders VALUES (1003, 'dark')")
     world.sql("INSERT INTO dag_ap.shop.items VALUES (1003, 'light')")
     head = world.context.catalog.reference("main").hash
-    world.stage.endpoints["us"].go_dark()
+    world.stage.endpoints["us"].suspend()
     try:
         world.airflow.patch(f"/dags/{DAG}", {"is_paused": False})
         world.airflow.post(f"/dags/{DAG}/dagRuns", {"logical_date": None})
@@ -208,7 +208,7 @@ def test_no_secret_is_in_any_row_of_airflows_database(world: World) -> None:
     world.wait_until_idle()
     assert world.stage.postgres
     admin = world.stage.postgres.admin
-    found = []
+    leaking_tables = []
     with psycopg.connect(
         host=admin.host, port=admin.port, user=admin.user, password=admin.password, dbname="airflow_eu"
     ) as database:
@@ -220,8 +220,8 @@ def test_no_secret_is_in_any_row_of_airflows_database(world: World) -> None:
                     sql.Identifier(table)
                 )
                 row = database.execute(query, (endpoint.secret_key,)).fetchone()
-                found += [table] if row and row[0] else []
-    assert found == []
+                leaking_tables += [table] if row and row[0] else []
+    assert leaking_tables == []
 
 
 def test_no_secret_is_in_any_log(world: World) -> None:

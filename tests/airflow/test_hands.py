@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from sterna.errors import EngineError
-from sterna.replica.head import read_head
+from sterna.replication.replica.head import read_head
 from tests.airflow.conftest import DAG, World
 
 HAND = "by_hand"
@@ -24,17 +24,17 @@ GC = "sterna_gc"
 _FILE = """\
 from datetime import timedelta
 from airflow.sdk import DAG
-from sterna.airflow.dags import _params, _sync_tasks, common_settings
-from sterna.airflow.settings import text
+from sterna.airflow.dags import _sync_params, _sync_tasks, common_settings
+from sterna.airflow.settings import get_option
 
-with DAG("by_hand", schedule=None, params=_params(lanes=False), **common_settings()) as dag:
-    _sync_tasks(text("region"), text("registry"), timedelta())
+with DAG("by_hand", schedule=None, params=_sync_params(lanes=False), **common_settings()) as dag:
+    _sync_tasks(get_option("region"), get_option("registry"), timedelta())
 """
 _NUMBERS = count(5000)
 PUBLISHED = {"plan": "success", "copy": "success", "localize": "success", "publish": "success", "announce": "success"}
 
 
-class Hands:
+class AirflowUser:
     """A person before eu's Airflow."""
 
     def __init__(self, world: World) -> None:
@@ -77,14 +77,14 @@ class Hands:
     def copy_at_work(self, run: str) -> tuple[str, psutil.Process]:
         """One of a run's copies whose rclone is under way: as `mark` takes it, and the process of its task."""
 
-        def found() -> tuple[str, psutil.Process] | None:
+        def running_copy() -> tuple[str, psutil.Process] | None:
             parents = {child.ppid() for child in self.world.copies()}
             tasks = self.airflow.get(f"/dags/{HAND}/dagRuns/{run}/taskInstances", limit=100)["task_instances"]
             copies = (task for task in tasks if task["task_id"] == "copy" and task["pid"] in parents)
             return next(((f"copy/{task['map_index']}", psutil.Process(task["pid"])) for task in copies), None)
 
-        one: tuple[str, psutil.Process] = self.world.wait_until("a copy's program", found)
-        return one
+        running: tuple[str, psutil.Process] = self.world.wait_until("a copy's program", running_copy)
+        return running
 
     def mark(self, run: str, task: str, dag: str = HAND) -> None:
         """Mark a task as success; `copy/0` is one of several."""
@@ -103,17 +103,17 @@ class Hands:
 
     def states(self, run: str, dag: str = HAND) -> dict[str, str]:
         """The state of each task; several of a mapped one with commas between them."""
-        found: dict[str, set[str]] = {}
+        by_task: dict[str, set[str]] = {}
         for task in self.airflow.get(f"/dags/{dag}/dagRuns/{run}/taskInstances", limit=100)["task_instances"]:
-            found.setdefault(task["task_id"], set()).add(str(task["state"]))
-        return {task: ", ".join(sorted(states)) for task, states in found.items()}
+            by_task.setdefault(task["task_id"], set()).add(str(task["state"]))
+        return {task: ", ".join(sorted(states)) for task, states in by_task.items()}
 
     def returned(self, run: str, task: str = "publish", dag: str = HAND) -> dict[str, Any]:
-        found = self.airflow.get(f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value")
-        value: dict[str, Any] = found["value"]
+        xcom = self.airflow.get(f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value")
+        value: dict[str, Any] = xcom["value"]
         return value
 
-    def said(self, run: str, task: str) -> str:
+    def task_log(self, run: str, task: str) -> str:
         (tried,) = (
             item["try_number"]
             for item in self.airflow.get(f"/dags/{HAND}/dagRuns/{run}/taskInstances")["task_instances"]
@@ -143,20 +143,20 @@ def _lives(process: psutil.Process) -> bool:
 
 
 @pytest.fixture(scope="module")
-def hands(world: World) -> Iterator[Hands]:
+def hands(world: World) -> Iterator[AirflowUser]:
     """Eu's Airflow, in which no commit starts a run any more."""
     (world.folder / "dags" / "by_hand.py").write_text(_FILE)
     world.airflow.wait_for_dag(HAND)
     world.airflow.wait_for_dag(DAG)
     world.wait_until_idle()
-    hands = Hands(world)
+    hands = AirflowUser(world)
     with hands.paused(DAG):
         hands.ended(hands.begin())
         yield hands
 
 
 @pytest.fixture(scope="module")
-def finished(hands: Hands) -> str:
+def finished(hands: AirflowUser) -> str:
     """A run that published."""
     hands.commit()
     run = hands.begin()
@@ -164,7 +164,7 @@ def finished(hands: Hands) -> str:
     return run
 
 
-def test_of_two_started_at_once_the_second_waits_and_finds_nothing_to_do(hands: Hands) -> None:
+def test_of_two_started_at_once_the_second_waits_and_finds_nothing_to_do(hands: AirflowUser) -> None:
     hands.commit()
     with hands.paused():
         runs = [hands.begin(), hands.begin()]
@@ -178,7 +178,9 @@ def test_of_two_started_at_once_the_second_waits_and_finds_nothing_to_do(hands: 
 
 
 @pytest.mark.parametrize("task", ["publish", "localize", "copy", "plan", "announce"])
-def test_a_task_of_a_finished_run_that_is_cleared_alone_changes_nothing(hands: Hands, finished: str, task: str) -> None:
+def test_a_task_of_a_finished_run_that_is_cleared_alone_changes_nothing(
+    hands: AirflowUser, finished: str, task: str
+) -> None:
     before = hands.head
     hands.clear(finished, task)
     assert hands.ended(finished)[""] == "success"
@@ -186,7 +188,7 @@ def test_a_task_of_a_finished_run_that_is_cleared_alone_changes_nothing(hands: H
     assert hands.returned(finished)["outcome"] == "published", "by the commit that it made the first time"
 
 
-def test_an_old_plan_is_not_published_once_more(hands: Hands, finished: str) -> None:
+def test_an_old_plan_is_not_published_once_more(hands: AirflowUser, finished: str) -> None:
     """The whole run is cleared, and its plan marked as success before it is made anew: its last one stands."""
     hands.commit()
     other = hands.begin()
@@ -200,7 +202,7 @@ def test_an_old_plan_is_not_published_once_more(hands: Hands, finished: str) -> 
     assert hands.is_up_to_date
 
 
-def test_a_plan_that_is_marked_as_success_leaves_nothing_to_go_on_with(hands: Hands) -> None:
+def test_a_plan_that_is_marked_as_success_leaves_nothing_to_go_on_with(hands: AirflowUser) -> None:
     hands.commit()
     before = hands.head
     with hands.paused():
@@ -210,18 +212,18 @@ def test_a_plan_that_is_marked_as_success_leaves_nothing_to_go_on_with(hands: Ha
     assert hands.head == before
 
 
-def test_a_localize_that_is_marked_as_success_is_noticed_by_publish(hands: Hands) -> None:
+def test_a_localize_that_is_marked_as_success_is_noticed_by_publish(hands: AirflowUser) -> None:
     hands.commit()
     before = hands.head
     with hands.paused():
         run = hands.begin()
         hands.mark(run, "localize")
     assert hands.ended(run)["publish"] == "failed"
-    assert "the localize stage was left out" in hands.said(run, "publish")
+    assert "the localize stage was left out" in hands.task_log(run, "publish")
     assert hands.head == before
 
 
-def test_a_copy_that_is_marked_as_success_while_it_runs_is_noticed_by_publish(hands: Hands) -> None:
+def test_a_copy_that_is_marked_as_success_while_it_runs_is_noticed_by_publish(hands: AirflowUser) -> None:
     hands.commit()
     before = hands.head
     with hands.copying() as run:
@@ -231,12 +233,12 @@ def test_a_copy_that_is_marked_as_success_while_it_runs_is_noticed_by_publish(ha
         # that, all would be copied.
         hands.world.wait_until("the end of that task", lambda: not _lives(process))
     assert hands.ended(run)["publish"] == "failed"
-    assert "a copy batch was left out" in hands.said(run, "publish")
+    assert "a copy batch was left out" in hands.task_log(run, "publish")
     assert hands.head == before
 
 
 @pytest.mark.parametrize("task", ["publish", "announce"])
-def test_what_was_only_marked_as_success_is_made_up_for_by_the_next_run(hands: Hands, task: str) -> None:
+def test_what_was_only_marked_as_success_is_made_up_for_by_the_next_run(hands: AirflowUser, task: str) -> None:
     hands.commit()
     before = hands.head
     with hands.paused():
@@ -250,7 +252,7 @@ def test_what_was_only_marked_as_success_is_made_up_for_by_the_next_run(hands: H
     assert hands.is_up_to_date
 
 
-def test_a_run_that_is_marked_as_success_while_it_copies_publishes_nothing(hands: Hands) -> None:
+def test_a_run_that_is_marked_as_success_while_it_copies_publishes_nothing(hands: AirflowUser) -> None:
     hands.commit()
     before = hands.head
     with hands.copying() as run:
@@ -265,7 +267,7 @@ def test_a_run_that_is_marked_as_success_while_it_copies_publishes_nothing(hands
 
 
 @pytest.mark.parametrize("tasks", [(), ("copy",)], ids=["the whole run", "its copies"])
-def test_a_run_that_is_cleared_while_it_copies_ends_well(hands: Hands, tasks: tuple[str, ...]) -> None:
+def test_a_run_that_is_cleared_while_it_copies_ends_well(hands: AirflowUser, tasks: tuple[str, ...]) -> None:
     hands.commit()
     with hands.copying() as run:
         hands.clear(run, *tasks)
@@ -275,7 +277,7 @@ def test_a_run_that_is_cleared_while_it_copies_ends_well(hands: Hands, tasks: tu
 
 
 @pytest.mark.parametrize("dag", [DAG, GC, "sterna_lag_alert", "sterna_promote"])
-def test_none_is_backfilled(hands: Hands, dag: str) -> None:
+def test_none_is_backfilled(hands: AirflowUser, dag: str) -> None:
     now = datetime.now(UTC)
     asked = {"dag_id": dag, "from_date": f"{now - timedelta(days=2):%FT%TZ}", "to_date": f"{now:%FT%TZ}"}
     with pytest.raises(EngineError, match=r"does not (allow backfill runs|support backfills)"):
@@ -283,7 +285,7 @@ def test_none_is_backfilled(hands: Hands, dag: str) -> None:
 
 
 def test_clean_ups_started_at_once_follow_one_another_and_one_that_is_cleared_is_another_clean_up(
-    hands: Hands,
+    hands: AirflowUser,
 ) -> None:
     with hands.paused(GC):
         runs = [hands.begin(GC), hands.begin(GC)]
@@ -294,7 +296,7 @@ def test_clean_ups_started_at_once_follow_one_another_and_one_that_is_cleared_is
     assert len({*passes, hands.returned(runs[0], "gc", GC)["pass_id"]}) == 3
 
 
-def test_a_clean_up_that_is_marked_as_success_has_cleaned_nothing(hands: Hands) -> None:
+def test_a_clean_up_that_is_marked_as_success_has_cleaned_nothing(hands: AirflowUser) -> None:
     before = hands.head
     with hands.paused(GC):
         run = hands.begin(GC)

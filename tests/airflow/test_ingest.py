@@ -7,11 +7,11 @@ from pathlib import Path
 
 from playwright.sync_api import BrowserContext, Page, expect
 
-from sterna.edges.services_file import read_services
-from sterna.ingest.inbox import Sent
-from sterna.ingest.model import Format, Lane, State, channel_name
-from sterna.ingest.region import open_ingest
-from sterna.ingest.room import IngestRoom
+from sterna.config.services_file import read_services
+from sterna.pipelines.ingest.inbox import UploadRequest
+from sterna.pipelines.ingest.intake import IngestService
+from sterna.pipelines.ingest.model import Format, Lane, State, channel_name
+from sterna.pipelines.ingest.region import open_ingest
 from tests.airflow.conftest import World
 
 INGEST = "sterna_ingest"
@@ -22,7 +22,7 @@ def test_what_was_taken_in_is_on_main_after_a_run(world: World, tmp_path: Path, 
     world.sql("CREATE NAMESPACE IF NOT EXISTS dag_eu.posted")
     world.sql("CREATE TABLE dag_eu.posted.rows (id BIGINT, name STRING) USING iceberg")
     ingest = open_ingest(world.context, read_services(world.folder / "services.yaml"))
-    room = IngestRoom(ingest)
+    room = IngestService(ingest)
     try:
         lane = Lane("posted", "posted.rows", channel_name("eu", "posted"))
         taken = []
@@ -31,8 +31,8 @@ def test_what_was_taken_in_is_on_main_after_a_run(world: World, tmp_path: Path, 
             path = tmp_path / str(number)
             path.write_bytes(content)
             digest = hashlib.sha256(content).hexdigest()
-            sent = Sent(lane, f"key-{number}", "", Format.JSON_LINES, path, len(content), 1, digest)
-            taken.append(room.take(sent)[0])
+            sent = UploadRequest(lane, f"key-{number}", "", Format.JSON_LINES, path, len(content), 1, digest)
+            taken.append(room.accept(sent)[0])
         page = signed_in.new_page()
         _ask(page, taken[0].id)
         expect(page.locator(".card .facts")).to_contain_text("buffered")
@@ -43,14 +43,14 @@ def test_what_was_taken_in_is_on_main_after_a_run(world: World, tmp_path: Path, 
         try:
             world.wait_until("the run's end", lambda: _state(world, run) in ("success", "failed"))
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{_told(world, run)}") from None
-        assert _state(world, run) == "success", _told(world, run)
+            raise AssertionError(f"{error}\n{_describe_run(world, run)}") from None
+        assert _state(world, run) == "success", _describe_run(world, run)
         assert world.sql("SELECT id FROM dag_eu.posted.rows ORDER BY 1") == [(0,), (1,), (2,)]
         (files,) = world.sql("SELECT count(*) FROM dag_eu.posted.rows.files")
         assert files == (1,)
         for drop in taken:
-            found = ingest.tracker.drop(drop.id)
-            assert found is not None and found.state is State.PUBLISHED
+            tracked = ingest.tracker.upload(drop.id)
+            assert tracked is not None and tracked.state is State.PUBLISHED
         _ask(page, taken[0].id)
         expect(page.locator(".card .facts")).to_contain_text("published")
         batches = page.get_by_role("region", name="Batches", exact=True)
@@ -72,16 +72,16 @@ def _ask(page: Page, upload: str) -> None:
 
 
 def _state(world: World, run: str) -> str:
-    return next(each["state"] for each in world.runs(INGEST) if each["dag_run_id"] == run)
+    return next(dag_run["state"] for dag_run in world.runs(INGEST) if dag_run["dag_run_id"] == run)
 
 
-def _told(world: World, run: str) -> str:
+def _describe_run(world: World, run: str) -> str:
     """Say what became of a run's tasks, with their logs."""
-    told = []
+    report = []
     path = f"/dags/{INGEST}/dagRuns/{run}/taskInstances"
     for task in world.airflow.get(path, limit=100)["task_instances"]:
-        told.append(f"{task['task_id']} is {task['state']}, try {task['try_number']}")
+        report.append(f"{task['task_id']} is {task['state']}, try {task['try_number']}")
         if task["try_number"]:
             lines = world.airflow.get(f"{path}/{task['task_id']}/logs/{task['try_number']}")["content"]
-            told += [f"  {line}"[:2000] for line in lines]
-    return "\n".join(told)
+            report += [f"  {line}"[:2000] for line in lines]
+    return "\n".join(report)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from sterna.replica.head import read_head
+from sterna.replication.replica.head import read_head
 from tests.airflow.conftest import World
 
 LARGE = "sterna_large"

@@ -47,12 +47,12 @@ def test_three_layers_follow_one_another_though_a_task_is_killed(world: World) -
 
 def followers(world: World) -> list[psutil.Process]:
     """The tasks that have started a Spark for flows."""
-    found = []
-    for each in psutil.Process(world.airflow.processes[1].pid).children(recursive=True):
+    parents = []
+    for process in psutil.Process(world.airflow.processes[1].pid).children(recursive=True):
         with suppress(psutil.Error):  # it has just ended, or who started it
-            if any("sterna-flow" in word for word in each.cmdline()) and (parent := each.parent()) is not None:
-                found.append(parent)
-    return found
+            if any("sterna-flow" in word for word in process.cmdline()) and (parent := process.parent()) is not None:
+                parents.append(parent)
+    return parents
 
 
 def third(world: World) -> list[tuple[Any, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sterna.replica.head import read_head
+from sterna.replication.replica.head import read_head
 from tests.airflow.conftest import DAG, World
 
 LINGERING = "lingering"
@@ -31,8 +31,8 @@ def test_commits_that_follow_one_another_are_published_by_one_run(world: World, 
     def tasks() -> dict[str, str]:
         runs = [run for run in world.runs(LINGERING) if run["state"] == "running"]
         path = f"/dags/{LINGERING}/dagRuns/{runs[0]['dag_run_id']}/taskInstances" if runs else ""
-        found = world.airflow.get(path, limit=100)["task_instances"] if path else []
-        return {task["task_id"]: task["state"] for task in found}
+        instances = world.airflow.get(path, limit=100)["task_instances"] if path else []
+        return {task["task_id"]: task["state"] for task in instances}
 
     world.wait_until("a run that lingers", lambda: tasks().get("linger") == "running")
     # The run's own table is announced by then.

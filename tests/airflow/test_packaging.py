@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sterna.registry import model
+from sterna.config.registry import model
 
 REPOSITORY = Path(__file__).parents[2]
 # What none of a DAG file's imports may bring in: each task would pay for it.
@@ -97,7 +97,7 @@ def _environment(home: Path, plugins: Path, *packages: Path) -> dict[str, str]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
         "AIRFLOW__STERNA__REGION": "eu",
         "AIRFLOW__STERNA__REGISTRY": str(home / "storage_registry.yaml"),
-        "PYTHONPATH": os.pathsep.join(str(each) for each in packages),
+        "PYTHONPATH": os.pathsep.join(str(package) for package in packages),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 
@@ -117,44 +117,44 @@ def _probe(environment: dict[str, str]) -> dict[str, Any]:
     return answer
 
 
-def _assert_loaded_once(found: dict[str, Any], root: Path) -> None:
-    assert found["plugin_errors"] == {}
-    assert found["dag_errors"] == {}
+def _assert_loaded_once(probe: dict[str, Any], root: Path) -> None:
+    assert probe["plugin_errors"] == {}
+    assert probe["dag_errors"] == {}
     names = ("cdc", "features", "flows", "gc", "ingest", "lag_alert", "large", "promote", "sync", "upkeep")
-    assert found["dags"] == [f"sterna_{name}" for name in names]
-    assert [name for name, _ in found["plugins"]] == ["sterna"]
+    assert probe["dags"] == [f"sterna_{name}" for name in names]
+    assert [name for name, _ in probe["plugins"]] == ["sterna"]
     modules = {
-        name: Path(path) for name, path in found["modules"].items() if Path(path).is_relative_to(root / "sterna")
+        name: Path(path) for name, path in probe["modules"].items() if Path(path).is_relative_to(root / "sterna")
     }
     assert "sterna.airflow.operators" in modules
     # Once: each file under one name, and that name is the one that imports use.
     assert len(set(modules.values())) == len(modules)
     assert all(name.split(".")[0] == "sterna" for name in modules)
-    assert found["heavy"] == []
+    assert probe["heavy"] == []
 
 
 def test_installed_as_a_wheel(site: Path, wheel: Path, tmp_path: Path) -> None:
-    found = _probe(_environment(tmp_path, tmp_path / "plugins", wheel, site))
-    _assert_loaded_once(found, wheel)
-    assert "EntryPoint" in found["plugins"][0][1] or "sterna==" in found["plugins"][0][1]
-    assert found["provider"]
-    pages = {each.name for each in (REPOSITORY / "plugins/sterna/airflow/pages/static").iterdir()}
+    probe = _probe(_environment(tmp_path, tmp_path / "plugins", wheel, site))
+    _assert_loaded_once(probe, wheel)
+    assert "EntryPoint" in probe["plugins"][0][1] or "sterna==" in probe["plugins"][0][1]
+    assert probe["provider"]
+    pages = {page.name for page in (REPOSITORY / "plugins/sterna/airflow/pages/static").iterdir()}
     assert {"index.html", "app.js", "style.css"} <= pages
-    assert {each.name for each in (wheel / "sterna/airflow/pages/static").iterdir()} == pages
-    assert {"sterna_nessie", "sterna_s3"} <= set(found["connections"])
+    assert {page.name for page in (wheel / "sterna/airflow/pages/static").iterdir()} == pages
+    assert {"sterna_nessie", "sterna_s3"} <= set(probe["connections"])
 
 
 def test_dropped_into_the_plugins_folder(site: Path, tmp_path: Path) -> None:
     plugins = REPOSITORY / "plugins"
-    found = _probe(_environment(tmp_path, plugins, site))
-    _assert_loaded_once(found, plugins)
-    assert "sterna_plugin.py" in found["plugins"][0][1]
-    assert not found["provider"]
+    probe = _probe(_environment(tmp_path, plugins, site))
+    _assert_loaded_once(probe, plugins)
+    assert "sterna_plugin.py" in probe["plugins"][0][1]
+    assert not probe["provider"]
 
 
 def test_both_at_once_register_one_plugin(site: Path, wheel: Path, tmp_path: Path) -> None:
-    found = _probe(_environment(tmp_path, REPOSITORY / "plugins", wheel, site))
-    _assert_loaded_once(found, wheel)
+    probe = _probe(_environment(tmp_path, REPOSITORY / "plugins", wheel, site))
+    _assert_loaded_once(probe, wheel)
 
 
 def test_airflow_has_the_commands(site: Path, wheel: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from sterna.embedded.process import LOOPBACK, free_port, start_process, wait_until_ready
+from sterna.servers.process import LOOPBACK, free_port, start_process, wait_until_ready
 from tests.airflow.conftest import World
 from tests.support.pages import chromium, routes
 from tests.support.small_world import make_world

@@ -14,29 +14,29 @@ from fastapi.responses import JSONResponse
 from playwright.sync_api import Browser, Page, Route, expect
 
 from sterna.airflow.pages import upstream
-from sterna.edges.brokers.message import Message
+from sterna.brokers.message import Message
+from sterna.config.registry.credential import Credential
 from sterna.errors import CatalogUnreachable
-from sterna.gc.hold import hold
-from sterna.outlets.letters import bury
-from sterna.registry.credential import Credential
-from sterna.status.alarms import AlarmLimits
+from sterna.maintenance.gc.pin import pin
+from sterna.notifications.sinks.dead_letters import write_dead_letter
+from sterna.operations.alarms import AlarmLimits
 from tests.support.pages import Pages, chromium, page_app, served
 from tests.support.small_world import World, make_world, run
 from tests.unit.airflow.test_pages_data import FEATURES
 
 ODD = "<img src=x onerror=alert(1)>"
 ODD_IDS = [" a", "a ", " ", "a\u00a0", "\u3000a", "a\ufeff", "+", "a b"]
-_PATIENCE = 30_000.0  # milliseconds: other tests keep the machine busy
+_WAIT_MS = 30_000.0  # milliseconds: other tests keep the machine busy
 OUTLETS = """version: 1
 outlets:
   pager: {target: {webhook: {url: "http://127.0.0.1:1/"}}, credential_id: hook}
 """
-FOUND = {"age": 30, "city": "Shanghai", "last_updated_ts": "2023-10-27T10:00:00.000Z"}
+FEATURE_ROWS = {"age": 30, "city": "Shanghai", "last_updated_ts": "2023-10-27T10:00:00.000Z"}
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=_PATIENCE)
+    expect.set_options(timeout=_WAIT_MS)
     with chromium() as started:
         yield started
 
@@ -44,13 +44,13 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Region eu serves two tables, and holds one whose name is HTML."""
-    made = make_world(tmp_path_factory.mktemp("pages"))
+    lake = make_world(tmp_path_factory.mktemp("pages"))
     for name in ("orders", "items"):
-        made.commit(**{name: made.write(name)})
-    run(made)
-    made.commit(**{ODD: "s3://nowhere/1.metadata.json"})
-    run(made)
-    return made
+        lake.commit(**{name: lake.write(name)})
+    run(lake)
+    lake.commit(**{ODD: "s3://nowhere/1.metadata.json"})
+    run(lake)
+    return lake
 
 
 @pytest.fixture
@@ -69,10 +69,10 @@ def pages(stage: tuple[Pages, str]) -> Pages:
 def page(browser: Browser, stage: tuple[Pages, str]) -> Iterator[Page]:
     """A page in English; errors in it fail the test."""
     context = browser.new_context(locale="en-GB", timezone_id="UTC", base_url=stage[1])
-    made = context.new_page()
+    browser_page = context.new_page()
     errors: list[str] = []
-    made.on("pageerror", lambda error: errors.append(str(error)))
-    yield made
+    browser_page.on("pageerror", lambda error: errors.append(str(error)))
+    yield browser_page
     context.close()
     assert errors == []
 
@@ -90,7 +90,7 @@ def held_back(page: Page, path: str) -> list[Route]:
 
 def first(page: Page, waiting: list[Route]) -> Route:
     """Wait for the first request that is held back: the view says that it waits before the request is here."""
-    for _ in range(int(_PATIENCE / 50)):
+    for _ in range(int(_WAIT_MS / 50)):
         if waiting:
             break
         page.wait_for_timeout(50)
@@ -220,17 +220,17 @@ def test_tables_by_mouse_and_keyboard(page: Page) -> None:
 
 def test_every_state_of_a_table_and_its_pages(page: Page) -> None:
     states = ("served", "behind", "held", "transit", "missing", "gone")
-    said = {"served": "served", "behind": "behind", "held": "held", "transit": "in transit"}
-    said |= {"missing": "not here yet", "gone": "gone from main"}
+    labels = {"served": "served", "behind": "behind", "held": "held", "transit": "in transit"}
+    labels |= {"missing": "not here yet", "gone": "gone from main"}
     rows = [{"key": f"ns.{state}", "state": state, "lag": None, "snapshot": "", "held": None} for state in states]
-    told = {"region": "eu", "total": 120, "size": 50, "counts": dict.fromkeys(states, 1), "rows": rows}
+    table_page = {"region": "eu", "total": 120, "size": 50, "counts": dict.fromkeys(states, 1), "rows": rows}
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/api/tables/" in request.url else None)
     for at in (0, 1, 2):
-        answer(page, f"**/api/tables/eu?*page={at}*", told | {"page": at})
+        answer(page, f"**/api/tables/eu?*page={at}*", table_page | {"page": at})
     page.goto("/#/tables")
     for state in states:
-        expect(page.get_by_role("row").filter(has_text=f"ns.{state}")).to_contain_text(said[state])
+        expect(page.get_by_role("row").filter(has_text=f"ns.{state}")).to_contain_text(labels[state])
     expect(page.get_by_text("Page 1 of 3, 120 tables")).to_be_visible()
     expect(page.get_by_role("button", name="Previous")).to_be_disabled()
     page.get_by_role("button", name="Next", exact=True).click()
@@ -242,7 +242,7 @@ def test_every_state_of_a_table_and_its_pages(page: Page) -> None:
 
 
 def test_a_table_shows_its_events_and_holds_when_somebody_asks(page: Page, world: World) -> None:
-    hold(world.context(), world.catalog.reference("main_replica_eu").hash, timedelta(days=1))
+    pin(world.context(), world.catalog.reference("main_replica_eu").hash, timedelta(days=1))
     page.goto("/#/tables")
     row = page.get_by_role("row").filter(has_text="ns.orders")
     row.locator("summary").focus()
@@ -312,7 +312,7 @@ def test_a_figure_that_is_on_its_way_is_a_placeholder(page: Page) -> None:
 
 def test_outlets_say_what_is_wrong_with_them(page: Page) -> None:
     def outlet(name: str, **more: object) -> dict[str, object]:
-        given = {
+        defaults = {
             "name": name,
             "kind": "webhook",
             "position": "a" * 64,
@@ -321,18 +321,18 @@ def test_outlets_say_what_is_wrong_with_them(page: Page) -> None:
             "age": 60.0,
             "dead": 0,
         }
-        return given | more
+        return defaults | more
 
     named = [outlet("pager"), outlet("new", position=""), outlet("late", kept=False)]
     answer(page, "**/api/outlets", {"outlets": named, "unknown": [outlet("old")]})
     page.goto("/#/events")
-    said = {
+    expected = {
         "pager": "2 events",
         "new": "not begun",
         "late": "the log has it no more",
         "old": "not in the services file",
     }
-    for name, text in said.items():
+    for name, text in expected.items():
         expect(page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=name))).to_contain_text(text)
     answer(page, "**/api/outlets", {"error": "the primary does not answer"}, 503)
     page.reload()
@@ -347,7 +347,9 @@ def test_the_figure_waits(page: Page) -> None:
 
 def test_dead_letters_are_sent_again_after_a_confirmation(page: Page, pages: Pages, world: World) -> None:
     pages.services = OUTLETS
-    bury(world.context(), "pager", Message("a-1", ODD, b'{"time": "2026-01-01T00:00:00Z", "id": "a-1"}'), ODD)
+    write_dead_letter(
+        world.context(), "pager", Message("a-1", ODD, b'{"time": "2026-01-01T00:00:00Z", "id": "a-1"}'), ODD
+    )
     sent = []
     answer(page, "**/replay", {"outlet": "pager", "sent": 1, "left": 0, "problem": ""})
     page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
@@ -380,15 +382,15 @@ def test_ingest(page: Page) -> None:
     }
     batch |= {"closed": "2026-01-01T00:00:00+00:00", "snapshot": None}
     waiting = {"tenant": "acme", "table": "acme.events", "buffered": 3, "waiting": 1, "bytes": 10, "age": 900.0}
-    told = {"configured": True, "begun": True, "states": ["closed", "rejected"], "batches": [batch]}
-    told |= {"tenants": [{"name": "acme", "backlog": 10, "day": 20}]}
+    overview = {"configured": True, "begun": True, "states": ["closed", "rejected"], "batches": [batch]}
+    overview |= {"tenants": [{"name": "acme", "backlog": 10, "day": 20}]}
     counts = {"buffered": 3, "ready": 1, "delayed": 0, "claimed": 0, "abandoned": 1, "rejected": 2, "dead": 1}
-    told |= {"counts": counts | {"dead_rows": 41, "waiting": 2}, "workers": [], "unserved": []}
+    overview |= {"counts": counts | {"dead_rows": 41, "waiting": 2}, "workers": [], "unserved": []}
     since = {"begun": "2026-01-01T00:00:00+00:00", "seen": "2026-01-01T00:10:00+00:00"}
     living = {"name": "a", "host": f"host-{ODD}", "pid": 12, "silent": 3.0, "alive": True, "batches": []} | since
     hung = living | {"name": "b", "pid": 13, "silent": 900.0, "alive": False, "batches": ["acme.events eu.acme.d 7"]}
-    answer(page, "**/api/ingest?*", told | {"tables": [waiting | {"alarm": True, "reason": ""}]})
-    answer(page, "**/api/ingest", told | {"tables": [waiting | {"alarm": True, "reason": ""}]})
+    answer(page, "**/api/ingest?*", overview | {"tables": [waiting | {"alarm": True, "reason": ""}]})
+    answer(page, "**/api/ingest", overview | {"tables": [waiting | {"alarm": True, "reason": ""}]})
     answer(page, "**/api/ingest/find*", {"found": "batch", "batch": batch})
     page.reload()
     expect(page.locator(".badge.red", has_text="15 min")).to_be_visible()
@@ -396,7 +398,7 @@ def test_ingest(page: Page) -> None:
     expect(page.get_by_text("Batches wait, and no worker runs.")).to_be_visible()
     expect(page.locator(".badge.red", has_text="41")).to_be_visible()
     behind = {"region": "ap", "batches": 17, "since": "2026-01-01T00:00:00+00:00"}
-    workers = told | {"tables": [], "workers": [living, hung], "unserved": [behind]}
+    workers = overview | {"tables": [], "workers": [living, hung], "unserved": [behind]}
     answer(page, "**/api/ingest", workers)
     answer(page, "**/api/ingest?*", workers)
     page.reload()
@@ -409,18 +411,18 @@ def test_ingest(page: Page) -> None:
     expect(page.locator(".card .facts")).to_contain_text("rejected")
     channel = {"table": "acme.events", "drops": 3, "accepted": "41", "settled": ""}
     drop = {"state": "buffered", "lane": lane, "accepted": "2026-01-01T00:00:00+00:00", "rows": 2, "bytes": 9}
-    for found, text in (
+    for lookup, text in (
         ({"found": "channel", "channels": [channel]}, "41"),
         ({"found": "drop", "drop": drop, "batch": None}, "none yet"),
         ({"found": ""}, "Nothing here has that id."),
     ):
-        answer(page, "**/api/ingest/find*", found)
+        answer(page, "**/api/ingest/find*", lookup)
         page.get_by_role("button", name="Find").click()
         expect(page.locator(".card")).to_contain_text(text)
     answer(page, "**/api/ingest?*", {"configured": True, "begun": False})
     page.locator("#tenant").select_option("acme")
     expect(page.get_by_text("Nothing came in yet.")).to_be_visible()
-    answer(page, "**/api/ingest", told | {"tables": []})
+    answer(page, "**/api/ingest", overview | {"tables": []})
     page.reload()
     expect(page.get_by_text("Nothing waits.")).to_be_visible()
     answer(page, "**/api/ingest?*", {"error": "the tracker does not answer"}, 503)
@@ -458,7 +460,7 @@ def test_runs(page: Page) -> None:
 def test_the_inspector_finds_a_user(page: Page) -> None:
     asked = []
     page.on("request", lambda request: asked.append(request.url) if "/features/" in request.url else None)
-    answer(page, "**/api/features/123", FOUND)
+    answer(page, "**/api/features/123", FEATURE_ROWS)
     page.goto("/#/inspector")
     expect(page.get_by_label("User ID")).to_be_visible()
     expect(page.get_by_test_id("features-display")).to_have_count(0)
@@ -472,12 +474,12 @@ def test_the_inspector_finds_a_user(page: Page) -> None:
 
 
 def test_the_inspector_and_the_service_behind_it(page: Page, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream, "FEATURE_SECONDS", 30.0)
+    monkeypatch.setattr(upstream, "FEATURE_TIMEOUT_SECONDS", 30.0)
     service = FastAPI()
 
     @service.get("/features/user/{user}")
     def features(user: int) -> Any:
-        return FOUND if user == 123 else JSONResponse({"detail": "unknown"}, 404)
+        return FEATURE_ROWS if user == 123 else JSONResponse({"detail": "unknown"}, 404)
 
     page.goto("/#/inspector")
     page.get_by_label("User ID").fill("123")
@@ -562,7 +564,7 @@ def test_the_inspector_ignores_a_second_question_while_one_is_pending(page: Page
 
 def test_the_inspector_in_chinese(page: Page) -> None:
     answer(page, "**/api/features/404", {"statusMessage": "User not found."}, 404)
-    answer(page, "**/api/features/123", FOUND | {"city": ODD})
+    answer(page, "**/api/features/123", FEATURE_ROWS | {"city": ODD})
     page.goto("/#/inspector")
     page.get_by_role("button", name="中文").click()
     expect(page.get_by_role("heading", name="实时特征检查器")).to_be_visible()

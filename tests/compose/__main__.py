@@ -39,22 +39,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="for the engine's data, the images and the checkout")
     parser.add_argument("--java", type=Path, required=True, help="a JDK of Java 24 or newer")
-    given = parser.parse_args()
-    folder = given.folder.resolve()
+    options = parser.parse_args()
+    folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     with engine(folder):
         if not is_there(PYTHON):
             step("the Python image", lambda: make_python(folder / "image"))
         if not is_there(TRINO):
-            step("Trino's image", lambda: make_trino(folder / "image", given.java))
+            step("Trino's image", lambda: make_trino(folder / "image", options.java))
         source = checkout(folder)
         with started(source):
-            look(source)
+            check_deployment(source)
     print(f"all of it took {time.monotonic() - begun:.0f} s")
 
 
-def look(source: Path) -> None:
+def check_deployment(source: Path) -> None:
     """Write in both regions, read both replicas, lose us, and promote eu."""
     for address in PUBLISHED:
         urllib.request.urlopen(f"http://127.0.0.1:{address}", timeout=30).close()
@@ -64,18 +64,21 @@ def look(source: Path) -> None:
     both = ("1000", "500")
     step(
         "both tables read by eu's Trino",
-        lambda: until(lambda: tuple(counted(source, each) for each in REGIONS), both),
+        lambda: until(lambda: tuple(counted(source, region_name) for region_name in REGIONS), both),
     )
     print(execute(source, "guard-eu", "sterna", "verify", "--region", "eu"))
     rows_read = execute(source, "airflow-scheduler-eu", "python", "-", "shop.orders_us", script="classic_spark.py")
     print(f"read by a classic Spark in eu's Airflow: {rows_read.splitlines()[-1]}")
     compose(source, "stop", *DARK)
-    assert tuple(counted(source, each) for each in REGIONS) == both, "eu doesn't read on without us"
+    assert tuple(counted(source, region_name) for region_name in REGIONS) == both, "eu doesn't read on without us"
     print("us is dark, and eu's Trino reads both tables")
     print(execute(source, "guard-eu", "sterna", "catalog", "promote", "--region", "eu", "--yes"))
     print(f"written in eu, the primary: {write(source, 'eu', 500, 'eu')}")
     wanted = ("1000", "1000")
-    step("read by eu's Trino", lambda: until(lambda: tuple(counted(source, each) for each in REGIONS), wanted))
+    step(
+        "read by eu's Trino",
+        lambda: until(lambda: tuple(counted(source, region_name) for region_name in REGIONS), wanted),
+    )
 
 
 def write(source: Path, region: str, rows: int, primary: str) -> str:

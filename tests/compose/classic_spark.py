@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-from sterna.edges.spark.start import start_classic
+from sterna.spark.start import start_classic
 
 keys = json.loads(os.environ["AIRFLOW_CONN_STERNA_US"])
 spark, _ = start_classic("local[1]", "compose", {})

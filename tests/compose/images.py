@@ -82,19 +82,21 @@ def make_trino(folder: Path, java: Path) -> None:
     for artifact in (f"trino-server:{version}:tar.gz", f"trino-cli:{version}:jar:executable"):
         command = ["mvn", "-q", "-B", "dependency:get", f"-Dartifact=io.trino:{artifact}", "-Dtransitive=false"]
         subprocess.run(command, check=True)
-    found = Path.home() / ".m2" / "repository" / "io" / "trino"
+    repository = Path.home() / ".m2" / "repository" / "io" / "trino"
     _debian(folder, "ca-certificates,curl,less,tzdata,locales")
     _chroot(folder, "groupadd", "trino", "--gid", "1000")
     _chroot(folder, "useradd", "trino", "--uid", "1000", "--gid", "1000", "--create-home")
     server = folder / "usr" / "lib" / "trino"
-    for made in (server, folder / "data" / "trino", folder / "etc" / "trino" / "catalog"):
-        made.mkdir(parents=True)
+    for directory in (server, folder / "data" / "trino", folder / "etc" / "trino" / "catalog"):
+        directory.mkdir(parents=True)
     shutil.copytree(
         java.resolve(), folder / "usr" / "lib" / "jvm" / "jdk", symlinks=True, ignore=shutil.ignore_patterns("jmods")
     )
-    archive = found / "trino-server" / version / f"trino-server-{version}.tar.gz"
+    archive = repository / "trino-server" / version / f"trino-server-{version}.tar.gz"
     subprocess.run(["tar", "-C", server, "--strip-components=1", "-xzf", archive], check=True)
-    _program(folder / "usr" / "bin" / "trino", found / "trino-cli" / version / f"trino-cli-{version}-executable.jar")
+    _program(
+        folder / "usr" / "bin" / "trino", repository / "trino-cli" / version / f"trino-cli-{version}-executable.jar"
+    )
     for name, text in (("run-trino", _RUN_TRINO), ("health-check", _HEALTH_CHECK)):
         (server / "bin" / name).write_text(text)
         (server / "bin" / name).chmod(0o755)

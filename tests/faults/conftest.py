@@ -12,8 +12,8 @@ from tests.support.faults.pair import Pair, pair_in
 @pytest.fixture(scope="package")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two regions with real servers. They end with these tests: a look at all command lines goes on meanwhile."""
-    with pair_in(tmp_path_factory.mktemp("pair")) as made:
-        yield made
+    with pair_in(tmp_path_factory.mktemp("pair")) as started:
+        yield started
 
 
 @pytest.fixture

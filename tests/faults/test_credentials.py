@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from sterna.edges.environment import environment
+from sterna.config.environment import temporary_environment
 from sterna.errors import ObjectMissing, StoreDenied
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync import stages
 from tests.faults.test_network import faulty, new_data
 from tests.support.faults.pair import BRANCH, Pair
 from tests.support.faults.proxy import expired
@@ -29,7 +29,7 @@ def session(pair: Pair, region: str, token: str) -> Iterator[None]:
         "password": endpoint.secret_key,
         "extra": {"session_token": token},
     }
-    with environment({f"AIRFLOW_CONN_STERNA_{region.upper()}": json.dumps(connection)}):
+    with temporary_environment({f"AIRFLOW_CONN_STERNA_{region.upper()}": json.dumps(connection)}):
         yield
 
 
@@ -59,7 +59,7 @@ def test_each_kind_of_request_is_made_once_more_with_the_new_keys(pair: Pair, ca
             "size": lambda: objects.size(f"{root}/nothing"),
             "sizes": lambda: objects.sizes(f"{root}/nothing-{number}" for number in range(30)),
             "list": lambda: next(iter(objects.list(root))),
-            "write": lambda: objects.write_new(f"{root}/_sterna/runs/new", b"x", looked=True),
+            "write": lambda: objects.write_new(f"{root}/_sterna/runs/new", b"x", assume_absent=True),
         }
         with session(pair, "eu", OLD):
             objects.size(f"{root}/nothing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sterna.errors import Remedy, StoreUnreachable
-from sterna.status.read import read_status
+from sterna.operations.status.read import read_status
 from tests.support.faults.pair import Pair
 
 
@@ -17,7 +17,7 @@ def both(pair: Pair) -> tuple[str, str]:
 
 def test_the_tables_of_others_go_on_and_the_held_one_catches_up(pair: Pair, both: tuple[str, str]) -> None:
     far, near = both
-    pair.stage.endpoints["us"].go_dark()
+    pair.stage.endpoints["us"].suspend()
     try:
         report = pair.sync()
         assert near in report.published

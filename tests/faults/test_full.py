@@ -10,16 +10,16 @@ import psutil
 import pytest
 
 from sterna.errors import EngineError, Remedy, SternaError
-from sterna.replica.records import StageReport
-from sterna.replica.region import RegionContext
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import StageReport
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import stages
 from tests.faults.test_network import faulty, new_data
 from tests.support.faults.pair import BRANCH, Pair
 from tests.support.faults.proxy import Proxy, full
 
 _STAGES = ("plan", "copy", "localize", "publish")
-_ROOM = 600  # bytes a file: no Parquet file is so small
+_MAX_FILE_BYTES = 600  # bytes a file: no Parquet file is so small
 
 
 def strike_before(context: RegionContext, proxy: Proxy, stage: str) -> None:
@@ -62,7 +62,7 @@ def no_room(pair: Pair, region: str) -> Iterator[None]:
     assert process is not None
     servers = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     for server in servers:
-        server.rlimit(resource.RLIMIT_FSIZE, (_ROOM, resource.RLIM_INFINITY))
+        server.rlimit(resource.RLIMIT_FSIZE, (_MAX_FILE_BYTES, resource.RLIM_INFINITY))
     try:
         yield
     finally:

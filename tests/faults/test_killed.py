@@ -17,7 +17,7 @@ from tests.support.faults.killed import POINTS
 from tests.support.faults.pair import BRANCH, Pair
 
 _ROOT = Path(__file__).parents[2]
-said: list[str] = []
+outputs: list[str] = []
 # Points that are passed many times: the first time, and later ones.
 _CALLS = {"while metadata is read": (1, 3, 6), "while the plan is written": (2, 4), "while Nessie is asked": (1, 4, 7)}
 
@@ -26,7 +26,7 @@ def killed_at(pair: Pair, point: str, call: int) -> None:
     command = [sys.executable, "-m", "tests.support.faults.killed", str(pair.stage.registry), point, str(call)]
     child = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=120)
     assert child.returncode == -signal.SIGKILL, (child.returncode, child.stderr)
-    said.append(child.stdout + child.stderr)
+    outputs.append(child.stdout + child.stderr)
 
 
 def head(pair: Pair) -> str:
@@ -67,4 +67,4 @@ def test_killed_again_and_again_it_still_gets_ahead(pair: Pair) -> None:
         killed_at(pair, point, 1)
     assert pair.sync().outcome == "published"
     pair.assert_equal()
-    pair.assert_no_secret(*said)
+    pair.assert_no_secret(*outputs)

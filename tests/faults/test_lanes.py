@@ -10,17 +10,17 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext
-from sterna.status.gather import watch_status
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.operations.status.gather import read_alarm_status
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.run import sync
 from tests.support.faults.pair import Pair
 from tests.support.faults.proxy import proxy_to, stuck
 
 _LARGE = 12 << 20
 _LIMIT = 5 << 20
-_PATIENCE = 60.0
+_WAIT_SECONDS = 60.0
 
 
 def small(context: RegionContext) -> Report:
@@ -39,7 +39,7 @@ def large_table(pair: Pair) -> str:
 
 
 def until(happens: Callable[[], bool]) -> None:
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _WAIT_SECONDS
     while not happens():
         assert time.monotonic() < end
         time.sleep(0.1)
@@ -61,20 +61,20 @@ def test_small_commits_are_published_while_a_large_copy_hangs(pair: Pair) -> Non
         whole = threading.Thread(target=lambda: reports.append(sync(slow, SyncOptions(), lambda line: None)))
         whole.start()
         try:
-            until(lambda: any(item.under_way for item in watch_status(quick).transit))
+            until(lambda: any(item.under_way for item in read_alarm_status(quick).transit))
             for _ in range(3):
                 pair.append(near)
                 report = small(quick)
                 assert report.published == (near,)
                 assert [item.key for item in report.transit] == [far]
-            status = watch_status(quick)
+            status = read_alarm_status(quick)
             assert (status.held, status.watermark) == ((), status.source_hash)
             (moving,) = status.transit
             assert moving.bytes_left > _LIMIT
             assert status.lag_seconds == status.transit_lag_seconds
         finally:
             released.set()
-            whole.join(_PATIENCE)
+            whole.join(_WAIT_SECONDS)
     (done,) = reports
     assert far in done.published
     assert (done.held, done.transit) == ((), ())

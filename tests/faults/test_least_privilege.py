@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from sterna.edges.environment import environment
-from sterna.embedded.process import LOOPBACK, free_port, start_process, wait_until_ready
-from sterna.embedded.s3 import find_rclone
+from sterna.config.environment import temporary_environment
 from sterna.errors import SternaError
+from sterna.servers.process import LOOPBACK, free_port, start_process, wait_until_ready
+from sterna.servers.s3 import find_rclone
 from tests.support.faults.pair import BRANCH, Pair
 
 _KEY, _SECRET = "STERNAREADER", "reads-and-nothing-else"
@@ -43,7 +43,7 @@ def read_only(pair: Pair, region: str) -> Iterator[str]:
     try:
         wait_until_ready(process, lambda: _listens(port), timeout=60)
         connection = json.dumps({"conn_type": "aws", "login": _KEY, "password": _SECRET})
-        with environment({f"AIRFLOW_CONN_STERNA_{region.upper()}": connection}):
+        with temporary_environment({f"AIRFLOW_CONN_STERNA_{region.upper()}": connection}):
             yield f"http://{LOOPBACK}:{port}"
     finally:
         process.stop()

@@ -11,27 +11,27 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.edges.nessie.http import Deadlines
-from sterna.edges.stores.objects import Objects
+from sterna.catalog.nessie.catalog import NessieCatalog
+from sterna.catalog.nessie.http import Deadlines
 from sterna.errors import EngineError, Remedy, SternaError, StoreUnreachable
-from sterna.replica.region import RegionContext
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import stages
+from sterna.storage.objects import Objects
 from tests.support.faults.pair import BRANCH, Pair
 from tests.support.faults.proxy import Fault, Proxy, flipped, half_open, late, proxy_to, reset, truncated, unavailable
 from tests.support.regions import with_ports
 
 PLACES = ("us", "eu", "catalog")
 # How long eu waits for an answer. Only where none comes by itself it has to be short: a busy machine needs longer.
-_PATIENCE = 20.0
+_TIMEOUT_SECONDS = 20.0
 _SHORT = dict.fromkeys((late, half_open), 2.0)
 _SYNCS = 4
 
 
 @contextmanager
 def faulty(
-    pair: Pair, place: str, patience: float = _PATIENCE, **addresses: str
+    pair: Pair, place: str, timeout: float = _TIMEOUT_SECONDS, **addresses: str
 ) -> Iterator[tuple[RegionContext, Proxy]]:
     """Yield eu, which reaches one of the places through a proxy, and waits so many seconds for any of them.
 
@@ -41,17 +41,17 @@ def faulty(
     with proxy_to(urlsplit(address).port or 0) as proxy:
         path = "/api/v2" if place == "catalog" else ""
         with pair.context(**{place: proxy.url + path}, **addresses) as context:
-            deadlines = Deadlines(read=patience / 2, total=patience, attempts=3, backoff=0.05)
+            deadlines = Deadlines(read=timeout / 2, total=timeout, attempts=3, backoff=0.05)
             catalog = NessieCatalog(context.region.catalog.read, deadlines=deadlines)
-            objects = Objects(context.mapping, context.secrets, timeout=patience)
+            objects = Objects(context.mapping, context.secrets, timeout=timeout)
             yield with_ports(context, catalog=catalog, primary=catalog, objects=objects), proxy
 
 
 def new_data(pair: Pair) -> None:
     """A table that is known here gets a file, and there is a new one."""
-    known = pair.create()
+    existing = pair.create()
     pair.sync()
-    pair.append(known)
+    pair.append(existing)
     pair.create()
 
 
@@ -59,7 +59,7 @@ def new_data(pair: Pair) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_a_fault_that_passes_is_borne(pair: Pair, place: str, fault: Fault) -> None:
     new_data(pair)
-    with faulty(pair, place, _SHORT.get(fault, _PATIENCE)) as (context, proxy):
+    with faulty(pair, place, _SHORT.get(fault, _TIMEOUT_SECONDS)) as (context, proxy):
         proxy.strike(fault, times=2)
         for _ in range(_SYNCS):
             try:
@@ -82,7 +82,7 @@ def test_a_fault_that_passes_is_borne(pair: Pair, place: str, fault: Fault) -> N
 def test_a_fault_that_stays_is_told_and_changes_nothing(pair: Pair, place: str, fault: Fault) -> None:
     new_data(pair)
     before = pair.catalog.reference(BRANCH).hash
-    with faulty(pair, place, _SHORT.get(fault, _PATIENCE)) as (context, proxy):
+    with faulty(pair, place, _SHORT.get(fault, _TIMEOUT_SECONDS)) as (context, proxy):
         proxy.strike(fault)
         with pytest.raises(SternaError) as caught:
             pair.sync(context)

@@ -26,7 +26,7 @@ from tests.support.faults.pair import Pair
 _ROOT = Path(__file__).parents[2]
 _REGIONS = ("us", "eu")
 _MOST_TABLES = 12
-said: list[str] = []
+outputs: list[str] = []
 
 
 def test_whoever_is_killed_all_the_time_ends_equal(pair: Pair, pytestconfig: pytest.Config) -> None:
@@ -50,7 +50,7 @@ def test_whoever_is_killed_all_the_time_ends_equal(pair: Pair, pytestconfig: pyt
     for region in _REGIONS:
         assert pair.sync(region=region).held == ()
         pair.assert_equal(region)
-    pair.assert_no_secret(*said)
+    pair.assert_no_secret(*outputs)
     print(f"{len(written)} commits, {kills} kills")
 
 
@@ -65,7 +65,7 @@ def kill(process: subprocess.Popen[str]) -> None:
     if ended is None:
         os.killpg(process.pid, signal.SIGKILL)
     _, errors = process.communicate()
-    said.append(errors)
+    outputs.append(errors)
     assert ended is None, errors
 
 

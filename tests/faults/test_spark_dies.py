@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from sterna.embedded.connect import SparkConnect, start_spark_connect
-from sterna.embedded.process import free_port
 from sterna.errors import EngineError, Remedy
-from sterna.replica.region import RegionContext
-from sterna.sync import stages
-from sterna.sync.engine import spark_engine
-from sterna.sync.options import SyncOptions
+from sterna.replication.execution.spark_executor import spark_engine
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import stages
+from sterna.servers.connect import SparkConnect, start_spark_connect
+from sterna.servers.process import free_port
 from tests.faults.test_network import faulty, new_data
 from tests.support.faults.pair import BRANCH, Pair
 from tests.support.faults.proxy import Proxy, half_open
@@ -69,9 +69,9 @@ def test_spark_that_dies_within_localize_is_told_and_a_later_run_goes_on(
     before, mark = pair.catalog.reference(BRANCH).hash, len(pair.stage.endpoints["eu"].requests())
 
     def strike() -> None:
-        found = [psutil.Process(server.process.pid)] if who == "the server" else workers(server)
-        assert found
-        for process in found:
+        processes = [psutil.Process(server.process.pid)] if who == "the server" else workers(server)
+        assert processes
+        for process in processes:
             process.kill()
 
     with faulty(pair, "eu", spark=server.url) as (context, proxy):

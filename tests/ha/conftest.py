@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from sterna.edges.environment import environment
-from sterna.embedded import sites
+from sterna.config.environment import temporary_environment
+from sterna.servers import sites
 from tests.support.ha.two_sites import TwoSites, two_sites_in
 
 
@@ -23,7 +23,7 @@ def _servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoSites]:
 def two_sites(_servers: TwoSites) -> Iterator[TwoSites]:
     """Regions us and eu, healthy and in step; whatever a test did to them is put right behind it."""
     _servers.wait_until_served()
-    with environment(_servers.sites.environment):  # other regions of this process may have come after these
+    with temporary_environment(_servers.sites.environment):  # other regions of this process may have come after these
         yield _servers
     _servers.heal()
     _servers.subscription("ENABLE")

@@ -70,21 +70,21 @@ def reads(main: str, replica: str, key: str) -> list[tuple[str, dict[str, Any] |
 def test_every_read_answers_as_at_the_primary_and_leaves_nothing_behind(two_sites: TwoSites, table: str) -> None:
     before = ids(two_sites, "eu")
     main, replica = (two_sites.us.reference(branch).hash for branch in ("main", BRANCH))
-    found = set()
+    statuses = set()
     for path, body in reads(main, replica, table):
         answers = [
             httpx.request("POST" if body else "GET", f"{site.uri}/{path}", json=body, timeout=60)
-            for site in two_sites.sites.site.values()
+            for site in two_sites.sites.by_region.values()
         ]
-        found.add(answers[0].status_code)
+        statuses.add(answers[0].status_code)
         assert answers[0].status_code == answers[1].status_code, (path, answers[1].text)
         assert answers[0].json() == answers[1].json(), path
-    assert 200 in found
+    assert 200 in statuses
     assert ids(two_sites, "eu") == before
 
 
 def writes(two: TwoSites) -> dict[str, Callable[[], object]]:
-    site, head = two.sites.site["eu"], two.eu.reference("main").hash
+    site, head = two.sites.by_region["eu"], two.eu.reference("main").hash
     branch = {"type": "BRANCH", "name": "main", "hash": head}
 
     def send(method: str, path: str, body: Any = None) -> None:
@@ -132,7 +132,7 @@ def test_iceberg_rest_of_the_copy_lists_and_loads(two_sites: TwoSites, table: st
 
 
 def test_it_starts_again_and_serves_what_it_served(two_sites: TwoSites, table: str) -> None:
-    site, served = two_sites.sites.site["eu"], two_sites.eu.references()
+    site, served = two_sites.sites.by_region["eu"], two_sites.eu.references()
     assert site.nessie
     site.nessie.stop()
     site.start_nessie()
@@ -150,12 +150,12 @@ def test_what_rest_makes_in_the_copy_before_the_primary_sends_it_does_not_stop_t
     # sterna published it through API v2: no REST has looked at this version of the table yet, in neither region.
     load = two_sites.reader().load_table
     assert load(table)
-    made_here = ids(two_sites, "eu") - primarys
-    uri = f"{two_sites.sites.site['us'].iceberg_uri}/{BRANCH}"
+    local_ids = ids(two_sites, "eu") - primarys
+    uri = f"{two_sites.sites.by_region['us'].iceberg_uri}/{BRANCH}"
     assert httpx.get(
         f"{uri.replace(BRANCH, '')}v1/{BRANCH}%7Ceu/namespaces/{NAMESPACE}/tables/{table.partition('.')[2]}", timeout=60
     ).is_success
-    assert made_here & ids(two_sites, "us"), "the primary makes other objects than the copy: this test shows nothing"
+    assert local_ids & ids(two_sites, "us"), "the primary makes other objects than the copy: this test shows nothing"
     two_sites.subscription("ENABLE")
     for _ in range(3):
         two_sites.append(table)

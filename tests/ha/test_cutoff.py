@@ -14,15 +14,15 @@ from typer.testing import CliRunner
 
 from sterna.catalog.model import Unchanged
 from sterna.cli.main import app
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import CatalogUnreachable, Remedy, StoreUnreachable
-from sterna.feed.fresh import fresh_since
-from sterna.registry.model import SOURCE_BRANCH
-from sterna.render.status import status_text
-from sterna.replica import catalog_copy as served
-from sterna.replica.lag import measure_lag
-from sterna.status.model import RegionStatus
-from sterna.status.read import read_status
-from sterna.verify.structure import verify_structure
+from sterna.notifications.change_log.fresh_tables import read_fresh_tables
+from sterna.operations.status.model import RegionStatus
+from sterna.operations.status.read import read_status
+from sterna.replication.replica import catalog_copy as served
+from sterna.replication.replica.lag import measure_lag
+from sterna.replication.verify.structure import verify_structure
+from sterna.text.status import status_text
 from tests.support.faults.proxy import Fault, half_open, reset
 from tests.support.ha.two_sites import BRANCH, TwoSites, Watcher, rows, wait_until
 
@@ -39,7 +39,7 @@ def table(two_sites: TwoSites) -> str:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Don't wait long for a copy that will not come."""
-    monkeypatch.setattr(served, "SERVED_SECONDS", 1.0)
+    monkeypatch.setattr(served, "MAX_SERVED_WAIT_SECONDS", 1.0)
 
 
 def status(two: TwoSites) -> RegionStatus:
@@ -73,8 +73,8 @@ def test_a_sync_ends_when_the_regions_own_copy_serves_it(two_sites: TwoSites, ta
     assert (report.outcome, report.lag_seconds) == ("published", 0)
     assert two_sites.eu.reference(BRANCH).hash == report.replica_hash
     code, shown = sterna(two_sites, "status", "--region", "eu", "--json")
-    found = json.loads(shown)
-    assert (code, found["cut_off"], found["unserved"], found["lag_seconds"]) == (0, None, "", 0)
+    document = json.loads(shown)
+    assert (code, document["cut_off"], document["unserved"], document["lag_seconds"]) == (0, None, "", 0)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -88,33 +88,42 @@ def test_right_after_a_publication_that_the_copy_has_not_got_nothing_misbehaves(
     assert report.outcome == "published"
     assert report.lag_seconds > 0
     assert two_sites.us.reference(BRANCH).hash == report.replica_hash
-    found = status(two_sites)
-    assert (found.problem, found.replica_hash, found.unserved) == ("", before, report.replica_hash)
-    assert found.lag_seconds and found.cut_off is None
+    region_status = status(two_sites)
+    assert (region_status.problem, region_status.replica_hash, region_status.unserved) == (
+        "",
+        before,
+        report.replica_hash,
+    )
+    assert region_status.lag_seconds and region_status.cut_off is None
     with two_sites.context() as context:
         assert verify_structure(context).findings == ()
-        assert fresh_since(context, before).tables == ()
+        assert read_fresh_tables(context, before).tables == ()
     assert sterna(two_sites, "collect", "--region", "eu")[0] == 0
     assert two_sites.sync().outcome == "idle"
     assert two_sites.us.reference(BRANCH).hash == report.replica_hash
     two_sites.subscription("ENABLE")
     two_sites.wait_until_served()
     with two_sites.context() as context:
-        assert [fresh.key for fresh in fresh_since(context, before).tables] == [table]
+        assert [fresh.key for fresh in read_fresh_tables(context, before).tables] == [table]
     assert (status(two_sites).lag_seconds, status(two_sites).unserved) == (0, "")
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_branch_that_the_copy_has_never_seen_is_being_seeded(two_sites: TwoSites, table: str) -> None:
-    primary = two_sites.sites.site["us"].uri
+    primary = two_sites.sites.by_region["us"].uri
     assert httpx.delete(f"{primary}/trees/{BRANCH}@{two_sites.us.reference(BRANCH).hash}", timeout=60).is_success
     two_sites.wait_until_served()
     two_sites.subscription("DISABLE")
     report = two_sites.sync()
     assert report.watermark == two_sites.us.reference(SOURCE_BRANCH).hash
-    found = status(two_sites)
-    assert (found.problem, found.replica_hash, found.watermark, found.unserved) == ("", "", "", report.replica_hash)
-    assert found.lag_seconds
+    region_status = status(two_sites)
+    assert (region_status.problem, region_status.replica_hash, region_status.watermark, region_status.unserved) == (
+        "",
+        "",
+        "",
+        report.replica_hash,
+    )
+    assert region_status.lag_seconds
     two_sites.subscription("ENABLE")
     catches_up(two_sites, table)
 
@@ -126,7 +135,7 @@ def test_while_the_primary_region_is_dark_reads_go_on_and_status_says_what_is_se
     expected, watermark = rows(two_sites.writers["us"].load_table(table)), status(two_sites).watermark
     two_sites.strike(fault=fault)
     two_sites.append(table)
-    two_sites.sites.site["us"].endpoint.go_dark()
+    two_sites.sites.by_region["us"].endpoint.suspend()
     try:
         assert rows(two_sites.reader().load_table(table)) == expected
         first = status(two_sites)
@@ -135,13 +144,13 @@ def test_while_the_primary_region_is_dark_reads_go_on_and_status_says_what_is_se
         assert first.cut_off.as_of <= first.cut_off.heard
         assert f"cut off: primary us does not answer; serving main@{watermark[:12]} as of" in status_text(first)
         code, shown = sterna(two_sites, "status", "--region", "eu", "--json")
-        found = json.loads(shown)
-        assert (code, found["cut_off"]["serving"]) == (4, watermark)
-        assert found["lag_seconds"] > (first.lag_seconds or 0) > 0
+        document = json.loads(shown)
+        assert (code, document["cut_off"]["serving"]) == (4, watermark)
+        assert document["lag_seconds"] > (first.lag_seconds or 0) > 0
         with two_sites.context() as context:
             assert verify_structure(context).findings == ()
     finally:
-        two_sites.sites.site["us"].endpoint.start()
+        two_sites.sites.by_region["us"].endpoint.start()
     catches_up(two_sites, table)
 
 

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.environment import environment
-from sterna.embedded.airflow import Airflow, create_airflow_database, start_airflow
-from sterna.embedded.sites import sites
+from sterna.config.environment import temporary_environment
 from sterna.errors import NotPrimary
-from sterna.ha.promote import plan_promotion
-from sterna.render.catalog import promotion_text
+from sterna.replication.failover.promote import plan_promotion
+from sterna.servers.airflow import Airflow, create_airflow_database, start_airflow
+from sterna.servers.sites import sites
+from sterna.text.catalog import promotion_text
 from tests.ha.failover.cluster import Cluster
 
 DAG = "sterna_promote"
 _FILE = Path(__file__).parents[2] / "dags" / "sterna_promote.py"
-_PATIENCE = 300.0
-_PERSON = 3.0
+_WAIT_SECONDS = 300.0
+_DECISION_SECONDS = 3.0
 _ENDED = ("success", "failed")
 
 
@@ -57,7 +57,7 @@ class Promoting:
         """Answer as the page's button does, and wait until the run is over, in this state."""
         # Airflow hears from its executor that the question was asked within a second or so. An answer before that
         # queues the task again, and it takes the two together for a failure: no person is that fast.
-        time.sleep(_PERSON)
+        time.sleep(_DECISION_SECONDS)
         body = {"chosen_options": [option], "params_input": {}}
         self.airflow.patch(f"/dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails", body)
         self._wait(run, lambda: self._state(run) == end)
@@ -89,7 +89,7 @@ class Promoting:
         self._wait(run, lambda: self._state(run) in _ENDED)
         return self.states(run)
 
-    def said(self, run: str, task: str) -> str:
+    def task_log(self, run: str, task: str) -> str:
         """Return the log of a task's newest try."""
         tasks = self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/taskInstances")["task_instances"]
         (tried,) = (item["try_number"] for item in tasks if item["task_id"] == task)
@@ -109,8 +109,8 @@ class Promoting:
     def assert_primary(self, primary: str, copy: str) -> None:
         """One region takes commits, and the other takes none and shows them."""
         assert self.regions.primary() == primary
-        assert {name for name, site in self.regions.look().items() if site.writable} == {primary}
-        self.regions.arrived(self.regions.commit(primary), primary, copy)
+        assert {name for name, site in self.regions.read_sites().items() if site.writable} == {primary}
+        self.regions.wait_until_replicated(self.regions.commit(primary), primary, copy)
         with pytest.raises(NotPrimary):  # not before it is in step: of another head it would speak of a conflict
             self.regions.commit(copy)
 
@@ -118,7 +118,7 @@ class Promoting:
         return str(self.airflow.get(f"/dags/{DAG}/dagRuns/{run}")["state"])
 
     def _wait(self, run: str, true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _WAIT_SECONDS
         while not true():
             ended = self._state(run) in _ENDED
             if (ended and not true()) or time.monotonic() > deadline:
@@ -134,19 +134,23 @@ class Promoting:
 def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Promoting]:
     work = tmp_path_factory.mktemp("promoting")
     with ExitStack() as stack:
-        made = stack.enter_context(sites(work, ("us", "eu")))
-        stack.enter_context(environment(made.environment))
+        deployment = stack.enter_context(sites(work, ("us", "eu")))
+        stack.enter_context(temporary_environment(deployment.environment))
         dags = work / "dags"
         dags.mkdir()
         shutil.copy(_FILE, dags)
         # Airflow's tables stand beside the region's own catalog: what a promotion does to that server it does to
         # Airflow's, too.
-        tables = create_airflow_database(made.site["eu"].postgres, work)
-        env = {**made.environment, "AIRFLOW__STERNA__REGION": "eu", "AIRFLOW__STERNA__REGISTRY": str(made.registry)}
+        tables = create_airflow_database(deployment.by_region["eu"].postgres, work)
+        env = {
+            **deployment.environment,
+            "AIRFLOW__STERNA__REGION": "eu",
+            "AIRFLOW__STERNA__REGISTRY": str(deployment.registry),
+        }
         airflow = start_airflow(work, "eu", tables, dags, env=env)
         stack.callback(airflow.stop)
         airflow.wait_for_dag(DAG)
-        yield Promoting(Cluster(made, made.read_registry()), airflow)
+        yield Promoting(Cluster(deployment, deployment.read_registry()), airflow)
 
 
 @pytest.fixture
@@ -166,10 +170,10 @@ def test_a_region_is_promoted_once_a_person_has_approved(promoting: Promoting) -
     question = promoting.wait_for_question(run)
     assert question["subject"] == "Make region eu's catalog the primary?"
     assert question["options"] == ["Approve", "Reject"]
-    said = promoting.returned(run, "look")
-    assert said == promotion_text(promotion)
-    assert question["body"] == f"```text\n{said}\n```"
-    assert f"eu becomes the primary: epoch {promotion.epoch} begins" in said
+    report = promoting.returned(run, "look")
+    assert report == promotion_text(promotion)
+    assert question["body"] == f"```text\n{report}\n```"
+    assert f"eu becomes the primary: epoch {promotion.epoch} begins" in report
     # Until somebody has approved us is the primary; what it takes meanwhile comes along.
     promoting.assert_primary("us", "eu")
     meanwhile = regions.head("us")
@@ -181,12 +185,12 @@ def test_a_region_is_promoted_once_a_person_has_approved(promoting: Promoting) -
 
 
 def test_nothing_is_promoted_when_the_person_rejects(promoting: Promoting) -> None:
-    before = promoting.regions.look()
+    before = promoting.regions.read_sites()
     run = promoting.trigger()
     assert promoting.wait_for_question(run)["subject"] == "Make region eu's catalog the primary?"
     promoting.answer(run, "Reject")
     assert promoting.states(run) == {"look": "success", "approve": "success", "promote": "skipped"}
-    assert {name: site.epoch for name, site in promoting.regions.look().items()} == {
+    assert {name: site.epoch for name, site in promoting.regions.read_sites().items()} == {
         name: site.epoch for name, site in before.items()
     }
     promoting.assert_primary("us", "eu")
@@ -199,12 +203,12 @@ def test_what_a_person_marks_as_success_promotes_nothing(promoting: Promoting) -
     promoting.mark(run, "look")
     promoting.airflow.patch(f"/dags/{DAG}", {"is_paused": False})
     assert promoting.ended(run) == {"look": "success", "approve": "failed", "promote": "upstream_failed"}
-    assert "nobody has looked what would happen" in promoting.said(run, "approve")
+    assert "nobody has looked what would happen" in promoting.task_log(run, "approve")
     run = promoting.trigger()
     promoting.wait_for_question(run)
     promoting.mark(run, "approve")
     assert promoting.ended(run) == {"look": "success", "approve": "success", "promote": "failed"}
-    assert "nobody has approved this promotion" in promoting.said(run, "promote")
+    assert "nobody has approved this promotion" in promoting.task_log(run, "promote")
     promoting.assert_primary("us", "eu")
 
 
@@ -218,7 +222,7 @@ def test_an_approval_is_good_for_that_very_promotion_and_no_later_one(promoting:
     promoting.regions.promote("us", planned=True)
     promoting.clear(run, "promote")
     assert promoting.ended(run)["promote"] == "failed"
-    assert "another promotion was approved" in promoting.said(run, "promote")
+    assert "another promotion was approved" in promoting.task_log(run, "promote")
     promoting.assert_primary("us", "eu")
 
 
@@ -232,5 +236,5 @@ def test_an_answer_is_for_what_was_shown_though_another_look_says_something_else
     assert promoting.wait_for_question(run)["body"] == shown, "the page shows what it showed"
     promoting.answer(run, "Approve", end="failed")
     assert promoting.states(run) == {"look": "success", "approve": "success", "promote": "failed"}
-    assert "another promotion was approved" in promoting.said(run, "promote")
+    assert "another promotion was approved" in promoting.task_log(run, "promote")
     promoting.assert_primary("us", "eu")

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from sterna.catalog.model import Put, namespace_content
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.edges.nessie.http import Deadlines
-from sterna.embedded.nessie import Nessie, start_nessie
-from sterna.embedded.patroni import Cluster, Member, start_cluster
-from sterna.embedded.postgres import Database
+from sterna.catalog.nessie.catalog import NessieCatalog
+from sterna.catalog.nessie.http import Deadlines
 from sterna.errors import CatalogError
+from sterna.servers.nessie import Nessie, start_nessie
+from sterna.servers.patroni import Cluster, Member, start_cluster
+from sterna.servers.postgres import Database
 
 RESUME_SECONDS = 60
 SOME = 20
@@ -128,14 +128,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         cluster = start_cluster(work)
         stack.callback(cluster.stop)
         database = cluster.create_database("nessie")
-        made = Site(work, cluster, database, [])
+        nessie_site = Site(work, cluster, database, [])
         for name in "ab":
-            made.nessies.append(start_nessie(work / f"nessie-{name}", database=database))
-        stack.callback(lambda: [nessie.stop() for nessie in made.nessies])
-        yield made
+            nessie_site.nessies.append(start_nessie(work / f"nessie-{name}", database=database))
+        stack.callback(lambda: [nessie.stop() for nessie in nessie_site.nessies])
+        yield nessie_site
 
 
-def told(what: str, seconds: float) -> None:
+def report_pause(what: str, seconds: float) -> None:
     # For the figures in docs/operations.md: pytest -rP.
     print(f"{what}: no commit for {seconds:.1f} s")
 
@@ -143,7 +143,7 @@ def told(what: str, seconds: float) -> None:
 def test_a_nessie_that_is_killed_is_one_of_two(site: Site) -> None:
     with site.writing() as writer:
         site.nessies[0].process.popen.kill()
-        told("kill -9 of the Nessie in use", writer.wait_for(SOME))
+        report_pause("kill -9 of the Nessie in use", writer.wait_for(SOME))
         site.nessies[0].stop()
         # It had nothing that another one can't take from Postgres.
         site.nessies[0] = start_nessie(site.work / "nessie-new", database=site.database)
@@ -153,7 +153,7 @@ def test_a_primary_that_is_killed_is_replaced_and_comes_back_as_standby(site: Si
     first, _ = site.roles()
     with site.writing() as writer:
         first.kill()
-        told("kill -9 of the primary, Postgres and Patroni", writer.wait_for(SOME))
+        report_pause("kill -9 of the primary, Postgres and Patroni", writer.wait_for(SOME))
         assert site.cluster.primary() is not first
         site.cluster.start(first)
         site.cluster.wait_until_safe()
@@ -165,7 +165,7 @@ def test_a_standby_that_missed_commits_does_not_take_over(site: Site) -> None:
     primary, standby = site.roles()
     with site.writing() as writer:
         standby.kill()
-        told("kill -9 of the standby", writer.wait_for(SOME))  # the primary alone has these
+        report_pause("kill -9 of the standby", writer.wait_for(SOME))  # the primary alone has these
         primary.kill()
         site.cluster.start(standby)
         time.sleep(LEASE_SECONDS)
@@ -178,14 +178,14 @@ def test_a_postgres_that_dies_alone_is_started_again(site: Site) -> None:
     primary, _ = site.roles()
     with site.writing() as writer:
         primary.kill_postgres()
-        told("kill -9 of the primary's Postgres alone", writer.wait_for(SOME))
+        report_pause("kill -9 of the primary's Postgres alone", writer.wait_for(SOME))
 
 
 def test_the_third_voter_may_die(site: Site) -> None:
     site.cluster.wait_until_safe()
     with site.writing() as writer:
         site.cluster.voter.popen.kill()
-        told("kill -9 of the third voter", writer.wait_for(SOME))
+        report_pause("kill -9 of the third voter", writer.wait_for(SOME))
     site.cluster.start_voter()
 
 
@@ -203,8 +203,8 @@ def test_no_password_stands_in_a_file_that_stays_or_on_a_command_line(site: Site
     ]
     folders = [path for path in setup.home.iterdir() if path.name != "pginstall"] + [site.work]
     files = [path for folder in folders for path in (folder, *folder.rglob("*"))]
-    found = {path.name for path in files for secret in secrets if secret in content(path)}
-    assert found == {"pgpass"}  # which ends with the cluster
+    leaking_files = {path.name for path in files for secret in secrets if secret in content(path)}
+    assert leaking_files == {"pgpass"}  # which ends with the cluster
     commands = " ".join(str(part) for member in site.cluster.members for part in member.process.popen.args)
     assert not [secret for secret in secrets if secret.decode() in commands]
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from sterna.embedded.airflow import Airflow, create_airflow_database, start_airflow
-from sterna.embedded.patroni import Cluster, start_cluster
-from sterna.embedded.process import Process, start_process
-from sterna.replica.lag import measure_lag
+from sterna.replication.replica.lag import measure_lag
+from sterna.servers.airflow import Airflow, create_airflow_database, start_airflow
+from sterna.servers.patroni import Cluster, start_cluster
+from sterna.servers.process import Process, start_process
 from tests.support.faults.pair import Pair, pair_in
 
-PATIENCE = 300
+WAIT_SECONDS = 300
 DAGS = Path(__file__).parents[2] / "dags"
 TWICE = ("scheduler", "triggerer")
 # The defaults are 300 seconds each: so long the tasks of a scheduler that died count as running, and block the next
@@ -65,9 +65,9 @@ class Site:
         self.components.pop(log).stop()
 
     def wait_until_running(self) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + WAIT_SECONDS
         while not self.airflow.get("/dags/sterna_sync/dagRuns", state="running")["dag_runs"]:
-            assert time.monotonic() < deadline, f"no run within {PATIENCE} s"
+            assert time.monotonic() < deadline, f"no run within {WAIT_SECONDS} s"
             time.sleep(0.1)
 
     def wait_for_sync(self, *, watched: bool = False) -> None:
@@ -75,14 +75,16 @@ class Site:
 
         A component that ends meanwhile is started again when it is watched.
         """
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + WAIT_SECONDS
         while not self._is_synced():
             for log in [log for log, process in self.components.items() if watched and not process.is_alive()]:
                 self.components[log].stop()
                 self.start(log)
             if time.monotonic() > deadline:
                 tails = [process.log_tail() for process in self.components.values()]
-                raise AssertionError(f"eu was not up to main within {PATIENCE} s; the logs end:\n" + "\n\n".join(tails))
+                raise AssertionError(
+                    f"eu was not up to main within {WAIT_SECONDS} s; the logs end:\n" + "\n\n".join(tails)
+                )
             time.sleep(0.5)
 
     def _is_synced(self) -> bool:
@@ -107,13 +109,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             "AIRFLOW__STERNA__SCHEDULE": "",  # only commits start runs here
         }
         airflow = start_airflow(work, "eu", create_airflow_database(cluster, work), work / "dags", env=env)
-        made = Site(pair, cluster, airflow, {process.log.stem: process for process in airflow.processes})
-        stack.callback(lambda: [process.stop() for process in made.components.values()])
+        airflow_site = Site(pair, cluster, airflow, {process.log.stem: process for process in airflow.processes})
+        stack.callback(lambda: [process.stop() for process in airflow_site.components.values()])
         for name in TWICE:
-            made.start(f"second-{name}")
+            airflow_site.start(f"second-{name}")
         airflow.wait_for_dag("sterna_sync")
-        made.wait_for_sync()
-        yield made
+        airflow_site.wait_for_sync()
+        yield airflow_site
 
 
 def test_a_scheduler_and_a_triggerer_may_die_in_the_middle_of_a_run(site: Site) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from sterna.catalog.nessie.catalog import NessieCatalog
 from sterna.catalog.writer import CatalogWriter
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.embedded.nessie import Nessie, start_nessie
-from sterna.embedded.spark import spark_environment, start_session
-from sterna.embedded.stack import deployment
+from sterna.servers.nessie import Nessie, start_nessie
+from sterna.servers.spark import spark_environment, start_session
+from sterna.servers.stack import deployment
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.stores import Stores, file_stores, moto_stores, rclone_stores
 from tests.support.world import World, world_of
@@ -74,9 +74,9 @@ def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iter
     """Two regions with real servers; tests share them, so each module uses a namespace of its own."""
     with (
         deployment(tmp_path_factory.mktemp("world"), postgres=False, count_requests=True) as stage,
-        world_of(stage, spark) as made,
+        world_of(stage, spark) as session_world,
     ):
-        yield made
+        yield session_world
 
 
 @pytest.fixture(scope="module", params=["rclone", "moto", "file"])
@@ -85,13 +85,17 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     kind = request.param
     folder = tmp_path_factory.mktemp(kind)
     with (
-        moto_stores() if kind == "moto" else rclone_stores(folder) if kind == "rclone" else file_stores(folder) as made
+        moto_stores()
+        if kind == "moto"
+        else rclone_stores(folder)
+        if kind == "rclone"
+        else file_stores(folder) as opened
     ):
-        yield made
+        yield opened
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
     """Two regions' stores behind endpoints that can be made to fail."""
-    with rclone_stores(tmp_path_factory.mktemp("served")) as made:
-        yield made
+    with rclone_stores(tmp_path_factory.mktemp("served")) as opened:
+        yield opened

@@ -20,29 +20,29 @@ from typing import Any
 import pytest
 
 from sterna.catalog.model import Delete, parse_key
-from sterna.cleaning.passes import read_passes
 from sterna.errors import UpkeepBlocked
-from sterna.gc.evidence import collect_folder
-from sterna.gc.hold import hold
-from sterna.gc.model import GcOptions
-from sterna.gc.run import collect
-from sterna.outlets.letters import dead_letters
-from sterna.outlets.replay import replay
-from sterna.outlets.room import OutletRoom
-from sterna.outlets.status import read_outlets
-from sterna.replica.held import Held
-from sterna.replica.run_folder import is_working, runs_folder
-from sterna.replica.writing import writer
-from sterna.status.gather import gather_status
-from sterna.upkeep.records import last_swept, sweep_folder
-from sterna.upkeep.sweep import sweep
-from sterna.verify.structure import verify_structure
-from tests.support.outlets import HASTE, Receiver, wait_until
+from sterna.maintenance.deletion.passes import read_passes
+from sterna.maintenance.gc.evidence import gc_folder
+from sterna.maintenance.gc.model import GcOptions
+from sterna.maintenance.gc.pin import pin
+from sterna.maintenance.gc.run import run_gc
+from sterna.maintenance.tables.orphan_files import sweep
+from sterna.maintenance.tables.records import read_last_sweep, sweep_folder
+from sterna.notifications.sinks.dead_letters import read_dead_letters
+from sterna.notifications.sinks.replay import replay_dead_letters
+from sterna.notifications.sinks.service import SinkService
+from sterna.notifications.sinks.status import read_sinks
+from sterna.operations.status.gather import gather_status
+from sterna.replication.replica.commit_access import writer
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.run_folder import is_intermediate, runs_folder
+from sterna.replication.verify.structure import verify_structure
+from tests.support.outlets import FAST_DELIVERY, Receiver, wait_until
 from tests.support.written import ANSWERS, Written, written
 
 EU = ANSWERS["eu"]
 # `tests.backward` runs this with the state of a later version, whose answers may have names that this one hasn't.
-_NAMES = {each.name for each in fields(Held)}
+_NAMES = {field.name for field in fields(Held)}
 EU["held"] = [{name: value for name, value in item.items() if name in _NAMES} for item in EU["held"]]
 HELD = [item for item in EU["held"] if item["kind"] != "InTransit"]
 AGES = timedelta(days=36_500)
@@ -50,8 +50,8 @@ AGES = timedelta(days=36_500)
 
 @pytest.fixture
 def restored(tmp_path: Path) -> Iterator[Written]:
-    with written(tmp_path) as made:
-        yield made
+    with written(tmp_path) as deployment:
+        yield deployment
 
 
 @contextmanager
@@ -59,11 +59,11 @@ def delivering(restored: Written) -> Iterator[dict[str, Receiver]]:
     """All outlets at work, each with a receiver that takes everything."""
     got = {name: Receiver() for name in restored.services.outlets}
     with restored.context() as context:
-        room = OutletRoom(
+        room = SinkService(
             context,
             restored.services,
             AGES,
-            HASTE,
+            FAST_DELIVERY,
             lambda outlet, _: got[str(outlet.target.webhook.url).rpartition("/")[2]],
         )
         room.start()
@@ -76,8 +76,8 @@ def delivering(restored: Written) -> Iterator[dict[str, Receiver]]:
 def as_written(value: Any, answer: dict[str, Any]) -> dict[str, Any]:
     """What a record says, of what it said then: a newer version may have more to say."""
     fields_of = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-    said = json.loads(json.dumps(fields_of, default=str))
-    return {name: said[name] for name in answer if name in said}
+    record = json.loads(json.dumps(fields_of, default=str))
+    return {name: record[name] for name in answer if name in record}
 
 
 def without(answer: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def test_the_first_sync_of_another_version_changes_nothing(restored: Written) ->
 
 def test_what_is_recorded_is_understood(restored: Written) -> None:
     with restored.context() as context:
-        status = gather_status(context, upkeep=restored.services.upkeep)
+        status = gather_status(context, maintenance=restored.services.upkeep)
         assert (status.problem, status.replica_hash, status.watermark) == ("", EU["hash"], EU["watermark"])
         assert [as_written(item.held, HELD[0]) for item in status.held] == HELD
         assert {item.tries for item in status.held} == {1}
@@ -113,17 +113,17 @@ def test_what_is_recorded_is_understood(restored: Written) -> None:
         assert status.stored is not None
         for name in ("at", "objects", "evidence", "superseded", "unreachable"):
             assert as_written(status.stored, {name: 0})[name] == ANSWERS["collect"][name]
-        for folder, answer in ((collect_folder(context), "collect"), (sweep_folder(context), "sweep")):
-            (found,) = read_passes(context, folder, datetime.now(UTC))
-            assert sum(part.num_rows for part in found.uris()) == ANSWERS[answer]["unreachable"]["files"]
-        swept = last_swept(context)
+        for folder, answer in ((gc_folder(context), "collect"), (sweep_folder(context), "sweep")):
+            (recorded_pass,) = read_passes(context, folder, datetime.now(UTC))
+            assert sum(part.num_rows for part in recorded_pass.uris()) == ANSWERS[answer]["unreachable"]["files"]
+        swept = read_last_sweep(context)
         assert as_written(swept, ANSWERS["sweep"]) == without(ANSWERS["sweep"], "orphan")
-        letters = list(dead_letters(context, "picky"))
-        assert [as_written(each, ANSWERS["letters"][0]) for each in letters] == ANSWERS["letters"]
-        found = read_outlets(context, restored.services, AGES)
-        told = {each.name: without(asdict(each), "age") for each in found.outlets}
-        assert told == {each["name"]: without(each, "age") for each in ANSWERS["outlets"]["outlets"]}
-        assert (verify_structure(context).findings, found.unknown) == ((), ())
+        letters = list(read_dead_letters(context, "picky"))
+        assert [as_written(letter, ANSWERS["letters"][0]) for letter in letters] == ANSWERS["letters"]
+        outlets = read_sinks(context, restored.services, AGES)
+        statuses = {outlet.name: without(asdict(outlet), "age") for outlet in outlets.outlets}
+        assert statuses == {outlet["name"]: without(outlet, "age") for outlet in ANSWERS["outlets"]["outlets"]}
+        assert (verify_structure(context).findings, outlets.unknown) == ((), ())
 
 
 def test_outlets_go_on_after_what_was_acknowledged(restored: Written) -> None:
@@ -134,15 +134,17 @@ def test_outlets_go_on_after_what_was_acknowledged(restored: Written) -> None:
         head = EU["hash"]
         wait_until(lambda: set(positions(restored).values()) == {head}, "come up", 60)
     for name, wanted in {"hook": [], **ANSWERS["waiting"]}.items():
-        assert [each.id for each in got[name].got if each.table.startswith("shop.")] == wanted, name
+        assert [received.id for received in got[name].got if received.table.startswith("shop.")] == wanted, name
     assert got["hook"].got == []
     # What a version before gave up is sent as it stood.
     with restored.context() as context:
         receiver = Receiver()
-        assert replay(context, "picky", receiver).sent == 1
+        assert replay_dead_letters(context, "picky", receiver).sent == 1
         (letter,) = ANSWERS["letters"]
-        assert [(each.id, json.loads(each.text)) for each in receiver.got] == [(letter["id"], letter["event"])]
-        assert list(dead_letters(context, "picky")) == []
+        assert [(received.id, json.loads(received.payload)) for received in receiver.got] == [
+            (letter["id"], letter["event"])
+        ]
+        assert list(read_dead_letters(context, "picky")) == []
 
 
 def positions(restored: Written) -> dict[str, str]:
@@ -160,7 +162,7 @@ def test_what_is_in_transit_arrives_and_nothing_else_moves(restored: Written) ->
     assert [as_written(item, HELD[0]) for item in report.held] == HELD
     with delivering(restored) as got:
         wait_until(lambda: bool(got["hook"].got), "send", 60)
-    assert {each.table for each in got["hook"].got} == {"shop.big"}
+    assert {received.table for received in got["hook"].got} == {"shop.big"}
     before = restored.references()["main_replica_eu"]
     assert restored.sync().outcome == "idle"
     assert restored.references()["main_replica_eu"] == before
@@ -169,37 +171,37 @@ def test_what_is_in_transit_arrives_and_nothing_else_moves(restored: Written) ->
 
 
 def test_clean_ups_go_on_from_the_passes_before_and_heed_holds(restored: Written) -> None:
-    later, said = datetime.now(UTC) + timedelta(days=2), ANSWERS["holds"]
+    later, recorded = datetime.now(UTC) + timedelta(days=2), ANSWERS["holds"]
     restored.sync()
     with restored.context() as context:
-        (record,) = read_passes(context, collect_folder(context), datetime.now(UTC))
+        (record,) = read_passes(context, gc_folder(context), datetime.now(UTC))
         named = {uri for part in record.uris() for uri in part.column("uri").to_pylist()}
         assert ANSWERS["collect"]["ghost"] in named
         # What runs only worked with waits for no second pass.
         runs = runs_folder(context)
         working = {
-            uri for uri, _, _ in context.objects.list(runs) if is_working(uri[len(runs) + 1 :].partition("/")[2])
+            uri for uri, _, _ in context.objects.list(runs) if is_intermediate(uri[len(runs) + 1 :].partition("/")[2])
         }
-        options = GcOptions(keep=timedelta(0), delete=True, patience=0.0)
-        done = collect(context, options, restored.lines.append, now=later)
+        options = GcOptions(keep=timedelta(0), delete=True, max_wait_seconds=0.0)
+        done = run_gc(context, options, restored.lines.append, now=later)
         assert done.deleted.files == len(named | working)
         assert (done.failed, done.strange.files) == (0, 0)
         assert set(context.objects.sizes(named | working).values()) == {None}
         names = {name for name in restored.references() if name.startswith("sterna-hold-")}
-        assert names == {said["long"]}
+        assert names == {recorded["long"]}
         # Who holds a commit proves that each of its files is there.
-        assert hold(context, said["cursor"], timedelta(hours=1), now=later).tables > 0
+        assert pin(context, recorded["cursor"], timedelta(hours=1), now=later).tables > 0
         assert verify_structure(context).findings == ()
         upkeep = restored.services.upkeep
         assert upkeep is not None
         spared = ("s3://eu-lake/inbox",)
         with pytest.raises(UpkeepBlocked):  # main names metadata that is gone
-            sweep(context, upkeep, delete=True, spared=spared, now=later)
+            sweep(context, upkeep, delete=True, excluded_prefixes=spared, now=later)
         keys = [parse_key(name) for name in (*ANSWERS["lost"], "shop.pair_a")]
         main = context.primary.reference("main").hash
         writer(context).commit("main", main, [Delete(key) for key in keys], "let go of what is lost")
         for region in ("eu", "us"):
             assert restored.sync(region).held == ()
-        swept = sweep(context, upkeep, delete=True, spared=spared, now=later)
+        swept = sweep(context, upkeep, delete=True, excluded_prefixes=spared, now=later)
         assert (swept.deleted.files, swept.failed) == (1, 0)
         assert context.objects.sizes([ANSWERS["sweep"]["orphan"]]) == {ANSWERS["sweep"]["orphan"]: None}

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sterna.cdc.run import open_sources
-from sterna.cdc.status import read_sources
-from sterna.features.region import opened_store
-from sterna.features.status import status
-from sterna.ingest.region import open_ingest
-from sterna.ingest.status import read_ingest
+from sterna.pipelines.cdc.run import open_sources
+from sterna.pipelines.cdc.status import read_sources
+from sterna.pipelines.features.region import open_feature_store
+from sterna.pipelines.features.status import read_status
+from sterna.pipelines.ingest.region import open_ingest
+from sterna.pipelines.ingest.status import read_ingest_status
 from tests.support.written import ANSWERS, written
 
 
@@ -20,24 +20,24 @@ def test_where_services_stand_is_understood(tmp_path: Path) -> None:
         services = restored.services
         ingest = open_ingest(context, services)
         ingest.prepare()
-        batches = {each.id: (each.number, each.state.value) for each in ingest.tracker.batches()}
-        assert batches == {each["id"]: (each["number"], each["state"]) for each in ANSWERS["batches"]}
-        (waiting,) = read_ingest(ingest).tables
+        batches = {batch.id: (batch.number, batch.state.value) for batch in ingest.tracker.list_batches()}
+        assert batches == {batch["id"]: (batch["number"], batch["state"]) for batch in ANSWERS["batches"]}
+        (waiting,) = read_ingest_status(ingest).tables
         assert (waiting.backlog.table, waiting.backlog.buffered, waiting.backlog.waiting) == ("web.events", 2, 2)
         ingest.close()
 
         (source,) = read_sources(open_sources(context, services))
         assert (source.problem, source.epoch, source.drops) == ("", 1, ANSWERS["journal"]["number"])
-        assert {each.into: (each.mark, each.behind) for each in source.tables} == {
+        assert {table.into: (table.mark, table.behind) for table in source.tables} == {
             "crm.accounts": ("1/1", 0),
             "crm.customers": ("1/2", 1),
         }
 
         assert services.features is not None
-        with opened_store(context, services.features) as store:
-            views = {each.view: each for each in status(context, services.features, store)}
-        assert {name: each.snapshot for name, each in views.items()} == {
-            name: each["snapshot"] for name, each in ANSWERS["features"].items()
+        with open_feature_store(context, services.features) as store:
+            views = {view.view: view for view in read_status(context, services.features, store)}
+        assert {name: view.snapshot for name, view in views.items()} == {
+            name: view["snapshot"] for name, view in ANSWERS["features"].items()
         }
-        assert all(each.ready for each in views.values())
+        assert all(view.ready for view in views.values())
         assert views["user"].behind == 0.0

@@ -19,20 +19,20 @@ import pytest
 import valkey
 from pyspark.sql import SparkSession
 
-from sterna.cdc.run import Runner, open_sources
-from sterna.embedded.registry_file import bucket
-from sterna.embedded.spark import add_catalog
-from sterna.features.materialize import Materialized, materialize
-from sterna.features.region import opened_store
-from sterna.flows.shop import FlowShop
-from sterna.flows.step import Stepped, step
-from sterna.ingest.closing import close_due
-from sterna.ingest.consolidate import Consolidated
-from sterna.ingest.region import open_ingest
-from sterna.ingest.service import work
-from sterna.upkeep.committing import BySpark
-from sterna.upkeep.expire import expire
-from sterna.upkeep.results import ExpiredTable
+from sterna.maintenance.tables.expire import expire_snapshots
+from sterna.maintenance.tables.expire_commit import SparkSnapshotRemover
+from sterna.maintenance.tables.results import ExpiredTable
+from sterna.pipelines.cdc.run import Runner, open_sources
+from sterna.pipelines.features.materialize import Materialization, materialize_view
+from sterna.pipelines.features.region import open_feature_store
+from sterna.pipelines.ingest.batch_publisher import BatchOutcome
+from sterna.pipelines.ingest.batch_rules import close_due
+from sterna.pipelines.ingest.region import open_ingest
+from sterna.pipelines.ingest.worker_service import run_worker
+from sterna.pipelines.transforms.step import StepSummary, step
+from sterna.pipelines.transforms.step_context import FlowSpark
+from sterna.servers.registry_file import bucket_name
+from sterna.servers.spark import add_catalog
 from tests.support.written import ANSWERS, Written, written
 
 LATER = timedelta(days=30)
@@ -43,8 +43,8 @@ TABLES = ("customers", "accounts")
 @pytest.fixture(scope="module")
 def restored(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Written]:
     """One state for all tests here: each goes on with a service of its own."""
-    with written(tmp_path_factory.mktemp("written"), services=True) as made:
-        yield made
+    with written(tmp_path_factory.mktemp("written"), services=True) as deployment:
+        yield deployment
 
 
 def main(restored: Written) -> str:
@@ -53,22 +53,24 @@ def main(restored: Written) -> str:
 
 def test_each_upload_lands_once(restored: Written) -> None:
     assert restored.rows("web.events", "main") == ANSWERS["rows"]["web.events"]
-    done: list[Consolidated] = []
+    done: list[BatchOutcome] = []
     with restored.context() as context:
         ingest = open_ingest(context, restored.services)
         ingest.prepare()
-        assert [each.lane.table for each in close_due(ingest.pool, ingest.rules, asked=True)] == ["web.events"]
-        assert work(context, ingest, done.append, print, once=True).failed == {}
+        assert [closed.lane.table for closed in close_due(ingest.pool, ingest.rules, force=True)] == ["web.events"]
+        assert run_worker(context, ingest, done.append, print, once=True).failed == {}
         # The first of them is on `main` already, which the tracker didn't know.
-        assert [(each.table, each.rows, each.bad, each.reason) for each in done] == [
+        assert [
+            (consolidated.table, consolidated.rows, consolidated.bad, consolidated.reason) for consolidated in done
+        ] == [
             ("web.events", 0, 0, ""),
             ("web.events", 1, 0, ""),
             ("web.events", 2, 0, ""),
         ]
-        states = [each.state.value for each in ingest.tracker.batches() if each.lane.table == "web.events"]
+        states = [batch.state.value for batch in ingest.tracker.list_batches() if batch.lane.table == "web.events"]
         assert set(states) == {"published"}
         landed = main(restored)
-        assert work(context, ingest, done.append, print, once=True).done == ()
+        assert run_worker(context, ingest, done.append, print, once=True).done == ()
         ingest.close()
     pages = {1: "a", 2: "b", 3: "c", 4: "landed", 5: "closed", 6: "open", 7: "open"}
     assert restored.rows("web.events", "main") == [[str(id), page] for id, page in pages.items()]
@@ -101,22 +103,25 @@ def follow_on(restored: Written, runner: Runner) -> None:
 
 def come_up(restored: Written) -> None:
     end, wanted = time.monotonic() + LONGEST, source_rows(restored)
-    while (found := followed(restored)) != wanted:
-        assert time.monotonic() < end, found
+    while (rows := followed(restored)) != wanted:
+        assert time.monotonic() < end, rows
         time.sleep(0.5)
 
 
 def source_rows(restored: Written) -> dict[str, list[list[str]]]:
     assert restored.source is not None
     with psycopg.connect(restored.source.url()) as connection:
-        found = {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in TABLES}
-    return {name: [[str(cell) for cell in row] for row in rows] for name, rows in found.items()}
+        rows_by_table = {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in TABLES}
+    return {name: [[str(cell) for cell in row] for row in rows] for name, rows in rows_by_table.items()}
 
 
 def followed(restored: Written) -> dict[str, list[list[str | None]]]:
     """The rows of the tables on `main`, without the column that change capture adds, by the number of their key."""
-    found = {name: restored.rows(f"crm.{name}", "main") for name in TABLES}
-    return {name: sorted((row[:-1] for row in rows), key=lambda row: int(row[0] or 0)) for name, rows in found.items()}
+    rows_by_table = {name: restored.rows(f"crm.{name}", "main") for name in TABLES}
+    return {
+        name: sorted((row[:-1] for row in rows), key=lambda row: int(row[0] or 0))
+        for name, rows in rows_by_table.items()
+    }
 
 
 def test_views_of_features_go_on_from_their_snapshots(restored: Written, spark: SparkSession) -> None:
@@ -130,11 +135,11 @@ def test_views_of_features_go_on_from_their_snapshots(restored: Written, spark: 
     assert filled(restored, spark, "seen").how == "same"
 
 
-def filled(restored: Written, spark: SparkSession, view: str) -> Materialized:
+def filled(restored: Written, spark: SparkSession, view: str) -> Materialization:
     features = restored.services.features
     assert features is not None
-    with restored.context() as context, opened_store(context, features) as store:
-        return materialize(context, spark, store, features, features.by_name[view])
+    with restored.context() as context, open_feature_store(context, features) as store:
+        return materialize_view(context, spark, store, features, features.views_by_name[view])
 
 
 def values(restored: Written) -> dict[str, str]:
@@ -157,10 +162,10 @@ def test_a_flow_goes_on_from_its_mark(restored: Written) -> None:
     assert restored.rows("shop.pages") == [["1", "A"], ["2", "B"]]
 
 
-def stepped(restored: Written) -> Stepped:
+def stepped(restored: Written) -> StepSummary:
     (flow,) = restored.services.flows
     with restored.context() as context:
-        return step(context, flow, flow.sql, FlowShop())
+        return step(context, flow, flow.sql, FlowSpark())
 
 
 def test_expiry_takes_nothing_that_tags_of_holds_and_outlets_keep(restored: Written, spark: SparkSession) -> None:
@@ -194,7 +199,7 @@ def added(restored: Written, spark: SparkSession) -> None:
     session = spark.newSession()
     with restored.context("us") as context:
         uri, us = context.ports.primary_region.catalog.write, restored.endpoints["us"]
-    add_catalog(session, "main_us", uri, "main", f"s3://{bucket('us')}/warehouse", us)
+    add_catalog(session, "main_us", uri, "main", f"s3://{bucket_name('us')}/warehouse", us)
     for number in (3, 4):
         session.sql(f"INSERT INTO main_us.shop.clicks VALUES ({number}, 'c', TIMESTAMP'2026-11-26 12:00:00')")
 
@@ -203,8 +208,8 @@ def expired(restored: Written, table: str, *, act: bool = False) -> ExpiredTable
     upkeep = restored.services.upkeep
     assert upkeep is not None
     with restored.context("us") as context:
-        remove = BySpark(context, upkeep) if act else None
-        found = expire(context, upkeep, tables=[table], remove=remove, now=datetime.now(UTC) + LATER)
-    (one,) = found.tables
+        remove = SparkSnapshotRemover(context, upkeep) if act else None
+        expiry = expire_snapshots(context, upkeep, tables=[table], remove=remove, now=datetime.now(UTC) + LATER)
+    (one,) = expiry.tables
     assert not one.problem
     return one

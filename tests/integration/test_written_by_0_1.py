@@ -19,26 +19,26 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from sterna.catalog.model import ICEBERG_TABLE, key_name
-from sterna.cleaning.passes import Pass, read_passes
-from sterna.edges.environment import environment
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.nessie import start_nessie
-from sterna.embedded.postgres import start_postgres
-from sterna.embedded.registry_file import bucket, environment_of, new_keys
-from sterna.embedded.s3 import Endpoint, start_s3
+from sterna.config.environment import temporary_environment
+from sterna.config.secrets import environment_secrets
 from sterna.errors import UsageError
-from sterna.gc.evidence import Runs, collect_folder
-from sterna.gc.model import GcOptions
-from sterna.gc.run import collect
-from sterna.replica.codecs import REPORT
-from sterna.replica.region import RegionContext, open_region
-from sterna.replica.run_folder import is_working, load_files, load_plan, runs_folder, unpacked
-from sterna.status.attempts import with_attempts
-from sterna.status.read import read_status
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.maintenance.deletion.passes import Pass, read_passes
+from sterna.maintenance.gc.evidence import PendingRuns, gc_folder
+from sterna.maintenance.gc.model import GcOptions
+from sterna.maintenance.gc.run import run_gc
+from sterna.operations.status.read import read_status
+from sterna.operations.status.retries import with_retries
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.codecs import REPORT
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.replica.run_folder import decompress, is_intermediate, load_files, load_plan, runs_folder
+from sterna.replication.sync import stages
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
+from sterna.servers.nessie import start_nessie
+from sterna.servers.postgres import start_postgres
+from sterna.servers.registry_file import bucket_name, create_key_pair, deployment_environment
+from sterna.servers.s3 import Endpoint, start_s3
 from tests.support.world import pyiceberg_properties
 
 DATA = Path(__file__).parents[1] / "data" / "replica-0.1"
@@ -60,18 +60,18 @@ class Restored:
         """What eu's replica answers to PyIceberg; it reads no deletion vectors, and no views."""
         branch = context.region.replica_branch
         entries = context.catalog.entries(branch, context.catalog.reference(branch).hash)
-        found = {key_name(key): item.metadata_location for key, item in entries if item.kind == ICEBERG_TABLE}
+        locations = {key_name(key): item.metadata_location for key, item in entries if item.kind == ICEBERG_TABLE}
         properties = pyiceberg_properties(self.eu)
         return {
             name: _texts(StaticTable.from_metadata(uri, properties).scan().to_arrow().to_pylist())
-            for name, uri in found.items()
+            for name, uri in locations.items()
             if uri and name != "shop.parcels"
         }
 
 
 def _texts(rows: list[dict[str, Any]]) -> list[list[str | None]]:
-    found = [[None if cell is None else str(cell) for cell in row.values()] for row in rows]
-    return sorted(found, key=lambda row: [(cell is not None, cell or "") for cell in row])
+    texts = [[None if cell is None else str(cell) for cell in row.values()] for row in rows]
+    return sorted(texts, key=lambda row: [(cell is not None, cell or "") for cell in row])
 
 
 @pytest.fixture
@@ -80,9 +80,9 @@ def restored(tmp_path: Path) -> Iterator[Restored]:
         endpoints = {}
         for region in ("us", "eu"):
             # An endpoint serves a folder, a folder in it a bucket. A clean-up asks when files were changed: it is kept.
-            with tarfile.open(DATA / f"{bucket(region)}.tar.gz") as archive:
+            with tarfile.open(DATA / f"{bucket_name(region)}.tar.gz") as archive:
                 archive.extractall(tmp_path / "s3" / region, filter="data")
-            endpoints[region] = start_s3(tmp_path, region, [bucket(region)], *new_keys())
+            endpoints[region] = start_s3(tmp_path, region, [bucket_name(region)], *create_key_pair())
             stack.callback(endpoints[region].stop)
         server = start_postgres(tmp_path)
         stack.callback(server.stop)
@@ -96,7 +96,7 @@ def restored(tmp_path: Path) -> Iterator[Restored]:
             text = text.replace(f"@{region.upper()}_ENDPOINT@", endpoint.url)
         registry = tmp_path / "storage_registry.yaml"
         registry.write_text(text)
-        with environment(environment_of(registry, endpoints)):
+        with temporary_environment(deployment_environment(registry, endpoints)):
             yield Restored(registry, endpoints["eu"])
 
 
@@ -106,14 +106,16 @@ def named_by(record: Pass) -> set[str]:
 
 def test_what_it_wrote_is_understood(restored: Restored) -> None:
     with restored.context() as context:
-        status = with_attempts(context, read_status(context))
+        status = with_retries(context, read_status(context))
         assert (status.problem, status.replica_hash, status.watermark) == ("", EU["hash"], EU["watermark"])
         assert status.source_hash == ANSWERS["main"]["hash"]
-        known = EU["held"][0].keys()  # a newer version has more to say of a held table
-        assert [{name: asdict(item.held)[name] for name in known} for item in status.held] == EU["held"]
+        fields = EU["held"][0].keys()  # a newer version has more to say of a held table
+        assert [{name: asdict(item.held)[name] for name in fields} for item in status.held] == EU["held"]
         assert [item.key for item in status.refused] == EU["refused"]
-        told = [key for run in EU["runs"].values() for key in run.get("held", ())]
-        assert {item.held.key: item.tries for item in status.held} == {key: told.count(key) for key in set(told)}
+        held_keys = [key for run in EU["runs"].values() for key in run.get("held", ())]
+        assert {item.held.key: item.tries for item in status.held} == {
+            key: held_keys.count(key) for key in set(held_keys)
+        }
 
         for run_id, run in EU["runs"].items():
             uri = f"{context.region.replica_root}/_sterna/runs/{run_id}"
@@ -121,14 +123,14 @@ def test_what_it_wrote_is_understood(restored: Restored) -> None:
             listed = [load_files(context, uri, batch=batch.number).num_rows for batch in plan.batches]
             assert (plan.run_id, load_files(context, uri).num_rows + sum(listed) > 0) == (run_id, True)
             if "outcome" in run:
-                report = REPORT.loads(unpacked(context.objects.read(f"{uri}/report.json")))
+                report = REPORT.loads(decompress(context.objects.read(f"{uri}/report.json")))
                 assert (report.outcome, list(report.published)) == (run["outcome"], run["published"])
                 assert [list(item) for item in report.copied.failed] == run["failed"]
                 assert all(item.table and item.kind for item in report.copied.failed)
 
-        (record,) = read_passes(context, collect_folder(context), datetime.now(UTC))
+        (record,) = read_passes(context, gc_folder(context), datetime.now(UTC))
         assert len(named_by(record)) == ANSWERS["collect"]["unreachable"]["files"]
-        flying = Runs(context, datetime.now(UTC), timedelta(days=36_500)).in_flight(EU["hash"])
+        flying = PendingRuns(context, datetime.now(UTC), timedelta(days=36_500)).in_flight(EU["hash"])
         assert flying == (ANSWERS["in_flight"]["run"].rpartition("/")[2],)
 
         verified = verify_structure(context)
@@ -159,15 +161,15 @@ def test_it_goes_on_from_there(restored: Restored) -> None:
         assert compared(lines) == len(ANSWERS["after"]["held"])
 
         later = datetime.now(UTC) + timedelta(days=2)
-        options = GcOptions(keep=timedelta(0), delete=True, patience=0.0)
-        (record,) = read_passes(context, collect_folder(context), datetime.now(UTC))
+        options = GcOptions(keep=timedelta(0), delete=True, max_wait_seconds=0.0)
+        (record,) = read_passes(context, gc_folder(context), datetime.now(UTC))
         runs = runs_folder(context)
         paths = {uri: uri.removeprefix(f"{runs}/").partition("/")[2] for uri, _, _ in context.objects.list(runs)}
         # What a run of that version has read of foreign metadata waits for no second pass.
-        working = {uri for uri, path in paths.items() if is_working(path)}
+        working = {uri for uri, path in paths.items() if is_intermediate(path)}
         named = named_by(record)
         assert len(named) == ANSWERS["collect"]["unreachable"]["files"]
-        collected = collect(context, options, lines.append, now=later)
+        collected = run_gc(context, options, lines.append, now=later)
         assert (collected.failed, collected.strange.files) == (0, 0)
         assert collected.deleted.files == len(working | named)
         assert verify_structure(context).findings == ()

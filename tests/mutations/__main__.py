@@ -48,14 +48,14 @@ def main(arguments: Sequence[str] | None = None, mutations: Sequence[Mutation] =
         return 0
     results = Results(options.results, state_of(options.tree))
     if not options.table:
-        _look(options, chosen, results)
+        _run_hunt(options, chosen, results)
     judged = [(mutation, results.of(mutation, any_state=options.table)) for mutation in chosen]
     print(table(judged))
     verdicts = {result.verdict if result else "error" for _, result in judged}
     return 2 if verdicts & {"error", "undecided"} else 1 if "missed" in verdicts else 0
 
 
-def _look(options: argparse.Namespace, chosen: Sequence[Mutation], results: Results) -> None:
+def _run_hunt(options: argparse.Namespace, chosen: Sequence[Mutation], results: Results) -> None:
     left = [mutation for mutation in chosen if options.again or _judged(results.of(mutation)) is None]
     print(f"{len(chosen)} mutations, {len(chosen) - len(left)} of them judged before", flush=True)
     own = options.tree.absolute() / ".venv/bin/python"
@@ -64,26 +64,26 @@ def _look(options: argparse.Namespace, chosen: Sequence[Mutation], results: Resu
             copy,
             options.processes,
             options.minutes,
-            _say,
+            _print_progress,
             with_servers=not options.no_servers,
             only_first=options.first or options.tests is not None,
             python=own if own.exists() else Path(sys.executable),
         )
-        first = {each.name: tuple(options.tests) if options.tests else each.first for each in left}
+        first = {pending.name: tuple(options.tests) if options.tests else pending.first for pending in left}
         if len(left) > 1:
-            hunt.run_without([replace(each, first=first[each.name]) for each in left])
+            hunt.run_without([replace(pending, first=first[pending.name]) for pending in left])
         for number, mutation in enumerate(left, 1):
-            _say(f"{number}/{len(left)} {mutation.component}: {mutation.name}")
+            _print_progress(f"{number}/{len(left)} {mutation.component}: {mutation.name}")
             result = hunt.look_for(replace(mutation, first=first[mutation.name]))
             results.add(mutation, result)
-            _say(f"  {result.verdict} after {result.seconds:.0f} s {result.by} {result.how}")
+            _print_progress(f"  {result.verdict} after {result.seconds:.0f} s {result.by} {result.how}")
 
 
 def _judged(result: Result | None) -> Result | None:
     return result if result and result.verdict in ("found", "missed") else None
 
 
-def _say(line: str) -> None:
+def _print_progress(line: str) -> None:
     print(line, flush=True)
 
 

@@ -12,7 +12,7 @@ _gc = partial(Mutation, component="clean-up", near=("unit/gc",), servers=("integ
 CLEAN_UP: Final = (
     _gc(
         name="holds are ignored",
-        file="gc/heads.py",
+        file="maintenance/gc/retained_heads.py",
         old="            if reference.name != branch:\n",
         new='            if reference.name != branch and reference.kind != "TAG":\n',
         harm="files that somebody holds, or tagged, are deleted",
@@ -20,23 +20,23 @@ CLEAN_UP: Final = (
     ),
     _gc(
         name="plans that can't be read are not in flight",
-        file="gc/evidence.py",
-        old="if self._planned[run] in (None, replica_hash)]",
-        new="if self._planned[run] == replica_hash]",
+        file="maintenance/gc/evidence.py",
+        old="if self._planned_heads[run] in (None, replica_hash)]",
+        new="if self._planned_heads[run] == replica_hash]",
         harm="files are deleted that a sync of a newer version is about to publish",
         first=("unit/gc/test_meanwhile.py::test_a_sync_whose_plan_can_not_be_read_is_waited_for",),
     ),
     _gc(
         name="the grace age is ignored",
-        file="gc/decide.py",
-        old="old = older(part, rules.now - rules.grace)",
-        new="old = older(part, rules.now)",
+        file="maintenance/gc/decide.py",
+        old="old = modified_until(part, rules.now - rules.grace)",
+        new="old = modified_until(part, rules.now)",
         harm="files are deleted that a run has just copied",
         first=("unit/gc/test_decide.py::test_a_file_that_is_younger_than_the_grace_stays_whatever_passes_say",),
     ),
     _gc(
         name="any earlier pass will do",
-        file="cleaning/passes.py",
+        file="maintenance/deletion/passes.py",
         old="return passes[start:] if start >= 0 else []",
         new="return passes[max(start, 0) :]",
         harm="what a minute-old pass found unreachable is deleted under a query that still reads it",
@@ -44,26 +44,31 @@ CLEAN_UP: Final = (
     ),
     _gc(
         name="the head at the beginning of the time to keep",
-        file="gc/heads.py",
-        old="            yield from _versions(context, context.primary.entries(branch, commit.hash))\n"
-        "            break\n",
+        file="maintenance/gc/retained_heads.py",
+        old=(
+            "            yield from _versions_below_root(context, context.primary.entries(branch, commit.hash))\n"
+            "            break\n"
+        ),
         new="            break\n",
         harm="what readers saw at the beginning of `keep` is deleted too early",
         first=("unit/gc/test_collect.py::test_what_the_head_at_the_windows_start_shows_stays_whichever_commit_put_it",),
     ),
     _gc(
         name="what was published just before the fence",
-        file="gc/delete.py",
-        old="                    self._reach_more(parent.hash, look=False)\n",
+        file="maintenance/gc/delete.py",
+        old=("                    self._extend_reach(parent.hash, include_references=False)\n"),
         new="",
         harm="files of a sync that was published a moment before are deleted",
         first=("unit/gc/test_meanwhile.py::test_an_old_file_that_a_sync_took_up_again_before_the_deletion_stays",),
     ),
     _gc(
         name="lists of held keys are garbage",
-        file="gc/heads.py",
-        old="        yield from _put(context, commit)\n        yield from _list_of(context, commit)\n",
-        new="        yield from _put(context, commit)\n",
+        file="maintenance/gc/retained_heads.py",
+        old=(
+            "        yield from _put_versions(context, commit)\n"
+            "        yield from _held_list_versions(context, commit)\n"
+        ),
+        new=("        yield from _put_versions(context, commit)\n"),
         harm="the list of what is held is deleted, and every sync compares all keys",
         first=("unit/gc/test_held_lists.py::test_the_lists_that_kept_heads_name_stay_and_the_others_go",),
     ),

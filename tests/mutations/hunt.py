@@ -89,7 +89,7 @@ class Hunt:
         copy: the copy.
         processes: how many run tests at a time; 0: pytest's own.
         minutes: how long one stage may take.
-        say: takes lines for people.
+        report_progress: takes lines for people.
         with_servers: whether tests that start servers run, too.
         only_first: whether the tests that are named for a mutation are all that run.
         python: the interpreter that runs the tests.
@@ -98,7 +98,7 @@ class Hunt:
     copy: Path
     processes: int
     minutes: float
-    say: Callable[[str], None]
+    report_progress: Callable[[str], None]
     with_servers: bool = True
     only_first: bool = False
     python: Path = Path(sys.executable)
@@ -134,7 +134,7 @@ class Hunt:
                     how = f"no end within {self.minutes:g} min" if code is None else _last_line(output)
                     return Result(mutation.name, verdict, how=f"{' '.join(paths)}: {how}", stage=stage)
                 if refuted := self._refuted(failed[1], mutation):
-                    self.say(f"  {failed[1]} {refuted}: left out from here on")
+                    self.report_progress(f"  {failed[1]} {refuted}: left out from here on")
                     self._unreliable.add(failed[1])
                     continue
                 return Result(mutation.name, "found", by=failed[1], how=(failed[2] or "")[:_LONGEST], stage=stage)

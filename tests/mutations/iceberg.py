@@ -9,7 +9,7 @@ from tests.mutations.model import Mutation
 
 _SYNC: Final = ("integration/sync", "integration/verify")
 _mapping = partial(
-    Mutation, component="mapping", file="registry/mapping.py", near=("unit/registry",), servers=("integration/sync",)
+    Mutation, component="mapping", file="config/mapping.py", near=("unit/registry",), servers=("integration/sync",)
 )
 _manifest = partial(Mutation, component="manifests", near=("unit/iceberg",), servers=_SYNC)
 _delete = partial(Mutation, component="deletes", near=("unit/iceberg",), servers=_SYNC)
@@ -24,8 +24,8 @@ MAPPING: Final = (
     ),
     _mapping(
         name="an alias takes another location's own prefix",
-        old="usable = [spelling for spelling in found if not spelling.alias or spelling.prefix not in own]",
-        new="usable = found",
+        old="usable = [spelling for spelling in spellings if not spelling.alias or spelling.prefix not in registered]",
+        new="usable = spellings",
         harm="files of a location that is registered with s3a:// are taken for those of its namesake with s3://",
         first=("unit/registry/test_mapping.py::test_a_spelling_that_is_registered_for_itself_is_no_other_locations",),
     ),
@@ -38,14 +38,14 @@ MAPPING: Final = (
     ),
     _mapping(
         name="only the region's own replica root is taken back",
-        old="self.registry.regions if inside(uri, region.replica_root)), None)",
-        new="(self.region,) if inside(uri, region.replica_root)), None)",
+        old="self.registry.regions if is_inside(uri, region.replica_root)), None)",
+        new="(self.region,) if is_inside(uri, region.replica_root)), None)",
         harm="after a promotion, files below the other region's root are mapped a second time",
         first=("unit/registry/test_mapping.py::TestAfterAPromotionWithTables",),
     ),
     _mapping(
         name="the digest forgets the policy of history",
-        old="                policy.history.hashed(),\n",
+        old=("                policy.history.digest_fields(),\n"),
         new="",
         earlier=('                policy.history.model_dump(mode="json"),\n', ""),
         harm="a table whose history is to be shorter keeps the long one, as its metadata.json has the same name",
@@ -57,8 +57,8 @@ MANIFESTS: Final = (
     _manifest(
         name="the referenced data file keeps its path",
         file="iceberg/manifests/entry.py",
-        old="referenced = content(entry.referenced) if entry.referenced else None",
-        new="referenced = entry.referenced",
+        old="referenced = map_content(entry.referenced_data_file) if entry.referenced_data_file else None",
+        new="referenced_data_file = entry.referenced_data_file",
         earlier=(
             "referenced = None if entry.referenced is None else mapping.content(entry.referenced)",
             "referenced = entry.referenced",
@@ -69,16 +69,16 @@ MANIFESTS: Final = (
     _manifest(
         name="cut bounds of paths stay",
         file="iceberg/manifests/entry.py",
-        old="return (None, None) if moved else (entry.lower, entry.upper)",
-        new="return entry.lower, entry.upper",
+        old="return (None, None) if moved else (entry.lower_bound, entry.upper_bound)",
+        new="return entry.lower_bound, entry.upper_bound",
         harm="engines skip position deletes by bounds of paths that stand nowhere here: deleted rows come back",
         first=("unit/iceberg/test_manifest_deletes.py::test_bounds_that_are_no_whole_path_are_dropped",),
     ),
     _manifest(
         name="equal bounds of paths are not mapped",
         file="iceberg/manifests/entry.py",
-        old='bound = content(entry.lower.decode("utf-8")).encode()',
-        new='bound = entry.lower.decode("utf-8").encode()',
+        old='bound = map_content(entry.lower_bound.decode("utf-8")).encode()',
+        new='bound = entry.lower_bound.decode("utf-8").encode()',
         earlier=(
             'bound = mapping.content(entry.lower.decode("utf-8")).encode()',
             'bound = entry.lower.decode("utf-8").encode()',
@@ -89,24 +89,24 @@ MANIFESTS: Final = (
     _manifest(
         name="split offsets stay where the length is the same",
         file="iceberg/manifests/entry.py",
-        old="drop_layout = moved and entry.status != DELETED and not entry.vector",
-        new="drop_layout = written.length != entry.size and entry.status != DELETED and not entry.vector",
+        old="drop_layout = moved and entry.status != DELETED and not entry.is_deletion_vector",
+        new="drop_layout = localized.length != entry.size and entry.status != DELETED and not entry.is_deletion_vector",
         harm="an engine that splits a rewritten file of the old length begins in the middle of a row group",
         first=("unit/iceberg/test_manifest_deletes.py", "unit/iceberg/test_manifest_bytes.py::test_manifests"),
     ),
     _manifest(
         name="a manifest that became shorter keeps its length",
         file="iceberg/manifests/manifest_list.py",
-        old="if written.length != manifest.length:",
-        new="if written.length > manifest.length:",
+        old="if localized.length != manifest.length:",
+        new="if localized.length > manifest.length:",
         harm="engines that trust the length read beyond the manifest's end",
         first=("unit/iceberg/test_manifest_list.py::test_manifest_list_changes_paths_and_lengths",),
     ),
     _manifest(
         name="a deleted entry keeps its position deletes' path",
         file="iceberg/manifests/entry.py",
-        old="return Written(mapping.mapped(entry.path), entry.size)",
-        new="return Written(entry.path, entry.size)",
+        old="return LocalizedFile(mapping.map_deleted_deletes(entry.path), entry.size)",
+        new="return LocalizedFile(entry.path, entry.size)",
         harm="who reads changes by deleted entries sees delete files of another region's store",
         first=(
             "unit/iceberg/test_manifest_deletes.py::test_a_deleted_delete_is_mapped_and_neither_looked_up_nor_refused",

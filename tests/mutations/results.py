@@ -50,12 +50,12 @@ class Results:
             mutation: the mutation, as it is now.
             any_state: of whichever tree.
         """
-        found = [
+        matches = [
             line
             for line in self._lines()
             if line.pop("fault") == _digest(mutation) and (line.pop("state") == self.state or any_state)
         ]
-        return Result(**found[-1]) if found else None
+        return Result(**matches[-1]) if matches else None
 
     def _lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
@@ -69,11 +69,11 @@ def table(rows: Iterable[tuple[Mutation, Result | None]]) -> str:
     """Return results as a Markdown table."""
     lines = ["| component | mutation | result |", "|---|---|---|"]
     for mutation, result in rows:
-        lines.append(f"| {mutation.component} | {mutation.name} | {_said(result)} |")
+        lines.append(f"| {mutation.component} | {mutation.name} | {_format_result(result)} |")
     return "\n".join(lines)
 
 
-def _said(result: Result | None) -> str:
+def _format_result(result: Result | None) -> str:
     if result is None:
         return "not run"
     file, _, test = result.by.removeprefix("tests/").partition("::")

@@ -10,37 +10,36 @@ from tests.mutations.model import Mutation
 _NEAR: Final = ("unit/sync",)
 _SERVERS: Final = ("integration/sync", "integration/catalog")
 _plan = partial(Mutation, component="plan", near=("unit/sync/plan", *_NEAR), servers=_SERVERS)
-_publish = partial(Mutation, component="publish", file="sync/publish.py", near=_NEAR, servers=_SERVERS)
+_publish = partial(Mutation, component="publish", file="replication/sync/publish.py", near=_NEAR, servers=_SERVERS)
 
 PLAN: Final = (
     _plan(
         name="renamed tables are forgotten",
-        file="sync/plan/compare.py",
-        old="if old is not None and old.before and item.source and old.before.kind == item.source.kind:",
-        new="if old is not None and old.before and item.source and old.before.kind != item.source.kind:",
+        file="replication/plan/key_diff.py",
+        old="if old is not None and old.before and candidate.source and old.before.kind == candidate.source.kind:",
+        new="if old is not None and old.before and candidate.source and old.before.kind != candidate.source.kind:",
         harm="a renamed table is another table for who follows it by its id",
         first=("unit/sync/test_faults.py::test_a_renamed_table_is_not_looked_at_anew",),
     ),
     _plan(
         name="held tables are not tried again",
-        file="sync/plan/changes.py",
-        old="retried = [key for key in (parse_key(item.key) for item in head.held) if key not in changed]",
-        new="retried = [key for key in (parse_key(item.key) for item in head.held) if key in changed]",
+        file="replication/plan/branch_diff.py",
+        old="retried = [key for key in (parse_key(held_key.key) for held_key in head.held) if key not in changed]",
+        new="retried = [key for key in (parse_key(held_key.key) for held_key in head.held) if key in changed]",
         harm="a table whose fault is mended stays behind until somebody writes to it",
         first=("unit/sync/plan/test_in_parts.py::test_a_table_in_parts_is_published",),
     ),
     _plan(
         name="a refused table stays",
-        file="sync/plan/compare.py",
-        old="if source is None or context.registry.refusal("
-        "name, context.region.name, namespace=source.kind == NAMESPACE):",
+        file="replication/plan/key_diff.py",
+        old="if source is None or context.registry.exclusion_reason(name, context.region.name, namespace=source.kind == NAMESPACE):",
         new="if source is None:",
         harm="tables that a policy or a residency rule keeps out are replicated",
         first=("unit/sync/test_policies.py::test_a_refused_table_is_absent_and_status_says_why",),
     ),
     _plan(
         name="a table made anew is taken for the old one",
-        file="sync/plan/compare.py",
+        file="replication/plan/key_diff.py",
         old="before and before.id and before.id != source.id:",
         new="before and before.id and before.kind != source.kind:",
         harm="a table that was dropped and created again keeps the id of the one that is gone",
@@ -50,7 +49,7 @@ PLAN: Final = (
     ),
     _plan(
         name="existing entries are not copied",
-        file="sync/plan/one_pass.py",
+        file="replication/plan/manifests.py",
         old='live = entries.filter(pc.not_equal(entries.column("status"), DELETED))',
         new='live = entries.filter(pc.equal(entries.column("status"), 1))',
         harm="data files that a rewritten manifest has are missing in the replica",
@@ -58,15 +57,15 @@ PLAN: Final = (
     ),
     _plan(
         name="manifests in the metadata are forgotten",
-        file="sync/plan/table_files.py",
-        old="inline = list(dict.fromkeys(path for snapshot in fresh for path in snapshot.manifests))",
+        file="replication/plan/table_files.py",
+        old="inline = list(dict.fromkeys(path for snapshot in new_snapshots for path in snapshot.manifests))",
         new="inline: list[str] = []",
         harm="tables of format 1 without manifest lists come without their data",
         first=("unit/sync/test_poison_keys.py::test_inline_manifests",),
     ),
     _plan(
         name="a file that is too large counts as here",
-        file="sync/plan/presence.py",
+        file="replication/plan/inventory.py",
         old='pc.not_equal(self.sizes, self.content.column("size"))',
         new='pc.less(self.sizes, self.content.column("size"))',
         harm="another file at the place of a data file is published as if it were that file",
@@ -74,9 +73,9 @@ PLAN: Final = (
     ),
     _plan(
         name="only the newest statistics file is copied",
-        file="sync/plan/table_files.py",
-        old="        for item in metadata.statistics\n",
-        new="        for item in metadata.statistics[-1:]\n",
+        file="replication/plan/table_files.py",
+        old=("        for statistics_file in metadata.statistics\n"),
+        new=("        for statistics_file in metadata.statistics[-1:]\n"),
         earlier=(
             "new = [item for item in metadata.statistics if (",
             "new = [item for item in metadata.statistics[-1:] if (",
@@ -121,8 +120,8 @@ PUBLISH: Final = (
     ),
     _publish(
         name="what the plan held is forgotten",
-        old="return settle(plan.actions, (*plan.held, *faults), plan.together, templates, plan.relaxed)",
-        new="return settle(plan.actions, tuple(faults), plan.together, templates, plan.relaxed)",
+        old="return resolve_dependencies(plan.actions, (*plan.held, *faults), plan.atomic_groups, held_if_failed, plan.relaxed)",
+        new="return resolve_dependencies(plan.actions, tuple(faults), plan.atomic_groups, held_if_failed, plan.relaxed)",
         harm="held tables leave the list: nobody is told, and they are never tried again",
         first=("unit/sync/plan/test_in_parts.py::test_a_table_in_parts_is_published",),
     ),

@@ -18,49 +18,49 @@ _cdc = partial(Mutation, component="change capture", near=("unit/cdc",), servers
 WAP: Final = (
     _wap(
         name="the mark is not compared",
-        file="wap/decide.py",
-        old="    if mark == step.after:\n        return\n",
-        new="    if mark == step.after or not step.numbered:\n        return\n",
+        file="pipelines/publish/decide.py",
+        old=("    if position == step.previous:\n        return\n"),
+        new=("    if position == step.previous or not step.is_numbered:\n        return\n"),
         harm="a step is published that was made for another state, and changes are applied twice or skipped",
         first=("unit/wap/test_decide.py",),
     ),
     _wap(
         name="fast forward from any ancestor",
-        file="wap/decide.py",
+        file="pipelines/publish/decide.py",
         old="if snapshot.parent == state.current:",
-        new="if snapshot.parent in live:",
+        new="if snapshot.parent in ancestor_ids:",
         harm="what others committed meanwhile is rolled back",
         first=("unit/wap/test_decide.py",),
     ),
     _wap(
         name="a MERGE is appended",
-        file="wap/decide.py",
-        old="if not step.rereads and only_appends(each)]",
-        new="if only_appends(each)]",
+        file="pipelines/publish/decide.py",
+        old="if not step.is_snapshot_bound and is_append(candidate)]",
+        new="if is_append(candidate)]",
         harm="rows that were computed from an older state are published on a newer one",
         first=("unit/wap/test_decide.py",),
     ),
     _wap(
         name="what is staged anew is not audited",
-        file="wap/protocol.py",
-        old="if change.snapshot not in self._audited and not isinstance(change, MarkOnly):",
-        new="if not self._audited and not isinstance(change, MarkOnly):",
+        file="pipelines/publish/protocol.py",
+        old="if change.snapshot not in self._audited and not isinstance(change, PositionOnly):",
+        new="if not self._audited and not isinstance(change, PositionOnly):",
         harm="rows that break an audit's rules are published at the second try",
         first=("unit/wap/test_protocol.py",),
     ),
     _wap(
         name="what was cherry-picked counts as unpublished",
-        file="wap/decide.py",
-        old="there = next((each for each in state.line if step.id in (each.wap_id, each.published)), None)",
-        new="there = next((each for each in state.line if step.id == each.wap_id), None)",
+        file="pipelines/publish/decide.py",
+        old="live_snapshot = next((snapshot for snapshot in state.ancestors if step.id in (snapshot.wap_id, snapshot.published_wap_id)), None)",
+        new="live_snapshot = next((snapshot for snapshot in state.ancestors if step.id == snapshot.wap_id), None)",
         harm="a batch that somebody published by hand is published twice",
         first=("unit/wap/test_decide.py",),
     ),
     _wap(
         name="a rollback to the mark's own number",
-        file="wap/decide.py",
-        old="return begins or 0 < oldest.sequence <= int(sequence)",
-        new="return begins or 0 < oldest.sequence < int(sequence)",
+        file="pipelines/publish/decide.py",
+        old="return is_first or 0 < oldest.sequence <= int(sequence)",
+        new="return is_first or 0 < oldest.sequence < int(sequence)",
         harm="a table that was rolled back counts as whole: its lost rows are never put there again",
         first=("unit/wap/test_decide.py",),
     ),
@@ -69,17 +69,17 @@ WAP: Final = (
 CDC: Final = (
     _cdc(
         name="the order within a transaction is forgotten",
-        file="cdc/apply.py",
-        old='f.expr(f"max_by({each}, {SEQUENCE})")',
-        new='f.expr(f"max_by({each}, {COMMITTED})")',
+        file="pipelines/cdc/apply.py",
+        old='f.expr(f"max_by({own_column}, {SEQUENCE})")',
+        new='f.expr(f"max_by({own_column}, {COMMITTED})")',
         harm="of two changes of one row in a transaction, either may win",
         first=("unit/cdc/test_merge.py",),
     ),
     _cdc(
         name="the order of drops is forgotten",
-        file="cdc/apply.py",
-        old="pc.add(read[SEQUENCE], sequence(number, 0))",
-        new="pc.add(read[SEQUENCE], sequence(0, 0))",
+        file="pipelines/cdc/apply.py",
+        old="pc.add(table[SEQUENCE], sequence(number, 0))",
+        new="pc.add(table[SEQUENCE], sequence(0, 0))",
         harm="a row that changed in two drops of one step has its older value",
         first=(
             "unit/cdc/test_files_of_drops.py::"
@@ -88,9 +88,9 @@ CDC: Final = (
     ),
     _cdc(
         name="a drop is cut within a transaction",
-        file="cdc/gathering.py",
-        old='self.is_open = told["status"] == "BEGIN" and not self.layouts',
-        new='self.is_open = told["status"] == "BEGIN" and bool(self.layouts)',
+        file="pipelines/cdc/change_buffer.py",
+        old='self.in_transaction = event["status"] == "BEGIN" and not self.schemas',
+        new='self.in_transaction = event["status"] == "BEGIN" and bool(self.schemas)',
         harm="half of a transaction is published",
         first=(
             "unit/cdc/test_edges_of_cdc.py::test_a_drop_goes_on_behind_its_last_transaction",
@@ -99,36 +99,45 @@ CDC: Final = (
     ),
     _cdc(
         name="a mark of an older reading counts",
-        file="cdc/plan.py",
-        old="begun = was if was_epoch == epoch else 0",
-        new="begun = was",
+        file="pipelines/cdc/plan.py",
+        old="applied_number = applied if applied_id == capture_id else 0",
+        new="applied_number = applied",
         harm="after a resync, the first rows of the table are skipped",
         first=("unit/cdc/test_plan.py",),
     ),
     _cdc(
         name="an empty table keeps the rows of the reading before",
-        file="cdc/plan.py",
-        old="keys = None if rest or fresh else",
-        new="keys = None if rest or fresh or not taken else",
+        file="pipelines/cdc/plan.py",
+        old="key_segments = None if has_more or is_empty else",
+        new="key_segments = None if has_more or is_empty or not selected else",
         harm="rows stay that are gone at the source",
         first=("unit/cdc/test_plan.py",),
     ),
     _cdc(
         name="confirmed before it is durable",
-        file="cdc/capture.py",
-        old="        self._add(\n            gatherer,\n            Drop(self._epoch.number, self._next(), "
-        'said["partition"], said["offset"], complete=self._is_first()),\n        )\n'
-        '        engine.durable(said["n"])\n',
-        new='        engine.durable(said["n"])\n        self._add(\n            gatherer,\n            Drop('
-        'self._epoch.number, self._next(), said["partition"], said["offset"], complete=self._is_first()),\n        )\n',
+        file="pipelines/cdc/capture.py",
+        old=(
+            "        self._write_segment(\n"
+            "            buffer,\n"
+            '            Segment(self._spec.id, self._next_number(), position["partition"], position["offset"], complete=self._is_initial_snapshot()),\n'
+            "        )\n"
+            '        engine.confirm(position["n"])\n'
+        ),
+        new=(
+            '        engine.confirm(position["n"])\n'
+            "        self._write_segment(\n"
+            "            buffer,\n"
+            '            Segment(self._spec.id, self._next_number(), position["partition"], position["offset"], complete=self._is_initial_snapshot()),\n'
+            "        )\n"
+        ),
         harm="a reader that dies at this moment loses transactions",
         first=("unit/cdc/test_edges_of_cdc.py::test_a_drop_that_can_not_be_written_is_not_confirmed",),
     ),
     _cdc(
         name="a reader goes on after a resync",
-        file="cdc/capture.py",
-        old="if self.journal.newest() != drop.epoch or not self.journal.add(drop):",
-        new="if not self.journal.add(drop):",
+        file="pipelines/cdc/capture.py",
+        old="if self.journal.latest_capture_id() != segment.capture_id or not self.journal.commit(segment):",
+        new="if not self.journal.commit(segment):",
         harm="rows go to a reading that nobody applies any more",
         first=(
             "unit/cdc/test_edges_of_cdc.py::test_a_reader_of_an_epoch_that_is_over_adds_no_drop_and_confirms_nothing",
@@ -136,9 +145,9 @@ CDC: Final = (
     ),
     _cdc(
         name="long bytes that were not told are written",
-        file="cdc/values.py",
-        old="signs = (placeholder, base64.b64encode(placeholder.encode()).decode(), pair)",
-        new="signs = (placeholder, pair)",
+        file="pipelines/cdc/types.py",
+        old="placeholders = (placeholder, base64.b64encode(placeholder.encode()).decode(), pair)",
+        new="placeholders = (placeholder, pair)",
         harm="a long binary value that was not changed is replaced by the engine's placeholder",
         first=(
             "unit/cdc/test_edges_of_cdc.py::test_a_value_that_is_not_told_is_known_in_each_form",
@@ -147,9 +156,9 @@ CDC: Final = (
     ),
     _cdc(
         name="a deletion of a row that was never seen",
-        file="cdc/apply.py",
-        old="WHEN NOT MATCHED AND NOT s.{_ONLY} AND s.{OPERATION} = 'u' THEN INSERT",
-        new="WHEN NOT MATCHED AND NOT s.{_ONLY} THEN INSERT",
+        file="pipelines/cdc/apply.py",
+        old="WHEN NOT MATCHED AND NOT s.{_KEY_ONLY} AND s.{OPERATION} = 'u' THEN INSERT",
+        new="WHEN NOT MATCHED AND NOT s.{_KEY_ONLY} THEN INSERT",
         harm="rows that were added and deleted within a step come as rows of nulls",
         first=("unit/cdc/test_merge.py",),
     ),

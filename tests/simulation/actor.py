@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from sterna.errors import Remedy, SternaError
-from sterna.replica.region import RegionContext
+from sterna.replication.replica.region import RegionContext
 from tests.simulation.store import Objects, Violation
 from tests.simulation.turns import Crash, Fiber
 

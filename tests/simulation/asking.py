@@ -8,9 +8,9 @@ from random import Random
 
 from sterna.catalog.model import parse_key
 from sterna.errors import NoSuchQuery, NotYetHere, ObjectMissing, SnapshotGone
-from sterna.query.pins import Pins
-from sterna.query.request import CommitPin, SnapshotPin
-from sterna.replica.region import RegionContext
+from sterna.replication.replica.region import RegionContext
+from sterna.serving.queries.request import CommitPin, SnapshotPin
+from sterna.serving.queries.snapshots import SnapshotResolver
 from tests.simulation.cleaning import KEEP
 from tests.simulation.delivering import Announced, Receiver
 from tests.simulation.reader import prove
@@ -36,7 +36,7 @@ class Asking:
     tell: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        self._pins = Pins(self.context)
+        self._pins = SnapshotResolver(self.context)
 
     def ask(self) -> None:
         """Ask for something that was announced, by its snapshot and by its commit.
@@ -46,29 +46,33 @@ class Asking:
         """
         if not self.receiver.announced:
             return
-        told = self.rng.choice(self.receiver.announced)
-        self.tell(f"Q asks for {told.table} at {told.snapshot}")
+        announced = self.rng.choice(self.receiver.announced)
+        self.tell(f"Q asks for {announced.table} at {announced.snapshot}")
         pins = (
-            [CommitPin(told.commit)] if told.snapshot is None else [SnapshotPin(told.snapshot), CommitPin(told.commit)]
+            [CommitPin(announced.commit)]
+            if announced.snapshot is None
+            else [SnapshotPin(announced.snapshot), CommitPin(announced.commit)]
         )
         for pin in pins:
-            self._ask(told, pin)
+            self._ask(announced, pin)
 
-    def _ask(self, told: Announced, pin: SnapshotPin | CommitPin) -> None:
-        kept = told.at > self.store.now() - KEEP
+    def _ask(self, announced: Announced, pin: SnapshotPin | CommitPin) -> None:
+        kept = announced.at > self.store.now() - KEEP
         try:
-            (found,) = self._pins.find((parse_key(told.table),), pin)
+            (resolved,) = self._pins.resolve((parse_key(announced.table),), pin)
         except (SnapshotGone, NoSuchQuery, NotYetHere, ObjectMissing) as error:
             if kept:
-                raise Violation(f"queries: refused within what is kept: {told}: {error}") from error
+                raise Violation(f"queries: refused within what is kept: {announced}: {error}") from error
             self.tell("Q: it is gone by now")
             return
-        reached = self.receiver.reached(found.metadata)
-        if found.snapshot != told.snapshot or (told.snapshot is not None and told.snapshot not in reached.rows):
-            raise Violation(f"queries: {told} was asked for, and {found} is answered")
-        if isinstance(pin, CommitPin) and found.metadata != told.metadata:
-            raise Violation(f"queries: {told} was asked for by its commit, and {found} is answered")
-        if not kept and found.metadata not in self.store.objects:
+        reached = self.receiver.reached(resolved.metadata)
+        if resolved.snapshot != announced.snapshot or (
+            announced.snapshot is not None and announced.snapshot not in reached.rows
+        ):
+            raise Violation(f"queries: {announced} was asked for, and {resolved} is answered")
+        if isinstance(pin, CommitPin) and resolved.metadata != announced.metadata:
+            raise Violation(f"queries: {announced} was asked for by its commit, and {resolved} is answered")
+        if not kept and resolved.metadata not in self.store.objects:
             self.tell("Q: it is gone by now")
         if kept:
             prove(self.store, {uri: size for uri, size in reached.files.items() if self.store.is_below_root(uri)})

@@ -10,35 +10,36 @@ from typing import Any
 from unittest.mock import patch
 
 from sterna.catalog.model import Commit
-from sterna.feed import log as feed_log
-from sterna.feed.log import EventLog, Stretch, Told
-from sterna.gc import delete, evidence
-from sterna.gc import run as gc_run
-from sterna.gc.fence import Fence
-from sterna.ha import certain
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.iceberg.deletes import position_deletes
 from sterna.iceberg.metadata.table import TableMetadata
-from sterna.query.pins import Pins
-from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica import lag
-from sterna.replica.file_list import CONTENT
-from sterna.replica.head import RUN_ID, Head
-from sterna.replica.held_list import NOTHING_HELD
-from sterna.replica.region import RegionContext
-from sterna.sync import blame, holds, publish, stages
-from sterna.sync import copy as copying
-from sterna.sync.copy import CopyFile, CopyResult
-from sterna.sync.plan import changed_table, lanes
-from sterna.sync.plan import changes as looking
-from sterna.sync.plan import compare as comparing
-from sterna.sync.plan import make as planning
-from sterna.sync.whole import Whole
-from sterna.upkeep import expire
-from sterna.upkeep import gather as gathering
-from sterna.upkeep import horizon as reaching
-from sterna.upkeep import sweep as sweeping
-from sterna.upkeep.horizon import Why
-from sterna.upkeep.needed import Needed
+from sterna.maintenance.gc import delete, evidence
+from sterna.maintenance.gc import run as gc_run
+from sterna.maintenance.gc.fencing import Fence
+from sterna.maintenance.tables import expire
+from sterna.maintenance.tables import gather as gathering
+from sterna.maintenance.tables import orphan_files as sweeping
+from sterna.maintenance.tables import retention as reaching
+from sterna.maintenance.tables.referenced_files import ReferencedFiles
+from sterna.maintenance.tables.retention import NeedReason
+from sterna.notifications.change_log import log as feed_log
+from sterna.notifications.change_log.log import CommitEvents, EventLog, LogSegment
+from sterna.replication.execution import copy as copying
+from sterna.replication.execution import fault_attribution
+from sterna.replication.execution.copy import CopyFile, CopyResult
+from sterna.replication.failover import certain_term
+from sterna.replication.plan import admission, changed_table, dependencies
+from sterna.replication.plan import branch_diff as looking
+from sterna.replication.plan import key_diff as comparing
+from sterna.replication.plan import planner as planning
+from sterna.replication.replica import lag
+from sterna.replication.replica.file_list import CONTENT
+from sterna.replication.replica.head import RUN_ID, Head
+from sterna.replication.replica.held_list import EMPTY_HELD_LIST
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import publish, stages
+from sterna.replication.sync.copy_progress import RunProgress
+from sterna.serving.queries.snapshots import SnapshotResolver
 from tests.simulation.delivering import Delivering
 from tests.simulation.reader import records
 from tests.simulation.upkeep import HOLD, Upkeeping
@@ -61,7 +62,7 @@ _FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 @contextmanager
 def copy_sets_from_deltas() -> Iterator[None]:
     """Only what snapshots added that the replica has not seen is copied (apache/iceberg#14458)."""
-    real = changed_table.table_files
+    real = changed_table.list_table_files
 
     def table_files(
         context: RegionContext,
@@ -79,7 +80,7 @@ def copy_sets_from_deltas() -> Iterator[None]:
         keep = [row["role"] != CONTENT or added_by.get(row["source"]) in new for row in files.to_pylist()]
         return files.filter(keep)
 
-    with planted(changed_table.table_files, changed_table, table_files):
+    with planted(changed_table.list_table_files, changed_table, table_files):
         yield
 
 
@@ -88,7 +89,7 @@ def publish_before_proof() -> AbstractContextManager[Any]:
 
     def copy_batch(files: Sequence[CopyFile], mapping: Any, secrets: Any, objects: Any, **options: Any) -> CopyResult:
         run = copying.CopyRun(mapping, secrets, objects, options["progress"], float("inf"), files)
-        sent = sum(run.copy(group, 0).bytes for group in run.by_origin(files))
+        sent = sum(run.copy(group, 0).bytes for group in run.group_by_origin(files))
         sizes = {file.target: file.size for file in files}
         return CopyResult(len(sizes), sum(sizes.values()), sent)
 
@@ -102,7 +103,7 @@ def deletes_copied_as_they_are() -> AbstractContextManager[Any]:
 
 def commits_torn() -> AbstractContextManager[Any]:
     """Nobody remembers what was committed together with a held table."""
-    return planted(looking.committed_together, looking, lambda context, commits, head: ((), ()))
+    return planted(looking.group_by_commit, looking, lambda context, commits, head: ((), ()))
 
 
 def held_once_held_forever() -> AbstractContextManager[Any]:
@@ -110,32 +111,32 @@ def held_once_held_forever() -> AbstractContextManager[Any]:
     real = looking.changed_tables
 
     def changed(context: RegionContext, head: Head, hash: str) -> Any:
-        return real(context, replace(head, listed=NOTHING_HELD), hash)
+        return real(context, replace(head, held_list=EMPTY_HELD_LIST), hash)
 
     return planted(looking.changed_tables, looking, changed)
 
 
-def a_dark_place_stops_everybody() -> AbstractContextManager[Any]:
+def unavailable_location_stops_sync() -> AbstractContextManager[Any]:
     """A store of others that doesn't answer is taken for the region's own."""
-    return planted(blame.is_elsewhere, blame, lambda error, mapping: False)
+    return planted(fault_attribution.is_foreign_outage, fault_attribution, lambda error, mapping: False)
 
 
 @contextmanager
-def a_poisoned_table_stops_everybody() -> Iterator[None]:
+def poisoned_table_stops_sync() -> Iterator[None]:
     """What one table's metadata makes the code raise ends the run."""
 
-    def everybodys(error: Exception, *_: object) -> Any:
+    def raise_error(error: Exception, *_: object) -> Any:
         raise error
 
     with ExitStack() as stack:
         for module in (comparing, planning):
-            stack.enter_context(planted(module.fault_of, module, everybodys))
+            stack.enter_context(planted(module.fault_of, module, raise_error))
         yield
 
 
 def lag_without_what_is_held() -> AbstractContextManager[Any]:
     """The lag is the watermark's, which goes on without held tables."""
-    return planted(lag.listed_lag, lag, lambda listed, now: 0.0)
+    return planted(lag.held_list_lag, lag, lambda listed, now: 0.0)
 
 
 def held_since_a_moment_ago() -> AbstractContextManager[Any]:
@@ -157,10 +158,10 @@ def clean_up_without_grace() -> Iterator[None]:
         yield Fence(parent.hash)
 
     with (
-        planted(gc_run.garbage, gc_run, lambda unreachable, rules: unreachable),
-        planted(evidence.Runs.in_flight, evidence.Runs, lambda *_: ()),
+        planted(gc_run.select_garbage, gc_run, lambda unreachable, rules: unreachable),
+        planted(evidence.PendingRuns.in_flight, evidence.PendingRuns, lambda *_: ()),
         planted(delete.fence, delete, no_fence),
-        planted(stages.not_localized, stages, lambda *_: ()),
+        planted(stages.localization_failures, stages, lambda *_: ()),
         planted(Fence.age, Fence, lambda fence: 0.0),
     ):
         yield
@@ -178,66 +179,66 @@ def _added_by(context: RegionContext, metadata: TableMetadata) -> dict[str, int]
 
 def a_batch_forgets_what_it_could_not_copy() -> AbstractContextManager[Any]:
     """A batch of the large lane that failed for a table counts as done for it, too."""
-    return planted(Whole.failed, Whole, property(lambda whole: frozenset()))
+    return planted(RunProgress.failed_tables, RunProgress, property(lambda whole: frozenset()))
 
 
 def lanes_split_a_commit() -> AbstractContextManager[Any]:
     """What was committed together with a table in transit goes ahead without it."""
-    real = holds.leader_of
+    real = dependencies.leader_of
 
     def leader(group: Any, entries: Any) -> Any:
         return real(group, {name: item for name, item in entries.items() if not item.in_transit})
 
-    return planted(holds.leader_of, holds, leader)
+    return planted(dependencies.leader_of, dependencies, leader)
 
 
 def in_transit_and_forgotten() -> AbstractContextManager[Any]:
     """Nobody writes down what is left to the large lane."""
-    real = planning.small_tables
+    real = planning.defer_large_tables
 
-    def small_ones(*arguments: Any) -> Any:
-        settled, found = real(*arguments)
-        return replace(settled, held=tuple(item for item in settled.held if not item.in_transit)), found
+    def without_transit(*arguments: Any) -> Any:
+        settled, changes = real(*arguments)
+        return replace(settled, held=tuple(item for item in settled.held if not item.in_transit)), changes
 
-    return planted(planning.small_tables, planning, small_ones)
+    return planted(planning.defer_large_tables, planning, without_transit)
 
 
 def a_round_proves_what_a_clean_up_took() -> AbstractContextManager[object]:
     """What the large lane has brought whole counts as here, though a clean-up deleted files since."""
-    return planted(lanes.replaced_since, lanes, lambda catalog, branch, since, head: False)
+    return planted(admission.files_replaced_since, admission, lambda catalog, branch, since, head: False)
 
 
 def held_named_before_they_are_written_down() -> AbstractContextManager[object]:
     """A commit names a list of what is held that stands nowhere yet."""
-    return planted(publish.write_list, publish, lambda objects, listed: None)
+    return planted(publish.write_held_list, publish, lambda objects, listed: None)
 
 
 def a_cursor_moved_before_delivery() -> AbstractContextManager[object]:
     """The deliverer remembers that events were delivered, and delivers them then."""
     real = Delivering.deliver
 
-    def deliver(self: Delivering, told: Told) -> None:
-        self.cursor = told.commit.hash
-        real(self, told)
+    def deliver(self: Delivering, commit_events: CommitEvents) -> None:
+        self.cursor = commit_events.commit.hash
+        real(self, commit_events)
 
     return planted(Delivering.deliver, Delivering, deliver)
 
 
-def only_the_newest_commit_is_told() -> AbstractContextManager[object]:
+def announce_only_newest_commit() -> AbstractContextManager[object]:
     """Whoever comes back hears of the newest commit alone."""
-    real = EventLog.since
+    real = EventLog.read_since
 
-    def since(self: EventLog, *arguments: Any) -> Stretch:
+    def since(self: EventLog, *arguments: Any) -> LogSegment:
         stretch = real(self, *arguments)
-        return replace(stretch, told=stretch.told[-1:])
+        return replace(stretch, commits=stretch.commits[-1:])
 
-    return planted(EventLog.since, EventLog, since)
+    return planted(EventLog.read_since, EventLog, since)
 
 
 @contextmanager
-def told_when_main_has_it() -> Iterator[None]:
+def announce_before_publication() -> Iterator[None]:
     """Events come from `main`, before anything of them can be read in the region."""
-    real, opened = feed_log.events_of, EventLog.__init__
+    real, opened = feed_log.build_events, EventLog.__init__
 
     def open_main(self: EventLog, *arguments: Any) -> None:
         opened(self, *arguments)
@@ -246,35 +247,39 @@ def told_when_main_has_it() -> Iterator[None]:
     def events_of(commit: Commit, *arguments: Any) -> Any:
         return real(replace(commit, properties={RUN_ID: commit.hash}), *arguments)
 
-    with patch.object(EventLog, "__init__", open_main), planted(feed_log.events_of, feed_log, events_of):
+    with patch.object(EventLog, "__init__", open_main), planted(feed_log.build_events, feed_log, events_of):
         yield
 
 
 def what_a_commit_tells_is_sometimes_overlooked() -> AbstractContextManager[object]:
     """Every other look finds no news with a commit."""
-    real, looks = feed_log.read_news, iter(range(1_000_000))
-    return planted(feed_log.read_news, feed_log, lambda *found: real(*found) if next(looks) % 2 else None)
+    real, calls = feed_log.read_change_record, iter(range(1_000_000))
+    return planted(
+        feed_log.read_change_record, feed_log, lambda *arguments: real(*arguments) if next(calls) % 2 else None
+    )
 
 
 def a_pin_is_looked_for_at_the_head_alone() -> AbstractContextManager[object]:
     """A snapshot that the head's metadata lists no more is taken for gone."""
-    return planted(Pins.older, Pins, lambda pins, head, key, snapshot: None)
+    return planted(SnapshotResolver.find_older, SnapshotResolver, lambda pins, head, key, snapshot: None)
 
 
 def a_commit_is_read_as_the_head_shows_it() -> AbstractContextManager[object]:
     """Whoever asks for a commit gets the newest one's tables."""
-    real = Pins.tables_at
-    return planted(Pins.tables_at, Pins, lambda pins, hash, keys: real(pins, pins.head().hash, keys))
+    real = SnapshotResolver.read_contents
+    return planted(
+        SnapshotResolver.read_contents, SnapshotResolver, lambda pins, hash, keys: real(pins, pins.head().hash, keys)
+    )
 
 
 def a_watermark_is_forgotten() -> AbstractContextManager[object]:
     """What `main` showed since a region's watermark isn't needed by anybody."""
-    return planted(reaching.wanted_by, reaching, lambda facts, region, places: iter(()))
+    return planted(reaching.versions_needed_by, reaching, lambda facts, region, places: iter(()))
 
 
 def a_sweep_in_one_pass() -> AbstractContextManager[object]:
     """What nothing needs now goes now, though somebody may still read what needed it a moment ago."""
-    return planted(sweeping.found_by_all, sweeping, lambda files, passes: files)
+    return planted(sweeping.unreachable_in_all, sweeping, lambda files, passes: files)
 
 
 @contextmanager
@@ -282,7 +287,7 @@ def a_sweep_without_grace() -> Iterator[None]:
     """A file goes however young it is, though its writer may be about to commit it."""
     real = sweeping.read_passes
     with (
-        planted(sweeping.older, sweeping, lambda files, limit: files),
+        planted(sweeping.modified_until, sweeping, lambda files, limit: files),
         planted(sweeping.read_passes, sweeping, lambda context, folder, before: real(context, folder, _FOREVER)),
     ):
         yield
@@ -290,27 +295,27 @@ def a_sweep_without_grace() -> Iterator[None]:
 
 def heads_that_are_kept_are_forgotten() -> AbstractContextManager[object]:
     """Of a replica the newest head alone counts, though clean-ups keep older ones, and announced ones among them."""
-    return planted(gathering.kept_heads, gathering, lambda catalog, region, head, since: iter(()))
+    return planted(gathering.read_head_versions, gathering, lambda catalog, region, head, since: iter(()))
 
 
 def references_are_forgotten() -> AbstractContextManager[object]:
     """Nobody looks at tags."""
-    real = gathering.References.look
+    real = gathering.ReferencePoller.poll
 
-    def look(self: gathering.References) -> Any:
-        return tuple(each for each in real(self) if not each.name.startswith("release-"))
+    def look(self: gathering.ReferencePoller) -> Any:
+        return tuple(reference for reference in real(self) if not reference.name.startswith("release-"))
 
-    return planted(gathering.References.look, gathering.References, look)
+    return planted(gathering.ReferencePoller.poll, gathering.ReferencePoller, look)
 
 
 def holds_are_forgotten() -> AbstractContextManager[object]:
     """Nobody looks at what operators hold."""
-    real = gathering.References.look
+    real = gathering.ReferencePoller.poll
 
-    def look(self: gathering.References) -> Any:
-        return tuple(each for each in real(self) if not each.name.startswith(HOLD))
+    def look(self: gathering.ReferencePoller) -> Any:
+        return tuple(reference for reference in real(self) if not reference.name.startswith(HOLD))
 
-    return planted(gathering.References.look, gathering.References, look)
+    return planted(gathering.ReferencePoller.poll, gathering.ReferencePoller, look)
 
 
 def announced_snapshots_are_forgotten() -> AbstractContextManager[object]:
@@ -319,51 +324,55 @@ def announced_snapshots_are_forgotten() -> AbstractContextManager[object]:
     def heads(catalog: Any, region: Any, head: Head, since: datetime) -> Iterator[Any]:
         for commit in catalog.history(f"{region.replica_branch}@{head.hash}", operations=True):
             if commit.commit_time < since:
-                yield from gathering.tables_at(catalog, region.replica_branch, commit.hash)
+                yield from gathering.read_versions(catalog, region.replica_branch, commit.hash)
                 return
 
-    return planted(gathering.kept_heads, gathering, heads)
+    return planted(gathering.read_head_versions, gathering, heads)
 
 
 def flows_are_forgotten() -> AbstractContextManager[object]:
     """Nobody looks how far flows have come."""
-    return planted(gathering.read_by_flows, gathering, lambda context, settings, main: ((), ()))
+    return planted(gathering.read_flow_positions, gathering, lambda context, settings, main: ((), ()))
 
 
 @contextmanager
 def a_silent_region_is_left_out_by_itself() -> Iterator[None]:
     """Who is silent for longer than it is waited for counts no more, without a word of an operator's."""
-    real = reaching.horizon
+    real = reaching.compute_retention
 
-    def horizon(facts: Any, *, patience: Any, without: Any) -> Any:
-        silent = {block.region for block in real(facts, patience=patience, without=without).blocks if block.alarm}
-        return real(facts, patience=patience, without={*without, *silent})
+    def horizon(inputs: Any, *, max_wait: Any, exclude_regions: Any) -> Any:
+        silent = {
+            block.region
+            for block in real(inputs, max_wait=max_wait, exclude_regions=exclude_regions).blocks
+            if block.alarm
+        }
+        return real(inputs, max_wait=max_wait, exclude_regions={*exclude_regions, *silent})
 
-    with planted(sweeping.horizon, sweeping, horizon), planted(expire.horizon, expire, horizon):
+    with planted(sweeping.compute_retention, sweeping, horizon), planted(expire.compute_retention, expire, horizon):
         yield
 
 
 def tables_that_were_promoted_are_forgotten() -> AbstractContextManager[object]:
     """What `main` shows below a replica root is left to that region's clean-up."""
-    real = Needed.of
+    real = ReferencedFiles.add_retained
 
-    def of(needed: Needed, found: Any) -> None:
+    def of(needed: ReferencedFiles, retention: Any) -> None:
         root = needed.context.region.replica_root
-        theirs = {
+        kept_needs = {
             shown: need
-            for shown, need in found.needed.items()
-            if need.why is not Why.MAIN or not shown.metadata.startswith(f"{root}/")
+            for shown, need in retention.needed.items()
+            if need.why is not NeedReason.MAIN or not shown.metadata.startswith(f"{root}/")
         }
-        real(needed, replace(found, needed=theirs))
+        real(needed, replace(retention, needed=kept_needs))
 
-    return planted(Needed.of, Needed, of)
+    return planted(ReferencedFiles.add_retained, ReferencedFiles, of)
 
 
 def silence_counts_as_agreement() -> AbstractContextManager[object]:
     """Who the primary is, say the regions that answer."""
-    return planted(certain.refuse_uncertain, certain, lambda sites, without: None)
+    return planted(certain_term.require_certain_primary, certain_term, lambda sites, without: None)
 
 
 def an_old_primary_is_believed() -> AbstractContextManager[object]:
     """Nobody asks whether another region became the primary."""
-    return planted(Upkeeping.certain_epoch, Upkeeping, lambda upkeep, context, without: "1")
+    return planted(Upkeeping.require_certain_term, Upkeeping, lambda upkeep, context, without: "1")

@@ -75,7 +75,7 @@ class ActorsCatalog:
         return self._catalog.exists(hash)
 
     def create_branch(self, name: str, at_hash: str | None = None) -> Reference:
-        self._refuse(name)
+        self._require_branch(name)
         self._turn.call(f"create {name}")
         created = self._catalog.create_branch(name, at_hash)
         self._turn.die("after")
@@ -89,14 +89,14 @@ class ActorsCatalog:
         message: str,
         properties: Mapping[str, str] | None = None,
     ) -> str:
-        self._refuse(branch)
+        self._require_branch(branch)
         self._turn.call(f"commit on {branch}: {message}")
         send = partial(self._catalog.commit, branch, expected_hash, operations, message, properties)
         if self._turn.chance(self._turn.faults.unknown):
             self._lose(send)
-        made = send()
+        commit_hash = send()
         self._turn.die("after")
-        return made
+        return commit_hash
 
     def _lose(self, send: Callable[[], object]) -> None:
         fate = self._turn.rng.choice(("made", "never made", "made later"))
@@ -107,6 +107,6 @@ class ActorsCatalog:
             self._late.append(send)
         raise CatalogStateUnknown("the simulation lost the answer")
 
-    def _refuse(self, branch: str) -> None:
+    def _require_branch(self, branch: str) -> None:
         if branch != self._branch:
             raise Violation(f"sterna writes on {branch}")

@@ -68,7 +68,7 @@ class Changes:
             (self.roll_back, 1),
         ]
         changes.append((self.expire, 4))
-        return self.rng.choices([made for made, _ in changes], [weight for _, weight in changes])[0](table)
+        return self.rng.choices([method for method, _ in changes], [weight for _, weight in changes])[0](table)
 
     def append(self, table: Table) -> Table:
         """One or two files more, some of them at home in the other region, and perhaps an equality delete."""
@@ -193,8 +193,8 @@ class Changes:
         listed = tuple(manifests)
         path = f"{table.location}/metadata/snap-{id}.avro"
         sequence = table.sequence + 1
-        made = tables.manifest_list(listed)
-        snapshot = Snapshot(id, table.current, sequence, self._now_ms(), path, made, listed, operation)
+        list_data = tables.manifest_list(listed)
+        snapshot = Snapshot(id, table.current, sequence, self._now_ms(), path, list_data, listed, operation)
         return self._version(
             replace(table, sequence=sequence, current=id, snapshots=(*table.snapshots, snapshot), log=(*table.log, id))
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from sterna.cleaning.model import LEAST_GRACE
-from sterna.gc.model import GcOptions
-from sterna.gc.run import collect
-from sterna.replica.region import RegionContext
+from sterna.maintenance.deletion.model import MIN_GRACE
+from sterna.maintenance.gc.model import GcOptions
+from sterna.maintenance.gc.run import run_gc
+from sterna.replication.replica.region import RegionContext
 from tests.simulation.actor import Actor
 
 KEEP = timedelta(hours=2)
@@ -32,5 +32,5 @@ class Cleaning(Actor):
         """Delete what nothing reaches and nothing has reached for long enough."""
         if self._seeded():
             self.tell("collect")
-            found = collect(self.context, GcOptions(keep=KEEP, grace=LEAST_GRACE, delete=True), self.tell)
-            self.tell(f"unreachable {found.unreachable.files}, deleted {found.deleted.files}")
+            report = run_gc(self.context, GcOptions(keep=KEEP, grace=MIN_GRACE, delete=True), self.tell)
+            self.tell(f"unreachable {report.unreachable.files}, deleted {report.deleted.files}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sterna.catalog.model import key_name
-from sterna.cleaning.model import LEAST_GRACE
+from sterna.maintenance.deletion.model import MIN_GRACE
 from tests.simulation.cleaning import KEEP
 from tests.simulation.store import Violation
 
@@ -27,13 +27,13 @@ def come_back(world: World) -> None:
     world.last_sync()
     table = world.main.put_away(key)
     world.last_sync()
-    world.clock.go_on((KEEP + LEAST_GRACE).total_seconds())
+    world.clock.go_on((KEEP + MIN_GRACE).total_seconds())
     world.cleaning.work()
     world.main.bring_back(key, table)
     if key_name(key) in publisher.once().published:
         raise Violation(f"lanes: {key_name(key)} is large, and the small lane publishes it at once")
     large.once()
-    world.clock.go_on(LEAST_GRACE.total_seconds())
+    world.clock.go_on(MIN_GRACE.total_seconds())
     world.cleaning.work()
     published = publisher.once().published
     world.invariants.check()

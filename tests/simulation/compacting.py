@@ -1,10 +1,10 @@
 """One table that upkeep compacts while writers delete, upsert and replace its rows, in memory.
 
 The plan, the looks, what is committed together, thrown away or tried again, and the sequence number of new files are
-sterna's own code (`upkeep/run.py`, `edges/spark/rewriting.py`). What Spark and Iceberg do stands here: reading a group
-and writing it, and the commit by the rules of Iceberg's `MergingSnapshotProducer` (1.12): new deletes for replaced
-files are a conflict, equality deletes are none where the new file keeps an older sequence number, and files of deletes
-go that are older than each data file that stays.
+sterna's own code (`maintenance/tables/run.py`, `spark/rewrite_data_files.py`). What Spark and Iceberg do stands here:
+reading a group and writing it, and the commit by the rules of Iceberg's `MergingSnapshotProducer` (1.12): new deletes
+for replaced files are a conflict, equality deletes are none where the new file keeps an older sequence number, and
+files of deletes go that are older than each data file that stays.
 
 The oracle is a multiset of rows that each writer changes as SQL would; no sequence number is looked at for it.
 """
@@ -23,13 +23,13 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 from sterna.catalog.model import Key
-from sterna.edges.spark.main_tables import LostRace, Outdated
-from sterna.edges.spark.rewriting import Chosen, Rewriting, Written
+from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import CatalogStateUnknown, StoreUnreachable
-from sterna.replica.region import RegionContext
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep import plan, run, unwritten
-from sterna.upkeep.model import UpkeepDone
+from sterna.maintenance.tables import failed_groups, plan, run
+from sterna.maintenance.tables.model import MaintenanceReport
+from sterna.replication.replica.region import RegionContext
+from sterna.spark.main_catalog import CommitConflict, TableChanged
+from sterna.spark.rewrite_data_files import PlannedGroup, TableRewrite, WrittenGroup
 from tests.simulation.actor import Actor
 from tests.simulation.catalog import ActorsCatalog
 from tests.simulation.changes import Changes
@@ -55,7 +55,7 @@ from tests.support.regions import injected
 from tests.support.small_world import no_secrets
 
 _KEY: Key = ("k", "t")
-_SETTINGS = Upkeep.model_validate({"tables": [{"match": ["k.**"], "quiet": "1s"}]})
+_SETTINGS = Maintenance.model_validate({"tables": [{"match": ["k.**"], "quiet": "1s"}]})
 _FAULTS = Faults(switch=0.05, crash=0.01, unreachable=0.005, unknown=0.15)
 _LOST_RACES = 0.1
 _TURNS_OF_A_WRITE = 6  # of others, at most, while a group is written
@@ -147,11 +147,11 @@ class Writers(Changes):
         file, position, row = self.rng.choice(live)
         self.rows -= Counter([row])
         old = [
-            each
-            for each in self._snapshot(table).live
-            if each.content == POSITION_DELETES and {path for path, _ in each.deletes} == {file.path}
+            delete_file
+            for delete_file in self._snapshot(table).live
+            if delete_file.content == POSITION_DELETES and {path for path, _ in delete_file.deletes} == {file.path}
         ]
-        places = {place for each in old for place in each.deletes} | {(file.path, position)}
+        places = {place for delete_file in old for place in delete_file.deletes} | {(file.path, position)}
         return self._commit(table, [self._position_deletes(table, tuple(sorted(places)))], old)
 
     def rewrite_file(self, table: Table) -> Table:
@@ -173,7 +173,7 @@ class Writers(Changes):
     def forget_history(self, table: Table) -> Table:
         """Only the newest snapshots stay, perhaps without the one that a compaction has read."""
         kept = table.snapshots[-self.rng.randint(1, 4) :]
-        return self.without(table, {each.id for each in table.snapshots} - {each.id for each in kept})
+        return self.without(table, {snapshot.id for snapshot in table.snapshots} - {snapshot.id for snapshot in kept})
 
     KINDS: ClassVar[tuple[Kind, ...]] = (
         *(append_rows, delete_values, upsert, delete_positions, add_vector),
@@ -250,23 +250,25 @@ class Writers(Changes):
     ) -> Table:
         """Add a snapshot in which files come and go."""
         id, number = self.number(), table.sequence + 1
-        told = [replace(file, snapshot=id, sequence=sequence or number) for file in added]
+        stamped = [replace(file, snapshot=id, sequence=sequence or number) for file in added]
         manifests = [
-            self._manifest(table, kind, id, number, [(ADDED, file) for file in told if (file.content == DATA) == data])
+            self._manifest(
+                table, kind, id, number, [(ADDED, file) for file in stamped if (file.content == DATA) == data]
+            )
             for kind, data in ((DATA, True), (POSITION_DELETES, False))
-            if any((file.content == DATA) == data for file in told)
+            if any((file.content == DATA) == data for file in stamped)
         ]
         return self._next(table, id, [*manifests, *self._without(table, gone, id)], operation)
 
     def _without(self, table: Table, gone: Collection[File], id: int = 0) -> list[Manifest]:
         """Return the head's manifests; those that hold one of these files are written anew."""
-        names, found = {file.path for file in gone}, []
+        names, manifests = {file.path for file in gone}, []
         for manifest in self._carried(table):
             if any(file.path in names for file in manifest.live):
                 entries = [(DELETED if file.path in names else EXISTING, file) for file in manifest.live]
                 manifest = self._manifest(table, manifest.content, id, table.sequence + 1, entries)
-            found.append(manifest)
-        return found
+            manifests.append(manifest)
+        return manifests
 
 
 @dataclass(frozen=True)
@@ -302,22 +304,26 @@ class _CommitManager:
         loaded: _Loaded,
         start: int | None = None,
         use_starting_number: bool = True,
-        marks: Mapping[str, str] | None = None,
+        summary_properties: Mapping[str, str] | None = None,
     ) -> None:
         self._world, self._turn, self._loaded = world, turn, loaded
-        self._start, self._use_starting_number, self._marks = start, use_starting_number, marks
+        self._start, self._use_starting_number, self._summary_properties = (
+            start,
+            use_starting_number,
+            summary_properties,
+        )
 
     def commitFileGroups(self, groups: Collection[_Group]) -> None:
         """Commit groups on whatever `main` has by now, or say why not."""
         self._turn.call("commit a rewrite")
         if self._turn.chance(_LOST_RACES * bool(self._turn.faults.switch)):
-            raise LostRace("others were faster")
-        made = self._made(groups)
+            raise CommitConflict("others were faster")
+        table = self._build_table(groups)
         if self._turn.chance(self._turn.faults.unknown):
             if self._turn.chance(0.5):
-                self._world.commit("a rewrite, without an answer", made)
+                self._world.commit("a rewrite, without an answer", table)
             raise CatalogStateUnknown("the simulation lost the answer")
-        self._world.commit("a rewrite", made)
+        self._world.commit("a rewrite", table)
         self._turn.die("after")
 
     def abortFileGroup(self, group: _Group) -> None:
@@ -325,20 +331,20 @@ class _CommitManager:
         for file in group.added:
             self._world.throw_away(file)
 
-    def _made(self, groups: Collection[_Group]) -> Table:
+    def _build_table(self, groups: Collection[_Group]) -> Table:
         table = self._world.table
         start = table.snapshot(self._start)
         if start is None:
-            raise Outdated("cannot determine history")
+            raise TableChanged("cannot determine history")
         gone = [file for group in groups for file in group.replaced]
         there = {file.path for manifest in self._carried(table) for file in manifest.live}
         if any(file.path not in there for file in gone):
-            raise Outdated("a file is gone")
+            raise TableChanged("a file is gone")
         for delete in self._deletes_since(table, start):
             if delete.content == POSITION_DELETES and {path for path, _ in delete.deletes} & {f.path for f in gone}:
-                raise Outdated("found new position delete for replaced data file")
+                raise TableChanged("found new position delete for replaced data file")
             if delete.content == EQUALITY_DELETES and not self._use_starting_number:
-                raise Outdated("found new delete for replaced data file")
+                raise TableChanged("found new delete for replaced data file")
         added = [file for group in groups for file in group.added]
         number = start.sequence if self._use_starting_number else None
         return self._world.writers.replaced(table, gone, added, number)
@@ -370,7 +376,7 @@ class _Spark:
         util = SimpleNamespace(util=SimpleNamespace(HashSet=set))
         self.jvm: Java = SimpleNamespace(org=SimpleNamespace(apache=iceberg), java=util)
 
-    def prove_alive(self) -> None:
+    def check_executors(self) -> None:
         """Spark always is."""
 
     def table(self, key: Key) -> _Loaded:
@@ -390,34 +396,34 @@ class _Spark:
         pass
 
 
-class _Rewriting(Rewriting):
-    """`Rewriting` over `_Spark`: what reads and writes rows is here, what commits is sterna's."""
+class _Rewriting(TableRewrite):
+    """`TableRewrite` over `_Spark`: what reads and writes rows is here, what commits is sterna's."""
 
     def lost_columns(self, spec_id: int) -> list[str]:
         return []
 
-    def rewrite_manifests(self, marks: Mapping[str, str]) -> tuple[int, int]:
+    def rewrite_manifests(self, summary_properties: Mapping[str, str]) -> tuple[int, int]:
         return 0, 0
 
-    def rewrite_deletes(self, marks: Mapping[str, str]) -> tuple[int, int]:
+    def rewrite_deletes(self, summary_properties: Mapping[str, str]) -> tuple[int, int]:
         return 0, 0
 
-    def find_tasks(self, paths: Collection[str]) -> dict[str, Java]:
+    def plan_tasks(self, paths: Collection[str]) -> dict[str, Java]:
         # What is read stands here, as in Iceberg's scan tasks: the snapshot itself may expire.
         snapshot = self.table.seen.snapshot(self.snapshot_id)
         live = snapshot.live if snapshot else []
         return {file.path: (file, [row for _, row in live_rows(snapshot, file)]) for file in live if file.path in paths}
 
-    def write_group(self, chosen: Chosen, number: int) -> Written:
+    def write_group(self, planned: PlannedGroup, index: int) -> WrittenGroup:
         spark: Java = self.tables
-        spark.turn.call(f"write group {number}")
+        spark.turn.call(f"write group {index}")
         for _ in range(spark.turn.rng.randrange(_TURNS_OF_A_WRITE)):
             spark.turn.rest()
-        tasks = [self.tasks[path] for path in sorted(chosen.paths)]
-        replaced, rows = tuple(file for file, _ in tasks), [row for _, each in tasks for row in each]
-        made = (spark.world.write_rows(rows),) if rows else ()
+        tasks = [self.tasks[path] for path in sorted(planned.paths)]
+        replaced, rows = tuple(file for file, _ in tasks), [row for _, task_rows in tasks for row in task_rows]
+        written = (spark.world.write_rows(rows),) if rows else ()
         spark.turn.die("after")
-        return Written(chosen, _Group(replaced, made), len(made), sum(len(file.data) for file in made))
+        return WrittenGroup(planned, _Group(replaced, written), len(written), sum(len(file.data) for file in written))
 
 
 class _OtherRegions:
@@ -438,9 +444,9 @@ class Compacting(Actor):
         for table in self.once().tables:
             self.tell(f"{table.groups} groups, {table.conflicts} in conflict{': ' * bool(table.failed)}{table.failed}")
 
-    def once(self) -> UpkeepDone:
+    def once(self) -> MaintenanceReport:
         """Run it once."""
-        return run.upkeep(self.context, _SETTINGS, (), self.tell, dry_run=False)
+        return run.run_maintenance(self.context, _SETTINGS, (), self.tell, dry_run=False)
 
 
 class CompactedWorld:
@@ -484,15 +490,15 @@ class CompactedWorld:
                 for actor in self.actors:
                     actor.end()
 
-    def commit(self, what: str, made: Table) -> None:
+    def commit(self, what: str, table: Table) -> None:
         """Put a version on `main`, and see that it has the right rows, and all of its files."""
-        self.main.put(_KEY, made, what)
-        found = read(made.snapshot(made.current))
-        if back := found - self.writers.rows:
+        self.main.put(_KEY, table, what)
+        rows = read(table.snapshot(table.current))
+        if back := rows - self.writers.rows:
             raise Violation(f"compaction: rows are back after {what}: {sorted(back.elements())}")
-        if lost := self.writers.rows - found:
+        if lost := self.writers.rows - rows:
             raise Violation(f"compaction: rows are lost after {what}: {sorted(lost.elements())}")
-        if gone := made.files().keys() - self.store.objects.keys():
+        if gone := table.files().keys() - self.store.objects.keys():
             raise Violation(f"compaction: {what} shows files that are gone: {sorted(gone)}")
 
     def write_rows(self, rows: list[Row]) -> File:
@@ -535,8 +541,8 @@ class CompactedWorld:
         turn = Turn(self.rng, _FAULTS, lambda line: self.trace.append(f"  {name} {line}"))
         catalog = ActorsCatalog(self.catalog, registry().region("eu").replica_branch, turn, [])
         objects = Objects(self.store, mapping(), turn)
-        given = {"catalog": catalog, "primary": catalog, "objects": objects, "mapping": mapping()}
-        return injected(registry(), "eu", no_secrets, **given)
+        ports = {"catalog": catalog, "primary": catalog, "objects": objects, "mapping": mapping()}
+        return injected(registry(), "eu", no_secrets, **ports)
 
     def _spark(self, *_: object) -> _Spark:
         running = next((actor for actor in self.actors if actor.running), self.actors[0])
@@ -551,9 +557,9 @@ class CompactedWorld:
                 *(patch.object(module, "datetime", time) for module in (run, plan)),
                 *(patch.object(module, "ThreadPoolExecutor", Serial) for module in (run, plan)),
                 patch.object(run, "MainTables", self._spark),
-                patch.object(run, "Rewriting", _Rewriting),
+                patch.object(run, "TableRewrite", _Rewriting),
                 patch.object(run, "main_catalog", lambda *_: None),
-                patch.object(unwritten, "Objects", _OtherRegions),
+                patch.object(failed_groups, "Objects", _OtherRegions),
             ):
                 stack.enter_context(patched)
             yield

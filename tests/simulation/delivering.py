@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Key, key_name, parse_key
-from sterna.feed.event import DROPPED, HELD, UPDATED, Event
-from sterna.feed.log import EventLog, Told
-from sterna.replica.region import RegionContext
+from sterna.notifications.change_log.event import DROPPED, HELD, UPDATED, Event
+from sterna.notifications.change_log.log import CommitEvents, EventLog
+from sterna.replication.replica.region import RegionContext
 from tests.simulation.actor import Actor
 from tests.simulation.cleaning import KEEP
 from tests.simulation.invariants import Invariants
@@ -23,7 +23,7 @@ from tests.simulation.reader import Reached, prove
 from tests.simulation.store import Store, Violation
 from tests.support.doubles.catalog import InMemoryCatalog
 
-_MOST = 1_000  # commits that a cursor may be behind
+_MAX_COMMITS = 1_000  # commits that a cursor may be behind
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Receiver:
         self._branch = branch
         self._invariants = invariants
         self._texts: dict[str, bytes] = {}
-        self._told: dict[str, set[tuple[str, str]]] = {}
+        self._delivered: dict[str, set[tuple[str, str]]] = {}
         self._complete = since or catalog.no_ancestor()  # what was told is compared up to this commit
         self.repeated = 0
         self.announced: list[Announced] = []
@@ -73,16 +73,16 @@ class Receiver:
         Raises:
             Violation: it comes too early, or with other bytes than before; or the table can't be read.
         """
-        said = json.loads(event.text)
-        commit = self._commits().get(said["data"]["replica_hash"])
+        document = json.loads(event.text)
+        commit = self._commits().get(document["data"]["replica_hash"])
         if commit is None:
             raise Violation(f"events: announced before its commit: {event.id} of {event.table}")
         self.repeated += event.id in self._texts
         if self._texts.setdefault(event.id, event.text) != event.text:
             raise Violation(f"events: other bytes than before: {event.id}: {event.text!r}, {self._texts[event.id]!r}")
-        self._told.setdefault(commit.hash, set()).add((event.table, event.type))
+        self._delivered.setdefault(commit.hash, set()).add((event.table, event.type))
         if event.type == UPDATED and commit.commit_time > self._store.now() - KEEP:
-            self._see_readable(commit, event.table, said["data"]["new_snapshot_id"])
+            self._see_readable(commit, event.table, document["data"]["new_snapshot_id"])
 
     def reached(self, uri: str) -> Reached:
         """Return what a table reaches by its metadata.json.
@@ -90,15 +90,15 @@ class Receiver:
         Raises:
             Violation: no head of the branch ever showed it.
         """
-        found = self._invariants.known(uri)
-        if found is None:
+        version = self._invariants.published_version(uri)
+        if version is None:
             raise Violation(f"queries: answered from what never was published: {uri}")
-        return found
+        return version
 
     def _see_readable(self, commit: Commit, table: str, snapshot: int | None) -> None:
         content = self._catalog.contents(self._branch, commit.hash, [parse_key(table)]).get(parse_key(table))
         uri = (content.metadata_location or "") if content else ""
-        reached = self._invariants.known(uri)
+        reached = self._invariants.published_version(uri)
         if reached is None:
             raise Violation(f"events: announced and never published: {table} at {commit.hash}")
         if reached.current != snapshot:
@@ -121,11 +121,11 @@ class Receiver:
             following.append(commits[at])
             at = commits[at].parent
         for commit in reversed(following):
-            if missing := self._wanted(commit) - self._told.get(commit.hash, set()):
+            if missing := self._wanted(commit) - self._delivered.get(commit.hash, set()):
                 raise Violation(f"events: skipped in {commit.hash}: {sorted(missing)}")
         self._complete = cursor
 
-    def begin_anew(self, cursor: str) -> None:
+    def restart(self, cursor: str) -> None:
         """Everything up to a commit is read from the tables, instead of being told.
 
         Raises:
@@ -144,12 +144,12 @@ class Receiver:
     def _wanted(self, commit: Commit) -> set[tuple[str, str]]:
         now, then = self._shown(commit.hash), self._shown(commit.parent)
         changed = {key for key, content in now.items() if key not in then or _differs(content, then[key])}
-        found = {(key_name(key), UPDATED) for key in changed} | {
+        expected = {(key_name(key), UPDATED) for key in changed} | {
             (key_name(key), DROPPED) for key in then.keys() - now.keys()
         }
         parent = self._commits().get(commit.parent)
         held, before = _held(commit), _held(parent) if parent else set()
-        return found | {(name, HELD) for name in (held or set()) - before} if before is not None else found
+        return expected | {(name, HELD) for name in (held or set()) - before} if before is not None else expected
 
     def _shown(self, hash: str) -> dict[Key, Content]:
         if hash == self._catalog.no_ancestor():
@@ -159,8 +159,8 @@ class Receiver:
 
     def _commits(self) -> dict[str, Commit]:
         names = {reference.name for reference in self._catalog.references()}
-        found = self._catalog.history(self._branch, operations=False) if self._branch in names else ()
-        return {commit.hash: commit for commit in found}
+        commits = self._catalog.history(self._branch, operations=False) if self._branch in names else ()
+        return {commit.hash: commit for commit in commits}
 
 
 class Delivering(Actor):
@@ -181,24 +181,24 @@ class Delivering(Actor):
 
     def work(self) -> None:
         """Deliver what was committed after the cursor."""
-        log = EventLog(self.context, KEEP, _MOST)
-        stretch = log.since(self.cursor, log.head())
-        if not stretch.whole:
-            head = stretch.told[-1].commit.hash if stretch.told else stretch.base
+        log = EventLog(self.context, KEEP, _MAX_COMMITS)
+        stretch = log.read_since(self.cursor, log.head())
+        if not stretch.complete:
+            head = stretch.commits[-1].commit.hash if stretch.commits else stretch.base
             self.tell(f"the cursor is too old: begins anew at {head}")
-            self.receiver.begin_anew(head)
+            self.receiver.restart(head)
             self.cursor = head
             return
-        for told in stretch.told:
-            self.deliver(told)
+        for commit_events in stretch.commits:
+            self.deliver(commit_events)
 
-    def deliver(self, told: Told) -> None:
+    def deliver(self, commit_events: CommitEvents) -> None:
         """Deliver one commit's events, and remember then that they were."""
-        for event in told.events:
+        for event in commit_events.events:
             self.turn.call(f"deliver {event.type} {event.table}")  # the receiver may be away
             self.receiver.take(event)
             self.turn.die("after")  # its answer is lost
-        self.cursor = told.commit.hash
+        self.cursor = commit_events.commit.hash
 
 
 def _differs(one: Content, other: Content) -> bool:
@@ -207,5 +207,5 @@ def _differs(one: Content, other: Content) -> bool:
 
 def _held(commit: Commit) -> set[str] | None:
     """The names of what a commit holds; None where they stand elsewhere."""
-    said: Any = json.loads(commit.properties.get("sterna.held", "[]"))
-    return {item["key"] for item in said} if isinstance(said, list) else None
+    entries: Any = json.loads(commit.properties.get("sterna.held", "[]"))
+    return {item["key"] for item in entries} if isinstance(entries, list) else None

@@ -7,7 +7,7 @@ from datetime import timedelta
 from random import Random
 
 from sterna.catalog.model import Put, namespace_content
-from sterna.replica.head import REGION, RUN_ID, SOURCE_HASH
+from sterna.replication.replica.head import REGION, RUN_ID, SOURCE_HASH
 from tests.simulation.main import Main
 from tests.support.doubles.catalog import InMemoryCatalog
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from sterna.services.flows import Flow
-from sterna.wap.model import flow_channel
+from sterna.config.sections.transforms import Transform
+from sterna.pipelines.publish.model import flow_channel
 from tests.simulation.changes import Changes
 from tests.simulation.main import FOLLOWED
 from tests.simulation.store import Violation
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _FIRST = 20_000_000  # beyond all numbers that others give
 _SOURCE, _TARGET = (FOLLOWED, "ods"), (FOLLOWED, "dwd")
-_MARK = flow_channel("dwd").mark
-FLOW = Flow.model_validate(
+_MARK = flow_channel("dwd").position_property
+FLOW = Transform.model_validate(
     {"name": "dwd", "from": ".".join(_SOURCE), "into": ".".join(_TARGET), "mode": "append", "sql": "SELECT *"}
 )
 
@@ -57,8 +57,8 @@ class Following:
         """A writer changes the source, whose snapshots upkeep alone expires."""
         main = self._world.main
         table = main.tables().get(_SOURCE) or self._changes.create(_SOURCE[-1])
-        made = self._rng.choice((self._changes.append, self._changes.overwrite, self._changes.delete_rows))(table)
-        main.put(_SOURCE, made, "write what is followed")
+        changed = self._rng.choice((self._changes.append, self._changes.overwrite, self._changes.delete_rows))(table)
+        main.put(_SOURCE, changed, "write what is followed")
 
     def catch_up(self) -> None:
         """Do all that there is to do."""
@@ -93,14 +93,14 @@ class Following:
 
     def _replica(self) -> dict[str, object] | None:
         world, branch = self._world, self._world.region.replica_branch
-        if branch not in {each.name for each in world.catalog.references()}:
+        if branch not in {reference.name for reference in world.catalog.references()}:
             return None
         head = world.catalog.reference(branch).hash
         content = world.catalog.contents(branch, head, [_SOURCE]).get(_SOURCE)
         if content is None:
             return None
-        found: dict[str, object] = json.loads(world.store.objects[content.metadata_location or ""].data)
-        return found
+        document: dict[str, object] = json.loads(world.store.objects[content.metadata_location or ""].data)
+        return document
 
     def _prove(self, step: _Step) -> None:
         """See that the rows between a step's snapshots can be told: all on the way are there.
@@ -111,7 +111,7 @@ class Following:
         document, at = self._replica(), step.end
         assert document is not None
         snapshots: list[dict[str, int]] = document["snapshots"]  # type: ignore[assignment] - it is metadata.json
-        parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in snapshots}
+        parents = {snapshot["snapshot-id"]: snapshot.get("parent-snapshot-id") for snapshot in snapshots}
         while step.start is not None and at != step.start:
             before = parents.get(at)
             if before is None:

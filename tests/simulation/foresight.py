@@ -12,12 +12,12 @@ from random import Random
 from unittest.mock import patch
 
 from sterna.catalog.model import Key, Put, key_name, namespace_content
-from sterna.replica.head import read_head
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext
-from sterna.sync import copy as sync_copy
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.replication.execution import copy as sync_copy
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.head import read_head
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.run import sync
 from tests.simulation.changes import FAR, Changes
 from tests.simulation.main import Main, content_of
 from tests.simulation.store import Store, Violation
@@ -65,14 +65,14 @@ class Foresight:
         self._looks = 0
         self._seen: tuple[str, ...] = ()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Look, where anything has changed since the last look; not while a clean-up deletes, for which syncs wait.
 
         Raises:
             Violation: what is planted stops another table.
         """
         seen = tuple(reference.hash for reference in self._catalog.references())
-        if seen == self._seen or read_head(self._catalog, self._branch).collecting:
+        if seen == self._seen or read_head(self._catalog, self._branch).gc_pass:
             return
         self._seen = seen
         self._looks += 1
@@ -87,10 +87,10 @@ class Foresight:
         changes = Changes(Random(self._looks), lambda: int(store.now().timestamp() * 1000), first=10**6)
         changes.scattered = False
         catalog.commit_as("writer", "main", [Put(("planted",), namespace_content(("planted",)))])
-        _plant(catalog, store, _WELL, _made(changes))
+        _plant(catalog, store, _WELL, _planted_table(changes))
         spoil = _POISONS[self._looks % len(_POISONS)]
         changes.large = 0.0  # what only localizing finds would be found by the large lane
-        _plant(catalog, store, _POISONED, _made(changes), spoil)
+        _plant(catalog, store, _POISONED, _planted_table(changes), spoil)
         region = self._region(catalog, store)
         try:
             with patch.object(sync_copy, "copy_files", region.objects.copy_files):  # type: ignore[attr-defined]
@@ -119,7 +119,7 @@ def _darkened(store: Store) -> Store:
     return copied
 
 
-def _made(changes: Changes) -> Table:
+def _planted_table(changes: Changes) -> Table:
     return changes.append(changes.create("planted"))
 
 

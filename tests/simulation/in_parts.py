@@ -7,16 +7,16 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from sterna.sync.plan import in_parts
-from sterna.sync.plan.in_parts import STEPS, PartLimits
+from sterna.replication.plan import sharded_listing
+from sterna.replication.plan.sharded_listing import STEPS, ShardingLimits
 
 
 @contextmanager
 def all_in_parts() -> Iterator[None]:
     """Let every table be one of very many new files, for as long as this lasts."""
     with ExitStack() as stack:
-        few = PartLimits(many_manifests=3, group_manifests=2, cut_rows=1, stretch_rows=3)
-        stack.enter_context(patch.object(in_parts, "LIMITS", few))
+        few = ShardingLimits(min_manifests=3, max_group_manifests=2, cut_rows=1, max_range_rows=3)
+        stack.enter_context(patch.object(sharded_listing, "LIMITS", few))
         stack.enter_context(patch.dict(STEPS, {name: _twice(step) for name, step in STEPS.items()}))
         yield
 

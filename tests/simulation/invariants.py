@@ -13,8 +13,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from sterna.catalog.model import NAMESPACE, Commit, Content, Key, key_name, parse_key
-from sterna.replica.head import PLANNED_HASH, Head, head_of
-from sterna.replica.held import Held
+from sterna.replication.replica.head import PLANNED_HASH, Head, parse_head
+from sterna.replication.replica.held import Held
 from tests.simulation.cleaning import KEEP
 from tests.simulation.main import Main
 from tests.simulation.reader import Reached, prove, read_table
@@ -81,7 +81,7 @@ class Invariants:
         """Every file that a head reaches which readers may still use: also those that lie in place."""
         return self.reached.union(*(files for until, files in self._in_place if until > self._store.now() - KEEP))
 
-    def known(self, uri: str) -> Reached | None:
+    def published_version(self, uri: str) -> Reached | None:
         """What a table reaches by its metadata.json, None where no head showed it."""
         return self._read.get(uri)
 
@@ -127,7 +127,7 @@ class Invariants:
         return commits
 
     def _check_commit(self, commit: Commit) -> None:
-        head = self._with_held(head_of(commit))
+        head = self._with_held(parse_head(commit))
         # A clean-up commits when it begins to delete and when it is done.
         if head.run_id in self._runs and not head.run_id.startswith("collect-"):
             raise Violation(f"a second commit of run {head.run_id}")
@@ -150,7 +150,7 @@ class Invariants:
 
     def _with_held(self, head: Head) -> Head:
         """Read the list that a commit names; it stands there before the commit, and says what its name says."""
-        listed, self._list = head.listed, {}
+        listed, self._list = head.held_list, {}
         if not listed.digest:
             return head
         uri = f"{self._root}/_sterna/held/{listed.digest}.json.gz"
@@ -161,7 +161,7 @@ class Invariants:
         if hashlib.sha256(text).hexdigest() != listed.digest:
             raise Violation(f"the list of what is held says something else than its name: {uri}")
         self._list = {uri: len(data)}
-        return replace(head, listed=replace(listed, entries=tuple(Held(**item) for item in json.loads(text))))
+        return replace(head, held_list=replace(listed, entries=tuple(Held(**item) for item in json.loads(text))))
 
     def _check_tables(self, contents: dict[Key, Content]) -> None:
         """Closure: read every table of the new head, those that were read before by looking at their files alone."""
@@ -251,8 +251,8 @@ class Invariants:
 
     def _location(self, key: Key, position: int) -> str | None:
         """Return what `main` had under a key at a commit."""
-        found = self._main.at(self._main.heads[position]).get(key) if position >= 0 else None
-        return found.metadata_location if found else None
+        content = self._main.at(self._main.heads[position]).get(key) if position >= 0 else None
+        return content.metadata_location if content else None
 
     def _position(self, hash: str) -> int:
         return self._main.heads.index(hash) if hash else -1

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from sterna.catalog.model import Key, key_name
-from sterna.replica.lag import measure_lags
-from sterna.replica.region import RegionContext
+from sterna.replication.replica.lag import measure_lags
+from sterna.replication.replica.region import RegionContext
 from tests.simulation.main import Main
 from tests.simulation.store import Violation
 from tests.support.doubles.catalog import InMemoryCatalog
 
 
-class ToldLags:
+class LagCheck:
     """Compares what sterna tells with what `main` and the replica's tables say.
 
     Args:
@@ -42,19 +42,19 @@ class ToldLags:
         """
         if self._contact < 0:
             self._contact = watermark
-        told = measure_lags(self._context, now)
+        reported = measure_lags(self._context, now)
         wanted = self._since(watermark + 1, now)
-        if told.watermark != wanted:
-            raise Violation(f"lag: the watermark's is told as {told.watermark} and is {wanted}")
+        if reported.watermark != wanted:
+            raise Violation(f"lag: the watermark's is told as {reported.watermark} and is {wanted}")
         behind = {key: self._behind(key, shown.get(key, watermark), now) for key in self._keys(shown)}
         oldest = max(behind.values(), default=0.0)
-        if told.oldest is None or told.oldest < oldest:
+        if reported.oldest is None or reported.oldest < oldest:
             late = sorted(key_name(key) for key, lag in behind.items() if lag == oldest)
-            raise Violation(f"lag: told as {told.oldest}, and {late} are behind by {oldest}")
+            raise Violation(f"lag: told as {reported.oldest}, and {late} are behind by {oldest}")
         # A key that came back to what is shown of it is behind by nothing, and held until the next look at it.
         first = max((self._since(self._first(key, at), now) for key, at in shown.items()), default=0.0)
-        if told.oldest > max(wanted, first):
-            raise Violation(f"lag: told as {told.oldest}, and nothing is behind by more than {max(wanted, first)}")
+        if reported.oldest > max(wanted, first):
+            raise Violation(f"lag: told as {reported.oldest}, and nothing is behind by more than {max(wanted, first)}")
 
     def _first(self, key: Key, position: int) -> int:
         """The number of the commit that changed a key first, after the one whose version is shown."""
@@ -84,8 +84,8 @@ class ToldLags:
         return self._since(max(gone + 1, changed[0], self._contact), now)
 
     def _location(self, key: Key, position: int) -> str | None:
-        found = self._main.at(self._main.heads[position]).get(key) if position >= 0 else None
-        return found.metadata_location if found else None
+        content = self._main.at(self._main.heads[position]).get(key) if position >= 0 else None
+        return content.metadata_location if content else None
 
     def _since(self, position: int, now: datetime) -> float:
         """The seconds since a commit of `main`; 0 where there is none of that number."""

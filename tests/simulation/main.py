@@ -59,10 +59,10 @@ class Main:
 
     def tables(self, hash: str | None = None) -> dict[Key, Table]:
         """The tables on `main` at a commit, by default its head."""
-        found = self.at(hash or self.heads[-1]).items()
-        return {key: self.versions[content.metadata_location] for key, content in found if content.metadata_location}
+        contents = self.at(hash or self.heads[-1]).items()
+        return {key: self.versions[content.metadata_location] for key, content in contents if content.metadata_location}
 
-    def theirs(self) -> dict[Key, Table]:
+    def writable_tables(self) -> dict[Key, Table]:
         """The tables on `main` that any writer may change."""
         return {key: table for key, table in self.tables().items() if key[0] != FOLLOWED}
 
@@ -70,22 +70,22 @@ class Main:
 
     def write(self) -> None:
         """Change one table, or several in one commit."""
-        now = self.theirs()
+        now = self.writable_tables()
         count = self.rng.choices((1, 2), (4, 1))[0]
         keys = (
             self.rng.sample(_NAMES, count)
             if self.rng.random() < 0.3 or not now
             else self.rng.sample(sorted(now), min(count, len(now)))
         )
-        made = {key: self.changes.change(now[key]) if key in now else self._new(key) for key in keys}
-        self._commit(made, [], "write")
+        tables = {key: self.changes.change(now[key]) if key in now else self._new(key) for key in keys}
+        self._commit(tables, [], "write")
 
     def write_at_home(self, *, large: bool = False, home: str = "") -> Key:
         """Make a table, under a name that was never used, whose files all lie where it does; return its key."""
         key = ("h", f"t{len(self.heads)}")
         with self._at_home(large=large):
-            made = self.changes.append(self.changes.create(key[-1], home))
-        self._commit({key: made}, [], "write at home")
+            table = self.changes.append(self.changes.create(key[-1], home))
+        self._commit({key: table}, [], "write at home")
         return key
 
     def put_away(self, key: Key) -> Table:
@@ -97,8 +97,8 @@ class Main:
     def bring_back(self, key: Key, table: Table) -> None:
         """Put a table back that was put away, with many more bytes."""
         with self._at_home(large=True):
-            made = self.changes.append(table)
-        self._commit({key: made}, [], "bring back")
+            grown = self.changes.append(table)
+        self._commit({key: grown}, [], "bring back")
 
     @contextmanager
     def _at_home(self, *, large: bool) -> Iterator[None]:
@@ -112,13 +112,13 @@ class Main:
         key = ("h", "here")
         with self._at_home(large=False):
             table = self.tables().get(key) or self.changes.create(key[-1], home.rstrip("/"))
-            made = self.changes.append(table)
-        gone = {item.id for item in made.snapshots} - {made.current}
-        self._commit({key: self.changes.without(made, gone)}, [], "write there")
+            appended = self.changes.append(table)
+        gone = {item.id for item in appended.snapshots} - {appended.current}
+        self._commit({key: self.changes.without(appended, gone)}, [], "write there")
 
     def drop(self) -> None:
         """Drop a table; sometimes make another one under its name in the same commit."""
-        now = self.theirs()
+        now = self.writable_tables()
         if now:
             key = self.rng.choice(sorted(now))
             again = self.rng.random() < 0.3
@@ -126,13 +126,13 @@ class Main:
 
     def rename(self) -> None:
         """Give a table another name; sometimes change it in the same commit."""
-        now = self.theirs()
+        now = self.writable_tables()
         free = sorted(set(_NAMES) - now.keys())
         if not now or not free:
             return
         old, new = self.rng.choice(sorted(now)), self.rng.choice(free)
-        made = self.changes.change(now[old]) if self.rng.random() < 0.3 else now[old]
-        self._commit({new: made}, [old], "rename", id=self.at(self.heads[-1])[old].id)
+        table = self.changes.change(now[old]) if self.rng.random() < 0.3 else now[old]
+        self._commit({new: table}, [old], "rename", id=self.at(self.heads[-1])[old].id)
 
     def drop_namespace(self) -> None:
         """Drop a namespace in which nothing lives."""
@@ -153,15 +153,15 @@ class Main:
         self._commit({key: self.changes.without(table, gone)}, [], "upkeep expires")
         return True
 
-    def put(self, key: Key, made: Table, what: str) -> None:
+    def put(self, key: Key, table: Table, what: str) -> None:
         """Commit a table's next version."""
-        self._commit({key: made}, [], what)
+        self._commit({key: table}, [], what)
 
-    def commit_if(self, key: Key, before: Table, made: Table) -> bool:
+    def commit_if(self, key: Key, before: Table, after: Table) -> bool:
         """Commit a table's next version if the table still is what it was made from."""
         if self.tables().get(key) != before:
             return False
-        self._commit({key: made}, [], "write slowly")
+        self._commit({key: after}, [], "write slowly")
         return True
 
     # What goes wrong, and what mends it.
@@ -194,23 +194,23 @@ class Main:
     def _new(self, key: Key) -> Table:
         return self.changes.append(self.changes.create(key[-1]))
 
-    def _commit(self, made: dict[Key, Table], gone: list[Key], what: str, id: str | None = None) -> None:
+    def _commit(self, tables: dict[Key, Table], gone: list[Key], what: str, id: str | None = None) -> None:
         """Write some tables' files and commit them, with the namespaces that they need."""
         before = self.at(self.heads[-1])
         needed = self._reachable()
         operations: list[Operation] = [Delete(key) for key in gone]
         operations += [
-            Put(space, namespace_content(space)) for space in sorted({key[:1] for key in made} - before.keys())
+            Put(space, namespace_content(space)) for space in sorted({key[:1] for key in tables} - before.keys())
         ]
-        for key, table in made.items():
+        for key, table in tables.items():
             self._write_files(table)
-            known = before[key].id if key in before and key not in gone else id
-            operations.append(Put(key, content_of(table, known)))
+            content_id = before[key].id if key in before and key not in gone else id
+            operations.append(Put(key, content_of(table, content_id)))
         self.heads.append(self.catalog.commit_as("writer", "main", operations, what))
-        self.changed.append(tuple(dict.fromkeys([*gone, *made])))
+        self.changed.append(tuple(dict.fromkeys([*gone, *tables])))
         position = len(self.heads) - 1
         shown = [
-            *(f"{'.'.join(key)} = {table.path}" for key, table in made.items()),
+            *(f"{'.'.join(key)} = {table.path}" for key, table in tables.items()),
             *(f"{'.'.join(key)} goes" for key in gone),
         ]
         self.tell(f"main@{position}: {what}: {', '.join(shown)}")

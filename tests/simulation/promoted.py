@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from sterna.catalog.model import Content, Delete, Key, Operation, Put, parse_key
 from sterna.errors import StoreUnreachable, UpkeepBlocked
-from sterna.ha.tables import plan_moves
-from sterna.replica.head import MOVE_ID, MOVED, REGION
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.replication.failover.tables import plan_moves
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.head import MOVE_ID, MOVED_TABLES, REGION
+from sterna.replication.sync.run import sync
 from tests.simulation.reader import read_table
 from tests.simulation.scenes import HERE, LONG
 from tests.simulation.store import Violation
@@ -50,8 +50,8 @@ class Promoted:
             return
         here = dict(world.catalog.entries(world.region.replica_branch, self._head(world.region.replica_branch)))
         now = dict(world.catalog.entries("main", self._head("main")))
-        keys = [parse_key(each.key) for each in moves]
-        self._commit([Put(key, here[key].with_id(now[key].id)) for key in keys], {MOVED: str(len(keys))})
+        keys = [parse_key(move.key) for move in moves]
+        self._commit([Put(key, here[key].with_id(now[key].id)) for key in keys], {MOVED_TABLES: str(len(keys))})
         world.store.guard = self._guard
         sync(world.syncs[0].context, SyncOptions(), world.tell, engine=no_engine)
         written = self._write(keys[0])
@@ -83,8 +83,8 @@ class Promoted:
         document["statistics"] = [{"snapshot-id": document["current-snapshot-id"], **about}]
         metadata = f"{document['location']}/metadata/99999-w.metadata.json"
         world.store.put(metadata, json.dumps(document).encode())
-        made = Content.of({**content.payload, "metadataLocation": metadata}).with_id(content.id)
-        self._commit([Put(key, made)], {})
+        moved_content = Content.of({**content.payload, "metadataLocation": metadata}).with_id(content.id)
+        self._commit([Put(key, moved_content)], {})
         return uri
 
     def _sweep(self) -> None:
@@ -100,7 +100,7 @@ class Promoted:
 
     def _needed(self) -> set[str]:
         """What `main` and the region's replica show now needs."""
-        world, found = self.world, set[str]()
+        world, needed = self.world, set[str]()
         shown = [
             content
             for branch in ("main", world.region.replica_branch)
@@ -109,12 +109,12 @@ class Promoted:
         for content in shown:
             uri = content.metadata_location
             if uri in world.main.versions:
-                found |= world.main.versions[uri].files().keys()
+                needed |= world.main.versions[uri].files().keys()
             elif uri is not None:
-                found |= read_table(world.store, uri, world.syncs[0].context.mapping.source).files.keys()
+                needed |= read_table(world.store, uri, world.syncs[0].context.mapping.origin_uri).files.keys()
                 statistics = json.loads(world.store.objects[uri].data).get("statistics", [])
-                found |= {each["statistics-path"] for each in statistics}
-        return found
+                needed |= {statistics_file["statistics-path"] for statistics_file in statistics}
+        return needed
 
     def _prove(self, written: str) -> None:
         if gone := {uri for uri in {written, *self._needed()} if uri.startswith("s3://eu-")} - set(

@@ -70,11 +70,11 @@ def prove(store: Store, files: dict[str, int | None]) -> None:
     """
     prove_local(files)
     for uri, size in files.items():
-        found = store.objects.get(uri)
-        if found is None:
+        stored = store.objects.get(uri)
+        if stored is None:
             raise Violation(f"closure: missing: {uri}")
-        if size not in (None, len(found.data)):
-            raise Violation(f"closure: {len(found.data)} bytes instead of {size}: {uri}")
+        if size not in (None, len(stored.data)):
+            raise Violation(f"closure: {len(stored.data)} bytes instead of {size}: {uri}")
 
 
 def prove_local(uris: Iterable[str]) -> None:

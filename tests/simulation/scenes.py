@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sterna.cleaning.model import LEAST_GRACE
 from sterna.errors import UpkeepBlocked
+from sterna.maintenance.deletion.model import MIN_GRACE
 from tests.simulation.cleaning import KEEP
 from tests.simulation.store import Violation
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 HERE = "s3://eu-lake/"
-LONG = (KEEP + 2 * LEAST_GRACE).total_seconds()
+LONG = (KEEP + 2 * MIN_GRACE).total_seconds()
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Scenes:
         """What expired a while ago a head of the replica names in place that is no older than `KEEP`."""
         for _ in range(2):
             self._sweep()
-            self.world.clock.go_on(LEAST_GRACE.total_seconds() + 60)
+            self.world.clock.go_on(MIN_GRACE.total_seconds() + 60)
 
     def _beside_a_tag(self) -> None:
         """What nothing else needs any more a tag on `main` shows."""
@@ -129,9 +129,9 @@ class Scenes:
             raise Violation(f"upkeep: deleted beside a silent region: {sorted(gone)}")
         if not all(waited):
             raise Violation("upkeep: a silent region isn't waited for")
-        found = upkeep.expiring.expire()
-        if not any(block.alarm for block in found.blocks) or any(item.done for item in found.tables):
-            raise Violation(f"upkeep: a silent region is no alarm: {found}")
+        report = upkeep.expiring.expire()
+        if not any(block.alarm for block in report.blocks) or any(item.done for item in report.tables):
+            raise Violation(f"upkeep: a silent region is no alarm: {report}")
         upkeep.far.leave_out()
         self._sweep("a region that is left out is waited for")
         if world.seed % 16 > 7:
@@ -166,7 +166,7 @@ class Scenes:
             self.upkeep.see_main()
             self.world.clock.go_on(minutes * 60)
         self._sweep()
-        self.world.clock.go_on(LEAST_GRACE.total_seconds() + 60)
+        self.world.clock.go_on(MIN_GRACE.total_seconds() + 60)
         self._sweep()
 
     def _beside_a_slow_flow(self) -> None:

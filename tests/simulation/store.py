@@ -8,10 +8,10 @@ from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 
-from sterna.edges.rclone.transfer import Folder, Transfer
-from sterna.edges.stores.fetched import fetched_uri
+from sterna.config.mapping import Mapping
 from sterna.errors import ObjectMissing, SternaError, StoreUnreachable
-from sterna.registry.mapping import Mapping
+from sterna.storage.rclone.transfer import Folder, Transfer
+from sterna.storage.read_cache import cache_uri
 from tests.simulation.turns import Turn
 from tests.support.small_world import no_secrets
 
@@ -70,7 +70,7 @@ class Store:
 
 
 class Objects:
-    """The stores as one actor of sterna's sees them: `sterna.edges.stores.objects.Objects`, in memory."""
+    """The stores as one actor of sterna's sees them: `sterna.storage.objects.Objects`, in memory."""
 
     def __init__(self, store: Store, mapping: Mapping, turn: Turn, run: str = "") -> None:
         self.store = store
@@ -81,15 +81,15 @@ class Objects:
         self._run = run
         self._large: Callable[[str, int], None] = lambda uri, memory: None
 
-    def fetching(self, run: str) -> Objects:
+    def with_read_cache(self, run: str) -> Objects:
         return Objects(self.store, self.mapping, self.turn, run)
 
-    def passing(self) -> Objects:
-        made = copy(self)
-        made._run = ""
-        return made
+    def without_read_cache(self) -> Objects:
+        clone = copy(self)
+        clone._run = ""
+        return clone
 
-    def ask_again(self) -> None:
+    def reset_circuit_breakers(self) -> None:
         """No store is silent here for longer than a call."""
 
     def read(self, uri: str, *, limit: int = 0) -> bytes:
@@ -99,7 +99,7 @@ class Objects:
             raise ObjectMissing("no such object", file=uri)
         data = self.store.objects[uri].data
         if self._run and not self.mapping.is_local(uri):
-            self.write_new(fetched_uri(self._run, uri), data, looked=True)
+            self.write_new(cache_uri(self._run, uri), data, assume_absent=True)
         return data
 
     def read_many(self, uris: Iterable[str], workers: int | None = None) -> Iterator[tuple[str, bytes | SternaError]]:
@@ -109,26 +109,26 @@ class Objects:
             except SternaError as error:
                 yield uri, error
 
-    def read_within(self, sizes: Iterable[str]) -> Iterator[tuple[str, bytes | SternaError]]:
+    def read_bounded(self, sizes: Iterable[str]) -> Iterator[tuple[str, bytes | SternaError]]:
         return self.read_many(sizes)
 
     @contextmanager
-    def room_for(self, uri: str, memory: int) -> Iterator[None]:
-        self._large(uri, memory)
+    def reserve_memory(self, uri: str, memory_bytes: int) -> Iterator[None]:
+        self._large(uri, memory_bytes)
         yield
 
-    def watched(self, large: Callable[[str, int], None]) -> Objects:
-        made = copy(self)
-        made._large = large
-        return made
+    def with_large_file_hook(self, on_large: Callable[[str, int], None]) -> Objects:
+        clone = copy(self)
+        clone._large = on_large
+        return clone
 
     def size(self, uri: str) -> int | None:
         self.mapping.locate(uri)
         self._ask("look for", uri)
-        found = self.store.objects.get(uri)
-        return None if found is None else len(found.data)
+        stored = self.store.objects.get(uri)
+        return None if stored is None else len(stored.data)
 
-    def prove_readable(self, uri: str) -> None:
+    def require_readable(self, uri: str) -> None:
         self._ask("look into", uri)
         if uri not in self.store.objects:
             raise ObjectMissing("no such object", file=uri)
@@ -142,12 +142,12 @@ class Objects:
     def sizes(self, uris: Iterable[str]) -> dict[str, int | None]:
         return {uri: self.size(uri) for uri in sorted(uris)}
 
-    def write_new(self, uri: str, data: bytes, *, looked: bool = False) -> int:
+    def write_new(self, uri: str, data: bytes, *, assume_absent: bool = False) -> int:
         if not self.store.is_below_root(uri):
             raise Violation(f"written outside the replica root: {uri}")
         self.turn.call("write", uri)
         # Who has looked may be late: the store takes what comes last.
-        there = None if looked else self.store.objects.get(uri)
+        there = None if assume_absent else self.store.objects.get(uri)
         if there is None:
             self.store.put(uri, data)
         self.turn.die("after")
@@ -162,14 +162,14 @@ class Objects:
         self.turn.die("after")
         return len(data)
 
-    def delete(self, uris: Sequence[str], *, proceed: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
+    def delete(self, uris: Sequence[str], *, may_continue: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
         failures: dict[str, SternaError] = {}
         for uri in uris:
             try:
                 self.turn.call("delete", uri)
                 if not self.store.is_below_root(uri):
                     raise Violation(f"deleted outside the replica root: {uri}")
-                if not proceed():
+                if not may_continue():
                     raise StoreUnreachable("too late", file=uri)
                 self.store.delete(uri)
                 self.turn.die("after")
@@ -177,12 +177,12 @@ class Objects:
                 failures[uri] = error
         return failures
 
-    def sweep(self, uris: Sequence[str], *, proceed: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
+    def sweep(self, uris: Sequence[str], *, may_continue: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
         failures: dict[str, SternaError] = {}
         for uri in uris:
             try:
                 self.turn.call("sweep", uri)
-                if not uri.startswith("s3://eu-lake/") or not proceed():
+                if not uri.startswith("s3://eu-lake/") or not may_continue():
                     raise StoreUnreachable("too late, or elsewhere", file=uri)
                 self.store.guard(uri)
                 self.store.delete(uri)
@@ -194,9 +194,9 @@ class Objects:
     def list(self, uri_prefix: str, *, after: str = "") -> Iterator[tuple[str, int, datetime]]:
         folder = uri_prefix.rstrip("/") + "/"
         self.turn.call("list", folder)
-        for uri, found in sorted(self.store.objects.items()):
+        for uri, stored in sorted(self.store.objects.items()):
             if uri.startswith(folder) and uri > folder + after:
-                yield uri, len(found.data), found.time
+                yield uri, len(stored.data), stored.time
 
     def copy_files(self, origin: Folder, replica: Folder, names: Sequence[str], **_: object) -> Transfer:
         """What rclone does: it passes over what is gone without a word, and sometimes it fails."""
@@ -209,12 +209,12 @@ class Objects:
                 errors = f"Failed to copy {name}"
                 self.turn.tell("  fails")
                 continue
-            found, there = self.store.objects.get(source), self.store.objects.get(target)
-            if found is None or (there is not None and there.data == found.data):
+            stored, there = self.store.objects.get(source), self.store.objects.get(target)
+            if stored is None or (there is not None and there.data == stored.data):
                 continue
             if not self.store.is_below_root(target):
                 raise Violation(f"copied outside the replica root: {target}")
-            self.store.put(target, found.data)
-            sent.append(found)
+            self.store.put(target, stored.data)
+            sent.append(stored)
             self.turn.die("after")
         return Transfer(sum(len(item.data) for item in sent), len(sent), errors)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from sterna.errors import UsageError
-from sterna.replica.records import Report, StageReport
-from sterna.replica.region import RegionContext
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import Report, StageReport
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import stages
+from sterna.replication.sync.run import sync
 from tests.simulation.actor import Actor
 from tests.simulation.store import Violation
 
@@ -23,7 +23,7 @@ from tests.simulation.store import Violation
 class Run:
     """How far a run has come, as Airflow would know it: the plan, and what each task that ended well said."""
 
-    planned: stages.Planned
+    planned: stages.PlannedRun
     copied: tuple[StageReport, ...] = ()
     localized: StageReport | None = None
 
@@ -51,10 +51,10 @@ class Syncing(Actor):
 
         Or a task of another one is taken for dead and started twice.
         """
-        theirs = [other._run for other in self.others if other._run is not None]
-        if theirs and self._rng.random() < 0.2:
+        other_runs = [other._run for other in self.others if other._run is not None]
+        if other_runs and self._rng.random() < 0.2:
             self.tell("takes the other one's task for dead, and starts it again")
-            self._run = theirs[0]
+            self._run = other_runs[0]
         elif self._run is not None and self._rng.random() < 0.3:
             self.tell("gives its run up")
             self._run = None
@@ -100,7 +100,7 @@ class Syncing(Actor):
             self.tell("localize")
             localized = stages.localize(context, self._run.planned.run, copied, self.tell, no_engine)
             self._run = replace(self._run, localized=localized)
-        last = stages.arrive if self._options.lane == "large" else stages.publish
+        last = stages.finish_bulk if self._options.lane == "large" else stages.publish
         self.tell(last.__name__)
         last(context, self._run.planned.run, copied, self._run.localized or StageReport(), self.tell)
         self._run = None

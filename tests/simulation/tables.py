@@ -95,13 +95,13 @@ class Table:
 
     def files(self) -> dict[str, bytes]:
         """Everything that this version reaches, by URI."""
-        found = {self.path: self.data}
+        contents = {self.path: self.data}
         for snapshot in self.snapshots:
-            found[snapshot.path] = snapshot.data
+            contents[snapshot.path] = snapshot.data
             for manifest in snapshot.manifests:
-                found[manifest.path] = manifest.data
-                found |= {file.path: file.data for file in manifest.live}
-        return found
+                contents[manifest.path] = manifest.data
+                contents |= {file.path: file.data for file in manifest.live}
+        return contents
 
     def rows(self) -> dict[int, frozenset[Row]]:
         """What queries on each snapshot rest on."""

@@ -13,11 +13,11 @@ from unittest.mock import patch
 
 import pytest
 
-from sterna.edges.spark import rewriting
-from sterna.edges.spark.main_tables import Outdated
-from sterna.edges.spark.rewriting import Rewriting
 from sterna.errors import CatalogStateUnknown
-from sterna.upkeep.model import TableDone
+from sterna.maintenance.tables.model import TableReport
+from sterna.spark import rewrite_data_files
+from sterna.spark.main_catalog import TableChanged
+from sterna.spark.rewrite_data_files import TableRewrite
 from tests.simulation.compacting import CompactedWorld, Row, Writers, read
 from tests.simulation.store import Violation
 from tests.simulation.tables import File
@@ -55,33 +55,33 @@ def test_rows_stay_whoever_deletes_beside_a_compaction(block: int, pytestconfig:
 
 def under_the_number_that_was_read() -> AbstractContextManager[object]:
     """New files are as old as the snapshot that was read, as Iceberg's default has it (apache/iceberg#10312)."""
-    return patch.object(rewriting, "KEEP_SEQUENCE_NUMBER", True)
+    return patch.object(rewrite_data_files, "KEEP_SEQUENCE_NUMBER", True)
 
 
 def looked_for_conflicts_since_the_head() -> AbstractContextManager[object]:
     """A commit is checked against what came since it was begun, and not since its files were read."""
-    real = Rewriting.replace_files
+    real = TableRewrite.replace_files
 
-    def replace_files(self: Rewriting, *arguments: Any) -> None:
-        self.fresh()
+    def replace_files(self: TableRewrite, *arguments: Any) -> None:
+        self.refresh()
         self.snapshot_id = self.table.currentSnapshot().snapshotId()
         real(self, *arguments)
 
-    return patch.object(Rewriting, Rewriting.replace_files.__name__, replace_files)
+    return patch.object(TableRewrite, TableRewrite.replace_files.__name__, replace_files)
 
 
 @contextmanager
 def no_answer_counts_as_no() -> Iterator[None]:
     """What was written is thrown away when a commit's answer is lost."""
-    real = Rewriting.replace_files
+    real = TableRewrite.replace_files
 
-    def replace_files(self: Rewriting, *arguments: Any) -> None:
+    def replace_files(self: TableRewrite, *arguments: Any) -> None:
         try:
             real(self, *arguments)
         except CatalogStateUnknown as error:
-            raise Outdated(str(error)) from error
+            raise TableChanged(str(error)) from error
 
-    with patch.object(Rewriting, Rewriting.replace_files.__name__, replace_files):
+    with patch.object(TableRewrite, TableRewrite.replace_files.__name__, replace_files):
         yield
 
 
@@ -119,7 +119,7 @@ def test_the_seeds_get_about() -> None:
     assert [text for text in _HAPPENS if text not in traces] == []
 
 
-def upserted(every: int) -> tuple[CompactedWorld, TableDone]:
+def upserted(every: int) -> tuple[CompactedWorld, TableReport]:
     """A run over 24 small files, while rows are upserted during the first write of a group, and each so-manieth then.
 
     A write takes longer than the table has to be quiet.

@@ -9,9 +9,9 @@ from unittest.mock import patch
 import pytest
 
 from sterna.errors import Busy, SourceGone
-from sterna.feed.event import DROPPED, HELD, UPDATED
 from sterna.iceberg.deletes import position_deletes
-from sterna.replica.held import IN_TRANSIT, WAITS
+from sterna.notifications.change_log.event import DROPPED, HELD, UPDATED
+from sterna.replication.replica.held import IN_TRANSIT, WAITS
 from tests.simulation import bugs
 from tests.simulation.seeds import play
 from tests.simulation.store import Violation
@@ -50,15 +50,15 @@ HAPPENS = (
         (bugs.deletes_copied_as_they_are, "closure: in another region"),
         (bugs.commits_torn, "order"),
         (bugs.held_once_held_forever, "equality"),
-        (bugs.a_dark_place_stops_everybody, "isolation"),
+        (bugs.unavailable_location_stops_sync, "isolation"),
         (bugs.lanes_split_a_commit, "order"),
         (bugs.in_transit_and_forgotten, "equality"),
         (bugs.a_round_proves_what_a_clean_up_took, "closure: missing"),
         (bugs.a_batch_forgets_what_it_could_not_copy, "closure: missing"),
         (bugs.held_named_before_they_are_written_down, "closure: the list"),
         (bugs.a_cursor_moved_before_delivery, "events: skipped"),
-        (bugs.only_the_newest_commit_is_told, "events: skipped"),
-        (bugs.told_when_main_has_it, "events: announced before its commit"),
+        (bugs.announce_only_newest_commit, "events: skipped"),
+        (bugs.announce_before_publication, "events: announced before its commit"),
         (bugs.what_a_commit_tells_is_sometimes_overlooked, "events: other bytes"),
         (bugs.a_pin_is_looked_for_at_the_head_alone, "queries: refused"),
         (bugs.a_commit_is_read_as_the_head_shows_it, "queries: "),
@@ -97,8 +97,8 @@ def look_for(bug: Callable[[], AbstractContextManager[object]], broken: str) -> 
 @pytest.mark.parametrize(
     ("bug", "broken"),
     [
-        (bugs.a_dark_place_stops_everybody, "isolation: the next sync"),
-        (bugs.a_poisoned_table_stops_everybody, "isolation: the next sync"),
+        (bugs.unavailable_location_stops_sync, "isolation: the next sync"),
+        (bugs.poisoned_table_stops_sync, "isolation: the next sync"),
         (bugs.lag_without_what_is_held, "lag: told as"),
         (bugs.held_since_a_moment_ago, "lag: told as"),
     ],

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from sterna.errors import TableMoved
-from sterna.ingest import lost
-from sterna.wap import decide, protocol
-from sterna.wap.decide import Append, Decision, FastForward, MarkOnly, Stage
-from sterna.wap.model import Channel, Step, TableState
-from sterna.wap.protocol import Change, Landed, Look
+from sterna.pipelines.ingest import failover_recovery
+from sterna.pipelines.publish import decide, protocol
+from sterna.pipelines.publish.decide import Append, Decision, FastForward, PositionOnly, Stage
+from sterna.pipelines.publish.model import Channel, Step, TableState
+from sterna.pipelines.publish.protocol import Change, LoadedTable, TableCommit
 from tests.simulation.store import Violation
 from tests.simulation.wap import Seen, Version, WapWorld
 
@@ -50,17 +50,17 @@ def test_a_seed_is_the_same_run_each_time() -> None:
 
 @contextmanager
 def mark_in_a_commit_of_its_own() -> Iterator[None]:
-    def commit(self: Seen, look: Look[Version], change: Change, step: Step) -> Landed:
+    def commit(self: Seen, loaded: LoadedTable[Version], change: Change, step: Step) -> TableCommit:
         marked, self.marked = self.marked, lambda version, step: version  # type: ignore[method-assign]
         try:
-            new = self.changed(look.base, change, step)
+            new = self.changed(loaded.base, change, step)
         finally:
             self.marked = marked  # type: ignore[method-assign]
-        self.send(look.base, new)
+        self.send(loaded.base, new)
         now = self.table.now
         self.send(now, self.marked(now, step))
         assert new.state.current is not None
-        return Landed(new.state.current)
+        return TableCommit(new.state.current)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Seen, Seen.commit.__name__, commit)
@@ -70,7 +70,7 @@ def mark_in_a_commit_of_its_own() -> Iterator[None]:
 @contextmanager
 def staged_without_a_look() -> Iterator[None]:
     def blind(state: TableState, step: Step) -> Decision:
-        staged = [each for each in state.snapshots if each.wap_id == step.id]
+        staged = [snapshot for snapshot in state.snapshots if snapshot.wap_id == step.id]
         if not staged:
             return Stage()
         newest = staged[-1]
@@ -85,17 +85,17 @@ def staged_without_a_look() -> Iterator[None]:
 def tried_again_inside_the_commit() -> Iterator[None]:
     send = Seen.commit
 
-    def commit(self: Seen, look: Look[Version], change: Change, step: Step) -> Landed:
+    def commit(self: Seen, loaded: LoadedTable[Version], change: Change, step: Step) -> TableCommit:
         try:
-            return send(self, look, change, step)
+            return send(self, loaded, change, step)
         except TableMoved:
-            if step.rereads or isinstance(change, MarkOnly):
+            if step.is_snapshot_bound or isinstance(change, PositionOnly):
                 raise
             now = self.table.now
             again = Append(change.snapshot)
-            if not any(each.id == change.snapshot for each in now.state.snapshots):
+            if not any(snapshot.id == change.snapshot for snapshot in now.state.snapshots):
                 raise
-            return send(self, Look(now.state, now), again, step)
+            return send(self, LoadedTable(now.state, now), again, step)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Seen, Seen.commit.__name__, commit)
@@ -105,32 +105,32 @@ def tried_again_inside_the_commit() -> Iterator[None]:
 @contextmanager
 def a_number_in_place_of_equality() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decide, decide.refuse_other.__name__, lambda step, mark: None)
+        patch.setattr(decide, decide.require_previous.__name__, lambda step, mark: None)
         yield
 
 
 @contextmanager
 def a_merge_moved_as_an_append_is() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decide, decide.only_appends.__name__, lambda snapshot: True)
+        patch.setattr(decide, decide.is_append.__name__, lambda snapshot: True)
         of_staged = decide.decide_staged
 
         def moved(state: TableState, step: Step) -> Decision:
-            return of_staged(state, replace(step, rereads=False))
+            return of_staged(state, replace(step, is_snapshot_bound=False))
 
         patch.setattr(decide, decide.decide_staged.__name__, moved)
-        patch.setattr(Seen, Seen.brought.__name__, _brought_as_it_was_made)
+        patch.setattr(Seen, Seen.brought.__name__, _staged_row_unchanged)
         yield
 
 
-def _brought_as_it_was_made(self: Seen, base: Version, snapshot: int) -> tuple[str, ...]:
+def _staged_row_unchanged(self: Seen, base: Version, snapshot: int) -> tuple[str, ...]:
     return base.rows[snapshot][-1:]
 
 
 @contextmanager
 def what_was_settled_is_not_looked_for() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lost, lost.judge.__name__, lambda *_: ((), ""))
+        patch.setattr(failover_recovery, failover_recovery.decide_lost.__name__, lambda *_: ((), ""))
         yield
 
 
@@ -142,7 +142,7 @@ def the_mark_taken_back_with_what_is_lost() -> Iterator[None]:
     def taken_back(self: WapWorld, channel: Channel, numbers: tuple[int, ...]) -> None:
         reopen(self, channel, numbers)
         state = self.table.now.state
-        properties = {**state.properties, channel.mark: str(numbers[0] - 1)}
+        properties = {**state.properties, channel.position_property: str(numbers[0] - 1)}
         self.table.swap(self.table.now, replace(self.table.now, state=replace(state, properties=properties)))
 
     with pytest.MonkeyPatch.context() as patch:

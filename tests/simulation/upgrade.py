@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.errors import CatalogConflict, ReferenceNotFound
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.iceberg.manifests import manifest
-from sterna.registry.edition import Edition
-from sterna.replica.head import COLLECTING_SECONDS
-from sterna.sync import options as sync_options
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.replication.plan import options as sync_options
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.head import GC_EXPIRY_SECONDS
+from sterna.replication.sync.run import sync
 from tests.simulation import bugs
 from tests.simulation.invariants import Invariants
 from tests.simulation.store import Violation
@@ -44,7 +44,7 @@ class Upgraded(World):
             Violation: something that must hold once the localizer is right did not.
         """
         # One lane: what was copied with wrong paths lacks its content, and the first sync is to put all of it right.
-        with self._doubles(), patch.object(sync_options.SyncOptions, "leaves_large", lambda self, region: False):
+        with self._doubles(), patch.object(sync_options.SyncOptions, "defers_large", lambda self, region: False):
             try:
                 with bugs.deletes_copied_as_they_are(), manifests_copied_as_they_are():
                     self._some_steps(lambda: None)
@@ -73,17 +73,17 @@ class Upgraded(World):
         for actor in self.actors:
             actor.end()
             actor.turn.faults = Faults()
-        for each in self.syncs:
-            each.forget()
+        for syncing in self.syncs:
+            syncing.forget()
         while self.late:
             try:
                 self.late.pop()()
             except CatalogConflict:
                 self.tell("  and is refused")
-        self.clock.go_on(COLLECTING_SECONDS)
+        self.clock.go_on(GC_EXPIRY_SECONDS)
         self.main.restore()
         self.store.dark.clear()
-        self._look_from_here()
+        self._reset_baseline()
         report = sync(self.syncs[0].context, SyncOptions(generation=int(self._relocalize)), self.tell, engine=no_engine)
         self.invariants.check()
         if report.held:
@@ -91,7 +91,7 @@ class Upgraded(World):
         for actor, faults in zip(self.actors, before, strict=True):
             actor.turn.faults = faults
 
-    def _look_from_here(self) -> None:
+    def _reset_baseline(self) -> None:
         """What the branch was until now is not looked at."""
         branch, mapping = self.region.replica_branch, self.syncs[0].context.mapping
         try:
@@ -99,7 +99,7 @@ class Upgraded(World):
         except ReferenceNotFound:
             hash = self.catalog.no_ancestor()
         self.invariants = Invariants(
-            self.catalog, self.store, self.main, branch, self.region.replica_root, mapping.source, since=hash
+            self.catalog, self.store, self.main, branch, self.region.replica_root, mapping.origin_uri, since=hash
         )
         self.delivering = self._deliverer(hash)
         self.asking = self._asker()
@@ -110,9 +110,9 @@ def manifests_copied_as_they_are() -> Iterator[None]:
     """What they name stays in the other region, and their lengths stay what they were."""
     real = manifest.scan_manifest
 
-    def scan_manifest(*given: Any, **options: Any) -> manifest.ScannedManifest | None:
-        found = real(*given, **options)
-        return found and replace(found, localized=None)
+    def scan_manifest(*arguments: Any, **options: Any) -> manifest.ScannedManifest | None:
+        scanned = real(*arguments, **options)
+        return scanned and replace(scanned, localized=None)
 
     with (
         patch.object(manifest, "scan_manifest", scan_manifest),
@@ -123,4 +123,4 @@ def manifests_copied_as_they_are() -> Iterator[None]:
 
 def editions_share_their_places() -> AbstractContextManager[object]:
     """Where a localized file stands doesn't tell which version wrote it: a bug that these runs must find."""
-    return patch.object(Edition, "folder", "_localized")
+    return patch.object(MetadataVersion, "folder", "_localized")

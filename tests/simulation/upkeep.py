@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sterna.catalog.model import Key, parse_key
-from sterna.cleaning.model import LEAST_GRACE
-from sterna.edges.postgres.epoch import Epoch
+from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import Busy, CatalogUnreachable, UpkeepBlocked
-from sterna.ha import certain
-from sterna.ha.model import CatalogSite
-from sterna.replica.ids import stamp
-from sterna.replica.region import RegionContext
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep.expire import expire
-from sterna.upkeep.results import Expiry, Swept
-from sterna.upkeep.sweep import sweep
+from sterna.maintenance.deletion.model import MIN_GRACE
+from sterna.maintenance.tables.expire import expire_snapshots
+from sterna.maintenance.tables.orphan_files import sweep
+from sterna.maintenance.tables.results import ExpiryReport, SweepReport
+from sterna.postgres.term import Term
+from sterna.replication.failover import certain_term
+from sterna.replication.failover.model import CatalogSite
+from sterna.replication.replica.ids import format_timestamp
+from sterna.replication.replica.region import RegionContext
 from tests.simulation.actor import Actor
 from tests.simulation.catalog import ActorsCatalog
 from tests.simulation.changes import Changes
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 _FIRST = 10_000_000  # beyond all numbers that others give
 HOLD = "sterna-hold-eu-99991231T000000Z-"
-_SETTINGS = Upkeep.model_validate({"tables": [{"match": ["**"], "keep": "1h"}], "grace": "1h", "heads": "2h"}).beside(
-    (FLOW,)
-)
+_SETTINGS = Maintenance.model_validate(
+    {"tables": [{"match": ["**"], "keep": "1h"}], "grace": "1h", "heads": "2h"}
+).with_dependents((FLOW,))
 assert KEEP.total_seconds() == _SETTINGS.heads
-assert LEAST_GRACE.total_seconds() == _SETTINGS.grace
+assert MIN_GRACE.total_seconds() == _SETTINGS.grace
 
 
 class _Keeping(Actor):
@@ -84,17 +84,17 @@ class Expiring(_Keeping):
         """Expire what is behind the horizon."""
         self.tell("expire")
         waits = self.of.waits_for_far()
-        found = self.expire()
-        if waits is not None and waits == self.of.waits_for_far() and any(item.done for item in found.tables):
-            raise Violation(f"upkeep: expired beside a silent region: {found}")
+        report = self.expire()
+        if waits is not None and waits == self.of.waits_for_far() and any(item.done for item in report.tables):
+            raise Violation(f"upkeep: expired beside a silent region: {report}")
 
-    def expire(self) -> Expiry:
+    def expire(self) -> ExpiryReport:
         """Expire, and return what was found."""
-        found = expire(self.context, self.of.settings(), remove=self._commit, progress=self.tell)
-        for block in found.blocks:
+        report = expire_snapshots(self.context, self.of.settings(), remove=self._commit, progress=self.tell)
+        for block in report.blocks:
             alarm = ", with an alarm" if block.alarm else ""
             self.tell(f"waits for {block.region}{alarm}: {block.reason}")
-        return found
+        return report
 
     def _commit(self, key: str, metadata: str, snapshots: Collection[int]) -> bool:
         self.turn.call(f"expire {len(snapshots)} snapshots of {key}")
@@ -114,15 +114,15 @@ class Sweeping(_Keeping):
         self.tell("sweep")
         waits = self.of.waits_for_far()
         try:
-            found = self.sweep()
+            report = self.sweep()
         except UpkeepBlocked as error:
             self.tell(f"is blocked: {error}")
             return
-        if waits is not None and waits == self.of.waits_for_far() and found.deleted.files:
-            raise Violation(f"upkeep: deleted beside a silent region: {found}")
-        self.tell(f"nothing needs {found.unreachable.files}, deleted {found.deleted.files}")
+        if waits is not None and waits == self.of.waits_for_far() and report.deleted.files:
+            raise Violation(f"upkeep: deleted beside a silent region: {report}")
+        self.tell(f"nothing needs {report.unreachable.files}, deleted {report.deleted.files}")
 
-    def sweep(self) -> Swept:
+    def sweep(self) -> SweepReport:
         """Sweep, and return what was found."""
         return sweep(self.context, self.of.settings(), delete=True, progress=self.tell)
 
@@ -131,7 +131,7 @@ class Sweeping(_Keeping):
 class _Staged:
     key: Key
     before: Table
-    made: Table
+    updated: Table
     at: datetime
 
 
@@ -157,14 +157,14 @@ class Upkeeping:
         self._staged: list[_Staged] = []
         self._until: dict[int, datetime] = {}  # by commit of `main`, when the next one was seen
         self._tags = 0
-        self._epoch = 1
+        self._term = 1
         self._silent = False
         self._at_work = rng.random() < 0.7
         self._often = rng.choice((0.3, 0.7))
         world.store.guard = self.guard
 
     def new_id(self, moment: datetime, prefix: str) -> str:
-        return f"{prefix}{stamp(moment)}-{UUID(int=self.rng.getrandbits(128)).hex[:8]}"
+        return f"{prefix}{format_timestamp(moment)}-{UUID(int=self.rng.getrandbits(128)).hex[:8]}"
 
     def go_on(self) -> None:
         """Let somebody of it go on, or nobody."""
@@ -181,7 +181,7 @@ class Upkeeping:
         """Whether this seed plays it."""
         return self._at_work
 
-    def settings(self) -> Upkeep:
+    def settings(self) -> Maintenance:
         """Return the section of the services file, as it is now."""
         gone = [FAR_REGION] if self.far.left_out else []
         # Nobody syncs us here.
@@ -199,9 +199,9 @@ class Upkeeping:
 
     def promote(self) -> None:
         """Another region becomes the primary; whoever is connected to the old one reads there what was."""
-        self._epoch += 1
-        self._silent = self._epoch % 2 == 0
-        self._world.tell(f"promoted: epoch {self._epoch}")
+        self._term += 1
+        self._silent = self._term % 2 == 0
+        self._world.tell(f"promoted: epoch {self._term}")
         for actor in self.actors:
             catalog = _catalog_of(actor.context)
             if not catalog.old:
@@ -215,8 +215,9 @@ class Upkeeping:
         """Tell whether somebody is connected to an old primary."""
         return _catalog_of(context).old
 
-    def certain_epoch(self, context: RegionContext, gone: Collection[str]) -> str:
-        """Do as `sterna.ha.certain.certain_epoch` does, where regions have catalogs of their own.
+    def require_certain_term(self, context: RegionContext, gone: Collection[str]) -> str:
+        """Do as `sterna.replication.failover.certain_term.require_certain_term` does, where regions have catalogs of
+        their own.
 
         At every other promotion the new primary does not answer an old one until a run was refused for that.
 
@@ -224,15 +225,15 @@ class Upkeeping:
             UpkeepBlocked, Busy: as that does.
         """
         if self.is_old(context) and self._silent and FAR_REGION not in gone:
-            own, far = CatalogSite("eu", epoch=Epoch(1, "eu")), CatalogSite(FAR_REGION, problem="no answer")
+            own, far = CatalogSite("eu", epoch=Term(1, "eu")), CatalogSite(FAR_REGION, problem="no answer")
             try:
-                certain.refuse_uncertain((own, far), gone)
+                certain_term.require_certain_primary((own, far), gone)
             except UpkeepBlocked:
                 self._silent = False
                 raise
         elif self.is_old(context):
             raise Busy("another region became the primary meanwhile")
-        return str(self._epoch)
+        return str(self._term)
 
     def guard(self, uri: str) -> None:
         """See that nobody needs a file that a sweep is about to delete.
@@ -241,9 +242,9 @@ class Upkeeping:
             Violation: somebody does.
         """
         self.see_main()
-        for who, files in self._needed():
+        for holder, files in self._needed():
             if uri in files:
-                raise Violation(f"upkeep: swept though {who} needs it: {uri}")
+                raise Violation(f"upkeep: swept though {holder} needs it: {uri}")
 
     def settle(self, sync: Callable[[], str]) -> None:
         """Nobody writes any more.
@@ -271,9 +272,9 @@ class Upkeeping:
         all_sync()
         self.following.catch_up()
         all_sync()
-        world.clock.go_on((KEEP + 2 * LEAST_GRACE).total_seconds())
-        found = self.expiring.expire()
-        if problems := [item.problem for item in found.tables if item.problem]:
+        world.clock.go_on((KEEP + 2 * MIN_GRACE).total_seconds())
+        report = self.expiring.expire()
+        if problems := [item.problem for item in report.tables if item.problem]:
             raise Violation(f"upkeep: nothing is wrong, and expiry stops: {problems}")
         self.see_main()
         all_sync()
@@ -293,12 +294,12 @@ class Upkeeping:
 
     def _needed(self) -> list[tuple[str, set[str]]]:
         world, main, now = self._world, self._world.main, self._world.clock.now()
-        readers = [number for number, until in self._until.items() if until > now - LEAST_GRACE]
+        readers = [number for number, until in self._until.items() if until > now - MIN_GRACE]
         since = world.invariants.watermark
         plans = range(since, len(main.heads)) if since >= 0 else range(0)
         far = self.far.watermark
         others = range(far, len(main.heads)) if far >= 0 and not self.far.left_out else range(0)
-        found = [
+        needed = [
             ("main", self._files(len(main.heads) - 1)),
             *((f"a reader of main@{number}", self._files(number)) for number in readers),
             *((f"a plan for main@{number}", self._files(number)) for number in plans),
@@ -307,13 +308,13 @@ class Upkeeping:
             *self._holds(),
             ("a reader of the replica", world.invariants.kept),
         ]
-        found += [(f"a writer of {'.'.join(each.key)}", set(each.made.files())) for each in self._pending()]
+        needed += [(f"a writer of {'.'.join(staged.key)}", set(staged.updated.files())) for staged in self._pending()]
         for reference in world.catalog.references():
             if reference.kind == "TAG" and not reference.name.startswith(HOLD):
                 shown = world.main.at(reference.hash)
                 paths = [content.metadata_location for content in shown.values() if content.metadata_location]
-                found.append((reference.name, {uri for path in paths for uri in main.versions[path].files()}))
-        return found
+                needed.append((reference.name, {uri for path in paths for uri in main.versions[path].files()}))
+        return needed
 
     def _files(self, number: int) -> set[str]:
         return {
@@ -323,15 +324,22 @@ class Upkeeping:
     def _queries(self) -> list[tuple[str, set[str]]]:
         """What was announced within the time for which it is promised."""
         since = self._world.clock.now() - KEEP
-        told = [each for each in self._world.delivering.receiver.announced if each.at > since]
-        return [(f"a query of {each.table} at {each.snapshot}", self._shown([each.metadata])) for each in told]
+        recent = [announced for announced in self._world.delivering.receiver.announced if announced.at > since]
+        return [
+            (f"a query of {announced.table} at {announced.snapshot}", self._shown([announced.metadata]))
+            for announced in recent
+        ]
 
     def _holds(self) -> list[tuple[str, set[str]]]:
         return [(name, self._shown(self.held(hash))) for name, hash in self.holds()]
 
     def holds(self) -> list[tuple[str, str]]:
         """Return the holds there are, and their commits of the replica branch."""
-        return [(each.name, each.hash) for each in self._world.catalog.references() if each.name.startswith(HOLD)]
+        return [
+            (reference.name, reference.hash)
+            for reference in self._world.catalog.references()
+            if reference.name.startswith(HOLD)
+        ]
 
     def held(self, hash: str) -> list[str]:
         """Return the metadata.json of all tables of a commit of the replica branch."""
@@ -339,8 +347,8 @@ class Upkeeping:
         return [content.metadata_location for _, content in shown if content.metadata_location]
 
     def _shown(self, metadata: Collection[str]) -> set[str]:
-        known = [self._world.invariants.known(uri) for uri in metadata]
-        return {uri for each in known if each for uri in each.files}
+        versions = [self._world.invariants.published_version(uri) for uri in metadata]
+        return {uri for version in versions if version for uri in version.files}
 
     def prove_holds(self) -> None:
         """See that all below the replica root is there that a hold shows.
@@ -364,31 +372,35 @@ class Upkeeping:
         return all(uri not in files for _, files in self._holds())
 
     def _pending(self) -> list[_Staged]:
-        return [each for each in self._staged if each.at > self._world.clock.now() - LEAST_GRACE]
+        return [staged for staged in self._staged if staged.at > self._world.clock.now() - MIN_GRACE]
 
     def stage(self) -> None:
         """A writer writes the files of a table's next version, and is a while from its commit."""
-        now = self._world.main.theirs()
+        now = self._world.main.writable_tables()
         if now:
             key = self.rng.choice(sorted(now))
-            made = self._changes.change(now[key])
-            for uri, data in made.files().items():
+            updated = self._changes.change(now[key])
+            for uri, data in updated.files().items():
                 if uri not in self._world.store.objects and uri not in self._world.main.lost:
                     self._world.store.put(uri, data)
-            self._staged.append(_Staged(key, now[key], made, self._world.clock.now()))
-            self._world.tell(f"staged: {made.path}")
+            self._staged.append(_Staged(key, now[key], updated, self._world.clock.now()))
+            self._world.tell(f"staged: {updated.path}")
 
     def _commit_staged(self) -> None:
         """Writers commit, or find that others were first, and leave their files behind."""
-        for each in self._pending():
-            done = self._world.main.commit_if(each.key, each.before, each.made)
-            self._world.tell(f"{'committed' if done else 'abandoned'}: {each.made.path}")
+        for staged in self._pending():
+            done = self._world.main.commit_if(staged.key, staged.before, staged.updated)
+            self._world.tell(f"{'committed' if done else 'abandoned'}: {staged.updated.path}")
         self._staged.clear()
 
     def tag(self) -> None:
         """Somebody sets a tag on `main`'s newest commit, or takes one away."""
         catalog = self._world.catalog
-        tags = [each for each in catalog.references() if each.kind == "TAG" and not each.name.startswith(HOLD)]
+        tags = [
+            reference
+            for reference in catalog.references()
+            if reference.kind == "TAG" and not reference.name.startswith(HOLD)
+        ]
         if tags:
             catalog.delete_tag(tags[0].name, tags[0].hash)
         elif len(self._world.main.heads) > 1:

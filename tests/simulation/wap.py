@@ -8,11 +8,11 @@ from itertools import pairwise
 from random import Random
 
 from sterna.errors import CatalogStateUnknown, SternaError, TableMoved
-from sterna.ingest import lost
-from sterna.wap import protocol
-from sterna.wap.decide import Append, FastForward, marks
-from sterna.wap.model import COMMIT, Channel, SnapshotState, Step, TableState
-from sterna.wap.protocol import Change, Landed, Look
+from sterna.pipelines.ingest import failover_recovery
+from sterna.pipelines.publish import protocol
+from sterna.pipelines.publish.decide import Append, FastForward, position_properties
+from sterna.pipelines.publish.model import COMMIT_PROPERTY, Channel, SnapshotState, Step, TableState
+from sterna.pipelines.publish.protocol import Change, LoadedTable, TableCommit
 from tests.simulation.store import Violation
 from tests.simulation.turns import Crash, Faults, Fiber, Turn
 
@@ -50,18 +50,18 @@ class Table:
         self.now = new
         self.commits += 1
         self.line.append((f"c{self.commits}", new))
-        self.look_at_marks()
+        self.check_positions()
 
     def go_back(self, commits: int) -> None:
         """A region is promoted that lacks the last ones."""
         self.line = self.line[: max(len(self.line) - commits, 1)]
         self.now = self.line[-1][1]
-        self.look_at_marks()
+        self.check_positions()
 
-    def add(self, base: Version, rows: tuple[str, ...], *, parent: int | None, live: bool, **told: str) -> Version:
+    def add(self, base: Version, rows: tuple[str, ...], *, parent: int | None, live: bool, **fields: str) -> Version:
         """The version with one snapshot more."""
         self.ids += 1
-        snapshot = SnapshotState(self.ids, parent, self.ids, **told)
+        snapshot = SnapshotState(self.ids, parent, self.ids, **fields)
         state = replace(
             base.state,
             snapshots=(*base.state.snapshots, snapshot),
@@ -69,16 +69,16 @@ class Table:
         )
         return Version(state, {**base.rows, snapshot.id: rows})
 
-    def look_at_marks(self) -> None:
+    def check_positions(self) -> None:
         """What must hold after each commit: nothing twice, and nothing left out behind a mark."""
-        found = Counter(self.live)
-        twice = [row for row, times in found.items() if times > 1]
+        counts = Counter(self.live)
+        twice = [row for row, times in counts.items() if times > 1]
         if twice:
             raise Violation(f"wap: twice: {twice}")
         for channel in CHANNELS:
-            mark = int(self.now.state.properties.get(channel.mark, "0"))
+            mark = int(self.now.state.properties.get(channel.position_property, "0"))
             for number in range(1, mark + 1):
-                if f"{channel}/{number}" not in found:
+                if f"{channel}/{number}" not in counts:
                     raise Violation(f"wap: lost: {channel}/{number} isn't there, and the mark is {mark}")
         for row in self.live:
             if row.startswith("flow") and row.partition("=")[2] != str(self.live.index(row)):
@@ -91,18 +91,18 @@ class Seen:
     def __init__(self, table: Table, turn: Turn, late: list[tuple[Version, Version]]) -> None:
         self.table, self.turn, self._late = table, turn, late
 
-    def look(self) -> Look[Version]:
+    def refresh(self) -> LoadedTable[Version]:
         self.turn.call("look")
         (commit, now), state = self.table.line[-1], self.table.now.state
         self.turn.die("after")
-        return Look(replace(state, properties={**state.properties, COMMIT: commit}), now)
+        return LoadedTable(replace(state, properties={**state.properties, COMMIT_PROPERTY: commit}), now)
 
-    def commit(self, look: Look[Version], change: Change, step: Step) -> Landed:
-        new = self.changed(look.base, change, step)
+    def commit(self, loaded: LoadedTable[Version], change: Change, step: Step) -> TableCommit:
+        new = self.changed(loaded.base, change, step)
         current = new.state.current
         assert current is not None
-        self.send(look.base, new)
-        return Landed(current, f"c{self.table.commits}")
+        self.send(loaded.base, new)
+        return TableCommit(current, f"c{self.table.commits}")
 
     def send(self, base: Version, new: Version) -> None:
         self.turn.call("commit")
@@ -129,21 +129,21 @@ class Seen:
     def marked(self, version: Version, step: Step) -> Version:
         current = version.state.current
         assert current is not None
-        set_too = marks(step, current, current)
+        set_too = position_properties(step, current, current)
         return Version(replace(version.state, properties={**version.state.properties, **set_too}), version.rows)
 
     def brought(self, base: Version, snapshot: int) -> tuple[str, ...]:
-        staged = next(each for each in base.state.snapshots if each.id == snapshot)
+        staged = next(candidate for candidate in base.state.snapshots if candidate.id == snapshot)
         return (f"{staged.wap_id}",)
 
-    def stage(self, step: Step, look: Look[Version]) -> None:
+    def stage(self, step: Step, loaded: LoadedTable[Version]) -> None:
         """Stages on whatever the table is by now, as Iceberg does."""
         self.turn.call("stage")
         base, current = self.table.now, self.table.now.state.current
         before = base.rows[current] if current is not None else ()
-        row = f"{step.id}={len(before)}" if step.rereads else step.id
-        told = {"wap_id": step.id, "operation": "overwrite" if step.rereads else "append"}
-        self.table.swap(base, self.table.add(base, (*before, row), parent=current, live=False, **told))
+        row = f"{step.id}={len(before)}" if step.is_snapshot_bound else step.id
+        fields = {"wap_id": step.id, "operation": "overwrite" if step.is_snapshot_bound else "append"}
+        self.table.swap(base, self.table.add(base, (*before, row), parent=current, live=False, **fields))
         self.turn.die("after")
 
 
@@ -159,8 +159,11 @@ class Worker:
     def steps(self) -> list[Step]:
         if self._channel == FLOW:
             values = ["", *"pqrst"]
-            return [Step(f"flow-{new}", FLOW, new, old, numbered=False, rereads=True) for old, new in pairwise(values)]
-        return [Step.batch(self._channel, number, number - 1) for number in range(1, BATCHES + 1)]
+            return [
+                Step(f"flow-{new}", FLOW, new, old, is_numbered=False, is_snapshot_bound=True)
+                for old, new in pairwise(values)
+            ]
+        return [Step.of_batch(self._channel, number, number - 1) for number in range(1, BATCHES + 1)]
 
     def go_on(self) -> None:
         if self.turn.fiber is None:
@@ -178,17 +181,17 @@ class Worker:
         seen = Seen(self._world.table, self.turn, self._world.late)
         try:
             for step in self.remaining():
-                outcome = protocol.put(
+                outcome = protocol.publish_step(
                     seen,
                     step,
-                    lambda look, step=step: seen.stage(step, look),
-                    lambda look, snapshot: self.turn.call("audit"),
-                    looks=8,
+                    lambda loaded, step=step: seen.stage(step, loaded),
+                    lambda loaded, snapshot: self.turn.call("audit"),
+                    max_attempts=8,
                     rng=self._world.rng,
                     sleep=lambda _: self.turn.rest(),
                 )
                 self.turn.call("settle")
-                self._world.settled[self._channel][int(step.mark) if step.numbered else 0] = outcome.commit
+                self._world.settled[self._channel][int(step.position) if step.is_numbered else 0] = outcome.commit
                 self.turn.tell(f"{step.id} is published")
             self.done = True
         except Crash:
@@ -201,10 +204,10 @@ class Worker:
         """A flow goes on from the mark. Batches are tried in any order that a queue may hand them out in."""
         steps = self.steps()
         if self._channel == FLOW:
-            mark = self._world.table.now.state.properties.get(FLOW.mark, "")
-            at = ["", *(step.mark for step in steps)].index(mark)
+            mark = self._world.table.now.state.properties.get(FLOW.position_property, "")
+            at = ["", *(step.position for step in steps)].index(mark)
             return steps[at:][:1] if at < len(steps) else []
-        steps = [step for step in steps if int(step.mark) not in self._world.settled[self._channel]]
+        steps = [step for step in steps if int(step.position) not in self._world.settled[self._channel]]
         if self._world.rng.random() < 0.3:
             return self._world.rng.sample(steps, len(steps))
         return steps
@@ -266,9 +269,10 @@ class WapWorld:
         base = self.table.now
         published = set(self.table.live)
         kept = tuple(
-            each
-            for each in base.state.snapshots
-            if each.id == base.state.current or (each not in base.state.line and each.wap_id not in published)
+            snapshot
+            for snapshot in base.state.snapshots
+            if snapshot.id == base.state.current
+            or (snapshot not in base.state.ancestors and snapshot.wap_id not in published)
         )
         self.table.swap(base, Version(replace(base.state, snapshots=kept), base.rows))
         self.tell("snapshots are expired")
@@ -289,7 +293,7 @@ class WapWorld:
         self.table.go_back(self.rng.randint(1, 12))
         if self.rng.random() < 0.3:  # a zombie published one more at the old primary, and tells so now
             channel = self.rng.choice(CHANNELS)
-            number = int(self.table.now.state.properties.get(channel.mark, "0")) + 1
+            number = int(self.table.now.state.properties.get(channel.position_property, "0")) + 1
             self.settled[channel].setdefault(min(number, BATCHES), "zombie")
         self._kept &= set(self.table.live)
         self.tell("main goes back")
@@ -304,7 +308,7 @@ class WapWorld:
         at = hashes.index(seen)
         for channel in CHANNELS:
             state, settled = self.table.line[at][1].state, self.settled[channel]
-            numbers, why = lost.judge(state, channel, settled, hashes[: at + 1].__contains__)
+            numbers, why = failover_recovery.decide_lost(state, channel, settled, hashes[: at + 1].__contains__)
             if why:
                 raise Violation(f"wap: untold: {why}")
             if numbers:

@@ -12,27 +12,28 @@ from unittest.mock import patch
 from uuid import UUID
 
 from sterna.catalog.model import key_name
-from sterna.cleaning.model import LEAST_GRACE
-from sterna.edges.rclone.transfer import Transfer
+from sterna.config.mapping import Mapping
+from sterna.config.registry.model import Registry
 from sterna.errors import CatalogConflict, StoreUnreachable
-from sterna.feed import log
-from sterna.gc import delete, fence, run
-from sterna.gc.fence import Fence
-from sterna.ha import certain
-from sterna.registry.mapping import Mapping
-from sterna.registry.model import Registry
-from sterna.replica import head, held_list, ids, lag, news, transit
-from sterna.replica.head import COLLECTING_SECONDS
-from sterna.replica.held_list import INLINE_BYTES
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext
-from sterna.replica.transit import FRESH_SECONDS
-from sterna.sync import copy, lanes, localize, stages
-from sterna.sync import run as sync_run
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan import make, one_pass
-from sterna.sync.run import sync
-from sterna.upkeep import expire, gather, sweep
+from sterna.maintenance.deletion.model import MIN_GRACE
+from sterna.maintenance.gc import delete, fencing, run
+from sterna.maintenance.gc.fencing import Fence
+from sterna.maintenance.tables import expire, gather, orphan_files
+from sterna.notifications.change_log import log
+from sterna.replication.execution import copy
+from sterna.replication.failover import certain_term
+from sterna.replication.plan import manifests, planner
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica import bulk_state, change_record, head, held_list, ids, lag
+from sterna.replication.replica.bulk_state import HEARTBEAT_TIMEOUT_SECONDS
+from sterna.replication.replica.head import GC_EXPIRY_SECONDS
+from sterna.replication.replica.held_list import MAX_INLINE_BYTES
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import bulk_run, localize, stages
+from sterna.replication.sync import run as sync_run
+from sterna.replication.sync.run import sync
+from sterna.storage.rclone.transfer import Transfer
 from tests.simulation.actor import Actor
 from tests.simulation.asking import Asking
 from tests.simulation.catalog import ActorsCatalog
@@ -44,7 +45,7 @@ from tests.simulation.delivering import Delivering, Receiver
 from tests.simulation.foresight import Foresight
 from tests.simulation.in_parts import all_in_parts
 from tests.simulation.invariants import Invariants
-from tests.simulation.lags import ToldLags
+from tests.simulation.lags import LagCheck
 from tests.simulation.main import Main
 from tests.simulation.promoted import Promoted
 from tests.simulation.store import Objects, Store, Violation
@@ -59,8 +60,8 @@ from tests.unit.registry import samples
 _ROOT = "s3://eu-replica"
 _LOOKS_AHEAD = 5  # one of so many seeds looks at each step what the next sync would do: that takes most of the time
 _DELIVERS = 0.6  # how often the deliverer goes on, by step
-_WHO_DELETES = (gather, run, certain)
-_WHO_WAITS = (stages, sync_run, delete, fence, head, sweep)
+_DELETING_MODULES = (gather, run, certain_term)
+_WAITING_MODULES = (stages, sync_run, delete, fencing, head, orphan_files)
 
 
 class World:
@@ -89,13 +90,13 @@ class World:
         self.cleaning = Cleaning("C", self._context("C"), self.tell, lambda: self.invariants.commits > 0)
         self.actors: list[Actor] = [*self.syncs, *self.large, self.cleaning]
         self.invariants = Invariants(
-            self.catalog, self.store, self.main, region.replica_branch, _ROOT, self.syncs[0].context.mapping.source
+            self.catalog, self.store, self.main, region.replica_branch, _ROOT, self.syncs[0].context.mapping.origin_uri
         )
         self.delivering = self._deliverer()
         self.asking = self._asker()
         self.upkeep = self._upkeeper()
-        told = self._over(self.catalog, self.store)
-        self.lags = ToldLags(told, self.catalog, self.main)
+        faultless = self._over(self.catalog, self.store)
+        self.lags = LagCheck(faultless, self.catalog, self.main)
         self.foresight = Foresight(self.catalog, self.store, self.main, self._over, region.replica_branch, self.rng)
 
     def tell(self, line: str) -> None:
@@ -127,7 +128,7 @@ class World:
         self.invariants.check()
         self.lags.check(self.clock.now(), self.invariants.watermark, self.invariants.positions)
         if self.seed % _LOOKS_AHEAD == 0:
-            self.foresight.look()
+            self.foresight.check()
 
     def _deliver(self) -> None:
         """Let the deliverer go on, or not; it has dice of its own, so that nobody else's fall otherwise."""
@@ -190,7 +191,7 @@ class World:
             self._arrive()
             self.invariants.check()
         self.tell("no faults any more")
-        self.clock.go_on(COLLECTING_SECONDS)  # a clean-up that was killed is waited for no longer
+        self.clock.go_on(GC_EXPIRY_SECONDS)  # a clean-up that was killed is waited for no longer
         self._while_it_is_dark()
         self._deliver()
         self._while_it_is_in_transit()
@@ -217,7 +218,7 @@ class World:
         self.deliver_the_rest()
         if self.upkeep.at_work and self.seed % 4 == 1:
             Promoted(self).play()
-        if self.seed % 8 == 2 and SyncOptions(lane="small").leaves_large(self.region):
+        if self.seed % 8 == 2 and SyncOptions(lane="small").defers_large(self.region):
             come_back(self)
 
     def _keep_up(self) -> None:
@@ -258,7 +259,7 @@ class World:
         """The other large lane of the pair is started while the first shows itself, and again when it does no more."""
         other.forget()
         other.go_on()
-        self.clock.go_on(FRESH_SECONDS)
+        self.clock.go_on(HEARTBEAT_TIMEOUT_SECONDS)
         other.go_on()
         self.invariants.check()
 
@@ -272,7 +273,7 @@ class World:
         Two clean-ups, long enough after that, leave what the replica's head reaches, and nothing else.
         """
         for _ in range(2):
-            self.clock.go_on((KEEP + 2 * LEAST_GRACE).total_seconds())
+            self.clock.go_on((KEEP + 2 * MIN_GRACE).total_seconds())
             self.cleaning.work()
             self.invariants.check()
         files = {
@@ -377,27 +378,30 @@ class World:
                 patch.object(ids, "datetime", time),
                 patch.object(lag, "datetime", time),
                 patch.object(head, "datetime", time),
-                patch.object(transit, "datetime", time),
-                patch.object(transit, "time", seconds),
-                patch.object(lanes, "datetime", time),
+                patch.object(bulk_state, "datetime", time),
+                patch.object(bulk_state, "time", seconds),
+                patch.object(bulk_run, "datetime", time),
                 patch.object(run, "datetime", time),
                 patch.object(expire, "datetime", time),
-                patch.object(sweep, "datetime", time),
-                *(patch.object(module, "certain_epoch", self.upkeep.certain_epoch) for module in _WHO_DELETES),
-                patch.object(sweep, "new_id", self.upkeep.new_id),
+                patch.object(orphan_files, "datetime", time),
+                *(
+                    patch.object(module, "certain_epoch", self.upkeep.require_certain_term)
+                    for module in _DELETING_MODULES
+                ),
+                patch.object(orphan_files, "new_id", self.upkeep.new_id),
                 patch.object(log, "datetime", time),
-                patch.object(fence, "Fence", self._fence),
-                *(patch.object(module, "time", seconds) for module in _WHO_WAITS),
-                patch.object(head, "first_seen", {}),
+                patch.object(fencing, "Fence", self._fence),
+                *(patch.object(module, "time", seconds) for module in _WAITING_MODULES),
+                patch.object(head, "gc_first_seen", {}),
                 patch.object(ids, "uuid", SimpleNamespace(uuid4=self._uuid)),
-                patch.object(make, "ThreadPoolExecutor", Serial),
+                patch.object(planner, "ThreadPoolExecutor", Serial),
                 patch.object(localize, "ThreadPoolExecutor", Serial),
-                patch.object(one_pass, "ThreadPoolExecutor", Serial),
+                patch.object(manifests, "ThreadPoolExecutor", Serial),
                 patch.object(copy, "copy_files", self._copy_files),
                 # In every other seed the list of what is held stands beside the replica, however short.
                 # And in one of five what a commit tells does.
-                patch.object(news, "INLINE_BYTES", 2 if self.seed % 5 == 3 else 4_000),
-                patch.object(held_list, "INLINE_BYTES", 2 if self.seed % 2 else INLINE_BYTES),
+                patch.object(change_record, "MAX_INLINE_BYTES", 2 if self.seed % 5 == 3 else 4_000),
+                patch.object(held_list, "MAX_INLINE_BYTES", 2 if self.seed % 2 else MAX_INLINE_BYTES),
             ):
                 stack.enter_context(patched)
             if self.parts:
@@ -408,7 +412,7 @@ class World:
         return self._running().objects.copy_files(*arguments, **options)
 
     def _fence(self) -> Fence:
-        return Fence(wall=self.clock.seconds(), steady=self.clock.seconds())
+        return Fence(wall_time=self.clock.seconds(), monotonic_time=self.clock.seconds())
 
     def _sleep(self, seconds: float) -> None:
         self.clock.go_on(seconds)

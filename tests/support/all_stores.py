@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from sterna.edges.secrets import environment_secrets
-from sterna.edges.stores.objects import Objects
+from sterna.config.secrets import environment_secrets
+from sterna.storage.objects import Objects
 
 
 def all_stores(objects: Objects) -> dict[str, str]:

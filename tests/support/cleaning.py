@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sterna.gc.model import Collected, GcOptions
-from sterna.gc.run import collect
-from sterna.verify.structure import verify_structure
+from sterna.maintenance.gc.model import GcOptions, GcReport
+from sterna.maintenance.gc.run import run_gc
+from sterna.replication.verify.structure import verify_structure
 from tests.support.small_world import World, ruled, run
 
 
@@ -24,16 +24,16 @@ def much_later() -> datetime:
     return after(days=11)
 
 
-def clean(world: World, now: datetime | None = None, **options: Any) -> Collected:
-    given = {"delete": True, "patience": 0.0, **options}
-    return collect(world.context(), GcOptions(**given), now=now or later())
+def clean(world: World, now: datetime | None = None, **options: Any) -> GcReport:
+    settings = {"delete": True, "patience": 0.0, **options}
+    return run_gc(world.context(), GcOptions(**settings), now=now or later())
 
 
 def files(world: World, part: str = "") -> set[str]:
     """What lies below the replica root, but for evidence."""
     root = world.folder / "eu" / "replica"
-    found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-    return {path for path in found if not path.startswith("_sterna/") and part in path}
+    paths = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    return {path for path in paths if not path.startswith("_sterna/") and part in path}
 
 
 def assert_closed(world: World) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.jars import cache_folder
+from sterna.jvm.jars import cache_folder
 
 _EDITION = "2"  # of what stands in a folder
 _STATUS = Path("/var/lib/dpkg/status")
@@ -55,7 +55,7 @@ def environment(root: Path) -> dict[str, str]:
     Args:
         root: as `unpacked` returned it.
     """
-    libraries = sorted({str(each.parent) for each in root.rglob("*.so*")})
+    libraries = sorted({str(library.parent) for library in root.rglob("*.so*")})
     return {**os.environ, "LD_LIBRARY_PATH": ":".join([*libraries, os.environ.get("LD_LIBRARY_PATH", "")])}
 
 
@@ -67,17 +67,21 @@ def as_if_absent(status: str, packages: Collection[str]) -> str:
         status: as `/var/lib/dpkg/status` has it.
         packages: their names.
     """
-    stanzas = [each for each in status.split("\n\n") if each.strip()]
-    fields = [dict(_FIELD.findall(each)) for each in stanzas]
-    sources = {_source(each) for each in fields if each["Package"] in packages}
-    absent = {each["Package"] for each in fields if each["Package"] in packages or _source(each) in sources}
+    stanzas = [stanza for stanza in status.split("\n\n") if stanza.strip()]
+    fields = [dict(_FIELD.findall(stanza)) for stanza in stanzas]
+    sources = {_source(stanza) for stanza in fields if stanza["Package"] in packages}
+    absent = {stanza["Package"] for stanza in fields if stanza["Package"] in packages or _source(stanza) in sources}
     size = -1
     while size < len(absent):
         size = len(absent)
-        names = absent.union(*(_names(each.get("Provides", "")) for each in fields if each["Package"] in absent))
-        needed = ((each["Package"], f"{each.get('Depends', '')},{each.get('Pre-Depends', '')}") for each in fields)
+        names = absent.union(*(_names(stanza.get("Provides", "")) for stanza in fields if stanza["Package"] in absent))
+        needed = (
+            (stanza["Package"], f"{stanza.get('Depends', '')},{stanza.get('Pre-Depends', '')}") for stanza in fields
+        )
         absent |= {package for package, others in needed if _names(others) & names}
-    return "".join(f"{text}\n\n" for text, each in zip(stanzas, fields, strict=True) if each["Package"] not in absent)
+    return "".join(
+        f"{text}\n\n" for text, stanza in zip(stanzas, fields, strict=True) if stanza["Package"] not in absent
+    )
 
 
 def _source(stanza: Mapping[str, str]) -> str:
@@ -91,8 +95,8 @@ def _names(relations: str) -> set[str]:
 
 def _fetch(apt: str, folder: Path, packages: Sequence[str]) -> None:
     lists, archives = folder / "lists", folder / "archives"
-    for each in (lists, archives):
-        (each / "partial").mkdir(parents=True, exist_ok=True)
+    for directory in (lists, archives):
+        (directory / "partial").mkdir(parents=True, exist_ok=True)
     status = folder / "status"
     status.write_text(as_if_absent(_STATUS.read_text(), packages))
     command = [
@@ -103,7 +107,7 @@ def _fetch(apt: str, folder: Path, packages: Sequence[str]) -> None:
     for arguments in (["update"], ["install", "--download-only", "--no-install-recommends", *packages]):
         subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
     fetched = sorted(archives.glob("*.deb"))
-    if missing := set(packages) - {each.name.partition("_")[0] for each in fetched}:
+    if missing := set(packages) - {fetched_file.name.partition("_")[0] for fetched_file in fetched}:
         raise RuntimeError(f"apt-get fetched nothing of {', '.join(sorted(missing))}")
     for archive in fetched:
         subprocess.run(["dpkg", "-x", archive, folder / "root"], check=True, capture_output=True, text=True)

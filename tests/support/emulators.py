@@ -26,8 +26,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from sterna.edges.jars import cache_folder
-from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
+from sterna.jvm.jars import cache_folder
+from sterna.servers.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 from tests.support.gcs_gate import TOKEN
 
 FAKE_GCS = "1.56.1"

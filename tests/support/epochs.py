@@ -7,15 +7,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from sterna.edges.postgres import epoch
-from sterna.edges.postgres.epoch import Epoch
+from sterna.config.registry.model import Region
 from sterna.errors import DatabaseRefused, DatabaseUnreachable, SternaError
-from sterna.ha import site
-from sterna.registry.model import Region
+from sterna.postgres import term
+from sterna.postgres.term import Term
+from sterna.replication.failover import site
 from tests.support.small_world import World, with_registry
 
-Answers = dict[str, Epoch | SternaError | None]
-OURS, THEIRS = Epoch(1, "us"), Epoch(2, "eu")
+Answers = dict[str, Term | SternaError | None]
+OURS, THEIRS = Term(1, "us"), Term(2, "eu")
 SILENT = DatabaseUnreachable("the catalog's Postgres of region eu does not answer")
 REFUSES = DatabaseRefused("the catalog's Postgres of region eu refused the login")
 
@@ -25,14 +25,14 @@ def postgres_answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     answers: Answers = {"us": OURS, "eu": OURS}
 
     @contextmanager
-    def looking(region: Region, secrets: object) -> Iterator[Epoch | None]:
+    def looking(region: Region, secrets: object) -> Iterator[Term | None]:
         answer = answers[region.name]
         if isinstance(answer, SternaError):
             raise answer
         yield answer
 
-    looks, reads = epoch.looking.__name__, epoch.read_epoch.__name__
-    for module in (epoch, site):
+    looks, reads = term.probe_connection.__name__, term.read_term.__name__
+    for module in (term, site):
         monkeypatch.setattr(module, looks, looking)
         monkeypatch.setattr(module, reads, lambda connection: connection)
     return answers

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.table import StaticTable
 
-from sterna.edges.jars import cache_folder, locked
+from sterna.jvm.jars import cache_folder, file_lock
 
 _LOCK = Path(__file__).with_name("engines.lock")
 
@@ -65,7 +65,7 @@ def engines_python() -> Path:
     folder = cache_folder() / "engines" / f"{digest}-{sys.version_info.major}.{sys.version_info.minor}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     python = folder / "bin" / "python"
-    with locked(folder.parent / f"{folder.name}.lock"):
+    with file_lock(folder.parent / f"{folder.name}.lock"):
         if not (folder / "complete").exists():
             uv = [Path(sys.executable).with_name("uv")]
             subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder], check=True)

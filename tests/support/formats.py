@@ -6,53 +6,53 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from sterna.airflow.provider import get_provider_info
-from sterna.cdc.journal import AGAIN, COLUMN, DROP, PART, STOP
-from sterna.cleaning.codecs import AMOUNT, NOT_DELETED
-from sterna.edges.stores.leases import LEASE
-from sterna.features.model import FIELDS
-from sterna.feed.event import TYPES
-from sterna.gc.evidence import COLLECTED
-from sterna.ha.approval import APPROVAL
-from sterna.json_record import Record, Unknown
-from sterna.repair.run import LEFT, MEND, REPAIRED
-from sterna.replica import head
-from sterna.replica.codecs import ACTION, BATCH, HELD, PLAN, REPORT, STAGE_REPORT
-from sterna.replica.news import NEWS
-from sterna.replica.transit import MOVING, ROUND
-from sterna.sync.plan.batches import SHARE
-from sterna.upkeep.model import APP, MARK, PRICE_MARK, REGION_MARK
-from sterna.upkeep.records import FOLDER, SWEPT
-from sterna.wap.model import Channel, flow_channel
+from sterna.codec import Record, UnknownFields
+from sterna.maintenance.deletion.codecs import AMOUNT, NOT_DELETED
+from sterna.maintenance.gc.evidence import GC_REPORT
+from sterna.maintenance.tables.model import APP_ID, PRICE_PROPERTY, REGION_PROPERTY, RUN_PROPERTY
+from sterna.maintenance.tables.records import FOLDER, SWEEP_REPORT
+from sterna.notifications.change_log.event import TYPES
+from sterna.pipelines.cdc.journal import COLUMN, PART, SEGMENT, STOPPED_TABLE, TABLE_RESYNC
+from sterna.pipelines.features.model import FIELDS
+from sterna.pipelines.publish.model import Channel, flow_channel
+from sterna.replication.failover.approval import APPROVAL
+from sterna.replication.plan.batches import SHARE
+from sterna.replication.repair.run import FILE_REPAIR, REMAINING_FAULT, REPAIR_REPORT
+from sterna.replication.replica import head
+from sterna.replication.replica.bulk_state import BULK_RUN, BULK_TABLE
+from sterna.replication.replica.change_record import CHANGE_RECORD_PROPERTY
+from sterna.replication.replica.codecs import ACTION, COPY_BATCH, HELD, PLAN, REPORT, STAGE_REPORT
+from sterna.storage.leases import LEASE
 from tests.support import formats_airflow, formats_beside, formats_ingest, formats_values
 
 _UNKNOWN = {
-    Unknown.REFUSE: "refused by name",
-    Unknown.IGNORE: "left where they are, in a record that has all of these",
-    Unknown.CARRY: "repeated",
+    UnknownFields.REJECT: "refused by name",
+    UnknownFields.IGNORE: "left where they are, in a record that has all of these",
+    UnknownFields.PRESERVE: "repeated",
 }
 RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     ("A held key", "in `sterna.held`, in `<replica root>/_sterna/held/`, in plans, reports and rounds", HELD),
     ("A plan", "`plan.json` in a run's folder", PLAN),
     ("An action of a plan", "in a plan", ACTION),
-    ("A copy batch of a plan", "in a plan", BATCH),
+    ("A copy batch of a plan", "in a plan", COPY_BATCH),
     ("A report", "`report.json` in a run's folder", REPORT),
     ("A stage's report", "in a report, and in XComs of the copy and localize tasks", STAGE_REPORT),
     ("A copy task's batches", "in the XCom that copy tasks are mapped over", SHARE),
-    ("A round of the large lane", "`<replica root>/_sterna/transit/round.json`", ROUND),
-    ("A table of a round", "in a round", MOVING),
+    ("A round of the large lane", "`<replica root>/_sterna/transit/round.json`", BULK_RUN),
+    ("A table of a round", "in a round", BULK_TABLE),
     ("A lease on bandwidth", "`<replica root>/_sterna/bandwidth/<location>/<lease>.json`", LEASE),
-    ("A clean-up's record", "`<replica root>/_sterna/collect/<pass>.json`", COLLECTED),
-    ("A sweep's record", "`<replica root>/_sterna/sweep/<pass>.json`", SWEPT),
+    ("A clean-up's record", "`<replica root>/_sterna/collect/<pass>.json`", GC_REPORT),
+    ("A sweep's record", "`<replica root>/_sterna/sweep/<pass>.json`", SWEEP_REPORT),
     ("A folder in it", "in a sweep's record", FOLDER),
     ("An amount of files", "in these two", AMOUNT),
     ("A file that can't be deleted", "in these two", NOT_DELETED),
-    ("A repair's report", "`repair.json` in a run's folder", REPAIRED),
-    ("A file brought anew", "in a repair's report", MEND),
-    ("A fault that stays", "in a repair's report", LEFT),
-    ("A drop of change capture", "`_cdc/drops/<source>/<epoch>/<down>.json`, with `version` 1", DROP),
+    ("A repair's report", "`repair.json` in a run's folder", REPAIR_REPORT),
+    ("A file brought anew", "in a repair's report", FILE_REPAIR),
+    ("A fault that stays", "in a repair's report", REMAINING_FAULT),
+    ("A drop of change capture", "`_cdc/drops/<source>/<epoch>/<down>.json`, with `version` 1", SEGMENT),
     ("A part of a drop", "in a drop", PART),
-    ("A stopped table of a drop", "in a drop", STOP),
-    ("A table of a drop that was read again", "in a drop", AGAIN),
+    ("A stopped table of a drop", "in a drop", STOPPED_TABLE),
+    ("A table of a drop that was read again", "in a drop", TABLE_RESYNC),
     ("A column of a drop", "in a drop", COLUMN),
     ("What a person approves of a promotion", "in XComs of the DAG `sterna_promote`", APPROVAL),
     *formats_beside.RECORDS,
@@ -76,15 +76,33 @@ def _records() -> Iterable[str]:
 def groups() -> dict[str, Sequence[str]]:
     """Return names that stay, by what they are of."""
     properties = [head.SOURCE_REF, head.SOURCE_HASH, head.PLANNED_HASH, head.RUN_ID, head.REGION, head.DIGEST]
-    properties += [head.REGISTRY, head.BINDINGS, head.HELD, head.COUNTS, head.VERSION, head.REASSERTED, head.RESEEDED]
+    properties += [
+        head.REGISTRY,
+        head.BINDINGS,
+        head.HELD,
+        head.COUNTS,
+        head.VERSION,
+        head.RESTORED_OVER,
+        head.WATERMARK_RESET_FROM,
+    ]
     channel, flow = Channel("eu", "acme", "clicks"), flow_channel("orders")
-    connections = [each["connection-type"] for each in get_provider_info()["connection-types"]]
+    connections = [connection_type["connection-type"] for connection_type in get_provider_info()["connection-types"]]
     return {
-        "Properties of commits on a replica branch": [*properties, head.COLLECTING, head.WROTE_ANEW, NEWS],
-        "Properties of commits on `main`": [head.MOVED, head.MOVE_ID],
-        "`app-id` of commits on `main`": [APP],
-        "Properties of snapshots on `main`": [MARK, REGION_MARK, PRICE_MARK],
-        "Properties of tables on `main`": [channel.mark, channel.place, flow.mark, flow.place],
+        "Properties of commits on a replica branch": [
+            *properties,
+            head.GC_PASS,
+            head.OVERWRITTEN_BY,
+            CHANGE_RECORD_PROPERTY,
+        ],
+        "Properties of commits on `main`": [head.MOVED_TABLES, head.MOVE_ID],
+        "`app-id` of commits on `main`": [APP_ID],
+        "Properties of snapshots on `main`": [RUN_PROPERTY, REGION_PROPERTY, PRICE_PROPERTY],
+        "Properties of tables on `main`": [
+            channel.position_property,
+            channel.snapshot_property,
+            flow.position_property,
+            flow.snapshot_property,
+        ],
         "Types of events": TYPES,
         "Fields of a view's hash in Valkey": FIELDS,
         "Connection types": connections,
@@ -98,7 +116,7 @@ def _names() -> Iterable[str]:
     yield from ("", "## Names")
     for title, names in {**groups(), **formats_ingest.GROUPS}.items():
         yield from ("", f"### {title}", "")
-        yield from _item(f"{', '.join(f'`{each}`' for each in names)}.")
+        yield from _item(f"{', '.join(f'`{name}`' for name in names)}.")
 
 
 def _item(text: str) -> list[str]:

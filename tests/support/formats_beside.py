@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sterna.cleaning import files as unreachable
-from sterna.edges.brokers.message import (
-    AMQP_PREFIX,
-    KAFKA_PREFIX,
-    WEBHOOK_ID,
-    WEBHOOK_SIGNATURE,
-    WEBHOOK_TIMESTAMP,
-)
-from sterna.edges.postgres.epoch import EPOCHS, LINK
-from sterna.features.model import joined_id, state_key, value_key
-from sterna.flows.failure import FAILURE
-from sterna.ha.rejoin import lost_branch
-from sterna.ha.seed import slot_of
-from sterna.json_record import Record
-from sterna.outlets.letters import LETTER
-from sterna.registry import run_names
-from sterna.registry.folders import FOLDERS
-from sterna.registry.model import Region
-from sterna.replica import file_list
-from sterna.replica.held_list import DIGEST_FORM
-from sterna.replica.news import HEAD, PARTS
-from sterna.replica.tags import hold_tag, outlet_tag
-from sterna.replica.view_position import POSITION
-from sterna.upkeep.unwritten import UNWRITTEN, UNWRITTEN_GROUP
+from sterna.brokers.message import AMQP_PREFIX, KAFKA_PREFIX, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
+from sterna.codec import Record
+from sterna.config.registry import run_names
+from sterna.config.registry.folders import STATE_FOLDERS
+from sterna.config.registry.model import Region
+from sterna.maintenance.deletion import file_lists as unreachable
+from sterna.maintenance.tables.failed_groups import UNWRITTEN, UNWRITTEN_GROUP
+from sterna.notifications.sinks.dead_letters import DEAD_LETTER
+from sterna.pipelines.features.model import join_id, state_key, value_key
+from sterna.pipelines.transforms.failure import FAILURE
+from sterna.postgres.term import REPLICATION_NAME, TERM_TABLE
+from sterna.replication.failover.catalog_seed import slot_name
+from sterna.replication.failover.rejoin import lost_branch
+from sterna.replication.replica import file_list
+from sterna.replication.replica.change_record import CHANGES, HEADER
+from sterna.replication.replica.feature_position import POSITION
+from sterna.replication.replica.held_list import DIGEST_FORM
+from sterna.replication.replica.tags import pin_tag, sink_tag
 
 RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     (
@@ -35,8 +29,8 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
         "in `sterna.held`; the list is in the object that the digest names",
         DIGEST_FORM,
     ),
-    ("The head of news", "in `sterna.news`; with `sha256` the parts are in `news.json.gz` in the run's folder", HEAD),
-    ("The parts of news", "in `sterna.news`, or in that object; a part that says nothing is left out", PARTS),
+    ("The head of news", "in `sterna.news`; with `sha256` the parts are in `news.json.gz` in the run's folder", HEADER),
+    ("The parts of news", "in `sterna.news`, or in that object; a part that says nothing is left out", CHANGES),
     ("How far a view of features is", "`<replica root>/_sterna/features/<view>.json`", POSITION),
     ("Why a flow failed the last time", "`<replica root>/_sterna/flows/<flow>.json`", FAILURE),
     (
@@ -45,7 +39,7 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
         UNWRITTEN,
     ),
     ("A group of files that upkeep could not write", "in that file", UNWRITTEN_GROUP),
-    ("A dead letter", "`<replica root>/_sterna/dead/<outlet>/<time>-<event id>.json`", LETTER),
+    ("A dead letter", "`<replica root>/_sterna/dead/<outlet>/<time>-<event id>.json`", DEAD_LETTER),
 )  # type: ignore[assignment] - each is a record of some class
 
 
@@ -55,14 +49,14 @@ _MOMENT = datetime(2026, 11, 1, tzinfo=UTC)
 def groups() -> dict[str, list[str]]:
     """Return names that stay, by what they are of."""
     return {
-        "Tags": [hold_tag("eu", _MOMENT, "a" * 64), outlet_tag("eu", "shop")],
-        "Folders below `_sterna`": list(FOLDERS),
+        "Tags": [pin_tag("eu", _MOMENT, "a" * 64), sink_tag("eu", "shop")],
+        "Folders below `_sterna`": list(STATE_FOLDERS),
         "Names in a run's folder": [
-            *(run_names.PLAN, run_names.REPORT, run_names.REPAIR, run_names.NEWS, run_names.TO_LOCALIZE),
-            *(run_names.listed_name(7), run_names.part_name(run_names.LISTED, "<digest>")),
-            *(run_names.part_name(run_names.PARTS, "<digest>"), run_names.children_name("<digest>")),
-            *(run_names.fetched_name("<digest>"), run_names.COPIES_BEGUN, run_names.copied_name(7)),
-            run_names.partly_name(7, "<digest>"),
+            *(run_names.PLAN, run_names.REPORT, run_names.REPAIR, run_names.CHANGE_RECORD, run_names.TO_LOCALIZE),
+            *(run_names.copy_list_name(7), run_names.part_name(run_names.COPY_LIST_PREFIX, "<digest>")),
+            *(run_names.part_name(run_names.PARTS_PREFIX, "<digest>"), run_names.children_name("<digest>")),
+            *(run_names.fetched_name("<digest>"), run_names.COPY_STARTED_MARKER, run_names.batch_marker_name(7)),
+            run_names.partial_marker_name(7, "<digest>"),
         ],
         "Columns of lists of files in a run's folder, Parquet": file_list.schema().names,
         "Roles in these lists": [file_list.CONTENT, *file_list.LOCALIZE_ORDER],
@@ -72,11 +66,11 @@ def groups() -> dict[str, list[str]]:
         ],
         "Columns of a pass's unreachable files, Parquet": unreachable.schema().names,
         "Branches that keep what only an old primary had": [lost_branch(_MOMENT, "0123456789abcdef" * 4)],
-        "Publication and subscription of a catalog's Postgres": [LINK],
-        "Slots of a catalog's Postgres": [slot_of(Region.model_construct(name="eu-west"))],
-        "Tables of a catalog's Postgres beside Nessie's": [EPOCHS],
+        "Publication and subscription of a catalog's Postgres": [REPLICATION_NAME],
+        "Slots of a catalog's Postgres": [slot_name(Region.model_construct(name="eu-west"))],
+        "Tables of a catalog's Postgres beside Nessie's": [TERM_TABLE],
         "Headers of webhooks": [WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE],
         "Headers of CloudEvents in Kafka": [f"{KAFKA_PREFIX}<attribute>"],
         "Application properties of CloudEvents in AMQP": [f"{AMQP_PREFIX}<attribute>"],
-        "Keys in Valkey": [state_key("user"), value_key("user", "123"), value_key("visit", joined_id(["123", "a"]))],
+        "Keys in Valkey": [state_key("user"), value_key("user", "123"), value_key("visit", join_id(["123", "a"]))],
     }

@@ -15,20 +15,20 @@ from typing import Any
 import httpx
 
 from sterna.catalog.model import Delete, Put, namespace_content
-from sterna.events.tail import TailOptions
-from sterna.gateway.gateway import ServeOptions
-from sterna.gateway.server import GatewayServer, make_server
-from sterna.query.job import Job
-from sterna.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
-from sterna.replica.news import NEWS
-from sterna.replica.region import RegionContext
-from sterna.services.model import Services
+from sterna.config.sections.model import Services
+from sterna.notifications.subscriptions.poller import PollerOptions
+from sterna.replication.replica.change_record import CHANGE_RECORD_PROPERTY
+from sterna.replication.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
+from sterna.replication.replica.region import RegionContext
+from sterna.serving.http.context import ServeOptions
+from sterna.serving.http.server import GatewayServer, build_server
+from sterna.serving.queries.job import QueryJob
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.regions import injected
 from tests.support.small_world import make_world, no_secrets, table
 
 BRANCH = "main_replica_eu"
-QUICK = TailOptions(quick=0.02, slow=0.02, dark=0.1)
+QUICK = PollerOptions(active_seconds=0.02, idle_seconds=0.02, max_retry_seconds=0.1)
 EMPTY = Services()
 
 
@@ -56,14 +56,14 @@ class Branch:
         head = self.catalog.reference(BRANCH).hash
         now = dict(self.catalog.entries(BRANCH, head)) if head != self.catalog.no_ancestor() else {}
         operations: list[Put | Delete] = [] if ("ns",) in now else [Put(("ns",), namespace_content(("ns",)))]
-        told = {}
+        updated = {}
         for name in names:
-            known, new = now.get(("ns", name)), snapshot or 1000 + self._number
+            existing, new = now.get(("ns", name)), snapshot or 1000 + self._number
             content = table(f"file:///r/{name}/{self._number}").payload | {"snapshotId": new}
-            operations.append(Put(("ns", name), table("x").of(content).with_id(known.id if known else None)))
-            told[f"ns.{name}"] = [self._snapshots.get(name), new, ["append"]]
+            operations.append(Put(("ns", name), table("x").of(content).with_id(existing.id if existing else None)))
+            updated[f"ns.{name}"] = [self._snapshots.get(name), new, ["append"]]
             self._snapshots[name] = new
-        return self._commit(operations, {"updated": told})
+        return self._commit(operations, {"updated": updated})
 
     def drop(self, name: str) -> str:
         """Delete a table."""
@@ -73,7 +73,9 @@ class Branch:
     def _commit(self, operations: list[Put | Delete], news: dict[str, Any]) -> str:
         run = f"run-{self._number}"
         properties = {RUN_ID: run, SOURCE_HASH: "ab" * 32, PLANNED_HASH: "ab" * 32}
-        properties[NEWS] = json.dumps({"number": self._number, "run": run, **news}, separators=(",", ":"))
+        properties[CHANGE_RECORD_PROPERTY] = json.dumps(
+            {"number": self._number, "run": run, **news}, separators=(",", ":")
+        )
         return self.catalog.commit(BRANCH, self.catalog.reference(BRANCH).hash, operations, "sterna", properties)
 
 
@@ -97,23 +99,23 @@ def gateway(
     services: Services = EMPTY,
     environment: dict[str, str] | None = None,
     options: ServeOptions | None = None,
-    following: TailOptions = QUICK,
+    following: PollerOptions = QUICK,
     keep: timedelta = timedelta(days=7),
-    run_query: Callable[[Job], dict[str, Any]] | None = None,
+    run_query: Callable[[QueryJob], dict[str, Any]] | None = None,
     only: Collection[str] | None = None,
     **registry: Any,
 ) -> Iterator[Running]:
     """Run a gateway in a thread of its own."""
     options = options or ServeOptions(port=0, heartbeat=0.5)
     context = branch.context(**registry)
-    server = make_server(
+    server = build_server(
         context,
         services,
         options,
         keep,
         only=only,
         environment=environment or {},
-        following=following,
+        poller_options=following,
         run_query=run_query,
     )
     thread = threading.Thread(target=server.run, daemon=True)
@@ -143,7 +145,7 @@ def _address(server: GatewayServer) -> str:
 
 
 @dataclass
-class Told:
+class ServerSentEvent:
     """One server-sent event."""
 
     id: str = ""
@@ -153,8 +155,8 @@ class Told:
     @property
     def json(self) -> dict[str, Any]:
         """Its data."""
-        found: dict[str, Any] = json.loads(self.data)
-        return found
+        payload: dict[str, Any] = json.loads(self.data)
+        return payload
 
 
 class Stream:
@@ -176,13 +178,13 @@ class Stream:
         self.answer.close()
         self._client.close()
 
-    def __next__(self) -> Told:
+    def __next__(self) -> ServerSentEvent:
         """The next block, whatever it is; StopIteration at the end."""
-        told, data = Told(), []
+        event, data = ServerSentEvent(), []
         for line in self._lines:
             if not line:
-                told.data = "\n".join(data)
-                return told
+                event.data = "\n".join(data)
+                return event
             name, _, value = line.partition(":")
             value = value.removeprefix(" ")
             if name == "retry":
@@ -190,13 +192,13 @@ class Stream:
             elif name == "data":
                 data.append(value)
             elif name in ("id", "event"):
-                setattr(told, name, value)
+                setattr(event, name, value)
         raise StopIteration
 
-    def events(self, count: int) -> list[Told]:
+    def events(self, count: int) -> list[ServerSentEvent]:
         """The next blocks that say something."""
-        found: list[Told] = []
-        while len(found) < count:
-            told = next(self)
-            found += [told] if told.data else []
-        return found
+        events: list[ServerSentEvent] = []
+        while len(events) < count:
+            event = next(self)
+            events += [event] if event.data else []
+        return events

@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from sterna.embedded.process import LOOPBACK
+from sterna.servers.process import LOOPBACK
 
 TOKEN = "ya29.a0AfH6SMBx-sterna"
 _JSON_API = ("/storage/", "/upload/", "/download/", "/batch/")

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from sterna.catalog.model import NAMESPACE, Put, key_name, parse_key
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep.run import upkeep
+from sterna.config.sections.maintenance import Maintenance
+from sterna.maintenance.tables.run import run_maintenance
 from tests.support.answers import ask
 from tests.support.history_changes import check_some
 from tests.support.history_refs import REFS, WAP
@@ -25,7 +25,7 @@ from tests.support.world import World
 
 _CATALOGS = ("main_us", "main_eu")
 _SYNC_CHANCE = 0.25
-_SHOWN = 1500  # characters of an error: Spark's go on for pages of stack trace
+_MAX_ERROR_CHARACTERS = 1500  # characters of an error: Spark's go on for pages of stack trace
 
 
 class Unequal(AssertionError):
@@ -90,7 +90,7 @@ def run_history(world: World, seed: int, features: Collection[str] = FEATURES) -
         except Exception as error:
             listed = "\n".join(f"  {line}" for line in history.lines)
             message = (
-                f"{type(error).__name__}: {str(error)[:_SHOWN]}\nthe history of seed "
+                f"{type(error).__name__}: {str(error)[:_MAX_ERROR_CHARACTERS]}\nthe history of seed "
                 f"{seed}:\n{listed}\nagain: {history.replay}"
             )
             raise Unequal(message) from error
@@ -102,8 +102,8 @@ def run_history(world: World, seed: int, features: Collection[str] = FEATURES) -
 def _play(world: World, history: History, rng: Random, namespaces: list[str], features: frozenset[str]) -> None:
     warehouses = {region: world.stage.warehouse(region) for region in world.stage.regions}
     for number in range(rng.choice([1, 1, 2])):
-        made = create(rng, rng.choice(_CATALOGS), f"{rng.choice(namespaces)}.t{number}", warehouses, features)
-        _do(world, history, "create", made)
+        created = create(rng, rng.choice(_CATALOGS), f"{rng.choice(namespaces)}.t{number}", warehouses, features)
+        _do(world, history, "create", created)
     operations = {**ROWS, **REFS, **SHAPE, **(WAP if "wap" in features else {})}
     for number in range(10, 10 + rng.randrange(8, 16)):
         states = {table: load_state(world.spark, f"main_us.{table}") for table in _tables(world, history, "main")}
@@ -146,9 +146,9 @@ def _do(world: World, history: History, name: str, statements: list[str]) -> Non
 def _commit(world: World, branch: str, *tables: str) -> None:
     """Take tables from a branch of the catalog to main, all in one commit."""
     keys = [parse_key(table) for table in tables]
-    found = world.catalog.contents(branch, world.catalog.reference(branch).hash, keys)
+    contents = world.catalog.contents(branch, world.catalog.reference(branch).hash, keys)
     world.catalog.commit(
-        "main", world.catalog.reference("main").hash, [Put(key, found[key]) for key in keys], "together"
+        "main", world.catalog.reference("main").hash, [Put(key, contents[key]) for key in keys], "together"
     )
 
 
@@ -156,15 +156,15 @@ def _upkeep(world: World, region: str, target: str, table: str) -> None:
     """Compact one region's files of a table, which has the same rows afterwards, with the same ids."""
     before = ask(world.spark, f"main_us.{table}").rows["now"]
     rule = {"match": [table], "target": target, "quiet": "1s"}
-    settings = Upkeep.model_validate({"tables": [rule], "spark": "local[2]"})
+    settings = Maintenance.model_validate({"tables": [rule], "spark": "local[2]"})
     with world.context(region) as context:
-        done = upkeep(
+        done = run_maintenance(
             context, settings, [table], world.lines.append, dry_run=False, now=datetime.now(UTC) + timedelta(hours=1)
         )
     assert not done.failed, done.tables
-    for each in done.tables:
+    for table_report in done.tables:
         # Of tables as small as these Iceberg may make fewer files than it expects.
-        assert not each.conflicts and each.written.files <= each.planned.files, each
+        assert not table_report.conflicts and table_report.written.files <= table_report.planned.files, table_report
     assert ask(world.spark, f"main_us.{table}").rows["now"] == before, done.tables
 
 
@@ -187,8 +187,8 @@ def _sync(world: World, history: History, regions: Collection[str], *, last: boo
 def _tables(world: World, history: History, branch: str) -> dict[str, str | None]:
     """The history's tables on a branch of the catalog, with their metadata locations."""
     entries = world.catalog.entries(branch, world.catalog.reference(branch).hash)
-    found = {key_name(key): content.metadata_location for key, content in entries if content.kind != NAMESPACE}
-    return {name: found[name] for name in sorted(found) if name.startswith(f"{history.namespace}.")}
+    locations = {key_name(key): content.metadata_location for key, content in entries if content.kind != NAMESPACE}
+    return {name: locations[name] for name in sorted(locations) if name.startswith(f"{history.namespace}.")}
 
 
 @contextmanager
@@ -197,15 +197,15 @@ def _namespaces(world: World, name: str) -> Iterator[list[str]]:
 
     And the session's settings as they were.
     """
-    made = [name, f"{name}.inner"]
-    for namespace in made:
+    names = [name, f"{name}.inner"]
+    for namespace in names:
         world.sql(f"CREATE NAMESPACE main_us.{namespace}")
     try:
-        yield made
+        yield names
     finally:
         for setting in ("spark.wap.id", "spark.wap.branch", "spark.sql.sources.partitionOverwriteMode"):
             world.spark.conf.unset(setting)
-        for namespace in reversed(made):
+        for namespace in reversed(names):
             for row in world.sql(f"SHOW TABLES IN main_us.{namespace}"):
                 world.sql(f"DROP TABLE main_us.{namespace}.{row[1]}")
             world.sql(f"DROP NAMESPACE main_us.{namespace}")

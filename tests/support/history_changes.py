@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from sterna.changes import between
 from sterna.errors import Gap, NotAnAncestor
+from sterna.pipelines.changes import between
 from tests.support.history_state import State, load_state
 from tests.support.row_changes import Oracle, check, net
 from tests.support.world import World, pyiceberg_properties
@@ -30,7 +30,10 @@ def check_some(world: World, rng: Random, table: str) -> int:
     ends = [id for id in state.snapshots if len(state.line(id)) > 1]
     checked = 0
     with tempfile.TemporaryDirectory() as folder:
-        properties = pyiceberg_properties(world.stage.wide) | {"s3.path-style-access": "true", "client.region": "us"}
+        properties = pyiceberg_properties(world.stage.combined_endpoint) | {
+            "s3.path-style-access": "true",
+            "client.region": "us",
+        }
         oracle = Oracle(world.spark, Path(folder), properties)
         for end in rng.sample(ends, min(len(ends), _PAIRS)):
             start = rng.choice(state.line(end)[1:])

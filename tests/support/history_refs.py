@@ -65,17 +65,17 @@ def create_ref(turn: Turn) -> list[str]:
 
 
 def replace_ref(turn: Turn) -> list[str]:
-    found = _a_ref(turn)
+    ref = _pick_ref(turn)
     return (
-        [turn.alter(f"REPLACE {found[0]} {found[1]} AS OF VERSION {turn.rng.choice(list(turn.state.snapshots))}")]
-        if found
+        [turn.alter(f"REPLACE {ref[0]} {ref[1]} AS OF VERSION {turn.rng.choice(list(turn.state.snapshots))}")]
+        if ref
         else []
     )
 
 
 def drop_ref(turn: Turn) -> list[str]:
-    found = _a_ref(turn)
-    return [turn.alter(f"DROP {found[0]} {found[1]}")] if found else []
+    ref = _pick_ref(turn)
+    return [turn.alter(f"DROP {ref[0]} {ref[1]}")] if ref else []
 
 
 def fast_forward(turn: Turn) -> list[str]:
@@ -99,7 +99,7 @@ def partition_statistics(turn: Turn) -> list[str]:
     return [turn.call("compute_partition_stats")] if turn.state.current is not None and able else []
 
 
-def _a_ref(turn: Turn) -> tuple[str, str] | None:
+def _pick_ref(turn: Turn) -> tuple[str, str] | None:
     refs = [("BRANCH", name) for name in turn.state.branches] + [("TAG", name) for name in turn.state.tags]
     return turn.rng.choice(sorted(refs)) if refs else None
 

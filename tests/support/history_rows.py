@@ -109,7 +109,7 @@ def _condition(turn: Turn) -> str:
     identity = [
         column
         for column in turn.state.columns
-        if (column.id, "identity") in {(id, made) for _, made, id in turn.state.spec}
+        if (column.id, "identity") in {(id, transform) for _, transform, id in turn.state.spec}
     ]
     if kind == 0 and identity:
         column = turn.rng.choice(identity)  # whole partitions: no file is read or rewritten

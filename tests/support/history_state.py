@@ -89,11 +89,11 @@ class State:
 
     def line(self, snapshot: int | None) -> list[int]:
         """A snapshot and its ancestors that are still kept, newest first."""
-        found = []
+        lineage = []
         while snapshot in self.snapshots:
-            found.append(snapshot)
+            lineage.append(snapshot)
             snapshot = self.snapshots[snapshot].parent
-        return found
+        return lineage
 
     def staged(self) -> dict[str, int]:
         """The snapshots that were written for an audit and not published yet, by their wap.id."""
@@ -183,8 +183,8 @@ class Turn:
 
     def call(self, procedure: str, **arguments: str) -> str:
         """A CALL of one of Iceberg's procedures on the table."""
-        given = "".join(f", {name} => {value}" for name, value in arguments.items())
-        return f"CALL {self.catalog}.system.{procedure}(table => '{self.table}'{given})"
+        rendered = "".join(f", {name} => {value}" for name, value in arguments.items())
+        return f"CALL {self.catalog}.system.{procedure}(table => '{self.table}'{rendered})"
 
     def alter(self, change: str) -> str:
         return f"ALTER TABLE {self.name} {change}"
@@ -210,8 +210,8 @@ def value(column: Column, key: str, salt: int) -> str:
     """
     if column.id == KEY_ID:
         return f"CAST({key} AS {column.kind.replace('long', 'bigint')})"
-    made = _of_type(column.kind, f"({key} + {salt})")
-    return made if column.required else f"IF(({key} + {salt}) % 9 = 4, NULL, {made})"
+    expression = _of_type(column.kind, f"({key} + {salt})")
+    return expression if column.required else f"IF(({key} + {salt}) % 9 = 4, NULL, {expression})"
 
 
 _STRINGS = "element_at(array('plain', 'a/b', 'sp ace', 'ü=1&x', '100%25', ''), CAST({} % 6 + 1 AS INT))"
@@ -231,8 +231,8 @@ _PRIMITIVES = {
 
 def _of_type(kind: Any, number: str) -> str:
     if isinstance(kind, str):
-        made = f"CAST({{}} % 7 / 10 AS {kind})" if kind.startswith("decimal") else _PRIMITIVES[kind]
-        return made.format(number)
+        template = f"CAST({{}} % 7 / 10 AS {kind})" if kind.startswith("decimal") else _PRIMITIVES[kind]
+        return template.format(number)
     if kind["type"] == "struct":
         return f"named_struct({', '.join(_fields(kind['fields'], number))})"
     if kind["type"] == "list":

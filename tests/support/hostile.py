@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from sterna.edges.jars import cache_folder
+from sterna.jvm.jars import cache_folder
 
-_NOWHERE = "http://127.0.0.1:9"
+_UNREACHABLE_URL = "http://127.0.0.1:9"
 _FILES: Mapping[str, str] = {
     ".aws/credentials": "[default]\naws_access_key_id = OTHER\naws_secret_access_key = other\n",
-    ".aws/config": f"[default]\nregion = elsewhere-1\nendpoint_url = {_NOWHERE}\ns3 =\n  addressing_style = virtual\n",
-    ".pyiceberg.yaml": f"catalog:\n  default:\n    uri: {_NOWHERE}\n  eu:\n    s3.endpoint: {_NOWHERE}\n",
-    ".config/rclone/rclone.conf": f"[lake_us]\ntype = s3\nprovider = AWS\nendpoint = {_NOWHERE}\n",
+    ".aws/config": f"[default]\nregion = elsewhere-1\nendpoint_url = {_UNREACHABLE_URL}\ns3 =\n  addressing_style = virtual\n",
+    ".pyiceberg.yaml": f"catalog:\n  default:\n    uri: {_UNREACHABLE_URL}\n  eu:\n    s3.endpoint: {_UNREACHABLE_URL}\n",
+    ".config/rclone/rclone.conf": f"[lake_us]\ntype = s3\nprovider = AWS\nendpoint = {_UNREACHABLE_URL}\n",
     ".pgpass": "*:*:*:*:other\n",
     ".pg_service.conf": "[other]\nhost=127.0.0.1\nport=9\n",
     "airflow/airflow.cfg": "[core]\ndags_folder = /nowhere\nexecutor = Other\n",
@@ -28,15 +28,15 @@ _VARIABLES: Mapping[str, str] = {
     "AWS_SECRET_ACCESS_KEY": "other",
     "AWS_SESSION_TOKEN": "other",
     "AWS_REGION": "elsewhere-1",
-    "AWS_ENDPOINT_URL": _NOWHERE,
+    "AWS_ENDPOINT_URL": _UNREACHABLE_URL,
     "AWS_REQUEST_CHECKSUM_CALCULATION": "when_supported",
     "AZURE_STORAGE_ACCOUNT": "other",
     "GOOGLE_APPLICATION_CREDENTIALS": "/nowhere.json",
-    "HTTP_PROXY": _NOWHERE,
-    "HTTPS_PROXY": _NOWHERE,
-    "http_proxy": _NOWHERE,
-    "https_proxy": _NOWHERE,
-    "all_proxy": _NOWHERE,
+    "HTTP_PROXY": _UNREACHABLE_URL,
+    "HTTPS_PROXY": _UNREACHABLE_URL,
+    "http_proxy": _UNREACHABLE_URL,
+    "https_proxy": _UNREACHABLE_URL,
+    "all_proxy": _UNREACHABLE_URL,
     "NO_PROXY": "example.com",
     "LC_ALL": "tr_TR.UTF-8",
     "TZ": "Asia/Kathmandu",
@@ -49,7 +49,7 @@ _VARIABLES: Mapping[str, str] = {
     "PGSERVICE": "other",
     "PGSSLMODE": "require",
     "PGOPTIONS": "-c search_path=nowhere",
-    "PYICEBERG_CATALOG__DEFAULT__URI": _NOWHERE,
+    "PYICEBERG_CATALOG__DEFAULT__URI": _UNREACHABLE_URL,
     "PYSPARK_PYTHON": "/nowhere/python",
     "PYSPARK_SUBMIT_ARGS": "--master spark://127.0.0.1:9 pyspark-shell",
     "RCLONE_DRY_RUN": "true",

@@ -216,7 +216,7 @@ def _map(spark: SparkSession, values: Mapping[int, Java] | None) -> Java:
     if values is None:
         return None
     jvm: Any = spark._jvm
-    found = jvm.java.util.HashMap()
+    java_map = jvm.java.util.HashMap()
     for key, value in values.items():
-        found.put(key, value)
-    return found
+        java_map.put(key, value)
+    return java_map

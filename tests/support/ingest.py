@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sterna.edges.postgres.pool import PostgresPool, ServiceDatabase
-from sterna.edges.secrets import Credential
-from sterna.edges.stores.objects import Objects
-from sterna.embedded.postgres import Database, Postgres
-from sterna.ingest.closing import Rules, close_due
-from sterna.ingest.inbox import Inbox, Sent
-from sterna.ingest.model import Batch, Drop, Format, Lane, channel_name
-from sterna.ingest.schema import prepare
-from sterna.ingest.tracker import Tracker
-from sterna.ingest.work_queue import PostgresQueue
-from sterna.services.ingest import CloseRules
+from sterna.config.secrets import Credential
+from sterna.config.sections.ingest import CloseRules
+from sterna.pipelines.ingest.batch_rules import RulesLookup, close_due
+from sterna.pipelines.ingest.inbox import Inbox, UploadRequest
+from sterna.pipelines.ingest.model import Batch, Format, Lane, Upload, channel_name
+from sterna.pipelines.ingest.tracker import Tracker
+from sterna.pipelines.ingest.tracker_schema import prepare
+from sterna.pipelines.ingest.work_queue import PostgresQueue
+from sterna.postgres.pool import PostgresPool, ServiceDatabase
+from sterna.servers.postgres import Database, Postgres
+from sterna.storage.objects import Objects
 
 AT_ONCE = CloseRules(files=1)
 
 
-def rules(**given: Any) -> Rules:
+def rules(**settings: Any) -> RulesLookup:
     """The same rules for each table; what isn't said never closes."""
-    own = CloseRules.model_construct(**{"files": 100_000, "bytes": 1 << 40, "age": 10**9, "late_age": None, **given})
+    own = CloseRules.model_construct(**{"files": 100_000, "bytes": 1 << 40, "age": 10**9, "late_age": None, **settings})
     return lambda table: own
 
 
@@ -35,7 +35,7 @@ def lane(table: str = "acme.events", partition: str = "", channel: str = "defaul
 
 
 @dataclass
-class Door:
+class TrackedInbox:
     """An inbox with its tracker.
 
     Args:
@@ -60,21 +60,23 @@ class Door:
     def prepare(self) -> None:
         prepare(self.pool, self.objects, self.inbox)
 
-    def sent(self, content: bytes = b"{}\n", key: str = "", offset: str = "", to: Lane | None = None) -> Sent:
+    def sent(self, content: bytes = b"{}\n", key: str = "", offset: str = "", to: Lane | None = None) -> UploadRequest:
         digest = hashlib.sha256(content).hexdigest()
         path = self.folder / digest
         path.write_bytes(content)
-        return Sent(to or lane(), key, offset, Format.JSON_LINES, path, len(content), content.count(b"\n"), digest)
+        return UploadRequest(
+            to or lane(), key, offset, Format.JSON_LINES, path, len(content), content.count(b"\n"), digest
+        )
 
-    def drop(self, content: bytes = b"{}\n", key: str = "", offset: str = "", to: Lane | None = None) -> Drop:
+    def drop(self, content: bytes = b"{}\n", key: str = "", offset: str = "", to: Lane | None = None) -> Upload:
         """Take something, and return the drop."""
-        return self.box.take(self.sent(content, key, offset, to))[0]
+        return self.box.accept(self.sent(content, key, offset, to))[0]
 
-    def close(self, asked: bool = False, **given: Any) -> list[Batch]:
-        return list(close_due(self.pool, rules(**given), asked=asked))
+    def close(self, asked: bool = False, **settings: Any) -> list[Batch]:
+        return list(close_due(self.pool, rules(**settings), force=asked))
 
     def ids(self, batch: Batch) -> list[str]:
-        return [drop.id for drop in self.queue.drops_of(batch.id)]
+        return [drop.id for drop in self.queue.list_uploads(batch.id)]
 
 
 def pool_of(database: Database, timeout: float = 10.0) -> PostgresPool:
@@ -89,11 +91,11 @@ def pool_of(database: Database, timeout: float = 10.0) -> PostgresPool:
 
 
 @contextmanager
-def door(objects: Objects, inbox: str, server: Postgres, name: str, folder: Path) -> Iterator[Door]:
+def door(objects: Objects, inbox: str, server: Postgres, name: str, folder: Path) -> Iterator[TrackedInbox]:
     """An inbox with a new tracker."""
-    made = Door(objects, inbox, server.create_database(name), folder)
-    made.prepare()
+    tracked = TrackedInbox(objects, inbox, server.create_database(name), folder)
+    tracked.prepare()
     try:
-        yield made
+        yield tracked
     finally:
-        made.pool.close()
+        tracked.pool.close()

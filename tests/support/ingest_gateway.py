@@ -16,14 +16,14 @@ from typing import Any
 import httpx
 import yaml
 
-from sterna.embedded.access import Access
-from sterna.embedded.postgres import Database
+from sterna.servers.access import TokenIssuer
+from sterna.servers.postgres import Database
 from tests.support.command import STERNA
 from tests.support.stores import KEY, SECRET, Stores
 
 
 @dataclass
-class Served:
+class GatewayProcess:
     """A gateway that runs.
 
     Args:
@@ -36,7 +36,7 @@ class Served:
     url: str
     process: subprocess.Popen[bytes]
     log: Path
-    access: Access
+    access: TokenIssuer
 
     def __post_init__(self) -> None:
         self.client = httpx.Client(base_url=self.url, timeout=60)
@@ -57,8 +57,8 @@ class Served:
         kind: str = "application/jsonl",
         **headers: str,
     ) -> httpx.Response:
-        given = {"Content-Type": kind, **{name.replace("_", "-"): value for name, value in headers.items()}}
-        headers = {**self.bearer(*roles), **given}
+        defaults = {"Content-Type": kind, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        headers = {**self.bearer(*roles), **defaults}
         return self.client.post(f"/v1/tables/{table}/{path}", content=content, headers=headers)
 
     def get(self, path: str, *roles: str, **params: str) -> httpx.Response:
@@ -105,17 +105,17 @@ def write_settings(folder: Path, stores: Stores, services: dict[str, Any]) -> tu
 
 @contextmanager
 def serving(
-    folder: Path, stores: Stores, database: Database, services: dict[str, Any], access: Access
-) -> Iterator[Served]:
+    folder: Path, stores: Stores, database: Database, services: dict[str, Any], access: TokenIssuer
+) -> Iterator[GatewayProcess]:
     """Run `sterna serve --only ingest`."""
     registry, path = write_settings(folder, stores, services)
     command = [*STERNA, "serve", "--region", "eu", "--only", "ingest", "--port", "0"]
     command += ["--registry", str(registry), "--services", str(path)]
     log = folder / "serve.log"
-    environment = {**os.environ, **variables_of(database), **access.settings()}
+    environment = {**os.environ, **variables_of(database), **access.nessie_settings()}
     with log.open("wb") as file, subprocess.Popen(command, stderr=file, env=environment, cwd=folder) as process:
         try:
-            yield Served(_address(log, process), process, log, access)
+            yield GatewayProcess(_address(log, process), process, log, access)
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

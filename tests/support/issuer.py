@@ -19,7 +19,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from sterna.embedded.access import Access
+from sterna.servers.access import TokenIssuer
 
 NAMELESS = "nameless"
 """A key that the server shows without a name."""
@@ -41,8 +41,8 @@ def public_key() -> str:
 
 
 def _der() -> bytes:
-    found: bytes = key("one").public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return found
+    der: bytes = key("one").public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return der
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,10 @@ class Issuer:
             signer: the key.
             header: more of its header; None takes something away.
         """
-        said = {"alg": {"ec": "ES256", "ed": "EdDSA"}.get(signer, "RS256"), "kid": signer, **header}
-        return self.headed(json.dumps({name: each for name, each in said.items() if each is not None}), claims, signer)
+        fields = {"alg": {"ec": "ES256", "ed": "EdDSA"}.get(signer, "RS256"), "kid": signer, **header}
+        return self.headed(
+            json.dumps({name: field for name, field in fields.items() if field is not None}), claims, signer
+        )
 
     def headed(self, header: str, claims: str | bytes | None = None, signer: str = "one") -> str:
         """Return a token with any header; `alg` tells how it is signed, none and a shared key among the ways."""
@@ -102,22 +104,22 @@ def encoded(data: str | bytes) -> str:
 @contextmanager
 def issuer() -> Iterator[Issuer]:
     """Serve a discovery document and the keys."""
-    keys = {"keys": [_shown(name) for name in ("one", "ec", "ed", NAMELESS)]}
+    keys = {"keys": [_public_jwk(name) for name in ("one", "ec", "ed", NAMELESS)]}
 
-    class Answering(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             url = f"http://127.0.0.1:{self.server.server_port}"  # type: ignore[attr-defined]
             document = {"issuer": url, "jwks_uri": f"{url}/keys", "token_endpoint": f"{url}/token"}
-            said = {"/keys": keys, "/.well-known/openid-configuration": document}.get(self.path)
-            self.send_response(404 if said is None else 200)
+            body = {"/keys": keys, "/.well-known/openid-configuration": document}.get(self.path)
+            self.send_response(404 if body is None else 200)
             self.send_header("Content-Type", "application/json")
             self.end_headers()
-            self.wfile.write(json.dumps(said).encode())
+            self.wfile.write(json.dumps(body).encode())
 
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         try:
             yield Issuer(f"http://127.0.0.1:{server.server_port}")
@@ -125,14 +127,14 @@ def issuer() -> Iterator[Issuer]:
             server.shutdown()
 
 
-def _shown(name: str) -> dict[str, Any]:
+def _public_jwk(name: str) -> dict[str, Any]:
     kinds: dict[str, Any] = {"ec": jwt.algorithms.ECAlgorithm, "ed": jwt.algorithms.OKPAlgorithm}
-    found = kinds.get(name, jwt.algorithms.RSAAlgorithm).to_jwk(key(name).public_key(), as_dict=True)
-    return {**found, "use": "sig", **({} if name == NAMELESS else {"kid": name})}
+    jwk = kinds.get(name, jwt.algorithms.RSAAlgorithm).to_jwk(key(name).public_key(), as_dict=True)
+    return {**jwk, "use": "sig", **({} if name == NAMELESS else {"kid": name})}
 
 
 @dataclass(frozen=True)
-class IssuerAccess(Access):
+class IssuerAccess(TokenIssuer):
     """Lets a Nessie believe an issuer's tokens, by any settings.
 
     Args:
@@ -145,10 +147,10 @@ class IssuerAccess(Access):
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def token(self, user: str, *roles: str, seconds: int = 24 * 3600) -> str:
-        """See `Access`."""
+        """See `TokenIssuer`."""
         now = int(time.time())
         return self.issuer.token(sub=user, iat=now, exp=now + seconds, **{self.issuer.roles: list(roles)})
 
-    def settings(self) -> dict[str, str]:
-        """See `Access`."""
+    def nessie_settings(self) -> dict[str, str]:
+        """See `TokenIssuer`."""
         return dict(self.variables)

@@ -66,13 +66,13 @@ class _Reader:
             yield Record(key, value, headers)
 
     def _number(self) -> int:
-        found = shift = 0
+        unsigned = shift = 0
         while True:
             byte = self._data[self._at]
             self._at += 1
-            found |= (byte & 0x7F) << shift
+            unsigned |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return (found >> 1) ^ -(found & 1)
+                return (unsigned >> 1) ^ -(unsigned & 1)
             shift += 7
 
     def _bytes(self) -> bytes | None:

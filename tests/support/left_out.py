@@ -39,8 +39,8 @@ def lines(skipped: Iterable[str], left_out: Mapping[str, int], *, whole: bool, q
         quick: `--quick` was asked for.
         long: `--long` was asked for.
     """
-    said = [f"{number} skipped: {reason}" for reason, number in Counter(skipped).most_common()]
-    said += [f"{number} left out: {reason}" for reason, number in Counter(left_out).most_common()]
+    summary = [f"{number} skipped: {reason}" for reason, number in Counter(skipped).most_common()]
+    summary += [f"{number} left out: {reason}" for reason, number in Counter(left_out).most_common()]
     if whole:
-        said += [*([_QUICK] if quick else []), *([] if long else [_FEW]), _OTHER]
-    return said
+        summary += [*([_QUICK] if quick else []), *([] if long else [_FEW]), _OTHER]
+    return summary

@@ -23,8 +23,8 @@ class MockKafka:
         files = distribution("confluent-kafka").files or ()
         path = next(Path(str(file.locate())) for file in files if Path(file).name.startswith("librdkafka"))
         self._library = ctypes.CDLL(str(path))
-        told = ctypes.create_string_buffer(512)
-        handle = self._call("rd_kafka_new", 0, self._call("rd_kafka_conf_new"), told, ctypes.c_size_t(512))
+        error_buffer = ctypes.create_string_buffer(512)
+        handle = self._call("rd_kafka_new", 0, self._call("rd_kafka_conf_new"), error_buffer, ctypes.c_size_t(512))
         self._cluster = self._call("rd_kafka_mock_cluster_new", handle, 1)
         self._call("rd_kafka_mock_broker_set_rtt", self._cluster, -1, latency)
         function = self._library.rd_kafka_mock_cluster_bootstraps
@@ -46,7 +46,7 @@ class MockKafka:
             errors,
         )
 
-    def lead_by_nobody(self, topic: str, partition: int) -> None:
+    def remove_leader(self, topic: str, partition: int) -> None:
         """Take a partition's leader away."""
         self._call("rd_kafka_mock_partition_set_leader", self._cluster, topic.encode(), partition, -1)
 
@@ -57,12 +57,12 @@ class MockKafka:
             place = TopicPartition(topic, 0, 0)
             _, end = consumer.get_watermark_offsets(place, 30)
             consumer.assign([place])
-            found = [consumer.poll(30) for _ in range(end)]
-            return [each.key().decode() for each in found if each is not None]
+            messages = [consumer.poll(30) for _ in range(end)]
+            return [message.key().decode() for message in messages if message is not None]
         finally:
             consumer.close()
 
-    def _call(self, name: str, *given: Any) -> ctypes.c_void_p:
+    def _call(self, name: str, *arguments: Any) -> ctypes.c_void_p:
         function = getattr(self._library, name)
         function.restype = ctypes.c_void_p
-        return ctypes.c_void_p(function(*given))
+        return ctypes.c_void_p(function(*arguments))

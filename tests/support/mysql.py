@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sterna.edges.jars import Jar, cache_folder
-from sterna.embedded.jars import fetch_jars
-from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
+from sterna.jvm.jars import Jar, cache_folder
+from sterna.servers.jars import fetch_jars
+from sterna.servers.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 from tests.support.debian import environment, unpacked
 
 _START_SECONDS = 120.0

@@ -85,15 +85,15 @@ def odd_requests(schema: dict[str, Any], fixed: dict[str, str], more: dict[str, 
         more: parameters by path of which the app says nothing.
     """
     for path, methods in schema["paths"].items():
-        for method, said in methods.items():
-            given = [(each["name"], each["in"]) for each in said.get("parameters", ())]
-            given += [(name, "query") for name in (*more.get(path, ()), MARK)]
-            for name, place in given:
-                known = {other: fixed[other] for other, _ in given if other in fixed and other != name}
+        for method, operation in methods.items():
+            parameters = [(parameter["name"], parameter["in"]) for parameter in operation.get("parameters", ())]
+            parameters += [(name, "query") for name in (*more.get(path, ()), MARK)]
+            for name, place in parameters:
+                filled = {other: fixed[other] for other, _ in parameters if other in fixed and other != name}
                 for text in (*map(_quoted, ODD), *RAW):
-                    yield _made(method, path, given, known, name, place, text)
+                    yield _build_request(method, path, parameters, filled, name, place, text)
                 if place == "query":
-                    yield _made(method, path, given, known, name, place, f"1&{name}=2")
+                    yield _build_request(method, path, parameters, filled, name, place, f"1&{name}=2")
 
 
 def odd_bodies(names: tuple[str, ...], sound: dict[str, Any]) -> Iterator[Any]:
@@ -117,12 +117,12 @@ def _quoted(text: str) -> str:
     return quote(text, safe="")
 
 
-def _made(
-    method: str, path: str, given: list[tuple[str, str]], known: dict[str, str], name: str, place: str, text: str
+def _build_request(
+    method: str, path: str, parameters: list[tuple[str, str]], filled: dict[str, str], name: str, place: str, text: str
 ) -> Odd:
     address, query, headers = path, [], dict[str, str]()
-    places = dict(given)
-    for other, value in (*known.items(), (name, text)):
+    places = dict(parameters)
+    for other, value in (*filled.items(), (name, text)):
         if places[other] == "path":
             address = address.replace(f"{{{other}}}", value)
         elif places[other] == "query":

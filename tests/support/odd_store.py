@@ -25,14 +25,14 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from pyiceberg.table import StaticTable, Table
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Put, key_name, namespace_content
-from sterna.edges.environment import environment
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.process import LOOPBACK, free_port, start_process, wait_until_ready
-from sterna.registry.model import Registry
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.config.environment import temporary_environment
+from sterna.config.registry.model import Registry
+from sterna.config.secrets import environment_secrets
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.run import sync
+from sterna.servers.process import LOOPBACK, free_port, start_process, wait_until_ready
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.regions import injected
 from tests.support.stores import KEY, SECRET
@@ -156,13 +156,13 @@ class OddWorld:
             head = self.catalog.reference("main").hash
             location = self.writer.load_table((NAMESPACE, name)).metadata_location
             keys = [(NAMESPACE,), (NAMESPACE, name)]
-            known = self.catalog.contents("main", head, keys) if head != self.catalog.no_ancestor() else {}
-            before = known.get(keys[1])
+            existing = self.catalog.contents("main", head, keys) if head != self.catalog.no_ancestor() else {}
+            before = existing.get(keys[1])
             content = Content.of({"type": ICEBERG_TABLE, "metadataLocation": location, "snapshotId": 1}).with_id(
                 before and before.id
             )
             operations = [Put(keys[1], content)]
-            if keys[0] not in known:
+            if keys[0] not in existing:
                 operations.insert(0, Put(keys[0], namespace_content(keys[0])))
             self.catalog.commit("main", head, operations, "write")
 
@@ -235,7 +235,7 @@ def odd_world(servers: tuple[ThreadedMotoServer, str, str], folder: Path) -> Ite
     writer = SqlCatalog("writer", uri=f"sqlite:///{folder}/writer.db", warehouse=US, **_io({"lake": us}))
     writer.create_namespace(NAMESPACE)
     connection = json.dumps({"conn_type": "aws", "login": KEY, "password": SECRET})
-    with environment({"AIRFLOW_CONN_ODD_STORE": connection}):
+    with temporary_environment({"AIRFLOW_CONN_ODD_STORE": connection}):
         yield OddWorld(source, us, eu, writer, InMemoryCatalog(), _registry({US: us, EU: eu}))
 
 

@@ -10,15 +10,22 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from sterna.edges.brokers.message import Message, Sent
+from sterna.brokers.message import Message, SendOutcome
+from sterna.config.sections.model import Services
 from sterna.errors import ReceiverUnreachable
-from sterna.outlets.deliverer import Deliverer, DeliveryOptions
-from sterna.outlets.room import Opener, OutletRoom
-from sterna.services.model import Services
+from sterna.notifications.sinks.delivery import Deliverer, DeliveryOptions
+from sterna.notifications.sinks.service import SenderOpener, SinkService
 from tests.support.gateway import Branch
 
-HASTE = DeliveryOptions(
-    look=0.01, pause=0.02, longest=0.05, move=0.05, standby=0.05, takeover=0.4, portion=3, unknown=0.1
+FAST_DELIVERY = DeliveryOptions(
+    poll_seconds=0.01,
+    retry_seconds=0.02,
+    max_retry_seconds=0.05,
+    position_seconds=0.05,
+    standby_seconds=0.05,
+    takeover_seconds=0.4,
+    page_commits=3,
+    unknown_seconds=0.1,
 )
 WEEK = timedelta(days=7)
 
@@ -28,34 +35,34 @@ class Receiver:
     """A sender that remembers what it was given; `answer` decides what becomes of each message."""
 
     got: list[Message] = field(default_factory=list)
-    answer: Callable[[Message], Sent] = lambda message: Sent(1)
-    at_once: int = 4
+    answer: Callable[[Message], SendOutcome] = lambda message: SendOutcome(1)
+    max_messages: int = 4
     closed: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def send(self, messages: Sequence[Message]) -> Sent:
+    def send(self, messages: Sequence[Message]) -> SendOutcome:
         for count, message in enumerate(messages):
-            told = self.answer(message)
-            if told.problem is not None:
-                return Sent(count, told.problem, told.retry_after)
+            outcome = self.answer(message)
+            if outcome.error is not None:
+                return SendOutcome(count, outcome.error, outcome.retry_after)
             with self._lock:
                 self.got.append(message)
-        return Sent(len(messages))
+        return SendOutcome(len(messages))
 
     def close(self) -> None:
         self.closed += 1
 
     @property
     def tables(self) -> list[str]:
-        return [each.table for each in self.got]
+        return [message.table for message in self.got]
 
-    def dark(self) -> None:
+    def make_unavailable(self) -> None:
         """Answer nothing from now on."""
-        self.answer = lambda message: Sent(0, ReceiverUnreachable("dark"))
+        self.answer = lambda message: SendOutcome(0, ReceiverUnreachable("dark"))
 
-    def well(self) -> None:
+    def make_available(self) -> None:
         """Take everything."""
-        self.answer = lambda message: Sent(1)
+        self.answer = lambda message: SendOutcome(1)
 
 
 def settings(**outlets: dict[str, Any]) -> Services:
@@ -69,11 +76,11 @@ def settings(**outlets: dict[str, Any]) -> Services:
 def room(
     branch: Branch,
     services: Services,
-    receivers: dict[str, Receiver] | Receiver | Opener,
-    options: DeliveryOptions = HASTE,
+    receivers: dict[str, Receiver] | Receiver | SenderOpener,
+    options: DeliveryOptions = FAST_DELIVERY,
     keep: timedelta = WEEK,
     context: Any = None,
-) -> Iterator[OutletRoom]:
+) -> Iterator[SinkService]:
     """Run all outlets of eu, each with a receiver, or what opens one."""
 
     def opener(outlet: Any, secrets: Any) -> Any:
@@ -81,15 +88,15 @@ def room(
             return receivers
         if not isinstance(receivers, dict):
             return receivers(outlet, secrets)
-        return receivers[next(name for name, each in services.outlets.items() if each == outlet)]
+        return receivers[next(name for name, candidate in services.outlets.items() if candidate == outlet)]
 
-    made = OutletRoom(context or branch.context(), services, keep, options, opener)
-    made.start()
+    running = SinkService(context or branch.context(), services, keep, options, opener)
+    running.start()
     try:
-        wait_until(lambda: all(each.told.state != "starting" for each in made.deliverers), "begin")
-        yield made
+        wait_until(lambda: all(deliverer.status.state != "starting" for deliverer in running.deliverers), "begin")
+        yield running
     finally:
-        made.stop()
+        running.stop()
 
 
 def wait_until(true: Callable[[], bool], what: str = "happen", seconds: float = 15.0) -> None:
@@ -100,7 +107,7 @@ def wait_until(true: Callable[[], bool], what: str = "happen", seconds: float = 
         time.sleep(0.01)
 
 
-def only(made: OutletRoom) -> Deliverer:
+def only(outlet_room: SinkService) -> Deliverer:
     """The one deliverer of a room."""
-    (found,) = made.deliverers
-    return found
+    (deliverer,) = outlet_room.deliverers
+    return deliverer

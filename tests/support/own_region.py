@@ -16,16 +16,16 @@ import yaml
 from botocore.config import Config
 
 from sterna.catalog.model import Content, Delete, Operation, key_name
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.registry_file import bucket
-from sterna.embedded.spark import add_catalog
-from sterna.replica.held import Held
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext, open_region
-from sterna.status.read import read_status
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.config.secrets import environment_secrets
+from sterna.operations.status.read import read_status
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
+from sterna.servers.registry_file import bucket_name
+from sterna.servers.spark import add_catalog
 from tests.support.answers import ask, differences
 from tests.support.world import World
 
@@ -94,8 +94,8 @@ class OwnRegion:
         with self.world.dark("us"), self.context() as context:
             for table in tables:
                 replica = ask(self.world.spark, f"{self.spark_catalog}.{table}")
-                found = differences(wanted[table], replica, context.mapping, pruned=pruned)
-                assert not found, f"{table} in {self.name}:\n" + "\n".join(found)
+                mismatches = differences(wanted[table], replica, context.mapping, pruned=pruned)
+                assert not mismatches, f"{table} in {self.name}:\n" + "\n".join(mismatches)
         self.assert_closed(*tables)
 
     def assert_closed(self, *tables: str) -> None:
@@ -143,8 +143,8 @@ def remove_object(world: World, uri: str) -> None:
 def read_metadata(world: World, content: Content) -> dict[str, Any]:
     """Return the metadata.json, gzip or not, that a content of the catalog names."""
     data = read_object(world, content.metadata_location or "")
-    found: dict[str, Any] = json.loads(gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data)
-    return found
+    document: dict[str, Any] = json.loads(gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data)
+    return document
 
 
 def commit(world: World, *operations: Operation) -> None:
@@ -162,7 +162,7 @@ def drop_all(world: World, namespace: str) -> None:
 
 def _place(world: World, uri: str) -> tuple[Any, dict[str, str]]:
     name, _, key = uri.removeprefix("s3://").partition("/")
-    endpoint = next(one for region, one in world.stage.endpoints.items() if bucket(region) == name)
+    endpoint = next(one for region, one in world.stage.endpoints.items() if bucket_name(region) == name)
     keys = {"aws_access_key_id": endpoint.access_key, "aws_secret_access_key": endpoint.secret_key}
     config = Config(request_checksum_calculation="when_required", response_checksum_validation="when_required")
     client = boto3.client("s3", endpoint_url=endpoint.url, region_name=endpoint.region, config=config, **keys)

@@ -16,11 +16,11 @@ from sterna.airflow.pages import mount
 from sterna.airflow.pages.access import Guards
 from sterna.airflow.pages.app import create_app
 from sterna.airflow.pages.source import Source
-from sterna.edges.secrets import Secrets
-from sterna.embedded.process import LOOPBACK, free_port
-from sterna.replica.region import RegionContext
-from sterna.services.load import parse_services
-from sterna.status.alarms import AlarmLimits
+from sterna.config.secrets import Secrets
+from sterna.config.sections.load import parse_services
+from sterna.operations.alarms import AlarmLimits
+from sterna.replication.replica.region import RegionContext
+from sterna.servers.process import LOOPBACK, free_port
 from tests.support.debian import environment, unpacked
 from tests.support.small_world import World, no_secrets
 
@@ -68,23 +68,23 @@ class Pages:
         return self.world.context(name)
 
 
-def everybody() -> None:
+def allow_all() -> None:
     """Let everybody in."""
 
 
-OPEN = Guards(everybody, everybody)
+OPEN = Guards(allow_all, allow_all)
 
 
 def routes(world: World) -> list[tuple[str, str]]:
     """Every route of the pages: method and path, with something in the place of each parameter."""
     app = create_app(Pages(world).source, OPEN).app
-    found = []
+    pairs = []
     for route in app.routes:
         # A mount, or a page of FastAPI's own, would go past the guard.
         assert isinstance(route, APIRoute), route
         path = mount.PREFIX + route.path.format(name="style.css", region="eu", user="1")
-        found += [(method, path) for method in route.methods]
-    return found
+        pairs += [(method, path) for method in route.methods]
+    return pairs
 
 
 @contextmanager
@@ -114,15 +114,15 @@ def chromium() -> Iterator[Browser]:
     fonts.write_text(
         f"<fontconfig><dir>{root}/usr/share/fonts</dir><cachedir>{root.parent}/fonts</cachedir></fontconfig>"
     )
-    given = {**environment(root), "FONTCONFIG_FILE": str(fonts)}
+    variables = {**environment(root), "FONTCONFIG_FILE": str(fonts)}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(_CHROMIUM), env=given)
+        browser = playwright.chromium.launch(executable_path=program, args=list(_CHROMIUM), env=variables)
         try:
             yield browser
         finally:
             browser.close()
 
 
-def page_app(pages: Pages, **given: Any) -> Any:
+def page_app(pages: Pages, **options: Any) -> Any:
     """Return the app over what a test gives, open to everybody."""
-    return create_app(pages.source, OPEN, **given)
+    return create_app(pages.source, OPEN, **options)

@@ -18,12 +18,12 @@ def encodings(path: str) -> set[str]:
     """Return which encodings of `ENCODINGS` a file's columns have, but for the first."""
     import pyarrow.parquet as pq
 
-    group, found = pq.ParquetFile(path.removeprefix("file:")).metadata.row_group(0), set()
+    group, kinds = pq.ParquetFile(path.removeprefix("file:")).metadata.row_group(0), set()
     for index in range(1, group.num_columns):
         parts = set(group.column(index).encodings)
         dictionary = bool(parts & {"PLAIN_DICTIONARY", "RLE_DICTIONARY"})
-        found.add(("both" if "PLAIN" in parts else "dictionary") if dictionary else "plain")
-    return found
+        kinds.add(("both" if "PLAIN" in parts else "dictionary") if dictionary else "plain")
+    return kinds
 
 
 def narrow_rows(first: int, count: int) -> str:

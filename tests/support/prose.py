@@ -76,14 +76,14 @@ class Document:
     def sentences(self) -> Iterator[str]:
         """Yield each sentence."""
         for block in self.blocks():
-            for sentence in _split(_LINK.sub(lambda found: found[2], block)):
+            for sentence in _split(_LINK.sub(lambda link: link[2], block)):
                 if len(words(sentence)) >= _LEAST_WORDS:
                     yield sentence
 
     def links(self) -> Iterator[str]:
         """Yield the target of each link and picture."""
-        for found in _LINK.finditer(self.prose):
-            yield found[3]
+        for link in _LINK.finditer(self.prose):
+            yield link[3]
 
     def code(self) -> Iterator[str]:
         """Yield what stands in backticks."""
@@ -91,12 +91,12 @@ class Document:
 
     def anchors(self) -> set[str]:
         """Return the names by which its headings are linked to, as GitHub makes them."""
-        found: set[str] = set()
+        anchors: set[str] = set()
         for line in self.prose.splitlines():
             if line.startswith("#"):
                 title = _LINK.sub(lambda link: link[2], line.lstrip("#").strip()).lower()
-                found.add(re.sub(r"[^\w\- ]", "", title).replace(" ", "-"))
-        return found
+                anchors.add(re.sub(r"[^\w\- ]", "", title).replace(" ", "-"))
+        return anchors
 
 
 def words(sentence: str) -> list[str]:
@@ -107,14 +107,14 @@ def words(sentence: str) -> list[str]:
 
 def long_lines(document: Document) -> list[str]:
     """Return the lines that are too long and could be broken: a line that is one word can't, nor a command."""
-    found, inside = [], False
+    messages, inside = [], False
     for number, line in enumerate(document.lines, 1):
         if _FENCE.match(line):
             inside = not inside
         whole = inside or len(_BULLET.sub("", line).split()) == 1
         if len(line) > LONGEST_LINE and not whole:
-            found.append(f"{number}: {len(line)} characters: {line[:60]}…")
-    return found
+            messages.append(f"{number}: {len(line)} characters: {line[:60]}…")
+    return messages
 
 
 def long_sentences(document: Document) -> list[str]:
@@ -146,7 +146,7 @@ def missing_files(document: Document, roots: tuple[Path, ...], foreign: frozense
 
 def missing_functions(document: Document, source: str) -> list[str]:
     """Return the functions that a document names, as `name()`, and no source code defines."""
-    named = {found[1] for text in document.code() if (found := _FUNCTION.fullmatch(text))}
+    named = {match[1] for text in document.code() if (match := _FUNCTION.fullmatch(text))}
     return sorted(name for name in named if not re.search(rf"\b(?:def|class) {name}\b", source))
 
 

@@ -22,11 +22,11 @@ from typing import Any, ClassVar, Protocol
 
 import pytest
 
-from sterna.embedded.artemis import make_artemis
-from sterna.embedded.broker import USER, Broker
-from sterna.embedded.kafka import make_kafka
-from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
-from sterna.registry.connection import Credential
+from sterna.config.registry.connection import Credential
+from sterna.servers.artemis import make_artemis
+from sterna.servers.brokers import USER, Broker
+from sterna.servers.kafka import make_kafka
+from sterna.servers.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 from tests.support.emulators import installed
 
 PROTON = "0.40.0"
@@ -36,7 +36,7 @@ _SIGNING = Credential("out", password="whsec_" + base64.b64encode(b"k" * 24).dec
 
 
 @dataclass(frozen=True)
-class Got:
+class ReceivedEvent:
     """One event that arrived."""
 
     id: str
@@ -61,7 +61,7 @@ class Receiving(Protocol):
         """Return the settings of an outlet that sends there."""
         ...
 
-    def got(self, topic: str) -> list[Got]:
+    def got(self, topic: str) -> list[ReceivedEvent]:
         """Return all that arrived, oldest first."""
         ...
 
@@ -100,10 +100,10 @@ class SmallReceiver:
     def outlet(self, topic: str) -> dict[str, Any]:
         raise NotImplementedError
 
-    def got(self, topic: str) -> list[Got]:
+    def got(self, topic: str) -> list[ReceivedEvent]:
         path = self.work / f"{topic}.lines"
-        said = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [Got(each["id"], each["subject"], each["data"], each) for each in said]
+        records = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [ReceivedEvent(record["id"], record["subject"], record["data"], record) for record in records]
 
     def most(self, topic: str, size: int | None) -> None:
         self.rules(topic, most=size or 10**9)
@@ -114,10 +114,10 @@ class SmallReceiver:
     def allow(self, topic: str) -> None:
         self.rules(topic)
 
-    def rules(self, topic: str, **said: Any) -> None:
+    def rules(self, topic: str, **settings: Any) -> None:
         """Say what is taken, instead of everything."""
         draft = self.work / f"{topic}.draft"
-        draft.write_text(json.dumps({"most": 10**9, "denied": False, **said}))
+        draft.write_text(json.dumps({"most": 10**9, "denied": False, **settings}))
         draft.replace(self.work / f"{topic}.rules")
 
     def start(self) -> None:
@@ -212,13 +212,13 @@ class KafkaReceiver(_AtBroker):
 
         return AdminClient({"bootstrap.servers": f"{LOOPBACK}:{self.broker.port}"})
 
-    def got(self, topic: str) -> list[Got]:
+    def got(self, topic: str) -> list[ReceivedEvent]:
         from confluent_kafka import KafkaException
 
         end = time.monotonic() + 30
         while True:
             try:
-                return [_kafka_got(each) for each in self._messages(topic)]
+                return [_kafka_event(message) for message in self._messages(topic)]
             except KafkaException:  # it has just come back, and nobody leads yet
                 if time.monotonic() > end:
                     raise
@@ -269,10 +269,10 @@ class KafkaReceiver(_AtBroker):
             consumer.close()
 
 
-def _kafka_got(message: Any) -> Got:
+def _kafka_event(message: Any) -> ReceivedEvent:
     about = {name: value.decode() for name, value in message.headers()}
     about |= {"key": message.key().decode(), "partition": message.partition()}
-    return Got(about["ce_id"], about["ce_subject"], json.loads(message.value()), about)
+    return ReceivedEvent(about["ce_id"], about["ce_subject"], json.loads(message.value()), about)
 
 
 def _set() -> Any:
@@ -301,7 +301,7 @@ class AmqpReceiver(_AtBroker):
 
     def __init__(self, work: Path) -> None:
         super().__init__(make_artemis(work))
-        self._taken: dict[str, list[Got]] = {}
+        self._taken: dict[str, list[ReceivedEvent]] = {}
 
     def make(self, topic: str) -> None:
         self.allow(topic)
@@ -310,12 +310,12 @@ class AmqpReceiver(_AtBroker):
         place = {"host": "localhost", "port": self.broker.secure_port, "topic": topic}
         return {"target": {"amqp": place}, "credential_id": "out"}
 
-    def got(self, topic: str, at_least: int = 0) -> list[Got]:
+    def got(self, topic: str, at_least: int = 0) -> list[ReceivedEvent]:
         """Return all that arrived; where so many have to come, wait for them."""
         taken, end = self._taken.setdefault(topic, []), time.monotonic() + 30
         while True:
-            taken += [_amqp_got(each) for each in self._messages(topic)]
-            if len({each.id for each in taken}) >= at_least or time.monotonic() > end:
+            taken += [_amqp_event(message) for message in self._messages(topic)]
+            if len({event.id for event in taken}) >= at_least or time.monotonic() > end:
                 return list(taken)
 
     def most(self, topic: str, size: int | None) -> None:
@@ -350,11 +350,11 @@ class AmqpReceiver(_AtBroker):
             connection.close()
 
 
-def _amqp_got(message: Any) -> Got:
+def _amqp_event(message: Any) -> ReceivedEvent:
     about = {**message.properties, "content_type": message.content_type, "durable": message.durable}
     properties = message.properties
     body = bytes(message.body)
-    return Got(str(message.id), properties["cloudEvents:subject"], json.loads(body), about)
+    return ReceivedEvent(str(message.id), properties["cloudEvents:subject"], json.loads(body), about)
 
 
 def proton_at_hand() -> None:

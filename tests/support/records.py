@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sterna.cdc.journal import Again, Drop, Part, Stop
-from sterna.cleaning.model import Amount, NotDeleted
-from sterna.edges.stores.leases import Lease
-from sterna.gc.model import Collected
-from sterna.ingest.columns import Column
-from sterna.repair.diagnose import Left, Mend
-from sterna.repair.run import Repaired
-from sterna.replica.held import Held
-from sterna.replica.records import Action, Batch, Plan, Report, StageReport, TableFailure
-from sterna.replica.transit import Moving, Round
-from sterna.sync.plan.batches import Share
-from sterna.upkeep.results import Folder, Swept
+from sterna.maintenance.deletion.model import Amount, NotDeleted
+from sterna.maintenance.gc.model import GcReport
+from sterna.maintenance.tables.results import FolderSize, SweepReport
+from sterna.pipelines.cdc.journal import Part, Segment, StoppedTable, TableResync
+from sterna.pipelines.ingest.columns import Column
+from sterna.replication.plan.batches import Share
+from sterna.replication.repair.plan import FileRepair, RemainingFault
+from sterna.replication.repair.run import RepairReport
+from sterna.replication.replica.bulk_state import BulkRun, BulkTable
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.model import Action, CopyBatch, Plan, Report, StageReport, TableFailure
+from sterna.storage.leases import Lease
 
 _HELD = Held(
     "nyc.flights",
@@ -47,7 +47,7 @@ _ACTION = Action(
     1,
     ("append", "delete"),
 )
-_MOVING = Moving("nyc.flights", "2026-11-01T02:03:04Z", 9, (0, 3), "s3://eu/m.json", 400, 1)
+_MOVING = BulkTable("nyc.flights", "2026-11-01T02:03:04Z", 9, (0, 3), "s3://eu/m.json", 400, 1)
 _COLUMN = Column("id", "decimal(10, 2)", True)
 _LIST = Column("xs", {"type": "list", "element": "int"})
 
@@ -72,7 +72,7 @@ VALUES: dict[str, Any] = {
         (("nyc.a", "nyc.b"), ("nyc.c",)),
         ("nyc.c",),
         3,
-        (Batch(0, "us-lake", 1, 2), Batch(1, "us-lake", 3, 4, "nyc.flights", "copy-x.parquet")),
+        (CopyBatch(0, "us-lake", 1, 2), CopyBatch(1, "us-lake", 3, 4, "nyc.flights", "copy-x.parquet")),
         1.25,
         5,
         (_SEEN,),
@@ -104,9 +104,9 @@ VALUES: dict[str, Any] = {
         (_SEEN,),
         True,
     ),
-    "round": Round("run-1", (_MOVING,), True, (_FAILURE,), "r1", "d1", "f1", "2-eu", ("nyc.a",), (_HELD,)),
+    "round": BulkRun("run-1", (_MOVING,), True, (_FAILURE,), "r1", "d1", "f1", "2-eu", ("nyc.a",), (_HELD,)),
     "lease": Lease(2097152),
-    "collected": Collected(
+    "collected": GcReport(
         "eu",
         "collect-1",
         "r1",
@@ -126,7 +126,7 @@ VALUES: dict[str, Any] = {
         Amount(16, 17),
         Amount(18, 19),
     ),
-    "swept": Swept(
+    "swept": SweepReport(
         "eu",
         "sweep-1",
         True,
@@ -141,18 +141,18 @@ VALUES: dict[str, Any] = {
         Amount(9, 10),
         11,
         (NotDeleted("s3://eu/x", "no"),),
-        (Folder("s3://eu/f", Amount(12, 13)),),
+        (FolderSize("s3://eu/f", Amount(12, 13)),),
         Amount(14, 15),
     ),
-    "repaired": Repaired(
+    "repaired": RepairReport(
         True,
         3,
-        (Mend("nyc.a", "s3://eu/x", "s3://us/x", "copy", "gone"),),
-        (Left("nyc.a", "s3://eu/y", "size", "why"),),
+        (FileRepair("nyc.a", "s3://eu/x", "s3://us/x", "copy", "gone"),),
+        (RemainingFault("nyc.a", "s3://eu/y", "size", "why"),),
         1,
     ),
     "share": Share(0, 3, "us-lake,ap-lake", 4, 5),
-    "drop": Drop(
+    "drop": Segment(
         2,
         7,
         {"server": "shop"},
@@ -165,8 +165,8 @@ VALUES: dict[str, Any] = {
         {"server": 1, "file": "bin.000001", "begun": 5},
         "s3://eu/layouts-1.json",
         {"public.a": {"identity": "d"}},
-        {"public.b": Stop("UnfitSource", "a value of column v has no place in date", 6)},
-        {"public.a": Again(3, 5, ("id",), "700:705:701,703", 24_000_000)},
+        {"public.b": StoppedTable("UnfitSource", "a value of column v has no place in date", 6)},
+        {"public.a": TableResync(3, 5, ("id",), "700:705:701,703", 24_000_000)},
         2,
     ),
 }

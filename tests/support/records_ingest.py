@@ -5,12 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sterna.cdc.journal import ASKED_FILE, BEGIN_FILE, LAYOUTS_FILE, WANTED_FILE, Begun, Layouts, Wanted
-from sterna.ingest.batch_file import BATCH_FILE, DROP_MARK, REJECTION, BatchFile, Rejection
-from sterna.ingest.model import Batch, Drop, Format, Lane, State
-from sterna.ingest.schema import MARKER_FILE, Marker
-from sterna.ingest.topic_places import ANCHOR_FILE, Anchor
-from sterna.json_record import Document
+from sterna.codec import Document
+from sterna.pipelines.cdc.journal import (
+    CAPTURE_REQUEST_FILE,
+    RESYNC_REQUEST_FILE,
+    SPEC_FILE,
+    TABLE_SCHEMAS_FILE,
+    ResyncRequest,
+    SpecRecord,
+    TableSchemas,
+)
+from sterna.pipelines.ingest.batch_file import BATCH_FILE, REJECTION, UPLOAD_MARKER, BatchFile, Rejection
+from sterna.pipelines.ingest.model import Batch, Format, Lane, State, Upload
+from sterna.pipelines.ingest.topic_offsets import ANCHOR_FILE, Anchor
+from sterna.pipelines.ingest.tracker_schema import MARKER_FILE, Marker
 
 AT = datetime(2026, 11, 1, 2, 3, 4, 567890, UTC)
 LANE = Lane("acme", "acme.events", "eu.acme.clicks", "day=2026-11-01")
@@ -19,9 +27,9 @@ INBOX = "s3://eu/inbox"
 BATCH_ID = "0991a0ff547bfa38de3a1ac7e2ec5b86"
 
 
-def _drop(id: str, key: str, offset: str, format: Format, ending: str, accepted: datetime) -> Drop:
+def _drop(id: str, key: str, offset: str, format: Format, ending: str, accepted: datetime) -> Upload:
     uri = f"{INBOX}/acme/acme.events/{id[:2]}/{id}-{DIGEST[:16]}.{ending}"
-    return Drop(id, LANE, key, offset, format, 3, 1, DIGEST, uri, accepted)
+    return Upload(id, LANE, key, offset, format, 3, 1, DIGEST, uri, accepted)
 
 
 DROPS = (
@@ -46,7 +54,7 @@ DROPS = (
 CLOSED = Batch(BATCH_ID, LANE, 7, State.CLOSED, 3, 9, 3, AT + timedelta(minutes=1), "age", AT)
 
 FILES: dict[str, tuple[Document[Any], Any]] = {
-    "drop-mark": (Document(DROP_MARK), DROPS[0]),
+    "drop-mark": (Document(UPLOAD_MARKER), DROPS[0]),
     "batch": (Document(BATCH_FILE), BatchFile(BATCH_ID, LANE, 7, CLOSED.closed, "age", DROPS)),
     "rejected": (
         Document(REJECTION),
@@ -54,12 +62,12 @@ FILES: dict[str, tuple[Document[Any], Any]] = {
     ),
     "topic": (ANCHOR_FILE, Anchor("eu.clicks", "abcDEF-_", 12)),
     "tracker": (MARKER_FILE, Marker("0f" * 16)),
-    "begin": (BEGIN_FILE, Begun({"public.b": ("id", "é"), "public.a": ("id",)})),
-    "asked": (ASKED_FILE, {}),
-    "again": (WANTED_FILE, Wanted("public.a")),
+    "begin": (SPEC_FILE, SpecRecord({"public.b": ("id", "é"), "public.a": ("id",)})),
+    "asked": (CAPTURE_REQUEST_FILE, {}),
+    "again": (RESYNC_REQUEST_FILE, ResyncRequest("public.a")),
     "layouts": (
-        LAYOUTS_FILE,
-        Layouts(
+        TABLE_SCHEMAS_FILE,
+        TableSchemas(
             {
                 "": "SET character_set_server=utf8mb4",
                 "shop.t": {

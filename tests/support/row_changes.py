@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from sterna.changes import CHANGE, between
+from sterna.pipelines.changes import CHANGE, between
 from tests.support.iceberg_java import iceberg, load_table
 
 _OLD = ("delete", "update_before")
@@ -21,9 +21,9 @@ _OLD = ("delete", "update_before")
 def canonical(value: Any) -> Any:
     """A value as something to compare and to count, with -0.0 and NaN as they are."""
     if isinstance(value, Row | list | tuple):
-        return tuple(canonical(each) for each in value)
+        return tuple(canonical(element) for element in value)
     if isinstance(value, dict):
-        return ("map", *sorted((repr(canonical(key)), canonical(each)) for key, each in value.items()))
+        return ("map", *sorted((repr(canonical(key)), canonical(element)) for key, element in value.items()))
     return repr(value) if isinstance(value, float) else bytes(value) if isinstance(value, bytearray) else str(value)
 
 
@@ -87,11 +87,11 @@ class Oracle:
 
 def net(spark: SparkSession, table: str, start: int | None, end: int) -> tuple[Counter[Any], Counter[Any]]:
     """What is taken away between two snapshots, and what is added."""
-    found = between(spark, table, start, end).collect()
-    for one in found:
-        assert one[CHANGE] in (*_OLD, "insert", "update_after")
-    old = counted(row[1:] for row in found if row[0] in _OLD)
-    new = counted(row[1:] for row in found if row[0] not in _OLD)
+    changes = between(spark, table, start, end).collect()
+    for change in changes:
+        assert change[CHANGE] in (*_OLD, "insert", "update_after")
+    old = counted(row[1:] for row in changes if row[0] in _OLD)
+    new = counted(row[1:] for row in changes if row[0] not in _OLD)
     return old, new
 
 
@@ -100,17 +100,17 @@ def check(spark: SparkSession, oracle: Oracle, table: str, start: int, end: int)
     before, after = oracle.rows(table, start, end), oracle.rows(table, end, end)
     old, new = net(spark, table, start, end)
     assert old <= before, f"{table} {start} → {end}: rows are deleted that weren't there: {old - before}"
-    made = before - old + new
-    assert made == after, f"{table} {start} → {end}: too many {made - after}, missing {after - made}"
+    applied = before - old + new
+    assert applied == after, f"{table} {start} → {end}: too many {applied - after}, missing {after - applied}"
     assert not old & new, f"{table} {start} → {end}: deleted and inserted again: {old & new}"
 
 
 def line(spark: SparkSession, table: str) -> list[tuple[int, int | None]]:
     """The current snapshot and its ancestors that are kept, oldest first, each with its schema."""
     loaded = load_table(spark, table)
-    found = []
-    one = loaded.currentSnapshot()
-    while one is not None:
-        found.append((one.snapshotId(), one.schemaId()))
-        one = loaded.snapshot(one.parentId()) if one.parentId() is not None else None
-    return found[::-1]
+    snapshots = []
+    snapshot = loaded.currentSnapshot()
+    while snapshot is not None:
+        snapshots.append((snapshot.snapshotId(), snapshot.schemaId()))
+        snapshot = loaded.snapshot(snapshot.parentId()) if snapshot.parentId() is not None else None
+    return snapshots[::-1]

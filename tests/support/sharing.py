@@ -74,8 +74,8 @@ def group_of(test: str) -> str:
     if path.startswith(_ALONE):
         return test
     # The longest name that fits: a file may be taken out of its folder's group.
-    found = [(len(name), group) for group, names in GROUPS.items() for name in names if path.startswith(name)]
-    return max(found)[1] if found else path
+    matches = [(len(name), group) for group, names in GROUPS.items() for name in names if path.startswith(name)]
+    return max(matches)[1] if matches else path
 
 
 def turn_of(test: str) -> int:

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Delete, Key, Put, key_name, namespace_content
-from sterna.edges.stores import open_store
+from sterna.config.registry.model import Registry
 from sterna.errors import CredentialError, SternaError
-from sterna.registry.model import Registry
-from sterna.replica import editions
-from sterna.replica.records import Plan, Report
-from sterna.replica.region import RegionContext
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan.make import make_plan
-from sterna.sync.run import sync
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.planner import make_plan
+from sterna.replication.replica import metadata_version
+from sterna.replication.replica.model import Plan, Report
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.run import sync
+from sterna.storage import client
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.regions import injected
 from tests.support.writer_catalog import WriterCatalog
@@ -65,8 +65,8 @@ class World:
             if location is None:
                 operations.append(Delete(key))
                 continue
-            known = now.get(key)
-            operations.append(Put(key, table(location, known.id if known else None)))
+            existing = now.get(key)
+            operations.append(Put(key, table(location, existing.id if existing else None)))
         return self.catalog.commit("main", head, operations, "write")
 
     def replica(self, region: str = "eu") -> dict[str, Content]:
@@ -186,7 +186,7 @@ def written_elsewhere(world: World, name: str, region: str = "ap") -> str:
 def refusing(prefix: str, error: type[SternaError], files: str = "*") -> Iterator[list[str]]:
     """Let every request below a prefix fail as a store does that is dark or refuses; yields what was asked for."""
     asked: list[str] = []
-    real = open_store.call_once
+    real = client.call_once
 
     def call(store: Any, uri: str, function: Callable[[], Any]) -> Any:
         if uri.startswith(prefix) and fnmatch(uri, files):
@@ -194,14 +194,14 @@ def refusing(prefix: str, error: type[SternaError], files: str = "*") -> Iterato
             raise error("says no", file=uri)
         return real(store, uri, function)
 
-    with patch.object(open_store, open_store.call_once.__name__, call):
+    with patch.object(client, client.call_once.__name__, call):
         yield asked
 
 
 @contextmanager
 def localizer_version(number: int) -> Iterator[None]:
     """Another version of sterna, as far as its localizer's number tells."""
-    with patch.object(editions, "LOCALIZER_VERSION", number):
+    with patch.object(metadata_version, "LOCALIZER_VERSION", number):
         yield
 
 

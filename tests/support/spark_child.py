@@ -19,14 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sterna.edges.spark import code as spark_code
-from sterna.edges.spark.session import Session, close_session, map_items, open_session
-from sterna.edges.spark.start import require_iceberg
 from sterna.errors import EngineError
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan import in_parts
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.replication.plan import sharded_listing
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
+from sterna.spark import worker_code as spark_code
+from sterna.spark.session import Session, close_session, map_items, open_session
+from sterna.spark.start import require_iceberg
 from tests.support import spark_jobs
 from tests.support.small_world import make_world, with_registry
 
@@ -45,25 +45,25 @@ Trouble = Callable[[str, Callable[[str], str], str], str]
 
 def main(master: str, folder: Path, ui: str) -> dict[str, Any]:
     settings = json.loads(os.environ.get("SPARK_CHILD_SETTINGS", "{}"))
-    found: dict[str, Any] = {"master": master}
-    found |= {"unfit": _unfit_workers(master) if master.startswith("sc://") else ""}
+    report: dict[str, Any] = {"master": master}
+    report |= {"unfit": _unfit_workers(master) if master.startswith("sc://") else ""}
     session = open_session(master, settings=settings)
     try:
-        found |= _results(session)
-        found |= _secrets(session, ui)
-        found |= _failures(session)
-        found["cancelled"] = _cancelled(session, folder)
-        found["whole sync"] = _synced(master, folder)
-        found["in parts"] = _in_parts(session, folder, spark_jobs.die_once)
+        report |= _results(session)
+        report |= _secrets(session, ui)
+        report |= _failures(session)
+        report["cancelled"] = _cancelled(session, folder)
+        report["whole sync"] = _synced(master, folder)
+        report["in parts"] = _in_parts(session, folder, spark_jobs.die_once)
         if settings.get("spark.speculation"):
-            found["speculated"] = _in_parts(session, folder, spark_jobs.until_done_again)
-        found["after"] = map_items(session, spark_jobs.upper, ["still there"])
+            report["speculated"] = _in_parts(session, folder, spark_jobs.until_done_again)
+        report["after"] = map_items(session, spark_jobs.upper, ["still there"])
         if not session.connect:
-            found["reused"] = _reused(master, session)
-            found["bare"] = _error(lambda: require_iceberg(session.spark))
+            report["reused"] = _reused(master, session)
+            report["bare"] = _error(lambda: require_iceberg(session.spark))
     finally:
         close_session(session)
-    return found
+    return report
 
 
 def _unfit_workers(master: str) -> str:
@@ -191,7 +191,7 @@ def _cancelled(session: Session, folder: Path) -> dict[str, Any]:
 def _synced(master: str, folder: Path) -> list[str]:
     """Bring two tables to another region, and localize all that is theirs on the same Spark; return what was told."""
     world = make_world(folder / "world")
-    regions = [{**each, "spark": master, "localize": "spark"} for each in world.registry.model_dump()["regions"]]
+    regions = [{**region, "spark": master, "localize": "spark"} for region in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)
     world.commit(a=[world.write("a") for _ in range(4)][-1], b=world.write("b"))
     lines: list[str] = []
@@ -206,11 +206,11 @@ def _in_parts(session: Session, folder: Path, trouble: Trouble) -> dict[str, Any
 
     Returns what the first sync held, what both published, the labels of the jobs, and the trouble's marks.
     """
-    in_parts.LIMITS = in_parts.PartLimits(many_manifests=5, group_manifests=2)
+    sharded_listing.LIMITS = sharded_listing.ShardingLimits(min_manifests=5, max_group_manifests=2)
     marks = folder / f"marks-{trouble.__name__}"
     marks.mkdir()
     world, labels = make_world(folder / f"in-parts-{trouble.__name__}"), list[str]()
-    regions = [{**each, "localize": "auto"} for each in world.registry.model_dump()["regions"]]
+    regions = [{**region, "localize": "auto"} for region in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)
     world.commit(a=[world.write("a") for _ in range(7)][-1], b=world.write("b"))
 

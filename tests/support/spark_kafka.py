@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sterna.embedded.jars import Jar
+from sterna.servers.jars import Jar
 
 SPARK_KAFKA = (
     Jar(

@@ -14,11 +14,11 @@ from typing import Any
 
 from moto.server import ThreadedMotoServer
 
-from sterna.edges.secrets import environment_secrets
-from sterna.edges.stores.objects import Objects
-from sterna.embedded.s3 import Endpoint, start_s3
-from sterna.registry.mapping import Mapping
-from sterna.registry.model import Registry
+from sterna.config.mapping import Mapping
+from sterna.config.registry.model import Registry
+from sterna.config.secrets import environment_secrets
+from sterna.servers.s3 import Endpoint, start_s3
+from sterna.storage.objects import Objects
 
 KEY = "AKIASTERNA"
 SECRET = "wJalrXUtnFEMIK7MDENGbPx"

@@ -16,7 +16,7 @@ from typing import Any
 
 import boto3
 
-from sterna.embedded.process import LOOPBACK, free_port, start_process, wait_until_ready
+from sterna.servers.process import LOOPBACK, free_port, start_process, wait_until_ready
 
 FOLDER = Path(__file__).parents[1] / "data" / "strangers" / "tables"
 BUCKET = "us-lake"
@@ -47,8 +47,8 @@ class Stranger:
 
     @property
     def _newest(self) -> tuple[str, Path]:
-        found = [(key, path) for key, path in self.files.items() if path.name.endswith(".metadata.json")]
-        return max(found, key=lambda item: int(item[1].name.lstrip("v").split("-")[0].split(".")[0]))
+        candidates = [(key, path) for key, path in self.files.items() if path.name.endswith(".metadata.json")]
+        return max(candidates, key=lambda item: int(item[1].name.lstrip("v").split("-")[0].split(".")[0]))
 
     @property
     def location(self) -> str:

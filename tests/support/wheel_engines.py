@@ -44,7 +44,7 @@ def clickhouse_rows(location: str, store: dict[str, str]) -> Any:
     return pa.ipc.open_file(io.BytesIO(answer.bytes())).read_all()
 
 
-def said(reader: Any, location: str, store: dict[str, str]) -> Any:
+def read_rows(reader: Any, location: str, store: dict[str, str]) -> Any:
     try:
         rows = [[as_json(value) for value in row.values()] for row in reader(location, store).to_pylist()]
     except Exception as error:  # noqa: BLE001 - it is compared
@@ -57,13 +57,13 @@ def as_json(value: Any) -> Any:
 
 
 def main() -> None:
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     readers = {"duckdb": duckdb_rows, "clickhouse": clickhouse_rows}
-    found = {
-        engine: {table: said(reader, uri, asked["store"]) for table, uri in asked["locations"].items()}
+    answers = {
+        engine: {table: read_rows(reader, uri, request["store"]) for table, uri in request["locations"].items()}
         for engine, reader in readers.items()
     }
-    json.dump(found, sys.stdout)
+    json.dump(answers, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -15,17 +15,17 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from sterna.catalog.model import Content, Key, key_name
-from sterna.edges.environment import environment
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.s3 import Endpoint
-from sterna.embedded.spark import add_catalog
-from sterna.embedded.stack import Deployment
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext, open_region
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.catalog.nessie.catalog import NessieCatalog
+from sterna.config.environment import temporary_environment
+from sterna.config.secrets import environment_secrets
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
+from sterna.servers.s3 import Endpoint
+from sterna.servers.spark import add_catalog
+from sterna.servers.stack import Deployment
 from tests.support.answers import ask, ask_pyiceberg, data_rows, differences
 
 
@@ -81,13 +81,13 @@ class World:
     @contextmanager
     def dark(self, region: str) -> Iterator[None]:
         """A region's store is off, and so is the wide endpoint that could reach it."""
-        self.stage.wide.go_dark()
-        self.stage.endpoints[region].go_dark()
+        self.stage.combined_endpoint.suspend()
+        self.stage.endpoints[region].suspend()
         try:
             yield
         finally:
             self.stage.endpoints[region].start()
-            self.stage.wide.start()
+            self.stage.combined_endpoint.start()
 
     def assert_equal(
         self,
@@ -111,8 +111,8 @@ class World:
         with self.dark(other), self.context(region) as context:
             for table in tables:
                 replica = ask(self.spark, f"replica_{region}.{table}", without)
-                found = differences(wanted[table], replica, context.mapping, pruned=pruned)
-                assert not found, f"{table} in {region}:\n" + "\n".join(found)
+                mismatches = differences(wanted[table], replica, context.mapping, pruned=pruned)
+                assert not mismatches, f"{table} in {region}:\n" + "\n".join(mismatches)
                 if pyiceberg:
                     assert self._pyiceberg(table, region) == data_rows(replica), f"{table} in {region}, by PyIceberg"
             verified = verify_structure(context, tables)
@@ -168,9 +168,11 @@ def pyiceberg_properties(endpoint: Endpoint) -> dict[str, str]:
 @contextmanager
 def world_of(stage: Deployment, spark: SparkSession) -> Iterator[World]:
     """Add the regions' catalogs to a Spark session, and the deployment's variables to the environment."""
-    with environment(stage.environment):
+    with temporary_environment(stage.environment):
         for region in stage.regions:
-            add_catalog(spark, f"main_{region}", stage.nessie.uri, "main", stage.warehouse(region), stage.wide)
+            add_catalog(
+                spark, f"main_{region}", stage.nessie.uri, "main", stage.warehouse(region), stage.combined_endpoint
+            )
             branch = f"main_replica_{region}"
             add_catalog(
                 spark, f"replica_{region}", stage.nessie.uri, branch, stage.warehouse(region), stage.endpoints[region]

@@ -41,8 +41,8 @@ def _metadata_of(transaction: Transaction) -> TableMetadata:
     kept = vars(transaction).get("_metadata")
     if kept is None or kept[0] is not base or kept[1] is not updates:
         kept = vars(transaction)["_metadata"] = base, updates, update_table_metadata(base, updates)
-    made: TableMetadata = kept[2]
-    return made
+    metadata: TableMetadata = kept[2]
+    return metadata
 
 
 # PyIceberg makes it anew, as a deep copy, whenever it is read: some 17 times in an append.
@@ -57,8 +57,8 @@ class WriterCatalog(SqlCatalog):
         self._locations: dict[tuple[str, ...], str] = {}
         self._lock = Lock()
 
-    def create_table(self, identifier: Any, *given: Any, **more: Any) -> Table:
-        staged = self._create_staged_table(identifier, *given, **more)
+    def create_table(self, identifier: Any, *arguments: Any, **more: Any) -> Table:
+        staged = self._create_staged_table(identifier, *arguments, **more)
         self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
         self._move(staged.name(), None, staged.metadata_location, TableAlreadyExistsError)
         return self.load_table(identifier)

@@ -17,25 +17,25 @@ import psycopg
 from pyiceberg.table import StaticTable
 
 from sterna.catalog.model import Key, key_name, parse_key
-from sterna.edges.environment import environment
-from sterna.edges.secrets import environment_secrets
-from sterna.edges.services_file import read_services
-from sterna.embedded.nessie import start_nessie
-from sterna.embedded.postgres import Database, Postgres, start_postgres, unprivileged_account
-from sterna.embedded.registry_file import bucket, environment_of, new_keys
-from sterna.embedded.s3 import Endpoint, start_s3
-from sterna.embedded.valkey import ValkeyServer, start_valkey
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext, open_region
-from sterna.services.model import Services
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.config.environment import temporary_environment
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.model import Services
+from sterna.config.services_file import read_services
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.sync.run import sync
+from sterna.servers.nessie import start_nessie
+from sterna.servers.postgres import Database, Postgres, start_postgres, unprivileged_account
+from sterna.servers.registry_file import bucket_name, create_key_pair, deployment_environment
+from sterna.servers.s3 import Endpoint, start_s3
+from sterna.servers.valkey import ValkeyServer, start_valkey
 from tests.support.world import pyiceberg_properties
 
 DATA = Path(__file__).parents[1] / "data" / "written-2026-11" / "world"
 ANSWERS: dict[str, Any] = json.loads((DATA / "answers.json").read_text())
 REGIONS = ("us", "eu")
-_NOWHERE = "127.0.0.1:1"
+_UNREACHABLE_ADDRESS = "127.0.0.1:1"
 _LOGICAL = {"wal_level": "logical", "max_replication_slots": "4", "max_wal_senders": "4", "max_connections": "20"}
 
 
@@ -77,31 +77,31 @@ class Written:
 
     def references(self) -> dict[str, str]:
         with self.context() as context:
-            return {each.name: each.hash for each in context.primary.references()}
+            return {reference.name: reference.hash for reference in context.primary.references()}
 
     def files(self) -> dict[str, tuple[int, int]]:
         """Size and time of change of each object of eu, but for what belongs to a single run."""
         folder = self.endpoints["eu"].folder
         assert folder is not None
-        found = {str(path.relative_to(folder)): path.stat() for path in folder.rglob("*") if path.is_file()}
+        stats = {str(path.relative_to(folder)): path.stat() for path in folder.rglob("*") if path.is_file()}
         return {
-            name: (stat.st_size, stat.st_mtime_ns) for name, stat in found.items() if "/_sterna/runs/" not in f"/{name}"
+            name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items() if "/_sterna/runs/" not in f"/{name}"
         }
 
     def rows(self, table: str, branch: str = "main_replica_eu") -> list[list[str | None]]:
         """What PyIceberg reads of a table, all of whose files are in eu."""
         key: Key = parse_key(table)
         with self.context() as context:
-            found = context.primary.contents(branch, context.primary.reference(branch).hash, [key])[key]
-        assert found.metadata_location, key_name(key)
-        scan = StaticTable.from_metadata(found.metadata_location, pyiceberg_properties(self.endpoints["eu"])).scan()
+            content = context.primary.contents(branch, context.primary.reference(branch).hash, [key])[key]
+        assert content.metadata_location, key_name(key)
+        scan = StaticTable.from_metadata(content.metadata_location, pyiceberg_properties(self.endpoints["eu"])).scan()
         return texts([tuple(row.values()) for row in scan.to_arrow().to_pylist()])
 
 
 def texts(rows: list[tuple[Any, ...]]) -> list[list[str | None]]:
     """Return rows as the recorded answers have them."""
-    found = [[None if cell is None else str(cell) for cell in row] for row in rows]
-    return sorted(found, key=lambda row: [(cell is not None, cell or "") for cell in row])
+    text_rows = [[None if cell is None else str(cell) for cell in row] for row in rows]
+    return sorted(text_rows, key=lambda row: [(cell is not None, cell or "") for cell in row])
 
 
 @contextmanager
@@ -121,30 +121,34 @@ def written(folder: Path, *, services: bool = False) -> Iterator[Written]:
         text = (DATA / "storage_registry.yaml").read_text().replace("@NESSIE@", nessie.uri)
         for region, endpoint in endpoints.items():
             text = text.replace(f"@{region.upper()}_ENDPOINT@", endpoint.url)
-        made = Written(folder / "storage_registry.yaml", folder / "sterna_services.yaml", endpoints)
-        made.registry.write_text(text)
-        variables = environment_of(made.registry, endpoints)
+        recorded = Written(folder / "storage_registry.yaml", folder / "sterna_services.yaml", endpoints)
+        recorded.registry.write_text(text)
+        variables = deployment_environment(recorded.registry, endpoints)
         settings = (DATA / "sterna_services.yaml").read_text()
         if services:
             tracker = _loaded(server, "ingest")
             cluster = _cluster(stack, folder / "source")
-            made.source = Database(cluster.admin.host, cluster.admin.port, "crm", "crm", "any")
-            made.valkey = _valkey(stack, folder / "valkey")
-            settings = settings.replace("@VALKEY@", made.valkey.url).replace("@POSTGRES@", tracker.servers)
-            settings = settings.replace("@SOURCE@", made.source.servers)
-            variables |= _logins(made.source, tracker, made.valkey)
-        for name, nowhere in (("@VALKEY@", "valkey://127.0.0.1:1"), ("@POSTGRES@", _NOWHERE), ("@SOURCE@", _NOWHERE)):
+            recorded.source = Database(cluster.admin.host, cluster.admin.port, "crm", "crm", "any")
+            recorded.valkey = _valkey(stack, folder / "valkey")
+            settings = settings.replace("@VALKEY@", recorded.valkey.url).replace("@POSTGRES@", tracker.servers)
+            settings = settings.replace("@SOURCE@", recorded.source.servers)
+            variables |= _logins(recorded.source, tracker, recorded.valkey)
+        for name, nowhere in (
+            ("@VALKEY@", "valkey://127.0.0.1:1"),
+            ("@POSTGRES@", _UNREACHABLE_ADDRESS),
+            ("@SOURCE@", _UNREACHABLE_ADDRESS),
+        ):
             settings = settings.replace(name, nowhere)
-        made.services_file.write_text(settings)
-        with environment(variables):
-            yield made
+        recorded.services_file.write_text(settings)
+        with temporary_environment(variables):
+            yield recorded
 
 
 def _store(stack: ExitStack, folder: Path, region: str) -> Endpoint:
     # An endpoint serves a folder, a folder in it a bucket. A clean-up asks when files were changed: it is kept.
-    with tarfile.open(DATA / f"{bucket(region)}.tar.xz") as archive:
+    with tarfile.open(DATA / f"{bucket_name(region)}.tar.xz") as archive:
         archive.extractall(folder / "s3" / region, filter="data")
-    endpoint = start_s3(folder, region, [bucket(region)], *new_keys())
+    endpoint = start_s3(folder, region, [bucket_name(region)], *create_key_pair())
     stack.callback(endpoint.stop)
     return endpoint
 
@@ -170,7 +174,7 @@ def _cluster(stack: ExitStack, folder: Path) -> Postgres:
         path.chmod(0o700 if path.is_dir() else 0o600)
         if account := unprivileged_account():
             os.chown(path, account.pw_uid, account.pw_gid)
-    return server.restarted()
+    return server.restart()
 
 
 def _valkey(stack: ExitStack, folder: Path) -> ValkeyServer:
@@ -179,17 +183,17 @@ def _valkey(stack: ExitStack, folder: Path) -> ValkeyServer:
 
     server = start_valkey(folder, memory="64mb")
     stack.callback(server.stop)
-    said = json.loads((DATA / "valkey.json").read_text())
+    dump = json.loads((DATA / "valkey.json").read_text())
     with valkey.Valkey(port=server.port, password=server.password) as client:
         facts: Any = client.info()
         mark = f"{facts['run_id']}/{facts['evicted_keys']}"
-        for each in said["keys"]:
-            assert each["ttl"] == -1
-            if isinstance(each["value"], str):
-                client.set(each["key"], each["value"])
+        for saved_key in dump["keys"]:
+            assert saved_key["ttl"] == -1
+            if isinstance(saved_key["value"], str):
+                client.set(saved_key["key"], saved_key["value"])
                 continue
-            fields = {name: mark if text == said["mark"] else text for name, text in each["value"].items()}
-            client.hset(each["key"], mapping=fields)
+            fields = {name: mark if text == dump["mark"] else text for name, text in saved_key["value"].items()}
+            client.hset(saved_key["key"], mapping=fields)
     return server
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from sterna.sync import copy
+from sterna.replication.execution import copy
 from tests.support.doubles.rclone import copy_here
 
 # Typer builds all commands anew for each call of `main`; they are the same, and hold nothing of a call.

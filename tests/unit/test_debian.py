@@ -23,5 +23,5 @@ def test_what_is_asked_for_and_what_needs_it_counts_as_absent() -> None:
         "browserless": _stanza("browserless", "libc6, libbrowser"),
     }
     left = as_if_absent("".join(stanzas.values()), ["browser", "libaio1"])
-    assert left == "".join(stanzas[each] for each in ("libc6", "libx", "browserless"))
+    assert left == "".join(stanzas[package] for package in ("libc6", "libx", "browserless"))
     assert as_if_absent(left, ["libaio1"]) == left

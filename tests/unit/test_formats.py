@@ -21,8 +21,8 @@ def test_the_page_lists_what_the_code_writes() -> None:
 def test_names_of_errors_stand_in_what_was_written() -> None:
     """Held keys, reports and events name an error by its class; one that is unknown can't say what to do."""
     for name in (_WRITTEN / "errors.txt").read_text().split():
-        known = getattr(errors, name, None)
-        assert isinstance(known, type), f"{name} has another name now: what was written before has this one"
-        assert issubclass(known, errors.SternaError)
-        assert remedy_of(name) is known.remedy
+        error_class = getattr(errors, name, None)
+        assert isinstance(error_class, type), f"{name} has another name now: what was written before has this one"
+        assert issubclass(error_class, errors.SternaError)
+        assert remedy_of(name) is error_class.remedy
     assert remedy_of("OfANewerVersion") is Remedy.HOLD

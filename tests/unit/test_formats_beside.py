@@ -18,40 +18,66 @@ from typing import Any
 import pytest
 
 import sterna
+from sterna.brokers import message
+from sterna.brokers.message import Message
 from sterna.catalog.model import Commit, Content, Delete, Put
-from sterna.cdc import gathering
 from sterna.client.messages import parse_event
-from sterna.edges.brokers import message
-from sterna.edges.brokers.message import Message
-from sterna.edges.postgres import epoch
+from sterna.codec import MalformedRecord
+from sterna.config.registry import folders, run_names
+from sterna.config.registry.folders import (
+    AGE_EXPIRED_FOLDERS,
+    DEAD_LETTERS,
+    FEATURES,
+    HELD,
+    STATE_FOLDERS,
+    is_state_uri,
+    state_folder,
+    state_path,
+    state_root,
+)
 from sterna.errors import BrokenMetadata
-from sterna.feed.event import Facts, events_of
-from sterna.ha import rejoin
-from sterna.json_record import MalformedRecord
-from sterna.outlets.letters import bury, dead_letters
-from sterna.registry import folders, run_names
-from sterna.registry.folders import DEAD, EVIDENCE, FEATURES, FOLDERS, HELD, is_own, own_folder, own_place, own_root
-from sterna.replica import head, ids, news, tags
-from sterna.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH, bindings_text, counts_text, parse_bindings
-from sterna.replica.held_list import DIGEST_FORM, held_list, parse_list
-from sterna.replica.ids import COLLECT_ID, SWEEP_ID, UPKEEP_ID, began, new_id, new_run_id, parse_stamp, stamp
-from sterna.replica.news import (
-    HEAD,
-    NEWS,
-    News,
-    NewsHead,
-    Stay,
-    TableMove,
-    news_text,
-    news_uri,
-    number_of,
+from sterna.maintenance.tables import model
+from sterna.notifications.change_log.event import CommitDetails, build_events
+from sterna.notifications.sinks.dead_letters import read_dead_letters, write_dead_letter
+from sterna.pipelines.cdc import change_buffer
+from sterna.postgres import term
+from sterna.replication.failover import rejoin
+from sterna.replication.replica import change_record, head, ids, tags
+from sterna.replication.replica.change_record import (
+    CHANGE_RECORD_PROPERTY,
+    HEADER,
+    ChangeRecord,
+    ChangeRecordHeader,
+    TableHeld,
+    TableUpdate,
+    change_record_text,
+    change_record_uri,
     parse_property,
     property_text,
-    read_news,
+    read_change_record,
+    record_number,
 )
-from sterna.replica.tags import held_until, hold_tag, may_be_of, outlet_of, outlet_tag
-from sterna.replica.view_position import read_view_position, write_view_position
-from sterna.upkeep import model
+from sterna.replication.replica.feature_position import read_feature_view_position, write_feature_view_position
+from sterna.replication.replica.head import (
+    PLANNED_HASH,
+    RUN_ID,
+    SOURCE_HASH,
+    bindings_text,
+    counts_text,
+    parse_bindings,
+)
+from sterna.replication.replica.held_list import DIGEST_FORM, build_held_list, parse_held_list
+from sterna.replication.replica.ids import (
+    GC_ID_PREFIX,
+    MAINTENANCE_ID_PREFIX,
+    SWEEP_ID_PREFIX,
+    format_timestamp,
+    new_id,
+    new_run_id,
+    parse_start_time,
+    parse_timestamp,
+)
+from sterna.replication.replica.tags import has_region_prefix, parse_sink_tag, pin_tag, pinned_until, sink_tag
 from tests.support.formats import groups
 from tests.support.formats_ingest import GROUPS
 from tests.support.records import VALUES
@@ -61,18 +87,18 @@ _CODE = Path(sterna.__file__).parent
 _WRITTEN = Path(__file__).parents[1] / "data" / "written-2026-11"
 _BESIDE = _WRITTEN / "beside"
 _UNTIL = datetime(2026, 11, 1, 2, 3, 4, tzinfo=UTC)
-TOLD = News(
+NEWS_RECORD = ChangeRecord(
     3,
     {
-        "ns.a": TableMove(1, 2**62, ("append", "delete")),
-        "ns.é": TableMove(None, None, None),
-        "ns.q": TableMove(None, 4, ()),
+        "ns.a": TableUpdate(1, 2**62, ("append", "delete")),
+        "ns.é": TableUpdate(None, None, None),
+        "ns.q": TableUpdate(None, 4, ()),
     },
     {"ns.c": 5, "ns.d": None},
-    {"ns.e": Stay("SourceGone", 7), "ns.g": Stay("StoreDenied", None)},
+    {"ns.e": TableHeld("SourceGone", 7), "ns.g": TableHeld("StoreDenied", None)},
     {"ns.f": 8, "ns.h": None},
 )
-_FACTS = NewsHead(3, "run-1")
+_FACTS = ChangeRecordHeader(3, "run-1")
 
 
 def text_of(name: str) -> str:
@@ -82,13 +108,13 @@ def text_of(name: str) -> str:
 @cache
 def constants() -> dict[str, frozenset[str]]:
     """The texts in each module of sterna, docstrings left out."""
-    found = {}
+    by_module = {}
     for path in _CODE.rglob("*.py"):
         tree = ast.parse(path.read_bytes())
         prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in prose)
-        found[str(path.relative_to(_CODE))] = frozenset(node.value for node in texts if isinstance(node.value, str))
-    return found
+        by_module[str(path.relative_to(_CODE))] = frozenset(node.value for node in texts if isinstance(node.value, str))
+    return by_module
 
 
 def modules_with(pattern: str) -> set[str]:
@@ -108,22 +134,22 @@ def test_what_was_written_by_a_name_still_has_it(title: str) -> None:
         (r"^ce_$", message),
         (r"^cloudEvents:$", message),
         (r"^webhook-(id|timestamp|signature)$", message),
-        (r"^sterna_epoch$", epoch),
+        (r"^sterna_epoch$", term),
         (r"sterna-hold-", tags),
         (r"sterna-outlet-", tags),
         (r"^(plan|repair)\.json$|^(localize\.parquet|news\.json\.gz)$", run_names),
         (r"^(copy-|parts/|children-|fetched/|copied/)", run_names),
-        (r"^_sterna_(seq|op|absent|ts)$", gathering),
+        (r"^_sterna_(seq|op|absent|ts)$", change_buffer),
         (r"^_sterna$|(^|/)_sterna/", folders),
         (r"%Y%m%dT%H%M%SZ", ids),
         (r"^(collect|sweep|upkeep)-$", ids),
         (r"^sterna\.upkeep(-|$)", model),
-        (r"^sterna\.news$", news),
+        (r"^sterna\.news$", change_record),
         (r"^sterna\.mov", head),
         *(
             (f"^{re.escape(name)}$", head)
             for name in groups()["Properties of commits on a replica branch"]
-            if name != NEWS
+            if name != CHANGE_RECORD_PROPERTY
         ),
     ],
 )
@@ -133,28 +159,30 @@ def test_a_name_stands_in_one_module(pattern: str, module: ModuleType) -> None:
 
 def test_each_folder_has_its_place_in_a_clean_up_and_is_told_from_others() -> None:
     """A folder that a clean-up doesn't know of is kept for ever: a new one has to stand in one of these."""
-    assert {*EVIDENCE, HELD, DEAD} == set(FOLDERS)
+    assert {*AGE_EXPIRED_FOLDERS, HELD, DEAD_LETTERS} == set(STATE_FOLDERS)
     root = "s3://eu/replica"
-    assert own_folder(root, EVIDENCE[0]) == "s3://eu/replica/_sterna/runs"
-    assert own_root(root) == "s3://eu/replica/_sterna/"
-    assert is_own(f"{own_folder(root, HELD)}/x") and not is_own("s3://eu/replica/_sterna2/held/x")
-    assert own_place(["_sterna", "held", "x"]) == ["held", "x"]
-    assert own_place(["lake", "_sterna", "x"]) is None
+    assert state_folder(root, AGE_EXPIRED_FOLDERS[0]) == "s3://eu/replica/_sterna/runs"
+    assert state_root(root) == "s3://eu/replica/_sterna/"
+    assert is_state_uri(f"{state_folder(root, HELD)}/x") and not is_state_uri("s3://eu/replica/_sterna2/held/x")
+    assert state_path(["_sterna", "held", "x"]) == ["held", "x"]
+    assert state_path(["lake", "_sterna", "x"]) is None
 
 
 def test_tags_are_read_as_they_were_written() -> None:
-    tag = hold_tag("eu", _UNTIL, "ab" * 32)
+    tag = pin_tag("eu", _UNTIL, "ab" * 32)
     assert tag == "sterna-hold-eu-20261101T020304Z-abababababab"
-    assert held_until("eu", tag) == _UNTIL and may_be_of("eu", tag)
+    assert pinned_until("eu", tag) == _UNTIL and has_region_prefix("eu", tag)
     others = ["sterna-hold-us-20261101T020304Z-abababababab", "sterna-hold-eu-2-20261101T020304Z-abababababab"]
     others += ["sterna-hold-eu-20269999T020304Z-abababababab", "sterna-hold-eu-20261101T020304Z-abababababa", "release"]
-    assert [held_until("eu", each) for each in others] == [None] * 5
-    assert outlet_tag("eu", "shop_2") == "sterna-outlet-eu-shop_2"
-    assert outlet_of("eu", "sterna-outlet-eu-shop_2") == "shop_2" and may_be_of("eu", "sterna-outlet-eu-shop_2")
-    assert [outlet_of("eu", each) for each in ("sterna-outlet-eu-west-a", "sterna-outlet-eu-", "sterna-eu-a")] == [
-        None
-    ] * 3
-    assert not may_be_of("eu", "sterna-outlet-us-shop") and not may_be_of("eu", "release-eu-1")
+    assert [pinned_until("eu", other) for other in others] == [None] * 5
+    assert sink_tag("eu", "shop_2") == "sterna-outlet-eu-shop_2"
+    assert parse_sink_tag("eu", "sterna-outlet-eu-shop_2") == "shop_2" and has_region_prefix(
+        "eu", "sterna-outlet-eu-shop_2"
+    )
+    assert [
+        parse_sink_tag("eu", other) for other in ("sterna-outlet-eu-west-a", "sterna-outlet-eu-", "sterna-eu-a")
+    ] == [None] * 3
+    assert not has_region_prefix("eu", "sterna-outlet-us-shop") and not has_region_prefix("eu", "release-eu-1")
 
 
 @pytest.mark.parametrize("path", ["plugins/sterna/embedded/access.properties", "nessie/access.properties"])
@@ -163,93 +191,95 @@ def test_the_rules_of_access_name_the_tags_of_outlets(path: str) -> None:
     file = Path(__file__).parents[2] / path
     if file.exists():
         (pattern,) = re.findall(r"ref\.matches\('\^(.*?)' \+ region \+ '(.*?)\$'\)", file.read_text())
-        assert pattern[0] + "eu" + "-shop" == outlet_tag("eu", "shop")
-        assert re.fullmatch(f"{pattern[0]}eu{pattern[1]}", outlet_tag("eu", "shop"))
+        assert pattern[0] + "eu" + "-shop" == sink_tag("eu", "shop")
+        assert re.fullmatch(f"{pattern[0]}eu{pattern[1]}", sink_tag("eu", "shop"))
 
 
 def test_ids_begin_with_their_time_and_stand_in_its_order() -> None:
-    assert stamp(_UNTIL) == "20261101T020304Z" and parse_stamp("20261101T020304Z") == _UNTIL
+    assert format_timestamp(_UNTIL) == "20261101T020304Z" and parse_timestamp("20261101T020304Z") == _UNTIL
     assert re.fullmatch(r"20261101T020304Z-[0-9a-f]{8}", new_id(_UNTIL))
-    found = {prefix: new_id(_UNTIL, prefix) for prefix in (COLLECT_ID, SWEEP_ID, UPKEEP_ID)}
-    assert [re.sub("[0-9a-f]{8}$", "", each) for each in found.values()] == [
+    new_ids = {prefix: new_id(_UNTIL, prefix) for prefix in (GC_ID_PREFIX, SWEEP_ID_PREFIX, MAINTENANCE_ID_PREFIX)}
+    assert [re.sub("[0-9a-f]{8}$", "", new) for new in new_ids.values()] == [
         "collect-20261101T020304Z-",
         "sweep-20261101T020304Z-",
         "upkeep-20261101T020304Z-",
     ]
-    assert began("20261101T020304Z-00000000") == _UNTIL < began(new_run_id())
+    assert parse_start_time("20261101T020304Z-00000000") == _UNTIL < parse_start_time(new_run_id())
     with pytest.raises(ValueError, match="collect"):
-        began(found[COLLECT_ID])
+        parse_start_time(new_ids[GC_ID_PREFIX])
 
 
 def test_news_have_the_bytes_of_november_2026() -> None:
-    assert property_text(_FACTS, TOLD) == text_of("news.json")
-    assert property_text(_FACTS, News(3)) == text_of("news-empty.json")
-    assert news_text(TOLD) == text_of("news-object.json")
+    assert property_text(_FACTS, NEWS_RECORD) == text_of("news.json")
+    assert property_text(_FACTS, ChangeRecord(3)) == text_of("news-empty.json")
+    assert change_record_text(NEWS_RECORD) == text_of("news-object.json")
     long, _ = parse_property(text_of("news-long.json"))
     assert property_text(long) == text_of("news-long.json")
     assert (long.number, long.run, long.size) == (3, "run-1", len(text_of("news-object.json")))
 
 
 def _commit(text: str) -> Commit:
-    return Commit("ab" * 32, "cd" * 32, _UNTIL, "sterna", "m", {RUN_ID: "run-1", NEWS: text})
+    return Commit("ab" * 32, "cd" * 32, _UNTIL, "sterna", "m", {RUN_ID: "run-1", CHANGE_RECORD_PROPERTY: text})
 
 
 def test_news_are_read_as_they_were_written(tmp_path: Path) -> None:
     import gzip
 
     context = make_world(tmp_path).context()
-    assert read_news(context, _commit(text_of("news.json"))) == TOLD
-    assert read_news(context, _commit(text_of("news-empty.json"))) == News(3)
-    assert read_news(context, _commit(text_of("news-long.json"))) is None, "its object isn't there"
-    context.objects.write_new(news_uri(context, "run-1"), gzip.compress(text_of("news-object.json").encode(), mtime=0))
-    assert read_news(context, _commit(text_of("news-long.json"))) == TOLD
+    assert read_change_record(context, _commit(text_of("news.json"))) == NEWS_RECORD
+    assert read_change_record(context, _commit(text_of("news-empty.json"))) == ChangeRecord(3)
+    assert read_change_record(context, _commit(text_of("news-long.json"))) is None, "its object isn't there"
+    context.objects.write_new(
+        change_record_uri(context, "run-1"), gzip.compress(text_of("news-object.json").encode(), mtime=0)
+    )
+    assert read_change_record(context, _commit(text_of("news-long.json"))) == NEWS_RECORD
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda said: {("update" if name == "updated" else name): value for name, value in said.items()},
-        lambda said: {**said, "renamed": {"ns.x": 1}},
-        lambda said: {**said, "number": "3"},
-        lambda said: {name: value for name, value in said.items() if name != "number"},
-        lambda said: {**said, "updated": {"ns.a": [1, 2]}},
-        lambda said: {**said, "updated": {"ns.a": [1, 2, ["append"], 3]}},
-        lambda said: {**said, "held": {"ns.e": [7, "SourceGone"]}},
-        lambda said: {**said, "sha256": "ab" * 32, "bytes": -1},
+        lambda document: {("update" if name == "updated" else name): value for name, value in document.items()},
+        lambda document: {**document, "renamed": {"ns.x": 1}},
+        lambda document: {**document, "number": "3"},
+        lambda document: {name: value for name, value in document.items() if name != "number"},
+        lambda document: {**document, "updated": {"ns.a": [1, 2]}},
+        lambda document: {**document, "updated": {"ns.a": [1, 2, ["append"], 3]}},
+        lambda document: {**document, "held": {"ns.e": [7, "SourceGone"]}},
+        lambda document: {**document, "sha256": "ab" * 32, "bytes": -1},
     ],
 )
 def test_news_that_this_version_does_not_know_are_no_news_and_never_that_nothing_happened(
     tmp_path: Path, change: Any
 ) -> None:
     commit = _commit(json.dumps(change(json.loads(text_of("news.json")))))
-    assert read_news(make_world(tmp_path).context(), commit) is None
+    assert read_change_record(make_world(tmp_path).context(), commit) is None
 
 
 def test_the_number_of_a_newer_versions_news_goes_on() -> None:
-    said = json.loads(text_of("news.json"))
-    assert number_of(_commit(json.dumps({**said, "newer": {"ns.x": 1}}))) == 3
-    assert number_of(_commit(json.dumps({**said, "number": True}))) == 0
-    assert HEAD.decode({"number": 3, "run": "run-1"}) == _FACTS
+    document = json.loads(text_of("news.json"))
+    assert record_number(_commit(json.dumps({**document, "newer": {"ns.x": 1}}))) == 3
+    assert record_number(_commit(json.dumps({**document, "number": True}))) == 0
+    assert HEADER.decode({"number": 3, "run": "run-1"}) == _FACTS
 
 
 def test_a_long_list_of_held_keys_has_the_bytes_of_november_2026() -> None:
     from dataclasses import replace
 
-    long = held_list([replace(VALUES["held"], key=f"a.t{number}") for number in range(40)])
-    assert long.property == text_of("held-digest.json")
-    assert parse_list(long.property) == replace(long, entries=None)
+    long = build_held_list([replace(VALUES["held"], key=f"a.t{number}") for number in range(40)])
+    assert long.property_text == text_of("held-digest.json")
+    assert parse_held_list(long.property_text) == replace(long, entries=None)
 
 
-@pytest.mark.parametrize("name", [each.name for each in DIGEST_FORM.fields])
+@pytest.mark.parametrize("name", [record_field.name for record_field in DIGEST_FORM.fields])
 def test_a_long_list_of_held_keys_is_never_read_as_a_shorter_one(name: str) -> None:
-    said = json.loads(text_of("held-digest.json"))
-    renamed = {(f"{each}2" if each == name else each): value for each, value in said.items()}
-    for changed in (renamed, {**said, name: None}):
+    document = json.loads(text_of("held-digest.json"))
+    renamed = {(f"{key}2" if key == name else key): value for key, value in document.items()}
+    for changed in (renamed, {**document, name: None}):
         with pytest.raises(ValueError, match=name):
-            parse_list(json.dumps(changed))
-    assert parse_list(json.dumps({**said, "newer": 1})).count == 40
+            parse_held_list(json.dumps(changed))
+    assert parse_held_list(json.dumps({**document, "newer": 1})).count == 40
     with pytest.raises(ValueError, match="is no digest"):
-        parse_list(json.dumps({**said, "sha256": "../" + "a" * 61}))
+        parse_held_list(json.dumps({**document, "sha256": "../" + "a" * 61}))
 
 
 def test_properties_of_commits_have_the_bytes_of_november_2026() -> None:
@@ -258,7 +288,7 @@ def test_properties_of_commits_have_the_bytes_of_november_2026() -> None:
     assert bindings_text(bindings) == written["sterna.bindings"]
     assert parse_bindings(written["sterna.bindings"]) == bindings
     assert counts_text({"put ICEBERG_TABLE": 2, "drop NAMESPACE": 1}) == written["sterna.counts"]
-    assert held_list([VALUES["held"]]).property == written["sterna.held"]
+    assert build_held_list([VALUES["held"]]).property_text == written["sterna.held"]
     for text in ("[]", "{", '{"a":1}', '{"a":"b","a":"c"}'):
         with pytest.raises(MalformedRecord):
             parse_bindings(text)
@@ -273,43 +303,43 @@ def test_a_sync_writes_the_properties_of_november_2026(tmp_path: Path) -> None:
     commit = next(world.catalog.history("main_replica_eu", operations=False))
     rare = {"sterna.reasserted-over", "sterna.reseeded-from"}
     # A first sync had no watermark before; the rest is what each commit has, and news.
-    assert set(commit.properties) == {*json.loads(text_of("commit-properties.json")), NEWS} - rare
-    assert parse_property(commit.properties[NEWS])[0].run == commit.properties[RUN_ID]
+    assert set(commit.properties) == {*json.loads(text_of("commit-properties.json")), CHANGE_RECORD_PROPERTY} - rare
+    assert parse_property(commit.properties[CHANGE_RECORD_PROPERTY])[0].run == commit.properties[RUN_ID]
 
 
 def test_how_far_a_view_is_has_the_bytes_of_november_2026_and_is_never_read_as_nothing(tmp_path: Path) -> None:
     """What nobody can read keeps expiry waiting: read as "never filled" it would let the view's snapshot go."""
     context, table = make_world(tmp_path).context(), "nyc.users é"
     root = context.region.replica_root
-    uri = f"{own_folder(root, FEATURES)}/user.json"
-    assert read_view_position(context.objects, root, "user", table) is None
-    write_view_position(context, "user", table, 2**62)
+    uri = f"{state_folder(root, FEATURES)}/user.json"
+    assert read_feature_view_position(context.objects, root, "user", table) is None
+    write_feature_view_position(context, "user", table, 2**62)
     assert context.objects.read(uri).decode() == text_of("view-position.json")
-    assert read_view_position(context.objects, root, "user", table) == 2**62
-    assert read_view_position(context.objects, root, "user", "nyc.people") is None
+    assert read_feature_view_position(context.objects, root, "user", table) == 2**62
+    assert read_feature_view_position(context.objects, root, "user", "nyc.people") is None
     for text in ('{"table": "nyc.users \u00e9", "at": 1}', '{"table": "x", "snapshot": "1"}', "{", "[]"):
         context.objects.overwrite(uri, text.encode())
         with pytest.raises(BrokenMetadata, match="no position of a view"):
-            read_view_position(context.objects, root, "user", table)
+            read_feature_view_position(context.objects, root, "user", table)
 
 
 def test_a_dead_letter_has_the_bytes_of_november_2026(tmp_path: Path) -> None:
     context = make_world(tmp_path).context()
     event = text_of("events.jsonl").splitlines()[0].encode()
     name = text_of("dead-letter.uri.txt").rpartition("/")[2]
-    uri = bury(context, "pager", Message(name[24:-5], "ns.a", event), "HTTP 400 é")
-    assert uri == f"{own_folder(context.region.replica_root, DEAD)}/pager/{name}"
+    uri = write_dead_letter(context, "pager", Message(name[24:-5], "ns.a", event), "HTTP 400 é")
+    assert uri == f"{state_folder(context.region.replica_root, DEAD_LETTERS)}/pager/{name}"
     written, now = json.loads(text_of("dead-letter.json")), json.loads(context.objects.read(uri))
     assert list(now) == list(written)
     assert context.objects.read(uri).decode().replace(now["at"], written["at"]) == text_of("dead-letter.json")
     context.objects.overwrite(uri, text_of("dead-letter.json").encode())
-    (letter,) = dead_letters(context, "pager")
+    (letter,) = read_dead_letters(context, "pager")
     assert (letter.reason, letter.at, letter.file) == ("HTTP 400 é", "2026-11-02T00:00:00+00:00", uri)
     assert letter.message() == Message(letter.id, "ns.a", event), "byte for byte"
     for change in ({"event": []}, {"reason": None}):
         context.objects.overwrite(uri, json.dumps({**written, **change}).encode())
         with pytest.raises(BrokenMetadata, match=next(iter(change))):
-            list(dead_letters(context, "pager"))
+            list(read_dead_letters(context, "pager"))
 
 
 def test_events_have_the_bytes_of_november_2026() -> None:
@@ -321,30 +351,34 @@ def test_events_have_the_bytes_of_november_2026() -> None:
         )
         for name in ("a", "é")
     )
-    properties = {RUN_ID: "run-1", PLANNED_HASH: "h1", SOURCE_HASH: "w1", NEWS: text_of("news.json")}
+    properties = {RUN_ID: "run-1", PLANNED_HASH: "h1", SOURCE_HASH: "w1", CHANGE_RECORD_PROPERTY: text_of("news.json")}
     moment = _UNTIL.replace(microsecond=567890)
     drops = (Delete(("ns", "c")), Delete(("ns", "d")))
     commit = Commit("ab" * 32, "cd" * 32, moment, "sterna", "m", properties, (*puts, *drops))
-    events = events_of(commit, Facts(TOLD), "eu", "main_replica_eu")
-    assert b"".join(each.text + b"\n" for each in events) == drops_told_now((_BESIDE / "events.jsonl").read_bytes())
+    events = build_events(commit, CommitDetails(NEWS_RECORD), "eu", "main_replica_eu")
+    assert b"".join(event.text + b"\n" for event in events) == with_current_drops(
+        (_BESIDE / "events.jsonl").read_bytes()
+    )
 
 
-def drops_told_now(written: bytes) -> bytes:
+def with_current_drops(written: bytes) -> bytes:
     """Events of November 2026 as they are told since: a drop names the last snapshot, and says what it is."""
-    said = [json.loads(line) for line in written.splitlines()]
-    for event in said:
+    events = [json.loads(line) for line in written.splitlines()]
+    for event in events:
         if event["type"] == "sterna.table.dropped":
             event["data"]["new_snapshot_id"] = event["data"]["previous_snapshot_id"]
             event["data"]["change"] = "dropped"
-    return b"".join(json.dumps(each, separators=(",", ":"), ensure_ascii=False).encode() + b"\n" for each in said)
+    return b"".join(
+        json.dumps(rewritten, separators=(",", ":"), ensure_ascii=False).encode() + b"\n" for rewritten in events
+    )
 
 
 def test_a_drop_as_november_2026_told_it_is_read_like_one_of_today() -> None:
     """A gateway, a dead letter or a client's record may be of that time: it says null for the snapshot."""
     written = (_BESIDE / "events.jsonl").read_bytes()
     old, new = (
-        [parse_event(each.decode()) for each in text.splitlines()] for text in (written, drops_told_now(written))
+        [parse_event(line.decode()) for line in text.splitlines()] for text in (written, with_current_drops(written))
     )
     assert old == new
-    drops = [each for each in old if each.type == "sterna.table.dropped"]
-    assert [(each.new_snapshot_id, each.previous_snapshot_id) for each in drops] == [(None, 5), (None, None)]
+    drops = [event for event in old if event.type == "sterna.table.dropped"]
+    assert [(event.new_snapshot_id, event.previous_snapshot_id) for event in drops] == [(None, 5), (None, None)]

@@ -22,31 +22,41 @@ import pyarrow.parquet as pq
 import pytest
 
 import sterna
+from sterna.brokers.kafka import build_record
+from sterna.brokers.message import Message
 from sterna.catalog.model import Commit, Content, Delete, Put
-from sterna.cdc.gathering import own_fields
-from sterna.cdc.postgres import own_name, own_names
-from sterna.cleaning.files import Files
-from sterna.cleaning.files import table as listing
-from sterna.cleaning.passes import read_passes, save_pass
-from sterna.edges.brokers.kafka import record_of
-from sterna.edges.brokers.message import Message
-from sterna.edges.postgres.epoch import EPOCHS, LINK
-from sterna.features import scripts
-from sterna.features.codec import row_bytes
-from sterna.features.model import FIELDS, GONE, ROW, Column, Value, columns_text, read_state, read_value, value_head
-from sterna.feed.event import Facts, events_of
-from sterna.ingest.reading import dead_schema
-from sterna.registry import run_names
-from sterna.registry.folders import TRANSIT, own_folder
-from sterna.registry.run_names import LISTED
-from sterna.replica.file_list import LOCALIZE_ORDER, joined, rows, with_role
-from sterna.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
-from sterna.replica.news import Stay
-from sterna.replica.run_folder import load_files, part_of, run_uri, save_plan
-from sterna.replica.transit import Heart, begin_round, read_transit
+from sterna.config.registry import run_names
+from sterna.config.registry.folders import TRANSIT, state_folder
+from sterna.config.registry.run_names import COPY_LIST_PREFIX
+from sterna.maintenance.deletion.file_lists import Files
+from sterna.maintenance.deletion.file_lists import to_table as listing
+from sterna.maintenance.deletion.passes import read_passes, save_pass
+from sterna.notifications.change_log.event import CommitDetails, build_events
+from sterna.pipelines.cdc.change_buffer import own_fields
+from sterna.pipelines.cdc.postgres import slot_name, slot_name_pattern
+from sterna.pipelines.features import scripts
+from sterna.pipelines.features.codec import row_bytes
+from sterna.pipelines.features.model import (
+    FIELDS,
+    GONE,
+    ROW,
+    Column,
+    Value,
+    encode_columns,
+    read_state,
+    read_value,
+    value_head,
+)
+from sterna.pipelines.ingest.read_rows import dead_schema
+from sterna.postgres.term import REPLICATION_NAME, TERM_TABLE
+from sterna.replication.replica.bulk_state import Heartbeat, begin_bulk_run, read_bulk_state
+from sterna.replication.replica.change_record import TableHeld
+from sterna.replication.replica.file_list import LOCALIZE_ORDER, concat_files, filter_roles, rows
+from sterna.replication.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
+from sterna.replication.replica.run_folder import encode_part, load_files, run_uri, save_plan
 from tests.support.records import VALUES
 from tests.support.small_world import make_world
-from tests.unit.test_formats_beside import drops_told_now, modules_with
+from tests.unit.test_formats_beside import modules_with, with_current_drops
 
 _BESIDE = Path(__file__).parents[1] / "data" / "written-2026-11" / "beside"
 _BIG = 2**62
@@ -69,7 +79,7 @@ def _files() -> pa.Table:
         rows("nyc.é", role, [(f"s3://us/{role}", f"s3://eu/{role}", 5)], -2 if role == "manifest" else -1)
         for role in (*roles, "view-metadata")
     ]
-    return joined([copied, *localized])
+    return concat_files([copied, *localized])
 
 
 def test_lists_of_files_have_the_columns_of_november_2026(tmp_path: Path) -> None:
@@ -79,11 +89,11 @@ def test_lists_of_files_have_the_columns_of_november_2026(tmp_path: Path) -> Non
     run = save_plan(context, VALUES["plan"], _files())
     stored = {
         name: pq.read_table(io.BytesIO(context.objects.read(f"{run}/{name}")))
-        for name in ("localize.parquet", f"{LISTED}3.parquet")
+        for name in ("localize.parquet", f"{COPY_LIST_PREFIX}3.parquet")
     }
     assert same_table(stored["localize.parquet"].combine_chunks(), written.slice(2))
-    assert same_table(stored[f"{LISTED}3.parquet"].combine_chunks(), written.slice(0, 2))
-    assert same_table(pq.read_table(io.BytesIO(part_of("files/", _files())[1])), written)
+    assert same_table(stored[f"{COPY_LIST_PREFIX}3.parquet"].combine_chunks(), written.slice(0, 2))
+    assert same_table(pq.read_table(io.BytesIO(encode_part("files/", _files())[1])), written)
 
 
 def test_lists_of_files_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -92,7 +102,7 @@ def test_lists_of_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     context.objects.write_new(f"{run}/localize.parquet", bytes_of("files.parquet"))
     read = load_files(context, run)
     assert same_table(read, _files())
-    assert same_table(with_role(read, *LOCALIZE_ORDER).combine_chunks(), _files().slice(2))
+    assert same_table(filter_roles(read, *LOCALIZE_ORDER).combine_chunks(), _files().slice(2))
 
 
 def test_a_pass_has_the_columns_of_november_2026_and_is_read_again(tmp_path: Path) -> None:
@@ -112,30 +122,30 @@ def test_a_sign_of_the_large_lane_has_the_bytes_of_november_2026(tmp_path: Path)
     context = make_world(tmp_path).context()
     moving = VALUES["round"].tables[0]
     tables = tuple(replace(moving, key=key, bytes=100) for key in ("nyc.é", "nyc.a", "nyc.b"))
-    begin_round(context, replace(VALUES["round"], tables=tables, over=False))
-    uri = f"{own_folder(context.region.replica_root, TRANSIT)}/run-1/3.json"
-    Heart(context, "run-1", 3, {"nyc.é": 10, "nyc.a": 2}).beat(0.5, now=True)
+    begin_bulk_run(context, replace(VALUES["round"], tables=tables, over=False))
+    uri = f"{state_folder(context.region.replica_root, TRANSIT)}/run-1/3.json"
+    Heartbeat(context, "run-1", 3, {"nyc.é": 10, "nyc.a": 2}).beat(0.5, now=True)
     assert context.objects.read(uri) == bytes_of("beat.json")
     context.objects.overwrite(uri, bytes_of("beat.json"))
-    transit = read_transit(context.objects, context.region, counts=True)
-    assert transit is not None and transit.left == {"nyc.é": 95, "nyc.a": 99, "nyc.b": 100}
+    transit = read_bulk_state(context.objects, context.region, count_remaining=True)
+    assert transit is not None and transit.remaining_bytes == {"nyc.é": 95, "nyc.a": 99, "nyc.b": 100}
 
 
 def test_a_record_of_kafka_has_the_bytes_of_november_2026() -> None:
     event = bytes_of("events.jsonl").splitlines()[0]
     written = json.loads(bytes_of("kafka.json"))
-    body, key, headers = record_of(Message("x", written["key"], event))
+    body, key, headers = build_record(Message("x", written["key"], event))
     assert (body, key) == (written["body"].encode(), written["key"].encode())
     assert list(headers.items()) == [(name, value.encode()) for name, value in written["headers"].items()]
 
 
 def test_a_message_of_amqp_has_the_attributes_that_kafka_s_has() -> None:
     proton = pytest.importorskip("proton")
-    from sterna.edges.brokers.amqp import encoded_of
+    from sterna.brokers.amqp import encode_message
 
     written = json.loads(bytes_of("kafka.json"))
     read = proton.Message()
-    read.decode(encoded_of(Message("x", written["key"], bytes_of("events.jsonl").splitlines()[0])))
+    read.decode(encode_message(Message("x", written["key"], bytes_of("events.jsonl").splitlines()[0])))
     assert bytes(read.body) == written["body"].encode() and read.content_type == "application/json"
     attributes = {name.removeprefix("ce_"): value for name, value in written["headers"].items() if name[:3] == "ce_"}
     assert read.properties == {f"cloudEvents:{name}": value for name, value in attributes.items()}
@@ -147,18 +157,18 @@ def test_sql_of_a_catalog_has_the_names_of_november_2026() -> None:
     texts = [path.read_text() for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".sql")]
     code = "\n".join(texts)
     links = re.findall(r"(?:SUBSCRIPTION|PUBLICATION) ([a-z]\w*)|(?:sub|pub)name = '(\w+)'", code)
-    assert len(links) > 6 and {one or other for one, other in links} == {LINK} == {"sterna"}
+    assert len(links) > 6 and {one or other for one, other in links} == {REPLICATION_NAME} == {"sterna"}
     tables = re.findall(r"(?:FROM|INTO|EXISTS|ON refs2,|objs2,) (sterna_\w+)", code)
-    assert len(tables) > 4 and set(tables) == {EPOCHS} == {"sterna_epoch"}
+    assert len(tables) > 4 and set(tables) == {TERM_TABLE} == {"sterna_epoch"}
     slots = re.findall(r"slot_name LIKE '(\w+)\\\\_%", code)
-    assert len(slots) == 2 and set(slots) == {LINK}
+    assert len(slots) == 2 and set(slots) == {REPLICATION_NAME}
 
 
 def test_slots_of_a_source_are_those_that_a_resync_takes_away() -> None:
-    assert own_name("shop", 1793491384000) == "sterna_shop_1793491384000"
-    assert re.search(own_names("shop"), own_name("shop", 1793491384000))
-    assert not re.search(own_names("shop"), own_name("shop_2", 1))
-    assert not re.search(own_names("shop"), "sterna_shop")
+    assert slot_name("shop", 1793491384000) == "sterna_shop_1793491384000"
+    assert re.search(slot_name_pattern("shop"), slot_name("shop", 1793491384000))
+    assert not re.search(slot_name_pattern("shop"), slot_name("shop_2", 1))
+    assert not re.search(slot_name_pattern("shop"), "sterna_shop")
 
 
 def test_an_event_of_a_commit_without_news_has_the_bytes_of_november_2026() -> None:
@@ -169,9 +179,9 @@ def test_an_event_of_a_commit_without_news_has_the_bytes_of_november_2026() -> N
     moment = datetime(2026, 11, 1, 2, 3, 4, 567890, tzinfo=UTC)
     properties = {RUN_ID: "run-1", PLANNED_HASH: "h1", SOURCE_HASH: "w1"}
     commit = Commit("ab" * 32, "cd" * 32, moment, "sterna", "m", properties, operations)
-    facts = Facts(None, {("ns", "c"): gone}, {"ns.e": Stay("SourceGone", 7)}, {"ns.f": 8})
-    events = events_of(commit, facts, "eu", "main_replica_eu")
-    assert b"".join(event.text + b"\n" for event in events) == drops_told_now(bytes_of("events-of-old.jsonl"))
+    facts = CommitDetails(None, {("ns", "c"): gone}, {"ns.e": TableHeld("SourceGone", 7)}, {"ns.f": 8})
+    events = build_events(commit, facts, "eu", "main_replica_eu")
+    assert b"".join(event.text + b"\n" for event in events) == with_current_drops(bytes_of("events-of-old.jsonl"))
 
 
 def test_values_of_features_have_the_bytes_of_november_2026() -> None:
@@ -189,7 +199,7 @@ def test_columns_of_features_have_the_bytes_of_november_2026() -> None:
         (Column("city", 2, "string"), Column("seen é", 3, "timestamptz")),
         bytes_of("features-columns.json"),
     )
-    assert columns_text(columns).encode() == written
+    assert encode_columns(columns).encode() == written
     assert read_state([written if name == "columns" else None for name in FIELDS]).columns == columns
 
 
@@ -200,11 +210,13 @@ def test_a_name_in_the_store_of_features_stands_in_one_module(name: str) -> None
     In scripts a field stands between quotes, and the last word of a value's first line before that line's end.
     """
     pattern = rf"^{name}$|'{name}'|\b{name}\\n"
-    assert modules_with(pattern) & {"features/model.py", "features/scripts.py"} == {"features/model.py"}
+    assert modules_with(pattern) & {"pipelines/features/model.py", "pipelines/features/scripts.py"} == {
+        "pipelines/features/model.py"
+    }
 
 
 def test_scripts_use_the_fields_of_november_2026() -> None:
-    texts = [scripts.BEGIN, scripts.PUT, scripts.FINISH, scripts.FILL, scripts.REFUSE, scripts.TAKE]
+    texts = [scripts.BEGIN, scripts.PUT, scripts.FINISH, scripts.FILL, scripts.EXCLUDE, scripts.DELETE_OLDER]
     fields = set(json.loads((_BESIDE.parent / "names.json").read_text())["Fields of a view's hash in Valkey"])
     assert set(re.findall(r"'([a-z]+)'", "".join(texts))) == fields | {"full"}
     assert r"'^[^\n]* gone\n'" in scripts.PUT
@@ -212,25 +224,33 @@ def test_scripts_use_the_fields_of_november_2026() -> None:
 
 def stored(pattern: str) -> dict[str, bytes]:
     """The objects of eu in the state that commit b5071db left, whose names match."""
-    found = {}
+    contents = {}
     with tarfile.open(_BESIDE.parent / "world" / "eu-lake.tar.xz") as archive:
         for item in archive:
             if item.isfile() and re.search(pattern, item.name):
                 file = archive.extractfile(item)
                 assert file is not None
-                found[item.name] = file.read()
-    return found
+                contents[item.name] = file.read()
+    return contents
 
 
 def test_names_in_runs_folders_are_those_of_november_2026() -> None:
     names = {name.partition("/runs/")[2].partition("/")[2] for name in stored(r"/_sterna/runs/")}
     digest = r"[0-9a-f]{32}"
-    shapes = [run_names.PLAN, run_names.REPORT, run_names.NEWS, run_names.TO_LOCALIZE, run_names.COPIES_BEGUN]
-    shapes = [re.escape(name) for name in (*shapes, *map(run_names.listed_name, (0, 1)), run_names.copied_name(1))]
+    shapes = [
+        run_names.PLAN,
+        run_names.REPORT,
+        run_names.CHANGE_RECORD,
+        run_names.TO_LOCALIZE,
+        run_names.COPY_STARTED_MARKER,
+    ]
+    shapes = [
+        re.escape(name) for name in (*shapes, *map(run_names.copy_list_name, (0, 1)), run_names.batch_marker_name(1))
+    ]
     shapes.append(run_names.fetched_name(digest))
     assert {shape for shape in shapes if any(re.fullmatch(shape, name) for name in names)} == set(shapes)
     assert [name for name in names if not any(re.fullmatch(shape, name) for shape in shapes)] == []
-    working = {name for name in names if run_names.is_working(name)}
+    working = {name for name in names if run_names.is_intermediate(name)}
     assert {name.partition("/")[0] for name in working} == {"copied", "fetched"}
 
 

@@ -35,16 +35,16 @@ def in_code() -> Iterator[tuple[str, str]]:
 
 
 def on_page() -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    guards: list[tuple[str, str]] = []
     for entry in re.findall(r"^- `([\w/]+\.py)`: (.+(?:\n  .+)*)", PAGE, re.MULTILINE):
-        found += [(entry[0], name) for name in re.findall(r"`(\w+)`", entry[1])]
-    return found
+        guards += [(entry[0], name) for name in re.findall(r"`(\w+)`", entry[1])]
+    return guards
 
 
 def test_every_guard_stands_on_the_page_once_and_no_other() -> None:
-    told = on_page()
-    assert len(told) == len(set(told))
-    assert set(told) == set(in_code())
+    listed = on_page()
+    assert len(listed) == len(set(listed))
+    assert set(listed) == set(in_code())
 
 
 def test_every_group_says_what_happens_where_what_it_reads_is_not_there() -> None:

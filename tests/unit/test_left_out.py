@@ -56,8 +56,8 @@ def test_what_was_not_run_is_told(tmp_path: Path, options: list[str], said: list
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), "COLUMNS": "200"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    _, told, rest = done.stdout.partition(" what was not run ")
-    assert told, done.stdout
+    _, heading, rest = done.stdout.partition(" what was not run ")
+    assert heading, done.stdout
     assert [line for line in rest.splitlines() if " skipped: " in line or " left out: " in line] == said
 
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
+from sterna.concurrency.lookups import Lookups
 from sterna.errors import CatalogUnreachable, QueryEnded, QueueFull
-from sterna.lookups import Lookups
 
 
 class Hanging:
     """A catalog that hangs, and how often it was asked."""
 
     def __init__(self) -> None:
-        self.over, self.asked, self._lock = threading.Event(), 0, threading.Lock()
+        self.over, self.calls, self._lock = threading.Event(), 0, threading.Lock()
 
     def __call__(self) -> str:
         with self._lock:
-            self.asked += 1
+            self.calls += 1
         self.over.wait(30)
         return "late"
 
@@ -36,8 +36,8 @@ def played(play: Coroutine[Any, Any, None], *hanging: Hanging) -> None:
     try:
         asyncio.run(play)
     finally:
-        for each in hanging:
-            each.over.set()
+        for hang in hanging:
+            hang.over.set()
 
 
 def test_what_hangs_for_one_subject_holds_up_no_other_and_keeps_its_places_when_its_askers_go() -> None:
@@ -46,19 +46,19 @@ def test_what_hangs_for_one_subject_holds_up_no_other_and_keeps_its_places_when_
     async def play() -> None:
         lookups = Lookups[str]("test", 100)
         for _ in range(2):  # who comes after those who went finds no place either
-            asked = [
-                asyncio.create_task(lookups.find(subject, str(number), hang))
+            lookup_tasks = [
+                asyncio.create_task(lookups.run(subject, str(number), hang))
                 for subject in ("a", "b", "c")
                 for number in range(20)
             ]
-            await until(lambda: hang.asked == 6)
-            assert await lookups.find("d", "1", lambda: "at once") == "at once"
-            for task in asked:
+            await until(lambda: hang.calls == 6)
+            assert await lookups.run("d", "1", lambda: "at once") == "at once"
+            for task in lookup_tasks:
                 task.cancel()
-            await asyncio.wait(asked)
-        assert hang.asked == 6
+            await asyncio.wait(lookup_tasks)
+        assert hang.calls == 6
         hang.over.set()
-        assert await lookups.find("a", "new", lambda: "free again") == "free again"
+        assert await lookups.run("a", "new", lambda: "free again") == "free again"
         lookups.close()
 
     played(play(), hang)
@@ -73,11 +73,11 @@ def test_the_same_is_looked_up_once_and_a_fault_is_told_to_all() -> None:
 
     async def play() -> None:
         lookups = Lookups[str]("test", 100)
-        asked = [asyncio.create_task(lookups.find("a", "1", fails, f"reader {number}")) for number in range(9)]
-        await until(lambda: hang.asked)
+        lookup_tasks = [asyncio.create_task(lookups.run("a", "1", fails, f"reader {number}")) for number in range(9)]
+        await until(lambda: hang.calls)
         hang.over.set()
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(each) for each in found] == [CatalogUnreachable] * 9 and hang.asked == 1
+        outcomes = await asyncio.gather(*lookup_tasks, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [CatalogUnreachable] * 9 and hang.calls == 1
         lookups.close()
 
     played(play(), hang)
@@ -88,11 +88,11 @@ def test_one_reader_with_many_waits_for_one_with_few() -> None:
 
     async def play() -> None:
         lookups = Lookups[str]("test", 100)
-        first = [asyncio.create_task(lookups.find("a", f"hang {number}", hang, "many")) for number in range(2)]
-        await until(lambda: hang.asked == 2)
+        first = [asyncio.create_task(lookups.run("a", f"hang {number}", hang, "many")) for number in range(2)]
+        await until(lambda: hang.calls == 2)
 
         async def ask(reader: str, number: int) -> None:
-            await lookups.find("a", f"{reader} {number}", lambda: order.append(reader) or "", reader)
+            await lookups.run("a", f"{reader} {number}", lambda: order.append(reader) or "", reader)
 
         later = [asyncio.create_task(ask("many", number)) for number in range(10)]
         await asyncio.sleep(0)
@@ -111,15 +111,17 @@ def test_too_many_are_refused_and_at_the_end_all_are_told() -> None:
 
     async def play() -> None:
         lookups = Lookups[str]("test", 1)
-        asked = [asyncio.create_task(lookups.find("a", str(number), hang)) for number in range(3)]
-        await until(lambda: hang.asked == 2)
+        lookup_tasks = [asyncio.create_task(lookups.run("a", str(number), hang)) for number in range(3)]
+        await until(lambda: hang.calls == 2)
         with pytest.raises(QueueFull):
-            await lookups.find("a", "one more", hang)
+            await lookups.run("a", "one more", hang)
         lookups.close()
         hang.over.set()
-        assert {type(each) for each in await asyncio.gather(*asked, return_exceptions=True)} == {QueryEnded}
+        assert {type(outcome) for outcome in await asyncio.gather(*lookup_tasks, return_exceptions=True)} == {
+            QueryEnded
+        }
         for subject in ("a", "new"):
             with pytest.raises(QueryEnded):
-                await lookups.find(subject, "1", hang)
+                await lookups.run(subject, "1", hang)
 
     played(play(), hang)

@@ -74,7 +74,7 @@ def inherited(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> set[st
     """Return the private names of sterna's that a class uses or replaces of the classes that it is made from."""
     bases = (ast.unparse(base).rpartition(".")[2] for base in node.bases)
     theirs = frozenset().union(*(private(classes[base]) for base in bases if base in classes))
-    used = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)} if theirs else set()
+    used = {child.attr for child in ast.walk(node) if isinstance(child, ast.Attribute)} if theirs else set()
     return set(theirs & (used | private(node)))
 
 
@@ -85,26 +85,26 @@ def uses(text: str, sternas: Private) -> set[str]:
     tree = ast.parse(text)
     own, theirs = private(tree), sternas.names
     classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    methods = {id(node) for each in classes for node in ast.walk(each)}
-    found: set[str] = set()
+    methods = {id(node) for class_node in classes for node in ast.walk(class_node)}
+    used: set[str] = set()
     for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(module=str(module), names=imported) if module.partition(".")[0] == "sterna":
-                found |= {each.name for each in imported if _PRIVATE.fullmatch(each.name)}
+                used |= {alias.name for alias in imported if _PRIVATE.fullmatch(alias.name)}
             case ast.ClassDef():
-                found |= inherited(node, sternas.classes)
+                used |= inherited(node, sternas.classes)
             case ast.keyword(arg=str(name)) if name in theirs:
-                found.add(name)
+                used.add(name)
             case ast.Attribute(value=ast.Name(id="self" | "cls")) if id(node) in methods:
                 pass
             case ast.Attribute(attr=name) if name in theirs - own:
-                found.add(name)
+                used.add(name)
             case ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called), args=arguments) if called in _PATCHES:
-                texts = [each.value for each in arguments[:2] if isinstance(each, ast.Constant)]
-                found |= {each for each in texts if each in theirs or _DOTTED.fullmatch(str(each))}
+                texts = [argument.value for argument in arguments[:2] if isinstance(argument, ast.Constant)]
+                used |= {literal for literal in texts if literal in theirs or _DOTTED.fullmatch(str(literal))}
             case ast.Constant(value=str(code)) if "import " in code and "sterna" in code:
-                found |= set(_IN_CODE.findall(code)) & theirs
-    return found
+                used |= set(_IN_CODE.findall(code)) & theirs
+    return used
 
 
 SYNC = private_names("class Sync:\n    def _run(self): pass")
@@ -123,13 +123,13 @@ def test_no_test_uses_a_private_name() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "from sterna.sync.run import _run",
-        "from sterna.sync import run\nrun._run()",
+        "from sterna.replication.sync.run import _run",
+        "from sterna.replication.sync import run\nrun._run()",
         "opened.store._run.ping()",
         "monkeypatch.setattr(run, '_run', 1)",
         "with patch.object(run, '_run', 1): pass",
-        "monkeypatch.setattr('sterna.sync.run.sync', 1)",
-        "code = 'import sterna.sync.run as r; r._run()'",
+        "monkeypatch.setattr('sterna.replication.sync.run.sync', 1)",
+        "code = 'import sterna.replication.sync.run as r; r._run()'",
         "Sync(_run=1)",
         "class Other(Sync):\n    def _run(self): pass",
         "def run(self): self._run()\nSync.run = run",

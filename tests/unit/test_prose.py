@@ -60,11 +60,11 @@ def source() -> str:
 
 def report(document: Document) -> tuple[int, int]:
     """Print a document's long sentences; return how many there are, and how many sentences."""
-    found, count = long_sentences(document), len(list(document.sentences()))
-    print(f"{document.path.name}: {count} sentences, {100 - 100 * len(found) / count:.1f} % within the limit")
-    for sentence in found:
+    too_long, count = long_sentences(document), len(list(document.sentences()))
+    print(f"{document.path.name}: {count} sentences, {100 - 100 * len(too_long) / count:.1f} % within the limit")
+    for sentence in too_long:
         print(f"  {sentence}")
-    return len(found), count
+    return len(too_long), count
 
 
 @pytest.fixture(params=DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -77,8 +77,8 @@ def test_lines_fit_a_screen(document: Document) -> None:
 
 
 def test_nine_sentences_of_ten_are_short(document: Document) -> None:
-    found, count = report(document)
-    assert found <= MOST_LONG * count
+    too_long, count = report(document)
+    assert too_long <= MOST_LONG * count
 
 
 def test_no_sentence_is_a_chain(document: Document) -> None:

@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from sterna.cdc.journal import AGAIN, COLUMN, DROP, PART, Journal
-from sterna.cleaning.codecs import AMOUNT, NOT_DELETED
-from sterna.edges.stores.leases import LEASE
+from sterna.codec import REQUIRED, MalformedRecord, Record, UnknownFields, parse_json
 from sterna.errors import BadDrop
-from sterna.gc.evidence import COLLECTED
-from sterna.json_record import REQUIRED, MalformedRecord, Record, Unknown, parse_json
-from sterna.repair.run import LEFT, MEND, REPAIRED
-from sterna.replica.codecs import ACTION, BATCH, HELD, PLAN, REPORT, STAGE_REPORT
-from sterna.replica.held_list import held_list, parse_list
-from sterna.replica.run_folder import packed, unpacked
-from sterna.replica.transit import MOVING, ROUND
-from sterna.sync.plan.batches import SHARE
-from sterna.upkeep.records import FOLDER, SWEPT
+from sterna.maintenance.deletion.codecs import AMOUNT, NOT_DELETED
+from sterna.maintenance.gc.evidence import GC_REPORT
+from sterna.maintenance.tables.records import FOLDER, SWEEP_REPORT
+from sterna.pipelines.cdc.journal import COLUMN, PART, SEGMENT, TABLE_RESYNC, Journal
+from sterna.replication.plan.batches import SHARE
+from sterna.replication.repair.run import FILE_REPAIR, REMAINING_FAULT, REPAIR_REPORT
+from sterna.replication.replica.bulk_state import BULK_RUN, BULK_TABLE
+from sterna.replication.replica.codecs import ACTION, COPY_BATCH, HELD, PLAN, REPORT, STAGE_REPORT
+from sterna.replication.replica.held_list import build_held_list, parse_held_list
+from sterna.replication.replica.run_folder import compress, decompress
+from sterna.storage.leases import LEASE
 from tests.support.records import VALUES
 from tests.support.small_world import make_world
 
@@ -35,17 +35,29 @@ RECORDS: dict[str, Record[Any]] = {
     "plan-short": PLAN,
     "stage-report": STAGE_REPORT,
     "report": REPORT,
-    "round": ROUND,
+    "round": BULK_RUN,
     "lease": LEASE,
-    "collected": COLLECTED,
-    "swept": SWEPT,
-    "repaired": REPAIRED,
+    "collected": GC_REPORT,
+    "swept": SWEEP_REPORT,
+    "repaired": REPAIR_REPORT,
     "share": SHARE,
-    "drop": DROP,
+    "drop": SEGMENT,
     "held": HELD,
     "held-short": HELD,
 }
-INNER = (AGAIN, ACTION, BATCH, MOVING, AMOUNT, NOT_DELETED, FOLDER, MEND, LEFT, PART, COLUMN)
+INNER = (
+    TABLE_RESYNC,
+    ACTION,
+    COPY_BATCH,
+    BULK_TABLE,
+    AMOUNT,
+    NOT_DELETED,
+    FOLDER,
+    FILE_REPAIR,
+    REMAINING_FAULT,
+    PART,
+    COLUMN,
+)
 
 
 def _bytes(name: str) -> bytes:
@@ -54,11 +66,11 @@ def _bytes(name: str) -> bytes:
 
 def _json(name: str) -> dict[str, Any]:
     """The one object of a file."""
-    told = json.loads(_bytes(name))
-    found: dict[str, Any] = dict(told[0] if isinstance(told, list) else told)
+    document = json.loads(_bytes(name))
+    record: dict[str, Any] = dict(document[0] if isinstance(document, list) else document)
     if name == "drop":
-        del found["version"]  # its reader's
-    return found
+        del record["version"]  # its reader's
+    return record
 
 
 def _whole(name: str) -> dict[str, Any]:
@@ -74,9 +86,9 @@ def test_the_bytes_are_those_of_november_2026(name: str) -> None:
 
 def test_lists_of_held_keys_have_the_bytes_that_name_them() -> None:
     for name in ("held", "held-short"):
-        assert held_list([VALUES[name]]).property.encode() == _bytes(name)
-        assert parse_list(_bytes(name).decode()).entries == (VALUES[name],)
-    long = held_list([replace(VALUES["held"], key=f"a.t{number}") for number in range(40)])
+        assert build_held_list([VALUES[name]]).property_text.encode() == _bytes(name)
+        assert parse_held_list(_bytes(name).decode()).entries == (VALUES[name],)
+    long = build_held_list([replace(VALUES["held"], key=f"a.t{number}") for number in range(40)])
     assert long.digest == "b2f3d5dc78499f25f4e41ba14c51d17a29e750fc3b8f5a8719fc5824d73475a5"
 
 
@@ -89,41 +101,43 @@ def test_a_value_is_read_as_it_was_written(name: str) -> None:
 def test_each_field_of_a_class_stands_in_its_record_and_has_something_in_the_value_that_is_written() -> None:
     for record in (*RECORDS.values(), *INNER):
         assert isinstance(record.type, type)
-        wanted = {each.name for each in fields(record.type)} - {record.carried}
-        assert {each.argument for each in record.fields} == wanted, record.type
-        assert len({each.name for each in record.fields}) == len(record.fields)
+        wanted = {member.name for member in fields(record.type)} - {record.preserved_attribute}
+        assert {member.argument for member in record.fields} == wanted, record.type
+        assert len({member.name for member in record.fields}) == len(record.fields)
     for name, record in RECORDS.items():
         if "short" not in name:
-            empty = [each.name for each in record.fields if getattr(VALUES[name], each.argument) == each.default]
+            empty = [
+                member.name for member in record.fields if getattr(VALUES[name], member.argument) == member.default
+            ]
             assert not empty, name
 
 
 def _places() -> Iterator[tuple[str, str]]:
     for name, record in RECORDS.items():
-        yield from ((name, each.name) for each in record.fields)
+        yield from ((name, member.name) for member in record.fields)
 
 
 @pytest.mark.parametrize(("name", "field"), list(_places()))
 def test_what_is_absent_unknown_or_of_another_kind_is_never_read_as_empty(name: str, field: str) -> None:
-    record, told = RECORDS[name], _whole(name)
-    (described,) = (each for each in record.fields if each.name == field)
-    without = {key: value for key, value in told.items() if key != field}
+    record, document = RECORDS[name], _whole(name)
+    (described,) = (member for member in record.fields if member.name == field)
+    without = {key: value for key, value in document.items() if key != field}
     if described.default is REQUIRED:
         with pytest.raises(MalformedRecord, match=rf"^{field} is absent"):
             record.decode(without)
-    renamed = {**without, f"{field}2": told[field]}
-    if record.unknown is not Unknown.CARRY:
+    renamed = {**without, f"{field}2": document[field]}
+    if record.unknown is not UnknownFields.PRESERVE:
         with pytest.raises(MalformedRecord, match=rf"{field}(2' is a field that| is absent)"):
             record.decode(renamed)
     elif described.default is not REQUIRED:
-        assert record.encode(record.decode(renamed))[f"{field}2"] == told[field]
-    if described.kind.encode is not None or described.kind.decode is not _foreign():
+        assert record.encode(record.decode(renamed))[f"{field}2"] == document[field]
+    if described.codec.encode is not None or described.codec.decode is not _foreign():
         with pytest.raises(MalformedRecord, match=rf"^{field} is no"):
-            record.decode({**told, field: object()})
+            record.decode({**document, field: object()})
 
 
 def _foreign() -> Any:
-    return next(each for each in COLUMN.fields if each.name == "type").kind.decode
+    return next(member for member in COLUMN.fields if member.name == "type").codec.decode
 
 
 @pytest.mark.parametrize(
@@ -154,35 +168,35 @@ def test_a_record_of_a_newer_version_is_read_where_nobody_acts_by_it() -> None:
 
 def test_what_a_newer_version_says_of_a_held_key_is_repeated() -> None:
     text = '[{"key":"a","kind":"K","reason":"r","newer":{"b":[1,2]},"also":null}]'
-    listed = parse_list(text)
+    listed = parse_held_list(text)
     assert listed.entries is not None
-    again = json.loads(held_list(listed.entries).property)
+    again = json.loads(build_held_list(listed.entries).property_text)
     assert {name: again[0][name] for name in ("newer", "also")} == {"newer": {"b": [1, 2]}, "also": None}
-    assert parse_list(json.dumps(again)) == listed
+    assert parse_held_list(json.dumps(again)) == listed
 
 
 def test_a_long_plan_is_compressed_and_damage_is_told() -> None:
     plan = replace(VALUES["plan"], relaxed=tuple(f"nyc.table{number}" for number in range(20_000)))
-    data = packed(PLAN.dumps(plan))
+    data = compress(PLAN.dumps(plan))
     assert data.startswith(b"\x1f\x8b")
-    assert PLAN.loads(unpacked(data)) == plan
+    assert PLAN.loads(decompress(data)) == plan
     with pytest.raises(MalformedRecord, match="damaged"):
-        unpacked(data[:30] + b"xx" + data[32:])
+        decompress(data[:30] + b"xx" + data[32:])
 
 
 def test_a_drop_has_the_bytes_of_november_2026(tmp_path: Path) -> None:
     objects, inbox = make_world(tmp_path).context().objects, f"file://{tmp_path}/eu/lake/inbox"
     journal = Journal(objects, inbox, "shop")
-    assert journal.add(VALUES["drop"])
+    assert journal.commit(VALUES["drop"])
     ((uri, _, _),) = objects.list(f"{inbox}/_cdc/drops/shop/000002")
     assert objects.read(uri) == _bytes("drop")
-    assert journal.last(2) == VALUES["drop"]
+    assert journal.last_segment(2) == VALUES["drop"]
     path = Path(uri.removeprefix("file://"))
     changes = (({"version": 3}, "another version's"), ({"number": 8}, "another drop"), ({"gone": 1}, "gone"))
     for change, reason in changes:
         path.write_text(json.dumps({**json.loads(_bytes("drop")), **change}))
         with pytest.raises(BadDrop, match=reason):
-            journal.last(2)
+            journal.last_segment(2)
 
 
 def test_json_in_which_a_name_stands_twice_is_refused_at_any_depth() -> None:

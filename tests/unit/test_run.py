@@ -15,8 +15,8 @@ import run
 
 def test_bytecode_is_kept_though_the_machine_forbids_it() -> None:
     environment = run.environment_of({**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
-    asked = [sys.executable, "-S", "-c", "import sys; print(sys.dont_write_bytecode)"]
-    assert subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout == "False\n"
+    command = [sys.executable, "-S", "-c", "import sys; print(sys.dont_write_bytecode)"]
+    assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_the_virtual_environment_comes_first_and_the_rest_stays() -> None:

@@ -19,11 +19,11 @@ STRUCK = BOOK.partition("\n## Faults that are struck on purpose\n")[2].partition
 
 def raised(kind: type[errors.SternaError]) -> Iterator[str]:
     """Yield the names of the errors that people see: those of the tree that have none below them."""
-    below = [each for each in kind.__subclasses__() if each.__module__ == errors.__name__]
+    below = [subclass for subclass in kind.__subclasses__() if subclass.__module__ == errors.__name__]
     if not below:
         yield kind.__name__
-    for each in below:
-        yield from raised(each)
+    for subclass in below:
+        yield from raised(subclass)
 
 
 def test_every_test_that_the_run_book_names_exists() -> None:

@@ -2,7 +2,7 @@
 
 A key that stands twice would be taken by the last word. Of that kind are keys that are equal once they are read (`1`,
 `0x1`, `"1"`, `true`), keys that `<<` merges, anchors and documents. What a model takes by name or folds (ids, prefixes,
-credentials) is the files' own: `registry/test_last_word.py` and `services/`.
+credentials) is the files' own: `registry/test_last_word.py` and `config/sections/`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import Field
 
+from sterna.config.registry.load import parse_registry
+from sterna.config.registry.model import Registry
+from sterna.config.sections.load import parse_services
+from sterna.config.sections.model import Services
+from sterna.config.yaml import StrictModel, parse_model
 from sterna.errors import RegistryError, ServicesError, SternaError
-from sterna.registry.load import parse_registry
-from sterna.registry.model import Registry
-from sterna.services.load import parse_services
-from sterna.services.model import Services
-from sterna.strict_yaml import StrictModel, parse_strictly
 
 KEYS = [*Services.model_fields, *Registry.model_fields, "name", "tables", "readerz", "<<"]
 VALUES = st.recursive(
@@ -100,7 +100,7 @@ class Whole(StrictModel):
 
 def refused(text: str) -> list[str]:
     with pytest.raises(SternaError) as raised:
-        parse_strictly(text, "f.yaml", Whole, ServicesError)
+        parse_model(text, "f.yaml", Whole, ServicesError)
     return str(raised.value).splitlines()
 
 
@@ -191,8 +191,8 @@ def test_what_a_merge_brings_twice_is_told_where_it_is_merged() -> None:
     ],
 )
 def test_a_merge_that_adds_is_taken(text: str) -> None:
-    made = parse_strictly(text, "f.yaml", Whole, ServicesError)
-    assert Inner(count=7, most=1) in (*made.rows, *made.by_name.values())
+    parsed = parse_model(text, "f.yaml", Whole, ServicesError)
+    assert Inner(count=7, most=1) in (*parsed.rows, *parsed.by_name.values())
 
 
 @pytest.mark.parametrize(
@@ -253,4 +253,4 @@ def test_of_two_keys_that_become_one_in_python_none_is_dropped(one: str, other: 
 
 @pytest.mark.parametrize("text", ["", "# only a remark\n", "---\n", "null", "{}"])
 def test_without_content_all_is_default(text: str) -> None:
-    assert parse_strictly(text, "f.yaml", Whole, ServicesError) == Whole()
+    assert parse_model(text, "f.yaml", Whole, ServicesError) == Whole()

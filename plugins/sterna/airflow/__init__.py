@@ -6,7 +6,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-_NEEDED: Final = (3, 3)
+_MIN_AIRFLOW_VERSION: Final = (3, 3)
 
 
 def require_airflow(installed: str) -> None:
@@ -18,10 +18,10 @@ def require_airflow(installed: str) -> None:
     Raises:
         ImportError: it is too old.
     """
-    found = tuple(int(part) for part in installed.split(".")[:2] if part.isdecimal())
-    if found < _NEEDED:
+    release = tuple(int(part) for part in installed.split(".")[:2] if part.isdecimal())
+    if release < _MIN_AIRFLOW_VERSION:
         raise ImportError(
-            f"sterna needs Airflow {'.'.join(map(str, _NEEDED))} or newer, and this is {installed}: take a newer one, "
+            f"sterna needs Airflow {'.'.join(map(str, _MIN_AIRFLOW_VERSION))} or newer, and this is {installed}: take a newer one, "
             "or run the sterna command in an environment without Airflow"
         )
 

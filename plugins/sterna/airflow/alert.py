@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sterna.airflow.metrics import record_alarms, record_lags, record_unread
-from sterna.airflow.settings import number, patterns, seconds
+from sterna.airflow.metrics import record_alarms, record_lags, record_unreadable_held
+from sterna.airflow.settings import get_float, get_patterns, get_timedelta
 
 if TYPE_CHECKING:
-    from sterna.replica.region import Progress, RegionContext
-    from sterna.services.upkeep import Upkeep
-    from sterna.status.alarms import AlarmLimits
-    from sterna.status.model import RegionStatus
+    from sterna.config.sections.maintenance import Maintenance
+    from sterna.operations.alarms import AlarmLimits
+    from sterna.operations.status.model import RegionStatus
+    from sterna.replication.replica.region import Progress, RegionContext
 
-_HELD_SHOWN = 100
+_MAX_SHOWN_HELD = 100
 
 
 def read_limits(
@@ -26,25 +26,27 @@ def read_limits(
     Raises:
         UsageError: a setting is wrong.
     """
-    from sterna.status.alarms import AlarmLimits
+    from sterna.operations.alarms import AlarmLimits
 
-    waited = seconds("gc_limit") if gc is None else gc
+    evidence_limit = get_timedelta("gc_limit") if gc is None else gc
     return AlarmLimits(
         lag=lag.total_seconds(),
-        allow_held=patterns("allow_held") if allow_held is None else tuple(allow_held),
-        gc=waited.total_seconds() or None,
-        slot=number("slot_limit") if slot is None else slot,
+        allow_held=get_patterns("allow_held") if allow_held is None else tuple(allow_held),
+        gc=evidence_limit.total_seconds() or None,
+        slot=get_float("slot_limit") if slot is None else slot,
     )
 
 
-def look(region: RegionContext, limits: AlarmLimits, say: Progress, upkeep: Upkeep | None = None) -> float | None:
+def check_region(
+    region: RegionContext, limits: AlarmLimits, progress: Progress, maintenance: Maintenance | None = None
+) -> float | None:
     """Look at a region and report metrics; return its lag in seconds, without the tables that may be held.
 
     Args:
         region: which.
         limits: from where on something is an alarm.
-        say: called with lines for people.
-        upkeep: section `upkeep` of the services file; None where there is none.
+        progress: called with lines for people.
+        maintenance: section `maintenance` of the services file; None where there is none.
 
     Raises:
         AirflowFailException: there are alarms; its message has all of them, a line each.
@@ -52,39 +54,41 @@ def look(region: RegionContext, limits: AlarmLimits, say: Progress, upkeep: Upke
     """
     from airflow.sdk.exceptions import AirflowFailException
 
-    from sterna.status.alarms import alarms, counted_lag
-    from sterna.status.gather import watch_status
+    from sterna.operations.alarms import alarm_lag, find_alarms
+    from sterna.operations.status.gather import read_alarm_status
 
-    status = watch_status(region, evidence=limits.gc is not None, upkeep=upkeep)
-    _tell(status, say)
-    raised = alarms(status, limits)
+    status = read_alarm_status(region, evidence=limits.gc is not None, maintenance=maintenance)
+    _log_status(status, progress)
+    raised = find_alarms(status, limits)
     if status.unread_held:
-        record_unread(status)
+        record_unreadable_held(status)
     else:
-        behind = [*(item.held for item in status.held), *(item.held for item in status.transit)]
-        left = sum(item.bytes_left for item in status.transit)
-        record_lags(status.region, status.watermark_lag_seconds, behind, limits.allow_held, left)
+        lagging = [*(table.held for table in status.held), *(table.held for table in status.transit)]
+        bytes_left = sum(table.bytes_left for table in status.transit)
+        record_lags(status.region, status.watermark_lag_seconds, lagging, limits.allow_held, bytes_left)
     record_alarms(status, raised)
     if raised:
         raise AirflowFailException("\n".join(alarm.text for alarm in raised))
-    return counted_lag(status, limits)
+    return alarm_lag(status, limits)
 
 
-def _tell(status: RegionStatus, say: Progress) -> None:
+def _log_status(status: RegionStatus, progress: Progress) -> None:
     from sterna.errors import printable
-    from sterna.render.status import transit_line
-    from sterna.status.alarms import oldest_first
+    from sterna.operations.alarms import oldest_first
+    from sterna.text.status import transit_line
 
     if status.cut_off:
-        say(printable(status.cut_off.line))
+        progress(printable(status.cut_off.line))
     if status.unread_held:
-        say(status.unread_held.line)
-    for what in status.unseen:
-        say(printable(f"not looked at: {what}"))
-    for moving in status.transit:
-        say(printable(transit_line(moving)))
+        progress(status.unread_held.line)
+    for check in status.unseen:
+        progress(printable(f"not looked at: {check}"))
+    for table in status.transit:
+        progress(printable(transit_line(table)))
     held = oldest_first(status.held)
-    for item in held[:_HELD_SHOWN]:
-        say(printable(f"held: {item.held.key}: {item.held.kind}: {item.held.reason}; {item.do}"))
-    if len(held) > _HELD_SHOWN:
-        say(f"and {len(held) - _HELD_SHOWN} more tables held: sterna status has all of them")
+    for held_table in held[:_MAX_SHOWN_HELD]:
+        progress(
+            printable(f"held: {held_table.held.key}: {held_table.held.kind}: {held_table.held.reason}; {held_table.do}")
+        )
+    if len(held) > _MAX_SHOWN_HELD:
+        progress(f"and {len(held) - _MAX_SHOWN_HELD} more tables held: sterna status has all of them")

@@ -74,7 +74,7 @@ def main_asset(region: str, registry: str = "", poll_interval: float = 0) -> Ass
     return asset
 
 
-def fresh(region: str, tables: Sequence[str]) -> Asset | AssetAny:
+def freshness_schedule(region: str, tables: Sequence[str]) -> Asset | AssetAny:
     """Return what starts a run when one of some tables is fresh in a region.
 
     Args:
@@ -98,7 +98,7 @@ def transit_asset(region: str) -> Asset:
     return _asset(region, TRANSIT)
 
 
-def announcements() -> AssetAlias:
+def asset_alias() -> AssetAlias:
     """Return the alias through which assets are announced: which tables there are is known at run time only."""
     from airflow.sdk import AssetAlias
 

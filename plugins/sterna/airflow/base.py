@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from sterna.airflow.retry import RemedyRetryPolicy
-from sterna.airflow.settings import text
+from sterna.airflow.settings import get_option
 from sterna.errors import printable_lines
 
 if TYPE_CHECKING:
-    from sterna.replica.kept import KeptRegion
-    from sterna.replica.region import RegionContext
+    from sterna.replication.replica.region import RegionContext
+    from sterna.replication.replica.reloading_region import ReloadingRegion
 
 # What one task hands to the next, besides what it returns.
-RUN = "run"
+RUN_XCOM_KEY = "run"
 
 
 class SternaOperator(BaseOperator):
@@ -42,19 +42,23 @@ class SternaOperator(BaseOperator):
     def open(self) -> RegionContext:
         """Return the region's view of the registry, with credentials from Airflow's connections."""
         from sterna.airflow.secrets import airflow_secrets
-        from sterna.replica.region import open_region
+        from sterna.replication.replica.region import open_region
 
         # Spark's bridge tells of each connection that it closes, between the lines that a person wants to read.
         logging.getLogger("py4j").setLevel(logging.WARNING)
-        return open_region(self.registry or text("registry"), self.region or text("region"), airflow_secrets)
+        return open_region(
+            self.registry or get_option("registry"), self.region or get_option("region"), airflow_secrets
+        )
 
-    def kept(self) -> KeptRegion:
+    def open_reloading(self) -> ReloadingRegion:
         """Return the region for a task that takes longer: opened anew where the registry says something else."""
         from sterna.airflow.secrets import airflow_secrets
-        from sterna.replica.kept import KeptRegion
+        from sterna.replication.replica.reloading_region import ReloadingRegion
 
-        return KeptRegion(self.registry or text("registry"), self.region or text("region"), airflow_secrets)
+        return ReloadingRegion(
+            self.registry or get_option("registry"), self.region or get_option("region"), airflow_secrets
+        )
 
-    def say(self, line: str) -> None:
+    def log_progress(self, line: str) -> None:
         """Write one line of progress to the task's log."""
         self.log.info("%s", printable_lines(line))

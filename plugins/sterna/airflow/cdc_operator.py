@@ -10,7 +10,7 @@ from airflow.sdk import DAG
 
 from sterna.airflow.base import SternaOperator
 from sterna.airflow.dags import common_settings
-from sterna.airflow.settings import lingering, seconds, text
+from sterna.airflow.settings import get_option, get_timedelta, parse_follow_duration
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -58,18 +58,18 @@ class SternaCdcOperator(SternaOperator):
         """Follow, and tell of each step."""
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-        from sterna.cdc.run import Runner, open_sources
-        from sterna.edges.services_file import read_services
+        from sterna.config.services_file import read_services
+        from sterna.pipelines.cdc.run import Runner, open_sources
 
-        region, services = self.open(), read_services(self.services or text("services"))
-        if not any(each.region == region.region.name for each in services.cdc.sources):
+        region, services = self.open(), read_services(self.services or get_option("services"))
+        if not any(source.region == region.region.name for source in services.cdc.sources):
             raise AirflowSkipException("the services file has no source in cdc.sources for this region")
-        self._runner = Runner(open_sources(region, services, self.sources), self.say)
-        ran = self._runner.run(self.linger.total_seconds())
-        if ran.failed:
-            name, reason = next(iter(ran.failed.items()))
-            raise AirflowFailException(f"{len(ran.failed)} failed; {name}: {reason}")
-        return int(ran.steps)
+        self._runner = Runner(open_sources(region, services, self.sources), self.log_progress)
+        summary = self._runner.run(self.linger.total_seconds())
+        if summary.failed:
+            name, reason = next(iter(summary.failed.items()))
+            raise AirflowFailException(f"{len(summary.failed)} failed; {name}: {reason}")
+        return int(summary.steps)
 
     def on_kill(self) -> None:
         """Let what is under way come to its end."""
@@ -101,12 +101,12 @@ def cdc_dag(
     Raises:
         UsageError: a setting is missing or wrong.
     """
-    region, registry = region or text("region"), registry or text("registry")
-    stay = lingering(text("cdc_linger") if linger is None else linger)
+    region, registry = region or get_option("region"), registry or get_option("registry")
+    duration = parse_follow_duration(get_option("cdc_linger") if linger is None else linger)
     settings: dict[str, Any] = {
         "description": f"Follow databases, for region {region}",
         "doc_md": _DOC.format(region=region),
-        "schedule": text("cdc_schedule") or None,
+        "schedule": get_option("cdc_schedule") or None,
         "is_paused_upon_creation": True,
         **common_settings(),
     }
@@ -117,7 +117,7 @@ def cdc_dag(
             registry=registry,
             services=services,
             sources=sources,
-            linger=stay,
-            execution_timeout=stay + seconds("cdc_timeout"),
+            linger=duration,
+            execution_timeout=duration + get_timedelta("cdc_timeout"),
         )
     return dag

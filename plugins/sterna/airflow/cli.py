@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 from importlib.metadata import entry_points
 
-from sterna.airflow.core import delegating_command
+from sterna.airflow.internals import delegating_command
 from sterna.airflow.settings import SECTION
 
 COMMANDS = (
@@ -56,7 +56,7 @@ def run(arguments: list[str]) -> None:
 
     from sterna.airflow.secrets import command_secrets
 
-    _keep_stdout_for_results()
+    _redirect_logs_to_stderr()
     for option in ("region", "registry", "services"):
         if value := conf.get(SECTION, option, fallback=""):
             os.environ.setdefault(f"STERNA_{option.upper()}", value)
@@ -65,14 +65,14 @@ def run(arguments: list[str]) -> None:
     script.load()(arguments or ["--help"], secrets=command_secrets)
 
 
-def _keep_stdout_for_results() -> None:
+def _redirect_logs_to_stderr() -> None:
     """Send to stderr what Airflow logs: a result may be JSON. Its loggers hold on to the stdout that they first see."""
     import structlog
 
-    results = os.dup(sys.stdout.fileno())
+    stdout_fd = os.dup(sys.stdout.fileno())
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    sys.stdout = os.fdopen(results, "w", encoding=sys.stdout.encoding)
+    sys.stdout = os.fdopen(stdout_fd, "w", encoding=sys.stdout.encoding)
     factory = structlog.get_config()["logger_factory"]
 
     def logger(*arguments: object) -> object:

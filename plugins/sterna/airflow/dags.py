@@ -7,22 +7,22 @@ from typing import Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param, XComArg
 
-from sterna.airflow.assets import announcements, main_asset, transit_asset
+from sterna.airflow.assets import asset_alias, main_asset, transit_asset
 from sterna.airflow.operators import (
-    RUN,
+    RUN_XCOM_KEY,
     SternaAnnounceOperator,
-    SternaArriveOperator,
     SternaCopyOperator,
+    SternaFinishBulkOperator,
+    SternaFollowOperator,
     SternaGcOperator,
     SternaLagOperator,
-    SternaLingerOperator,
     SternaLocalizeOperator,
     SternaPlanOperator,
     SternaPublishOperator,
 )
 from sterna.airflow.retry import RemedyRetryPolicy
-from sterna.airflow.settings import lingering, number, seconds, text
-from sterna.sync.options import SyncOptions
+from sterna.airflow.settings import get_float, get_option, get_timedelta, parse_follow_duration
+from sterna.replication.plan.options import SyncOptions
 
 # All but backfills: what these DAGs do, they do to what is there now, whatever day a run is for.
 _RUN_TYPES = ("scheduled", "manual", "operator_triggered", "asset_triggered", "asset_materialization")
@@ -48,7 +48,7 @@ batches.
 the others (registry, credentials, a branch changed by somebody else) wait for you.
 """
 
-_LARGE_DOC = """\
+_BULK_DOC = """\
 ### Bring the tables of region `{region}` of which much is to be copied
 
 The sync leaves them out, as *in transit*, so that all others are published meanwhile (`large_copy` in the registry).
@@ -117,7 +117,7 @@ def sync_dag(
         schedule: cron expression (UTC) of the runs that catch what events missed, "" for none; None for `[sterna]
             schedule`.
         poll_interval: seconds between two looks at the head of `main`; None for `[sterna] poll_interval`.
-        lanes: leave what is large to the DAG of `large_dag`, which then has to be there. Otherwise one run takes all.
+        lanes: leave what is large to the DAG of `bulk_dag`, which then has to be there. Otherwise one run takes all.
         linger: for how long a run that published goes on following `main`, such as `60s`; "" for not at all; None for
             `[sterna] linger`.
         kwargs: see `DAG`; they go before what is set here.
@@ -125,24 +125,24 @@ def sync_dag(
     Raises:
         UsageError: a setting is missing or wrong.
     """
-    region, registry = region or text("region"), registry or text("registry")
-    head = main_asset(region, registry, poll_interval or number("poll_interval"))
-    cron = text("schedule") if schedule is None else schedule
+    region, registry = region or get_option("region"), registry or get_option("registry")
+    head = main_asset(region, registry, poll_interval or get_float("poll_interval"))
+    cron = get_option("schedule") if schedule is None else schedule
     settings: dict[str, Any] = {
         "description": f"Replicate the tables of main into region {region}",
         "doc_md": _SYNC_DOC.format(region=region),
         "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[head])
         if cron
         else [head],
-        "params": _params(lanes),
+        "params": _sync_params(lanes),
         **common_settings(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
-        _sync_tasks(region, registry, lingering(text("linger") if linger is None else linger))
+        _sync_tasks(region, registry, parse_follow_duration(get_option("linger") if linger is None else linger))
     return dag
 
 
-def large_dag(
+def bulk_dag(
     *,
     region: str | None = None,
     registry: str | None = None,
@@ -163,19 +163,21 @@ def large_dag(
     Raises:
         UsageError: a setting is missing or wrong.
     """
-    region, registry = region or text("region"), registry or text("registry")
-    moving = transit_asset(region)
-    cron = text("schedule") if schedule is None else schedule
+    region, registry = region or get_option("region"), registry or get_option("registry")
+    asset = transit_asset(region)
+    cron = get_option("schedule") if schedule is None else schedule
     settings: dict[str, Any] = {
         "description": f"Copy the tables in transit to region {region}",
-        "doc_md": _LARGE_DOC.format(region=region),
-        "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[moving])
+        "doc_md": _BULK_DOC.format(region=region),
+        "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[asset])
         if cron
-        else [moving],
+        else [asset],
         **common_settings(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
-        _brought({"lane": "large"}, SternaArriveOperator, "arrive", {"region": region, "registry": registry})
+        _add_sync_stages(
+            {"lane": "large"}, SternaFinishBulkOperator, "arrive", {"region": region, "registry": registry}
+        )
     return dag
 
 
@@ -201,7 +203,7 @@ def lag_dag(
     Raises:
         UsageError: a setting is missing or wrong.
     """
-    region, registry = region or text("region"), registry or text("registry")
+    region, registry = region or get_option("region"), registry or get_option("registry")
     settings: dict[str, Any] = {
         "description": f"Alert when region {region} lags behind main",
         "doc_md": _LAG_DOC.format(region=region),
@@ -213,7 +215,7 @@ def lag_dag(
             task_id="lag",
             region=region,
             registry=registry,
-            limit=limit or seconds("lag_limit"),
+            limit=limit or get_timedelta("lag_limit"),
             execution_timeout=timedelta(minutes=2),
         )
     return dag
@@ -243,13 +245,13 @@ def gc_dag(
     Raises:
         UsageError: a setting is missing or wrong.
     """
-    region, registry = region or text("region"), registry or text("registry")
-    cron = text("gc_schedule") if schedule is None else schedule
+    region, registry = region or get_option("region"), registry or get_option("registry")
+    cron = get_option("gc_schedule") if schedule is None else schedule
     settings: dict[str, Any] = {
         "description": f"Delete what nothing reaches below the replica root of region {region}",
         "doc_md": _GC_DOC.format(region=region),
         "schedule": CronTriggerTimetable(cron, timezone="UTC") if cron else None,
-        "params": _gc_params(keep or text("gc_keep"), grace or text("gc_grace")),
+        "params": _gc_params(keep or get_option("gc_keep"), grace or get_option("gc_grace")),
         **common_settings(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
@@ -258,47 +260,53 @@ def gc_dag(
             region=region,
             registry=registry,
             options="{{ params | tojson }}",
-            execution_timeout=seconds("gc_timeout"),
+            execution_timeout=get_timedelta("gc_timeout"),
         )
     return dag
 
 
 def _sync_tasks(region: str, registry: str, linger: timedelta) -> None:
     common: dict[str, Any] = {"region": region, "registry": registry}
-    publish = _brought("{{ params | tojson }}", SternaPublishOperator, "publish", common)
+    publish = _add_sync_stages("{{ params | tojson }}", SternaPublishOperator, "publish", common)
     # After a run with nothing to do as well: an earlier announcement may have been killed.
-    announce = SternaAnnounceOperator(task_id="announce", execution_timeout=seconds("publish_timeout"), **common)
+    announce = SternaAnnounceOperator(task_id="announce", execution_timeout=get_timedelta("publish_timeout"), **common)
     publish >> announce
     if linger:
-        deadline = linger + seconds("publish_timeout")
-        announce >> SternaLingerOperator(task_id="linger", linger=linger, execution_timeout=deadline, **common)
+        deadline = linger + get_timedelta("publish_timeout")
+        announce >> SternaFollowOperator(task_id="linger", linger=linger, execution_timeout=deadline, **common)
 
 
-def _brought(options: dict[str, Any] | str, last: Any, name: str, common: dict[str, Any]) -> Any:
+def _add_sync_stages(
+    options: dict[str, Any] | str, final_operator: Any, final_task_id: str, common: dict[str, Any]
+) -> Any:
     """Add the tasks from a plan to the one that ends a run; return that one."""
-    plan = SternaPlanOperator(task_id="plan", options=options, execution_timeout=seconds("plan_timeout"), **common)
-    run: Any = XComArg(plan, key=RUN)
+    plan = SternaPlanOperator(
+        task_id="plan", options=options, execution_timeout=get_timedelta("plan_timeout"), **common
+    )
+    run: Any = XComArg(plan, key=RUN_XCOM_KEY)
     copy = SternaCopyOperator.partial(
         task_id="copy",
         run=run,
         map_index_template=SternaCopyOperator.label_template,
-        max_active_tis_per_dagrun=int(number("copy_slots")),
-        outlets=[announcements()],
-        execution_timeout=seconds("copy_timeout"),
+        max_active_tis_per_dagrun=int(get_float("copy_slots")),
+        outlets=[asset_alias()],
+        execution_timeout=get_timedelta("copy_timeout"),
         **common,
     ).expand(batch=plan.output)
     copied: Any = copy.output
     localize = SternaLocalizeOperator(
-        task_id="localize", run=run, copied=copied, execution_timeout=seconds("localize_timeout"), **common
+        task_id="localize", run=run, copied=copied, execution_timeout=get_timedelta("localize_timeout"), **common
     )
     localized: Any = localize.output
-    deadline = seconds("publish_timeout")
-    return last(task_id=name, run=run, copied=copied, localized=localized, execution_timeout=deadline, **common)
+    deadline = get_timedelta("publish_timeout")
+    return final_operator(
+        task_id=final_task_id, run=run, copied=copied, localized=localized, execution_timeout=deadline, **common
+    )
 
 
 def common_settings() -> dict[str, Any]:
     """Return what all DAGs have in common."""
-    owner, link = text("owner"), text("owner_link")
+    owner, link = get_option("owner"), get_option("owner_link")
     return {
         "catchup": False,
         "allowed_run_types": _RUN_TYPES,
@@ -306,7 +314,7 @@ def common_settings() -> dict[str, Any]:
         "tags": ["sterna"],
         "default_args": {
             "owner": owner,
-            "retries": int(number("retries")),
+            "retries": int(get_float("retries")),
             "retry_delay": timedelta(seconds=10),
             "retry_policy": RemedyRetryPolicy(),
         },
@@ -314,8 +322,8 @@ def common_settings() -> dict[str, Any]:
     }
 
 
-def _params(lanes: bool) -> dict[str, Param]:
-    default = SyncOptions()
+def _sync_params(lanes: bool) -> dict[str, Param]:
+    defaults = SyncOptions()
     return {
         "tables": Param(
             [],
@@ -355,13 +363,13 @@ def _params(lanes: bool) -> dict[str, Param]:
             description_md="`small` leaves large copies to the DAG for them; `all` takes everything in this run.",
         ),
         "bytes_per_batch": Param(
-            default.bytes_per_batch, type="integer", minimum=1, title="Bytes per copy batch", section="Size of batches"
+            defaults.bytes_per_batch, type="integer", minimum=1, title="Bytes per copy batch", section="Size of batches"
         ),
         "files_per_batch": Param(
-            default.files_per_batch, type="integer", minimum=1, title="Files per copy batch", section="Size of batches"
+            defaults.files_per_batch, type="integer", minimum=1, title="Files per copy batch", section="Size of batches"
         ),
         "seed_group": Param(
-            default.seed_group,
+            defaults.seed_group,
             type="integer",
             minimum=1,
             title="Tables published at once by a first seed",

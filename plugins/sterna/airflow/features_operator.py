@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 
-from sterna.airflow.assets import fresh
+from sterna.airflow.assets import freshness_schedule
 from sterna.airflow.base import SternaOperator
 from sterna.airflow.dags import common_settings
-from sterna.airflow.settings import lingering, seconds, text
-from sterna.airflow.watcher import watch
+from sterna.airflow.settings import get_option, get_timedelta, parse_follow_duration
+from sterna.airflow.watcher import add_watcher
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
 
-    from sterna.services.features import Features
+    from sterna.config.sections.features import Features
 
 _DOC = """\
 ### Keep features of region `{region}` ready for online reads
@@ -54,9 +54,9 @@ class SternaFeaturesOperator(SternaOperator):
         """Return section `features` of the services file; skips the task where the region has no store."""
         from airflow.sdk.exceptions import AirflowSkipException
 
-        from sterna.edges.services_file import read_services
+        from sterna.config.services_file import read_services
 
-        features = read_services(self.services or text("services") or None).features
+        features = read_services(self.services or get_option("services") or None).features
         if features is None or region not in features.online:
             raise AirflowSkipException(f"the services file has no features.online.{region}")
         return features
@@ -76,25 +76,27 @@ class SternaMaterializeOperator(SternaFeaturesOperator):
 
     def execute(self, context: TaskContext) -> dict[str, int]:
         """Fill, and tell of each view."""
-        from sterna.features.region import materialize_all
-        from sterna.render.features import materialized_text
+        from sterna.pipelines.features.region import materialize_all
+        from sterna.text.features import materialized_text
 
         region = self.open()
         features = self.settings(region.region.name)
         counts: dict[str, int] = {}
 
-        def done(found: Any) -> None:
-            counts[found.view] = counts.get(found.view, 0) + found.rows + found.gone
-            self.say(materialized_text(found))
+        def on_view_done(materialized: Any) -> None:
+            counts[materialized.view] = counts.get(materialized.view, 0) + materialized.rows + materialized.gone
+            self.log_progress(materialized_text(materialized))
 
-        linger = self.linger.total_seconds()
-        _, failed = materialize_all(region, features, linger=linger, done=done, say=self.say)
+        follow_seconds = self.linger.total_seconds()
+        _, failed = materialize_all(
+            region, features, follow_for=follow_seconds, on_done=on_view_done, report=self.log_progress
+        )
         if failed:
             raise failed[0].error
         return counts
 
 
-class SternaFeaturesLookOperator(SternaFeaturesOperator):
+class SternaFeaturesStatusOperator(SternaFeaturesOperator):
     """Report how late each view is, and fail while one needs somebody; return the seconds, by view."""
 
     def execute(self, context: TaskContext) -> dict[str, float]:
@@ -102,24 +104,24 @@ class SternaFeaturesLookOperator(SternaFeaturesOperator):
         from airflow.sdk.exceptions import AirflowFailException
         from airflow.sdk.observability import stats
 
-        from sterna.features.region import opened_store
-        from sterna.features.status import status
-        from sterna.render.features import status_text
+        from sterna.pipelines.features.region import open_feature_store
+        from sterna.pipelines.features.status import read_status
+        from sterna.text.features import status_text
 
         region = self.open()
         features = self.settings(region.region.name)
-        with opened_store(region, features) as store:
-            found = status(region, features, store)
-        for line in status_text(found).splitlines():
-            self.say(line)
-        for view in found:
+        with open_feature_store(region, features) as store:
+            views = read_status(region, features, store)
+        for line in status_text(views).splitlines():
+            self.log_progress(line)
+        for view in views:
             tags = {"region": region.region.name, "view": view.view}
             if view.behind is not None:
                 stats.gauge("sterna.features_behind_seconds", view.behind, tags=tags)
             stats.gauge("sterna.features_alarm", int(bool(view.alarm)), tags=tags)
-        if alarms := [f"{view.view}: {view.alarm}" for view in found if view.alarm]:
+        if alarms := [f"{view.view}: {view.alarm}" for view in views if view.alarm]:
             raise AirflowFailException("; ".join(alarms))
-        return {view.view: view.behind for view in found if view.behind is not None}
+        return {view.view: view.behind for view in views if view.behind is not None}
 
 
 def features_dag(
@@ -149,24 +151,28 @@ def features_dag(
     Raises:
         UsageError: a setting is missing or wrong.
     """
-    region, registry = region or text("region"), registry or text("registry")
-    cron = text("features_schedule") if schedule is None else schedule
-    stay = lingering(text("features_linger") if linger is None else linger)
-    news = fresh(region, tables)
+    region, registry = region or get_option("region"), registry or get_option("registry")
+    cron = get_option("features_schedule") if schedule is None else schedule
+    duration = parse_follow_duration(get_option("features_linger") if linger is None else linger)
+    triggering_assets = freshness_schedule(region, tables)
     settings: dict[str, Any] = {
         "description": f"Keep features of region {region} ready for online reads",
         "doc_md": _DOC.format(region=region),
-        "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=news)
+        "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=triggering_assets)
         if cron
-        else news,
+        else triggering_assets,
         "is_paused_upon_creation": True,
         **common_settings(),
     }
-    given: dict[str, Any] = {"region": region, "registry": registry, "services": services}
-    limit = seconds("features_timeout")
+    common: dict[str, Any] = {"region": region, "registry": registry, "services": services}
+    timeout = get_timedelta("features_timeout")
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
-        work = SternaMaterializeOperator(task_id="materialize", linger=stay, execution_timeout=stay + limit, **given)
-        look = SternaFeaturesLookOperator(task_id="look", trigger_rule="all_done", execution_timeout=limit, **given)
-        work >> look
-        watch(dag)
+        materialize = SternaMaterializeOperator(
+            task_id="materialize", linger=duration, execution_timeout=duration + timeout, **common
+        )
+        check = SternaFeaturesStatusOperator(
+            task_id="look", trigger_rule="all_done", execution_timeout=timeout, **common
+        )
+        materialize >> check
+        add_watcher(dag)
     return dag

@@ -9,12 +9,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sterna.airflow.base import SternaOperator
-from sterna.airflow.settings import text
+from sterna.airflow.settings import get_option
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
 
-    from sterna.gc.model import GcOptions
+    from sterna.maintenance.gc.model import GcOptions
 
 
 class SternaGcOperator(SternaOperator):
@@ -34,36 +34,36 @@ class SternaGcOperator(SternaOperator):
         super().__init__(**kwargs)
         self.services = services
         self.options = options or {}
-        self._cleaning = False
+        self._collecting = False
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """Clean up, and tell what was found and done."""
         from airflow.sdk.exceptions import AirflowFailException
 
-        from sterna.edges.services_file import read_services
-        from sterna.gc.run import collect
-        from sterna.render.gc import collected_text
+        from sterna.config.services_file import read_services
+        from sterna.maintenance.gc.run import run_gc
+        from sterna.text.gc import collected_text
 
-        gone = read_services(self.services or text("services")).gone
-        options = replace(read_gc_options(self.options), gone=gone)
-        self._cleaning = True
+        gone = read_services(self.services or get_option("services")).retired_regions
+        options = replace(parse_gc_options(self.options), excluded_regions=gone)
+        self._collecting = True
         try:
-            found = collect(self.open(), options, self.say)
+            collected = run_gc(self.open(), options, self.log_progress)
         finally:
-            self._cleaning = False
-        for line in collected_text(found, evict=options.evict).splitlines():
-            self.say(line)
-        if found.failed:
-            raise AirflowFailException(f"{found.failed} files could not be deleted: the next clean-up tries again")
+            self._collecting = False
+        for line in collected_text(collected, evict=options.evict).splitlines():
+            self.log_progress(line)
+        if collected.failed:
+            raise AirflowFailException(f"{collected.failed} files could not be deleted: the next clean-up tries again")
         return {
-            "pass_id": found.pass_id,
-            "dry_run": found.dry_run,
-            "unreachable_files": found.unreachable.files,
-            "unreachable_bytes": found.unreachable.bytes,
-            "garbage_files": found.garbage.files,
-            "garbage_bytes": found.garbage.bytes,
-            "deleted_files": found.deleted.files,
-            "deleted_bytes": found.deleted.bytes,
+            "pass_id": collected.pass_id,
+            "dry_run": collected.dry_run,
+            "unreachable_files": collected.unreachable.files,
+            "unreachable_bytes": collected.unreachable.bytes,
+            "garbage_files": collected.garbage.files,
+            "garbage_bytes": collected.garbage.bytes,
+            "deleted_files": collected.deleted.files,
+            "deleted_bytes": collected.deleted.bytes,
         }
 
     def on_kill(self) -> None:
@@ -74,30 +74,35 @@ class SternaGcOperator(SternaOperator):
         """
         from airflow.sdk.exceptions import AirflowTaskTerminated
 
-        if self._cleaning:
+        if self._collecting:
             raise AirflowTaskTerminated("the clean-up was ended: the next one goes on")
 
 
-def read_gc_options(given: Mapping[str, Any] | str) -> GcOptions:
+def parse_gc_options(raw_options: Mapping[str, Any] | str) -> GcOptions:
     """Return what a mapping, or its JSON text, asks of a clean-up; without `dry_run` it deletes.
 
     Raises:
         UsageError: there is no such option, a duration is none, or a grace is too short.
     """
+    from sterna.config.yaml import duration
     from sterna.errors import UsageError
-    from sterna.gc.model import GcOptions
-    from sterna.strict_yaml import duration
+    from sterna.maintenance.gc.model import GcOptions
 
-    options = dict(json.loads(given) if isinstance(given, str) else given)
-    read: dict[str, Any] = {"delete": not options.pop("dry_run", False), "evict": bool(options.pop("evict", False))}
+    options = dict(json.loads(raw_options) if isinstance(raw_options, str) else raw_options)
+    arguments: dict[str, Any] = {
+        "delete": not options.pop("dry_run", False),
+        "evict": bool(options.pop("evict", False)),
+    }
     for name in ("keep", "grace"):
-        spelled = options.pop(name, None)
-        if spelled is None:
+        duration_text = options.pop(name, None)
+        if duration_text is None:
             continue
-        length = duration(str(spelled))
-        if length is None:
-            raise UsageError(f"{name}: {spelled!r} is no duration: expected one such as 24h or 7d (s, m, h, d, w)")
-        read[name] = timedelta(seconds=length)
+        seconds = duration(str(duration_text))
+        if seconds is None:
+            raise UsageError(
+                f"{name}: {duration_text!r} is no duration: expected one such as 24h or 7d (s, m, h, d, w)"
+            )
+        arguments[name] = timedelta(seconds=seconds)
     if options:
         raise UsageError(f"no such option: {', '.join(sorted(options))}; there are dry_run, evict, grace, keep")
-    return GcOptions(**read)
+    return GcOptions(**arguments)

@@ -12,7 +12,7 @@ from airflow.sdk import BaseHook
 from sterna.airflow.secrets import airflow_secrets
 
 if TYPE_CHECKING:
-    from sterna.registry.credential import Credential
+    from sterna.config.registry.credential import Credential
 
 
 class SternaHook(BaseHook):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sterna.airflow.base import SternaOperator
-from sterna.airflow.settings import text
+from sterna.airflow.settings import get_option
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -32,18 +32,18 @@ class SternaIngestAddOperator(SternaOperator):
 
     def execute(self, context: TaskContext) -> int | None:
         """Prove the files, and add them."""
-        from sterna.edges.services_file import read_services
-        from sterna.ingest.adding import adding
-        from sterna.ingest.region import open_ingest
-        from sterna.ingest.shop import open_catalog
-        from sterna.render.ingest_work import added_text
+        from sterna.config.services_file import read_services
+        from sterna.pipelines.ingest.add_files import build_addition
+        from sterna.pipelines.ingest.region import open_ingest
+        from sterna.pipelines.ingest.step_context import open_catalog
+        from sterna.text.ingest_worker import added_text
 
         region = self.open()
-        ingest = open_ingest(region, read_services(self.services or text("services") or None))
+        ingest = open_ingest(region, read_services(self.services or get_option("services") or None))
         try:
             with open_catalog(region, ingest) as catalog:
-                added = adding(ingest, region.mapping, catalog, self.table, self.uris).do(act=True)
+                added = build_addition(ingest, region.mapping, catalog, self.table, self.uris).run(apply=True)
         finally:
             ingest.close()
-        self.say(added_text(added))
+        self.log_progress(added_text(added))
         return added.snapshot

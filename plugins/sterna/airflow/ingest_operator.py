@@ -9,12 +9,12 @@ from airflow.sdk import DAG, CronTriggerTimetable
 
 from sterna.airflow.base import SternaOperator
 from sterna.airflow.retry import RemedyRetryPolicy
-from sterna.airflow.settings import lingering, number, seconds, text
+from sterna.airflow.settings import get_float, get_option, get_timedelta, parse_follow_duration
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
 
-    from sterna.ingest.consolidate import Consolidated
+    from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 
 _DOC = """\
 ### Put what came in at region `{region}` on `main`
@@ -50,27 +50,29 @@ class SternaIngestOperator(SternaOperator):
         """Work, and tell of each batch."""
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-        from sterna.edges.services_file import read_services
-        from sterna.ingest.region import open_ingest
-        from sterna.ingest.service import work
-        from sterna.render.ingest_work import consolidated_text
+        from sterna.config.services_file import read_services
+        from sterna.pipelines.ingest.region import open_ingest
+        from sterna.pipelines.ingest.worker_service import run_worker
+        from sterna.text.ingest_worker import consolidated_text
 
-        services, region = read_services(self.services or text("services") or None), self.open()
+        services, region = read_services(self.services or get_option("services") or None), self.open()
         if services.ingest is None or region.region.name not in services.ingest.regions:
             raise AirflowSkipException(f"the services file has no ingest.regions.{region.region.name}")
         counts: dict[str, int] = {}
 
-        def done(batch: Consolidated) -> None:
+        def on_batch_done(batch: BatchOutcome) -> None:
             counts[batch.state.value] = counts.get(batch.state.value, 0) + 1
-            self.say(consolidated_text(batch))
+            self.log_progress(consolidated_text(batch))
 
         ingest = open_ingest(region, services)
         try:
-            worked = work(region, ingest, done, self.say, self.linger.total_seconds(), once=not self.linger)
+            summary = run_worker(
+                region, ingest, on_batch_done, self.log_progress, self.linger.total_seconds(), once=not self.linger
+            )
         finally:
             ingest.close()
-        if worked.stopped:
-            raise AirflowFailException(f"{len(worked.stopped)} batches wait for somebody: {worked.stopped[0]}")
+        if summary.stopped:
+            raise AirflowFailException(f"{len(summary.stopped)} batches wait for somebody: {summary.stopped[0]}")
         return counts
 
 
@@ -100,10 +102,10 @@ def ingest_dag(
     Raises:
         UsageError: a setting is missing or wrong.
     """
-    region, registry = region or text("region"), registry or text("registry")
-    cron = text("ingest_schedule") if schedule is None else schedule
-    stay = lingering(text("ingest_linger") if linger is None else linger)
-    owner, link = text("owner"), text("owner_link")
+    region, registry = region or get_option("region"), registry or get_option("registry")
+    cron = get_option("ingest_schedule") if schedule is None else schedule
+    duration = parse_follow_duration(get_option("ingest_linger") if linger is None else linger)
+    owner, link = get_option("owner"), get_option("owner_link")
     settings: dict[str, Any] = {
         "description": f"Put on main what came in at region {region}",
         "doc_md": _DOC.format(region=region),
@@ -113,17 +115,17 @@ def ingest_dag(
         "max_active_runs": 1,
         "is_paused_upon_creation": True,
         "tags": ["sterna"],
-        "default_args": {"owner": owner, "retries": int(number("retries")), "retry_policy": RemedyRetryPolicy()},
+        "default_args": {"owner": owner, "retries": int(get_float("retries")), "retry_policy": RemedyRetryPolicy()},
         "owner_links": {owner: link} if link else {},
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
-        for worker in range(1, (workers or int(number("ingest_workers"))) + 1):
+        for worker in range(1, (workers or int(get_float("ingest_workers"))) + 1):
             SternaIngestOperator(
                 task_id=f"work_{worker}",
                 region=region,
                 registry=registry,
                 services=services,
-                linger=stay,
-                execution_timeout=stay + seconds("ingest_timeout"),
+                linger=duration,
+                execution_timeout=duration + get_timedelta("ingest_timeout"),
             )
     return dag

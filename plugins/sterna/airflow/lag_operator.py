@@ -50,18 +50,18 @@ class SternaLagOperator(SternaOperator):
 
     def execute(self, context: TaskContext) -> float | None:
         """Look, report metrics, and return the lag in seconds, without the tables that may be held."""
-        from sterna.airflow.alert import look, read_limits
-        from sterna.airflow.settings import text
-        from sterna.edges.services_file import read_services
+        from sterna.airflow.alert import check_region, read_limits
+        from sterna.airflow.settings import get_option
+        from sterna.config.services_file import read_services
         from sterna.errors import ServicesError
 
         limits = read_limits(self.limit, self.allow_held, self.gc_limit, self.slot_limit)
-        upkeep, wrong = None, None
+        maintenance, services_error = None, None
         try:
-            upkeep = read_services(self.services or text("services")).upkeep
+            maintenance = read_services(self.services or get_option("services")).upkeep
         except ServicesError as error:  # told in the end: it hides nothing else
-            wrong = error
-        found = look(self.open(), limits, self.say, upkeep)
-        if wrong:
-            raise wrong
-        return found
+            services_error = error
+        lag = check_region(self.open(), limits, self.log_progress, maintenance)
+        if services_error:
+            raise services_error
+        return lag

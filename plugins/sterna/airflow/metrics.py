@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sterna.airflow.settings import patterns
+from sterna.airflow.settings import get_patterns
 
 if TYPE_CHECKING:
-    from sterna.replica.held import Held
-    from sterna.replica.records import Report
-    from sterna.status.alarms import Alarm
-    from sterna.status.model import RegionStatus
+    from sterna.operations.alarms import Alarm
+    from sterna.operations.status.model import RegionStatus
+    from sterna.replication.replica.held import Held
+    from sterna.replication.replica.model import Report
 
 
 def record_sync(report: Report) -> None:
@@ -22,48 +22,48 @@ def record_sync(report: Report) -> None:
     from airflow.sdk.observability import stats
 
     if report.outcome != "copied":
-        behind = (*report.held, *report.transit)
-        left = sum(item.bytes for item in report.transit)
-        record_lags(report.region, report.watermark_lag_seconds, behind, patterns("allow_held"), left)
+        lagging = (*report.held, *report.transit)
+        bytes_left = sum(table.bytes for table in report.transit)
+        record_lags(report.region, report.watermark_lag_seconds, lagging, get_patterns("allow_held"), bytes_left)
     stats.incr("sterna.copied_bytes", report.copied.sent, tags={"region": report.region})
 
 
 def record_lags(
-    region: str, watermark: float | None, behind: Sequence[Held], allowed: Sequence[str], left: int
+    region: str, watermark: float | None, lagging: Sequence[Held], allowed: Sequence[str], bytes_left: int
 ) -> None:
     """Report a region's lags in seconds, and how many tables stay behind; of a lag that is unknown nothing is said.
 
     Args:
         region: its name.
         watermark: its lag without the tables that stay behind, None when it is unknown.
-        behind: the tables that are held or in transit.
+        lagging: the tables that are held or in transit.
         allowed: patterns of those that an operator accepts to be held: they are counted, and make no lag.
-        left: bytes that are left to be copied for those in transit.
+        bytes_left: bytes that are left to be copied for those in transit.
     """
     from airflow.sdk.observability import stats
 
-    from sterna.replica.lag import Lags, held_lag
-    from sterna.status.alarms import not_allowed
+    from sterna.operations.alarms import without_allowed
+    from sterna.replication.replica.lag import Lags, held_lag
 
     tags = {"region": region}
-    held, transit = ([item for item in behind if item.in_transit is moving] for moving in (False, True))
-    counting = not_allowed(held, allowed)
-    oldest, moving = held_lag(counting), held_lag(transit)
+    held, transit = ([table for table in lagging if table.in_transit is in_transit] for in_transit in (False, True))
+    counted = without_allowed(held, allowed)
+    held_lag_seconds, transit_lag = held_lag(counted), held_lag(transit)
     stats.gauge("sterna.held_tables", len(held), tags=tags)
-    stats.gauge("sterna.held_allowed_tables", len(held) - len(counting), tags=tags)
+    stats.gauge("sterna.held_allowed_tables", len(held) - len(counted), tags=tags)
     stats.gauge("sterna.transit_tables", len(transit), tags=tags)
-    stats.gauge("sterna.transit_bytes", left, tags=tags)
+    stats.gauge("sterna.transit_bytes", bytes_left, tags=tags)
     for name, lag in {
-        "sterna.lag_seconds": None if watermark is None else Lags(watermark, oldest, moving).oldest,
+        "sterna.lag_seconds": None if watermark is None else Lags(watermark, held_lag_seconds, transit_lag).oldest,
         "sterna.watermark_lag_seconds": watermark,
-        "sterna.held_lag_seconds": oldest,
-        "sterna.transit_lag_seconds": moving,
+        "sterna.held_lag_seconds": held_lag_seconds,
+        "sterna.transit_lag_seconds": transit_lag,
     }.items():
         if lag is not None:
             stats.gauge(name, lag, tags=tags)
 
 
-def record_unread(status: RegionStatus) -> None:
+def record_unreadable_held(status: RegionStatus) -> None:
     """Report how many tables a region holds, and its lags with them, where the list of them can't be read."""
     from airflow.sdk.observability import stats
 
@@ -78,14 +78,14 @@ def record_unread(status: RegionStatus) -> None:
             stats.gauge(name, lag, tags=tags)
 
 
-def record_alarms(status: RegionStatus, raised: Sequence[Alarm]) -> None:
+def record_alarms(status: RegionStatus, active_alarms: Sequence[Alarm]) -> None:
     """Report what the alert looks at beside the lags, and how many alarms there are."""
     from airflow.sdk.observability import stats
 
-    from sterna.status.alarms import evidence_age
+    from sterna.operations.alarms import evidence_age
 
     tags = {"region": status.region}
-    stats.gauge("sterna.alarms", len(raised), tags=tags)
+    stats.gauge("sterna.alarms", len(active_alarms), tags=tags)
     stats.gauge("sterna.unseen", len(status.unseen), tags=tags)
     stats.gauge("sterna.cut_off", int(status.cut_off is not None), tags=tags)
     age = evidence_age(status)

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import SkipMixin
 
-from sterna.airflow.announcing import SternaAnnounceOperator as SternaAnnounceOperator
-from sterna.airflow.announcing import SternaLingerOperator as SternaLingerOperator
-from sterna.airflow.announcing import after_skipped, announcing, want_large_lane
-from sterna.airflow.assets import announcements, main_asset
-from sterna.airflow.base import RUN as RUN
+from sterna.airflow.announcements import SternaAnnounceOperator as SternaAnnounceOperator
+from sterna.airflow.announcements import SternaFollowOperator as SternaFollowOperator
+from sterna.airflow.announcements import trigger_bulk_lane, with_asset_outlet, with_none_failed_trigger
+from sterna.airflow.assets import asset_alias, main_asset
+from sterna.airflow.base import RUN_XCOM_KEY as RUN_XCOM_KEY
 from sterna.airflow.base import SternaOperator as SternaOperator
 from sterna.airflow.gc_operator import SternaGcOperator as SternaGcOperator
 from sterna.airflow.lag_operator import SternaLagOperator as SternaLagOperator
 from sterna.airflow.metrics import record_sync
-from sterna.airflow.settings import most_mapped
+from sterna.airflow.settings import max_map_length
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
 
-    from sterna.replica.records import Report, StageReport
-    from sterna.sync.options import SyncOptions
+    from sterna.replication.plan.options import SyncOptions
+    from sterna.replication.replica.model import Report, StageReport
 
 OPTIONS: Mapping[str, str] = {
     "tables": "tables",
@@ -44,7 +44,9 @@ OPTIONS: Mapping[str, str] = {
     "lane": "lane",
 }
 """By the name that DAGs' parameters and users' own DAGs have, the field of `SyncOptions`; `dry_run` is beside them."""
-_COPY_AGAIN = "no table of this run has all of its files: clear the run, or wait for the next one, which copies again"
+_CLEAR_RUN_HINT = (
+    "no table of this run has all of its files: clear the run, or wait for the next one, which copies again"
+)
 
 
 class SternaPlanOperator(SternaOperator, SkipMixin):
@@ -66,40 +68,44 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
     inherits_from_skipmixin = True
 
     def __init__(self, *, options: Mapping[str, Any] | str | None = None, **kwargs: Any) -> None:
-        super().__init__(**announcing(kwargs))
+        super().__init__(**with_asset_outlet(kwargs))
         self.options = options or {}
 
     def execute(self, context: TaskContext) -> list[dict[str, Any]]:
         """Plan, explain, and skip what has nothing to do."""
-        from sterna.render.plan import plan_text
-        from sterna.sync import stages
-        from sterna.sync.plan.batches import SHARE, shares
+        from sterna.replication.plan.batches import SHARE, split_shares
+        from sterna.replication.sync import stages
+        from sterna.text.plan import plan_text
 
         region = self.open()
-        options, dry_run = read_options(self.options)
-        planned = stages.plan(region, options, self.say)
+        options, dry_run = parse_sync_options(self.options)
+        planned = stages.plan(region, options, self.log_progress)
         if planned.report is not None:
             if options.lane != "large":  # it looked at few tables, and knows no lag
                 record_sync(planned.report)
                 if not dry_run:
-                    want_large_lane(context, planned.report)
+                    trigger_bulk_lane(context, planned.report)
             self._skip_stages(context, dry_run)
             return []
         if planned.explained is not None:
             for line in plan_text(planned.explained).splitlines():
-                self.say(line)
+                self.log_progress(line)
         if dry_run:
             self._skip_stages(context, dry_run)
-        context["ti"].xcom_push(RUN, planned.run)
-        return [SHARE.encode(share) for share in shares(planned.batches, most_mapped())]
+        context["ti"].xcom_push(RUN_XCOM_KEY, planned.run)
+        return [SHARE.encode(share) for share in split_shares(planned.batches, max_map_length())]
 
     def _skip_stages(self, context: TaskContext, dry_run: bool) -> None:
         stages: tuple[type, ...] = (SternaCopyOperator, SternaLocalizeOperator, SternaPublishOperator)
-        stages = (*stages, SternaArriveOperator, SternaLingerOperator)
-        skipped = (*stages, SternaAnnounceOperator) if dry_run else stages
-        behind = [task for task in self.get_flat_relatives(upstream=False) if issubclass(_operator(task), skipped)]
+        stages = (*stages, SternaFinishBulkOperator, SternaFollowOperator)
+        operators_to_skip = (*stages, SternaAnnounceOperator) if dry_run else stages
+        downstream = [
+            task
+            for task in self.get_flat_relatives(upstream=False)
+            if issubclass(_operator_class(task), operators_to_skip)
+        ]
         # Raises where there is something to skip: Airflow then ends this task well, and starts no process for those.
-        self.skip(context["ti"], behind)
+        self.skip(context["ti"], downstream)
 
 
 class SternaCopyOperator(SternaOperator):
@@ -118,36 +124,36 @@ class SternaCopyOperator(SternaOperator):
     label_template = "{{ task.label }}"
 
     def __init__(self, *, run: str, batch: Mapping[str, Any], **kwargs: Any) -> None:
-        super().__init__(**{**announcing({}), **kwargs})
+        super().__init__(**{**with_asset_outlet({}), **kwargs})
         self.run = run
         self.batch = batch
 
     @property
     def label(self) -> str:
         """The batches in a few words, such as `us-lake 120 files 3.1 GB`."""
-        from sterna.sync.whole import sized
+        from sterna.replication.sync.copy_progress import format_bytes
 
-        return f"{self.batch['origin']} {self.batch['files']} files {sized(self.batch['bytes'])}"
+        return f"{self.batch['origin']} {self.batch['files']} files {format_bytes(self.batch['bytes'])}"
 
     def execute(self, context: TaskContext) -> str:
         """Copy the batches."""
-        from sterna.replica.codecs import STAGE_REPORT
-        from sterna.replica.how_far import seldom
-        from sterna.replica.records import StageReport
-        from sterna.sync import stages
-        from sterna.sync.copy import DEFAULT_DEADLINE
-        from sterna.sync.sizes import Dark
+        from sterna.replication.execution.copy import DEFAULT_DEADLINE_SECONDS
+        from sterna.replication.execution.source_sizes import Unavailable
+        from sterna.replication.replica.codecs import STAGE_REPORT
+        from sterna.replication.replica.model import StageReport
+        from sterna.replication.replica.progress import throttled
+        from sterna.replication.sync import stages
 
         # rclone gets the task's own deadline, so that it is ended in an orderly way.
-        limit = self.execution_timeout.total_seconds() if self.execution_timeout else DEFAULT_DEADLINE
-        end, region, copied, dark = time.monotonic() + limit, self.open(), StageReport(), Dark()
-        first, say = self.batch["number"], seldom(self.say)
+        timeout = self.execution_timeout.total_seconds() if self.execution_timeout else DEFAULT_DEADLINE_SECONDS
+        deadline, region, copied, unavailable = time.monotonic() + timeout, self.open(), StageReport(), Unavailable()
+        first, progress = self.batch["number"], throttled(self.log_progress)
         for number in range(first, self.batch.get("last", first) + 1):
-            left = max(end - time.monotonic(), 0.0)
-            copied += stages.copy(region, self.run, number, say, deadline=left, dark=dark)
-        if copied.here and announcements() in self.outlets:
-            self.say(f"all files of {', '.join(copied.here)} are here: the next sync publishes that")
-            context["outlet_events"][announcements()].add(
+            remaining = max(deadline - time.monotonic(), 0.0)
+            copied += stages.copy(region, self.run, number, progress, deadline=remaining, unavailable=unavailable)
+        if copied.here and asset_alias() in self.outlets:
+            self.log_progress(f"all files of {', '.join(copied.here)} are here: the next sync publishes that")
+            context["outlet_events"][asset_alias()].add(
                 main_asset(region.region.name), extra={"reason": "tables in transit are here"}
             )
         return STAGE_REPORT.dumps(copied)
@@ -165,7 +171,7 @@ class SternaLocalizeOperator(SternaOperator):
     template_fields = (*SternaOperator.template_fields, "run", "copied")
 
     def __init__(self, *, run: str, copied: Iterable[str] | None = None, **kwargs: Any) -> None:
-        super().__init__(**after_skipped(kwargs))
+        super().__init__(**with_none_failed_trigger(kwargs))
         self.run = run
         self.copied = copied
 
@@ -173,14 +179,14 @@ class SternaLocalizeOperator(SternaOperator):
         """Localize the plan's files; fail at once where the copies left nothing to be published."""
         from airflow.sdk.exceptions import AirflowFailException
 
-        from sterna.replica.codecs import STAGE_REPORT
-        from sterna.sync import stages
+        from sterna.replication.replica.codecs import STAGE_REPORT
+        from sterna.replication.sync import stages
 
-        region, copied = self.open(), add_up(self.copied, self.run)
+        region, copied = self.open(), merge_stage_reports(self.copied, self.run)
         # What the copies said stays the same, however often this task is repeated.
-        if copied.failed and (error := stages.why_nothing_is_left(region, self.run, copied)):
-            raise AirflowFailException(f"{type(error).__name__}: {error}; {_COPY_AGAIN}")
-        return STAGE_REPORT.dumps(stages.localize(region, self.run, copied, self.say))
+        if copied.failed and (error := stages.blocking_error(region, self.run, copied)):
+            raise AirflowFailException(f"{type(error).__name__}: {error}; {_CLEAR_RUN_HINT}")
+        return STAGE_REPORT.dumps(stages.localize(region, self.run, copied, self.log_progress))
 
 
 class SternaPublishOperator(SternaOperator):
@@ -199,30 +205,30 @@ class SternaPublishOperator(SternaOperator):
     template_fields = (*SternaOperator.template_fields, "run", "copied", "localized")
 
     def __init__(self, *, run: str, copied: Iterable[str] | None = None, localized: str, **kwargs: Any) -> None:
-        super().__init__(**announcing(after_skipped(kwargs)))
+        super().__init__(**with_asset_outlet(with_none_failed_trigger(kwargs)))
         self.run = run
         self.copied = copied
         self.localized = localized
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """Publish the plan."""
-        from sterna.sync import stages
+        from sterna.replication.sync import stages
 
-        copied, localized = add_up(self.copied, self.run), add_up([self.localized], self.run)
-        report = stages.publish(self.open(), self.run, copied, localized, self.say)
+        copied, localized = merge_stage_reports(self.copied, self.run), merge_stage_reports([self.localized], self.run)
+        report = stages.publish(self.open(), self.run, copied, localized, self.log_progress)
         record_sync(report)
         if report.more:
-            self.say("more is to be done: the next run starts at once")
-            context["outlet_events"][announcements()].add(
+            self.log_progress("more is to be done: the next run starts at once")
+            context["outlet_events"][asset_alias()].add(
                 main_asset(report.region), extra={"reason": "the last sync left more to do"}
             )
-        for item in report.transit:
-            self.say(item.line)
-        want_large_lane(context, report)
-        return in_short(report)
+        for table in report.transit:
+            self.log_progress(table.line)
+        trigger_bulk_lane(context, report)
+        return report_summary(report)
 
 
-class SternaArriveOperator(SternaOperator):
+class SternaFinishBulkOperator(SternaOperator):
     """End a round of the large lane, and start the sync that publishes what it brought; return in short how it went.
 
     Args:
@@ -235,22 +241,22 @@ class SternaArriveOperator(SternaOperator):
     template_fields = (*SternaOperator.template_fields, "run", "copied", "localized")
 
     def __init__(self, *, run: str, copied: Iterable[str] | None = None, localized: str, **kwargs: Any) -> None:
-        super().__init__(**announcing(after_skipped(kwargs)))
+        super().__init__(**with_asset_outlet(with_none_failed_trigger(kwargs)))
         self.run = run
         self.copied = copied
         self.localized = localized
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """End the round."""
-        from sterna.sync import stages
+        from sterna.replication.sync import stages
 
-        copied, localized = add_up(self.copied, self.run), add_up([self.localized], self.run)
-        report = stages.arrive(self.open(), self.run, copied, localized, self.say)
+        copied, localized = merge_stage_reports(self.copied, self.run), merge_stage_reports([self.localized], self.run)
+        report = stages.finish_bulk(self.open(), self.run, copied, localized, self.log_progress)
         record_sync(report)
-        context["outlet_events"][announcements()].add(
+        context["outlet_events"][asset_alias()].add(
             main_asset(report.region), extra={"reason": "what was in transit is here"}
         )
-        return in_short(report)
+        return report_summary(report)
 
 
 class SternaSyncOperator(SternaOperator):
@@ -270,27 +276,27 @@ class SternaSyncOperator(SternaOperator):
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """Run all stages, again while there is more to do."""
         from sterna.errors import UsageError
-        from sterna.replica.how_far import seldom
-        from sterna.sync.run import sync
+        from sterna.replication.replica.progress import throttled
+        from sterna.replication.sync.run import sync
 
-        options, dry_run = read_options(self.options)
+        options, dry_run = parse_sync_options(self.options)
         if dry_run:
             raise UsageError("dry_run is not for this operator, which syncs", hint="use SternaPlanOperator")
-        report = sync(self.open(), options, seldom(self.say))
+        report = sync(self.open(), options, throttled(self.log_progress))
         record_sync(report)
-        return in_short(report)
+        return report_summary(report)
 
 
-def read_options(given: Mapping[str, Any] | str) -> tuple[SyncOptions, bool]:
+def parse_sync_options(raw_options: Mapping[str, Any] | str) -> tuple[SyncOptions, bool]:
     """Return what a mapping, or its JSON text, asks of a sync, and whether it is a dry run only.
 
     Raises:
         UsageError: there is no such option.
     """
     from sterna.errors import UsageError
-    from sterna.sync.options import SyncOptions
+    from sterna.replication.plan.options import SyncOptions
 
-    options = dict(json.loads(given) if isinstance(given, str) else given)
+    options = dict(json.loads(raw_options) if isinstance(raw_options, str) else raw_options)
     dry_run = bool(options.pop("dry_run", False))
     options["tables"] = tuple(options.get("tables") or ())
     if dry_run:
@@ -300,7 +306,7 @@ def read_options(given: Mapping[str, Any] | str) -> tuple[SyncOptions, bool]:
     return SyncOptions(**{OPTIONS[name]: value for name, value in options.items()}), dry_run
 
 
-def add_up(reports: Iterable[str] | None, run: str = "") -> StageReport:
+def merge_stage_reports(reports: Iterable[str] | None, run: str = "") -> StageReport:
     """Return the sum of what tasks of one stage returned; skipped ones returned nothing.
 
     Args:
@@ -311,25 +317,27 @@ def add_up(reports: Iterable[str] | None, run: str = "") -> StageReport:
     Raises:
         UsageError: a task of another version of sterna returned something else.
     """
+    from sterna.codec import MalformedRecord
     from sterna.errors import UsageError
-    from sterna.json_record import MalformedRecord
-    from sterna.replica.codecs import STAGE_REPORT
-    from sterna.replica.records import StageReport
-    from sterna.replica.run_folder import run_id_of
+    from sterna.replication.replica.codecs import STAGE_REPORT
+    from sterna.replication.replica.model import StageReport
+    from sterna.replication.replica.run_folder import run_id_from_uri
 
     # As a slice the XComs of mapped tasks come in one request, and not one by one.
     texts = list(reports[:]) if isinstance(reports, Sequence) else list(reports or ())
     try:
-        found = [STAGE_REPORT.loads(text) for text in texts if text]
+        all_reports = [STAGE_REPORT.loads(text) for text in texts if text]
     except MalformedRecord as error:
         raise UsageError(
             f"a task returned what this version of sterna doesn't understand: {error}", hint="clear the whole run"
         ) from error
-    ours = [each for each in found if not (run and each.run_id) or each.run_id == run_id_of(run)]
-    return sum(ours, StageReport())
+    run_reports = [
+        report for report in all_reports if not (run and report.run_id) or report.run_id == run_id_from_uri(run)
+    ]
+    return sum(run_reports, StageReport())
 
 
-def in_short(report: Report) -> dict[str, Any]:
+def report_summary(report: Report) -> dict[str, Any]:
     """Return a report for an XCom: counts instead of names."""
     return {
         "run_id": report.run_id,
@@ -346,7 +354,7 @@ def in_short(report: Report) -> dict[str, Any]:
     }
 
 
-def _operator(task: Any) -> type:
+def _operator_class(task: Any) -> type:
     # A mapped task stands for its operator without being one.
-    kind: type = task.operator_class if task.is_mapped else type(task)
-    return kind
+    operator_class: type = task.operator_class if task.is_mapped else type(task)
+    return operator_class

@@ -26,8 +26,8 @@ MODULES = (
     "sterna.iceberg.metadata.table",
     "sterna.iceberg.deletes.position_deletes",
     "sterna.iceberg.metadata.view",
-    "sterna.feed.fresh",
-    "sterna.sync.stages",
+    "sterna.notifications.change_log.fresh_tables",
+    "sterna.replication.sync.stages",
 )
 
 

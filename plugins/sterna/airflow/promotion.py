@@ -13,16 +13,16 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param
 
 from sterna.airflow.operators import SternaOperator
-from sterna.airflow.settings import text
+from sterna.airflow.settings import get_option
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
 
-    from sterna.ha.approval import Approval
-    from sterna.ha.promote import Promotion
-    from sterna.ha.tables import Moves
+    from sterna.replication.failover.approval import Approval
+    from sterna.replication.failover.promote import Promotion
+    from sterna.replication.failover.tables import MovePlan
 
-PROMOTION = "promotion"
+PROMOTION_XCOM_KEY = "promotion"
 """The key of the XCom that says what a person is to approve."""
 _DOC = """\
 ### Make region `{region}`'s catalog the primary
@@ -60,29 +60,31 @@ class SternaPromotionOperator(SternaOperator):
             SternaError: see `plan_promotion`, `plan_moves` and `promote`.
             UsageError: nobody has approved it, or something else than would happen now.
         """
-        from sterna.ha.approval import APPROVAL, approval_of
-        from sterna.ha.promote import plan_promotion, promote
-        from sterna.ha.tables import plan_moves
-        from sterna.render.catalog import promoted_text, promotion_text
+        from sterna.replication.failover.approval import APPROVAL, approval_of
+        from sterna.replication.failover.promote import plan_promotion, promote
+        from sterna.replication.failover.tables import plan_moves
+        from sterna.text.catalog import promoted_text, promotion_text
 
-        with self.open() as opened:
+        with self.open() as region:
             promotion = plan_promotion(
-                opened.registry, opened.secrets, opened.region.name, planned=str(self.planned) == "True"
+                region.registry, region.secrets, region.region.name, planned=str(self.planned) == "True"
             )
-            moves = plan_moves(opened, [name.strip() for name in self.lost.split(",")]) if self.lost else None
-            said = promotion_text(promotion, moves)
+            moves = plan_moves(region, [name.strip() for name in self.lost.split(",")]) if self.lost else None
+            summary = promotion_text(promotion, moves)
             if self.approved is None:
-                context["ti"].xcom_push(PROMOTION, APPROVAL.dumps(approval_of(promotion, moves)))
+                context["ti"].xcom_push(PROMOTION_XCOM_KEY, APPROVAL.dumps(approval_of(promotion, moves)))
             else:
-                approved = refuse_unapproved(self.approved, promotion, moves)
+                approved = require_approval(self.approved, promotion, moves)
                 if not promotion.planned:  # a primary that didn't stop waits for an operator, also the second time
                     promotion = replace(promotion, old=promotion.old or approved.old)
-                said = promoted_text(promote(opened.registry, opened.secrets, promotion, self.say, moves=moves))
-        self.say(said)
-        return said
+                summary = promoted_text(
+                    promote(region.registry, region.secrets, promotion, self.log_progress, moves=moves)
+                )
+        self.log_progress(summary)
+        return summary
 
 
-def refuse_unapproved(approved: str, promotion: Promotion, moves: Moves | None) -> Approval:
+def require_approval(approved: str, promotion: Promotion, moves: MovePlan | None) -> Approval:
     """Return what a person has approved, which has to be the very promotion that would happen now.
 
     A task may be cleared, or marked as success, at any time: what was approved may be long past.
@@ -95,32 +97,37 @@ def refuse_unapproved(approved: str, promotion: Promotion, moves: Moves | None) 
     Raises:
         UsageError: nobody has approved it.
     """
+    from sterna.codec import MalformedRecord
     from sterna.errors import UsageError
-    from sterna.ha.approval import APPROVAL, approval_of
-    from sterna.json_record import MalformedRecord
-    from sterna.render.catalog import begins_text, unknown_lines
+    from sterna.replication.failover.approval import APPROVAL, approval_of
+    from sterna.text.catalog import promotion_headline, unverified_lines
 
-    again = "trigger the DAG again"
+    hint = "trigger the DAG again"
     if not approved:
-        raise UsageError("nobody has approved this promotion: nothing is done", hint=again)
+        raise UsageError("nobody has approved this promotion: nothing is done", hint=hint)
     try:
-        said = APPROVAL.loads(approved)
+        approval = APPROVAL.loads(approved)
     except MalformedRecord as error:
-        raise UsageError(f"what was approved can't be read: {error}", hint=again) from None
+        raise UsageError(f"what was approved can't be read: {error}", hint=hint) from None
     # One that has begun has no primary to replace any more: the same steps again are what was approved.
-    now = approval_of(replace(promotion, old=promotion.old or said.old), moves)
-    if (said.region, said.epoch, said.old, said.planned) != (now.region, now.epoch, now.old, now.planned):
-        raise UsageError(f"another promotion was approved than {begins_text(promotion)!r}", hint=again)
-    if said.newest and (now.newest is None or now.newest < said.newest):
+    current = approval_of(replace(promotion, old=promotion.old or approval.old), moves)
+    if (approval.region, approval.epoch, approval.old, approval.planned) != (
+        current.region,
+        current.epoch,
+        current.old,
+        current.planned,
+    ):
+        raise UsageError(f"another promotion was approved than {promotion_headline(promotion)!r}", hint=hint)
+    if approval.newest and (current.newest is None or current.newest < approval.newest):
         raise UsageError(
-            f"since this was approved, commits went from {now.region}'s main, or can't be seen", hint=again
+            f"since this was approved, commits went from {current.region}'s main, or can't be seen", hint=hint
         )
-    if set(now.unknown) - set(said.unknown):
-        lines = " ".join(unknown_lines(promotion))
-        raise UsageError(f"less was seen than when this was approved: {lines}", hint=again)
-    if said.tables != now.tables:
-        raise UsageError("other tables would go on, or lose something else, than was approved", hint=again)
-    return said
+    if set(current.unknown) - set(approval.unknown):
+        lines = " ".join(unverified_lines(promotion))
+        raise UsageError(f"less was seen than when this was approved: {lines}", hint=hint)
+    if approval.tables != current.tables:
+        raise UsageError("other tables would go on, or lose something else, than was approved", hint=hint)
+    return approval
 
 
 class SternaApprovalOperator(ApprovalOperator):
@@ -132,7 +139,7 @@ class SternaApprovalOperator(ApprovalOperator):
         kwargs: see `ApprovalOperator`.
     """
 
-    template_fields = (*ApprovalOperator.template_fields, "shown", PROMOTION)
+    template_fields = (*ApprovalOperator.template_fields, "shown", PROMOTION_XCOM_KEY)
 
     def __init__(self, *, shown: str, promotion: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -154,7 +161,7 @@ class SternaApprovalOperator(ApprovalOperator):
         try:
             return super().execute(context)
         except (TaskAwaitingInput, TaskDeferred) as waiting:
-            waiting.kwargs = {**(waiting.kwargs or {}), PROMOTION: self.promotion}
+            waiting.kwargs = {**(waiting.kwargs or {}), PROMOTION_XCOM_KEY: self.promotion}
             raise
 
     def execute_complete(self, context: TaskContext, event: dict[str, Any], promotion: str = "") -> Any:
@@ -166,7 +173,7 @@ class SternaApprovalOperator(ApprovalOperator):
             promotion: what the person was shown. The field of that name was rendered anew for the answer, and `look`
                 may have been cleared since.
         """
-        return {**super().execute_complete(context, event), PROMOTION: promotion}
+        return {**super().execute_complete(context, event), PROMOTION_XCOM_KEY: promotion}
 
 
 def promotion_dag(
@@ -183,7 +190,7 @@ def promotion_dag(
     Raises:
         UsageError: a setting is missing.
     """
-    region, registry = region or text("region"), registry or text("registry")
+    region, registry = region or get_option("region"), registry or get_option("registry")
     settings: dict[str, Any] = {
         "description": f"Make region {region}'s catalog the primary, after a person's approval",
         "doc_md": _DOC.format(region=region),
@@ -212,20 +219,20 @@ def promotion_dag(
         "lost": "{{ params.lost }}",
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
-        look = SternaPromotionOperator(task_id="look", execution_timeout=timedelta(minutes=2), **common)
+        preview = SternaPromotionOperator(task_id="look", execution_timeout=timedelta(minutes=2), **common)
         approve = SternaApprovalOperator(
             task_id="approve",
             shown="{{ ti.xcom_pull(task_ids='look') or '' }}",
-            promotion=f"{{{{ ti.xcom_pull(task_ids='look', key='{PROMOTION}') or '' }}}}",
+            promotion=f"{{{{ ti.xcom_pull(task_ids='look', key='{PROMOTION_XCOM_KEY}') or '' }}}}",
             subject=f"Make region {region}'s catalog the primary?",
             # The page takes it for Markdown: only a block that names its language keeps lines and shows messages of
             # commits as they are.
             body="```text\n{{ ti.xcom_pull(task_ids='look') }}\n```",
             response_timeout=timedelta(hours=1),
         )
-        approved = f"{{{{ (ti.xcom_pull(task_ids='approve') or {{}}).get('{PROMOTION}', '') }}}}"
-        act = SternaPromotionOperator(
+        approved = f"{{{{ (ti.xcom_pull(task_ids='approve') or {{}}).get('{PROMOTION_XCOM_KEY}', '') }}}}"
+        promote = SternaPromotionOperator(
             task_id="promote", approved=approved, execution_timeout=timedelta(minutes=30), **common
         )
-        look >> approve >> act
+        preview >> approve >> promote
     return dag

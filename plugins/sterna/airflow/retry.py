@@ -20,12 +20,12 @@ class RemedyRetryPolicy(RetryPolicy):
 
     Args:
         delay: pause before the second try; doubled for each further one.
-        longest: the longest pause.
+        max_delay: the longest pause.
     """
 
-    def __init__(self, delay: timedelta = timedelta(seconds=5), longest: timedelta = timedelta(minutes=5)) -> None:
+    def __init__(self, delay: timedelta = timedelta(seconds=5), max_delay: timedelta = timedelta(minutes=5)) -> None:
         self.delay = delay
-        self.longest = longest
+        self.max_delay = max_delay
 
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
@@ -37,4 +37,4 @@ class RemedyRetryPolicy(RetryPolicy):
         if exception.remedy is not Remedy.RETRY:
             return RetryDecision.fail(reason)
         # The exponent is bounded because a timedelta is: Airflow allows any number of retries.
-        return RetryDecision.retry(min(self.delay * 2 ** min(try_number - 1, 16), self.longest), reason)
+        return RetryDecision.retry(min(self.delay * 2 ** min(try_number - 1, 16), self.max_delay), reason)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sterna.errors import CredentialError
 
 if TYPE_CHECKING:
-    from sterna.registry.credential import Credential
+    from sterna.config.registry.credential import Credential
 
 
 def airflow_secrets(id: str) -> Credential:
@@ -30,7 +30,7 @@ def airflow_secrets(id: str) -> Credential:
     try:
         return _credential(id, BaseHook.get_connection(id))
     except AirflowNotFoundException:
-        raise _missing(id) from None
+        raise _missing_credential(id) from None
 
 
 def command_secrets(id: str) -> Credential:
@@ -42,24 +42,24 @@ def command_secrets(id: str) -> Credential:
     Raises:
         CredentialError: there is no such connection, or it can't be read.
     """
-    from sterna.airflow.core import find_connection
+    from sterna.airflow.internals import find_connection
 
     connection = find_connection(id)
     if connection is None:
-        raise _missing(id)
+        raise _missing_credential(id)
     return _credential(id, connection)
 
 
-def _missing(id: str) -> CredentialError:
-    where = f"AIRFLOW_CONN_{id.upper()}, Airflow's secrets backends and its own connections"
-    return CredentialError(f"credential {id!r} is missing: looked in {where}", hint="add a connection of that id")
+def _missing_credential(id: str) -> CredentialError:
+    searched = f"AIRFLOW_CONN_{id.upper()}, Airflow's secrets backends and its own connections"
+    return CredentialError(f"credential {id!r} is missing: looked in {searched}", hint="add a connection of that id")
 
 
 def _credential(id: str, connection: Any) -> Credential:
-    from sterna.registry.credential import parse_credential
+    from sterna.config.registry.credential import parse_credential
 
-    content = {"login": connection.login, "password": connection.password, "extra": connection.extra}
-    credential = parse_credential(id, json.dumps(content))
+    fields = {"login": connection.login, "password": connection.password, "extra": connection.extra}
+    credential = parse_credential(id, json.dumps(fields))
     _mask(credential)
     return credential
 

@@ -15,7 +15,7 @@ from sterna.errors import UsageError
 SECTION = "sterna"
 # Not the registry's own reader of durations: its models would be imported with each look at a DAG file.
 _DURATION = re.compile(r"([0-9]{1,4})([smh])")
-_UNITS = {"s": 1, "m": 60, "h": 3600}
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ OPTIONS = {
 }
 
 
-def text(name: str) -> str:
+def get_option(name: str) -> str:
     """Return an option's value.
 
     Raises:
@@ -168,48 +168,48 @@ def text(name: str) -> str:
     return str(value)
 
 
-def number(name: str) -> float:
+def get_float(name: str) -> float:
     """Return an option's value as a number.
 
     Raises:
         UsageError: it is none.
     """
-    value = text(name)
+    value = get_option(name)
     try:
         return float(value)
     except ValueError:
         raise UsageError(f"[{SECTION}] {name} in Airflow's configuration is {value!r}: expected a number") from None
 
 
-def most_mapped() -> int:
+def max_map_length() -> int:
     """Return over how many items Airflow maps a task, at most."""
     from airflow.sdk import conf
 
     return max(1, conf.getint("core", "max_map_length", fallback=1024))
 
 
-def seconds(name: str) -> timedelta:
+def get_timedelta(name: str) -> timedelta:
     """Return an option's value, a number of seconds.
 
     Raises:
         UsageError: it is no number.
     """
-    return timedelta(seconds=number(name))
+    return timedelta(seconds=get_float(name))
 
 
-def lingering(value: str) -> timedelta:
+def parse_follow_duration(value: str) -> timedelta:
     """Return for how long a run lingers; nothing for an empty text.
 
     Raises:
         UsageError: it is no duration such as 60s, or longer than an hour: asset events wait for its end.
     """
-    found = _DURATION.fullmatch(value.strip() or "0s")
-    given = timedelta(seconds=int(found[1]) * _UNITS[found[2]]) if found else None
-    if given is None or given > timedelta(hours=1):
+    match = _DURATION.fullmatch(value.strip() or "0s")
+    duration = timedelta(seconds=int(match[1]) * _UNIT_SECONDS[match[2]]) if match else None
+    if duration is None or duration > timedelta(hours=1):
         raise UsageError(f"linger {value!r}: expected a duration such as 60s or 5m, of an hour at most")
-    return given
+    return duration
 
 
-def patterns(name: str) -> tuple[str, ...]:
+def get_patterns(name: str) -> tuple[str, ...]:
     """Return an option's value, patterns with commas between them."""
-    return tuple(part.strip() for part in text(name).split(",") if part.strip())
+    return tuple(part.strip() for part in get_option(name).split(",") if part.strip())

@@ -11,19 +11,19 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from sterna.airflow.core import BaseEventTrigger, TriggerEvent, trigger_event
+from sterna.airflow.internals import BaseEventTrigger, TriggerEvent, trigger_event
 from sterna.airflow.metrics import count_watch_error
 from sterna.errors import BranchChanged, CredentialError, ReferenceNotFound, StoreError
-from sterna.replica.backoff import FIRST_PAUSE, Backoff
-from sterna.replica.held import Held
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.retry import INITIAL_DELAY_SECONDS, Backoff
 
 if TYPE_CHECKING:
-    from sterna.replica.region import RegionContext
+    from sterna.replication.replica.region import RegionContext
 
 log = logging.getLogger(__name__)
-_LONGEST_PAUSE = 60.0
+_MAX_BACKOFF_SECONDS = 60.0
 # A sync makes a list that is lost anew; the name of an error that is tried again.
-_LIST_LOST = Held("", "ObjectMissing", "the list of held tables can't be read")
+_HELD_LIST_MISSING = Held("", "ObjectMissing", "the list of held tables can't be read")
 
 
 class NessieCommitTrigger(BaseEventTrigger):
@@ -58,23 +58,23 @@ class NessieCommitTrigger(BaseEventTrigger):
 
         Never end and never raise: Airflow would start it anew at once, and show nobody.
         """
-        seen: str | None = None
+        last_head: str | None = None
         failures = 0
-        watch: RegionWatch | None = None
+        poller: RegionPoller | None = None
         backoff = Backoff()
         while True:
             try:
                 # Blocking calls go to a thread: one loop carries all triggers.
-                if watch is None:
-                    watch = await asyncio.to_thread(RegionWatch, self.region, self.registry)
-                if seen is None:
-                    seen = await asyncio.to_thread(watch.watermark)
-                head = await asyncio.to_thread(watch.head)
-                backoff = backoff.after_look(await asyncio.to_thread(watch.held), time.monotonic())
+                if poller is None:
+                    poller = await asyncio.to_thread(RegionPoller, self.region, self.registry)
+                if last_head is None:
+                    last_head = await asyncio.to_thread(poller.watermark)
+                head = await asyncio.to_thread(poller.head)
+                backoff = backoff.after_poll(await asyncio.to_thread(poller.held), time.monotonic())
             except Exception as error:  # noqa: BLE001 - whatever it is, the next look may succeed; it is logged and counted
-                if watch is not None:
-                    watch.close()
-                watch = None  # the registry or a connection may have been corrected meanwhile
+                if poller is not None:
+                    poller.close()
+                poller = None  # the registry or a connection may have been corrected meanwhile
                 failures += 1
                 count_watch_error(self.region)
                 self.log.warning(
@@ -83,22 +83,22 @@ class NessieCommitTrigger(BaseEventTrigger):
                     type(error).__name__,
                     error,
                 )
-                await asyncio.sleep(min(self.poll_interval * 2 ** min(failures, 16), _LONGEST_PAUSE))
+                await asyncio.sleep(min(self.poll_interval * 2 ** min(failures, 16), _MAX_BACKOFF_SECONDS))
                 continue
             failures = 0
             now = time.monotonic()
-            if head != seen:
-                yield trigger_event({"region": self.region, "from": seen, "to": head})
-                seen, backoff = head, backoff.after_run(now)
-            elif now >= backoff.next:
-                held = f"what holds {len(backoff.keys)} of the tables may have passed"
-                reason = held if now >= backoff.due else "tables that waited to be shipped go on"
-                yield trigger_event({"region": self.region, "from": seen, "to": head, "reason": reason})
+            if head != last_head:
+                yield trigger_event({"region": self.region, "from": last_head, "to": head})
+                last_head, backoff = head, backoff.after_run(now)
+            elif now >= backoff.next_attempt_at:
+                held_reason = f"what holds {len(backoff.keys)} of the tables may have passed"
+                reason = held_reason if now >= backoff.retry_at else "tables that waited to be shipped go on"
+                yield trigger_event({"region": self.region, "from": last_head, "to": head, "reason": reason})
                 backoff = backoff.after_retry(now)
             await asyncio.sleep(self.poll_interval)
 
 
-class RegionWatch:
+class RegionPoller:
     """A region's catalog, as far as the trigger looks at it; blocking.
 
     Args:
@@ -108,11 +108,11 @@ class RegionWatch:
 
     def __init__(self, region: str, registry: str) -> None:
         from sterna.airflow.secrets import airflow_secrets
-        from sterna.replica.region import open_region
+        from sterna.replication.replica.region import open_region
 
         self.context: RegionContext = open_region(registry, region, airflow_secrets)
-        self._known: tuple[str, tuple[Held, ...]] = ("", ())
-        self._look = 0.0
+        self._cached_held: tuple[str, tuple[Held, ...]] = ("", ())
+        self._next_held_poll = 0.0
 
     def close(self) -> None:
         """Close what the region was opened with."""
@@ -120,13 +120,13 @@ class RegionWatch:
 
     def head(self) -> str:
         """Return the head of `main` in the region's own copy."""
-        from sterna.registry.model import SOURCE_BRANCH
+        from sterna.config.registry.model import SOURCE_BRANCH
 
         return self.context.catalog.reference(SOURCE_BRANCH).hash
 
     def watermark(self) -> str:
         """Return up to which commit of `main` the replica is."""
-        from sterna.replica.head import read_head
+        from sterna.replication.replica.head import read_head
 
         try:
             return read_head(self.context.catalog, self.context.region.replica_branch).watermark
@@ -138,19 +138,22 @@ class RegionWatch:
 
         Asks now and then, and with one small request as long as the head doesn't move.
         """
-        from sterna.replica.head import read_head, with_held
+        from sterna.replication.replica.head import load_held_list, read_head
 
-        if time.monotonic() < self._look:
-            return self._known[1]
-        self._look = time.monotonic() + FIRST_PAUSE
+        if time.monotonic() < self._next_held_poll:
+            return self._cached_held[1]
+        self._next_held_poll = time.monotonic() + INITIAL_DELAY_SECONDS
         catalog, branch = self.context.catalog, self.context.region.replica_branch
         try:
             head = catalog.reference(branch).hash
-            if head != self._known[0]:
-                found = with_held(self.context.objects, read_head(catalog, branch))
-                self._known = head, (_LIST_LOST,) if found.listed.lost else found.held
+            if head != self._cached_held[0]:
+                replica_head = load_held_list(self.context.objects, read_head(catalog, branch))
+                self._cached_held = (
+                    head,
+                    (_HELD_LIST_MISSING,) if replica_head.held_list.read_error else replica_head.held,
+                )
         except (BranchChanged, ReferenceNotFound):
-            self._known = "", ()
+            self._cached_held = "", ()
         except (CredentialError, StoreError) as error:  # looked at again; commits of `main` are seen all the same
             log.warning("can't read what is held in %s: %s", self.context.region.name, error)
-        return self._known[1]
+        return self._cached_held[1]

@@ -13,7 +13,7 @@ from airflow.sdk import DAG, BaseOperator
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
 
-WATCHER = "watcher"
+WATCHER_TASK_ID = "watcher"
 """The task's id."""
 
 
@@ -32,11 +32,11 @@ class SternaWatcherOperator(BaseOperator):
         raise AirflowFailException("a task of this run failed: its own log says why")
 
 
-def watch(dag: DAG) -> None:
+def add_watcher(dag: DAG) -> None:
     """Let each run of a DAG fail where one of its tasks does.
 
     Args:
         dag: it has all its other tasks.
     """
     tasks = list(dag.tasks)
-    tasks >> SternaWatcherOperator(task_id=WATCHER, dag=dag)
+    tasks >> SternaWatcherOperator(task_id=WATCHER_TASK_ID, dag=dag)

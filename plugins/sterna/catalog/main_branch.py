@@ -7,17 +7,19 @@ from collections.abc import Collection, Mapping, Sequence
 from sterna.catalog.any_branch import commit_to_any
 from sterna.catalog.model import Operation
 from sterna.catalog.writer import CatalogWriter
-from sterna.registry.model import SOURCE_BRANCH
+from sterna.config.registry.model import SOURCE_BRANCH
 
 
 def commit_to_main(
     catalog: CatalogWriter,
-    expected: str,
+    expected_hash: str,
     operations: Sequence[Operation],
     message: str,
     properties: Mapping[str, str],
     *,
-    named_by: Collection[str],
+    identified_by: Collection[str],
 ) -> str:
     """Commit to `main`, compared-and-swapped on its head; arguments, result and errors as `commit_once` has them."""
-    return commit_to_any(catalog, SOURCE_BRANCH, expected, operations, message, properties, named_by=named_by)
+    return commit_to_any(
+        catalog, SOURCE_BRANCH, expected_hash, operations, message, properties, identified_by=identified_by
+    )

@@ -1,6 +1,6 @@
 """The catalog's port for whoever looks: references, history, differences, contents.
 
-`sterna.edges.nessie.catalog` talks to a real server; `tests/support/doubles/catalog.py` keeps the same promises in
+`sterna.catalog.nessie.catalog` talks to a real server; `tests/support/doubles/catalog.py` keeps the same promises in
 memory, and one behaviour suite (`tests/integration/catalog/test_catalog.py`) runs over both.
 """
 

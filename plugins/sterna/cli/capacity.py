@@ -35,9 +35,9 @@ def capacity(
 
     A model of measured unit costs, explained in docs/capacity.md. It asks nobody and changes nothing.
     """
-    from sterna.capacity.model import MIB, Load
-    from sterna.capacity.needs import capacity as capacity_of
-    from sterna.render.capacity import capacity_text
+    from sterna.operations.capacity.model import MIB, Load
+    from sterna.operations.capacity.needs import capacity as capacity_of
+    from sterna.text.capacity import capacity_text
 
     load = Load(
         tables=tables,
@@ -51,5 +51,5 @@ def capacity(
         link_bytes=link_mb * 1e6,
         egress_per_gb=egress_per_gb,
     )
-    found = capacity_of(load)
-    Output(as_json).result(found, capacity_text(found))
+    needs = capacity_of(load)
+    Output(as_json).result(needs, capacity_text(needs))

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli import exits
+from sterna.cli import exit_codes
 from sterna.cli.context import credentials
 from sterna.cli.durations import parse_duration
-from sterna.cli.guard import guard
-from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, YesUnasked
+from sterna.cli.fencing import guard_loop
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, YesWithoutPrompt
 from sterna.cli.output import Output
-from sterna.cli.prompts import agreed
+from sterna.cli.prompts import confirm
+from sterna.config.registry.model import Registry
 from sterna.errors import CredentialError, SternaError, UsageError
-from sterna.ha.promote import plan_promotion, promote, refuse_changed
-from sterna.ha.rejoin import Rejoined, rejoin
-from sterna.ha.site import look_at_all, tell_primary
-from sterna.ha.tables import plan_moves
-from sterna.registry.model import Registry
-from sterna.render.catalog import promoted_text, promotion_text, rejoined_text, status_facts, status_text
-from sterna.replica.region import RegionContext, read_registry
+from sterna.replication.failover.promote import plan_promotion, promote, require_unchanged
+from sterna.replication.failover.rejoin import Rejoined, rejoin
+from sterna.replication.failover.site import inspect_sites, resolve_primary
+from sterna.replication.failover.tables import plan_moves
+from sterna.replication.replica.region import RegionContext, read_registry
+from sterna.text.catalog import promoted_text, promotion_text, rejoined_text, status_fields, status_text
 
 if TYPE_CHECKING:
-    from sterna.ingest.came_back import CameBack
+    from sterna.pipelines.ingest.recovered_batches import RecoveredBatches
 
 catalog_app = typer.Typer(
     help="The regions' catalogs: one, the primary, takes commits; the others are copies, and are read.",
@@ -39,12 +39,12 @@ def catalog_status(registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = 
 
     Exit 4 where who the primary is can't be told, or a region was not seen; 3 where its credential is missing.
     """
-    sites = list(look_at_all(_registry_of_copies(registry).regions, credentials()).values())
-    Output(as_json).result(status_facts(sites), status_text(sites))
+    sites = list(inspect_sites(_read_replicated_registry(registry).regions, credentials()).values())
+    Output(as_json).result(status_fields(sites), status_text(sites))
     if any(site.unasked for site in sites):
         raise typer.Exit(CredentialError.exit_code)
-    if not tell_primary(sites).known:
-        raise typer.Exit(exits.LATER)
+    if not resolve_primary(sites).known:
+        raise typer.Exit(exit_codes.RETRY_LATER)
 
 
 @catalog_app.command(
@@ -82,7 +82,7 @@ def catalog_promote(
     wait: Annotated[
         str, typer.Option("--wait", help="With --planned: give up when the region has not got everything by then.")
     ] = "1m",
-    yes: YesUnasked = False,
+    yes: YesWithoutPrompt = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -91,28 +91,28 @@ def catalog_promote(
     What it had not sent is lost until it returns. Shows what would happen, and asks.
     """
     output, secrets = Output(as_json), credentials()
-    opened = _registry_of_copies(registry, region)
+    regions_registry = _read_replicated_registry(registry, region)
     if lost and not with_tables:
         raise UsageError("--lost says whose tables go on elsewhere: it goes with --with-tables")
-    patience = parse_duration("--wait", wait).total_seconds()
-    promotion = plan_promotion(opened, secrets, region, planned=planned, gone=gone or ())
-    with RegionContext.of(opened, opened.region(region), secrets) as context:
+    max_wait = parse_duration("--wait", wait).total_seconds()
+    promotion = plan_promotion(regions_registry, secrets, region, planned=planned, gone=gone or ())
+    with RegionContext.of(regions_registry, regions_registry.region(region), secrets) as context:
         moves = plan_moves(context, lost or list(filter(None, [promotion.old]))) if with_tables else None
-    facts = {"dry_run": True, "promotion": promotion, "tables": moves}
-    if not agreed(output, promotion_text(promotion, moves), facts, yes=yes, dry_run=dry_run):
+    fields = {"dry_run": True, "promotion": promotion, "tables": moves}
+    if not confirm(output, promotion_text(promotion, moves), fields, yes=yes, dry_run=dry_run):
         return
-    now = plan_promotion(opened, secrets, region, planned=planned, gone=gone or ())
-    refuse_changed(promotion, now)
+    current = plan_promotion(regions_registry, secrets, region, planned=planned, gone=gone or ())
+    require_unchanged(promotion, current)
     with output.progress("promote") as progress:
-        done = promote(opened, secrets, now, progress, patience=patience, moves=moves)
-    output.result(done, promoted_text(done))
+        promoted = promote(regions_registry, secrets, current, progress, max_wait=max_wait, moves=moves)
+    output.result(promoted, promoted_text(promoted))
 
 
 @catalog_app.command("rejoin", epilog="Example: sterna catalog rejoin --region us")
 def catalog_rejoin(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
-    yes: YesUnasked = False,
+    yes: YesWithoutPrompt = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -125,14 +125,14 @@ def catalog_rejoin(
         "branches lost/<date>/<hash>.\n"
         "Then it becomes a copy of the primary and follows it."
     )
-    _bring_back(region, registry, text, keep=True, yes=yes, dry_run=dry_run, output=Output(as_json))
+    _rejoin(region, registry, text, keep=True, yes=yes, dry_run=dry_run, output=Output(as_json))
 
 
 @catalog_app.command("reseed", epilog="Example: sterna catalog reseed --region eu")
 def catalog_reseed(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
-    yes: YesUnasked = False,
+    yes: YesWithoutPrompt = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -141,7 +141,7 @@ def catalog_reseed(
     For the first time, or after its slot was lost. Reads go on meanwhile. Says what it will do, and asks.
     """
     text = f"{region}'s catalog becomes a copy of the primary's. Commits that only it has, if any, are forgotten."
-    _bring_back(region, registry, text, keep=False, yes=yes, dry_run=dry_run, output=Output(as_json))
+    _rejoin(region, registry, text, keep=False, yes=yes, dry_run=dry_run, output=Output(as_json))
 
 
 @catalog_app.command("guard", epilog="Example: sterna catalog guard --region us --every 10s")
@@ -157,40 +157,42 @@ def catalog_guard(
 
     Run it before Nessie starts, and beside it. It acts at once, for nobody is there to ask. Exit 4 where it can't tell.
     """
-    opened = _registry_of_copies(registry, region)
+    regions_registry = _read_replicated_registry(registry, region)
     pause = parse_duration("--every", every).total_seconds() if every else None
-    guard(opened, credentials(), region, pause, Output(as_json).line)
+    guard_loop(regions_registry, credentials(), region, pause, Output(as_json).line)
 
 
-def _bring_back(
-    region: str, registry: Path, text: str, *, keep: bool, yes: bool, dry_run: bool, output: Output
-) -> None:
+def _rejoin(region: str, registry: Path, text: str, *, keep: bool, yes: bool, dry_run: bool, output: Output) -> None:
     """Make a region's catalog follow the primary; with or without what only it has."""
-    opened = _registry_of_copies(registry, region)
-    facts = {"dry_run": True, "region": region, "keeps_lost_commits": keep}
-    if not agreed(output, text, facts, yes=yes, dry_run=dry_run):
+    regions_registry = _read_replicated_registry(registry, region)
+    fields = {"dry_run": True, "region": region, "keeps_lost_commits": keep}
+    if not confirm(output, text, fields, yes=yes, dry_run=dry_run):
         return
     with output.progress("rejoin" if keep else "reseed") as progress:
-        done = rejoin(opened, credentials(), region, progress, keep=keep)
-        batches = _batches(opened, region, done, progress)
-    output.result({"seeded": done.seeded, "lost": done.lost, "batches": batches}, rejoined_text(done, batches))
+        rejoined = rejoin(regions_registry, credentials(), region, progress, keep=keep)
+        batches = _recovered_batches(regions_registry, region, rejoined, progress)
+    output.result(
+        {"seeded": rejoined.seeded, "lost": rejoined.lost, "batches": batches}, rejoined_text(rejoined, batches)
+    )
 
 
-def _batches(registry: Registry, region: str, done: Rejoined, say: Callable[[str], object]) -> tuple[CameBack, ...]:
+def _recovered_batches(
+    registry: Registry, region: str, rejoined: Rejoined, progress: Callable[[str], object]
+) -> tuple[RecoveredBatches, ...]:
     """Return which batches of ingestion only a region had, and whether they came back; all else is done by now."""
-    from sterna.ingest.came_back import came_back
+    from sterna.pipelines.ingest.recovered_batches import list_recovered
 
-    found: tuple[CameBack, ...] = ()
+    batches: tuple[RecoveredBatches, ...] = ()
     try:
         with RegionContext.of(registry, registry.region(region), credentials()) as context:
-            for each in done.lost:
-                found += tuple(came_back(context, each.kept, each.commits))
+            for branch in rejoined.lost:
+                batches += tuple(list_recovered(context, branch.kept, branch.commits))
     except SternaError as error:
-        say(f"which batches of ingestion came back can't be told now: {error}")
-    return found
+        progress(f"which batches of ingestion came back can't be told now: {error}")
+    return batches
 
 
-def _registry_of_copies(path: Path, region: str | None = None) -> Registry:
+def _read_replicated_registry(path: Path, region: str | None = None) -> Registry:
     """Read a registry whose regions have catalogs of their own.
 
     Raises:
@@ -198,7 +200,7 @@ def _registry_of_copies(path: Path, region: str | None = None) -> Registry:
         UsageError: they have none, or there is no such region.
     """
     registry = read_registry(path)
-    if not registry.has_copies:
+    if not registry.has_regional_catalogs:
         raise UsageError(
             f"the regions in {path} share one catalog",
             hint="give each region's catalog a `database`, see docs/registry.md",

@@ -36,11 +36,11 @@ def changes(
     as_json: AsJson = False,
 ) -> None:
     """Show the rows that were inserted, deleted and updated between two snapshots of a table."""
-    from sterna.changes.region import Asked, look
-    from sterna.render.changes import changes_json, changes_text
+    from sterna.pipelines.changes.region import ChangesRequest, summarize
+    from sterna.text.changes import changes_json, changes_text
 
-    asked = Asked(table, start, end, tuple(key.split(",")) if key else (), branch or "")
+    request = ChangesRequest(table, start, end, tuple(key.split(",")) if key else (), branch or "")
     with open_context(registry, region) as context:
-        found = look(context, asked, rows)
+        row_changes = summarize(context, request, rows)
     output = Output(as_json)
-    output.result(changes_json(found), changes_text(found))
+    output.result(changes_json(row_changes), changes_text(row_changes))

@@ -6,17 +6,17 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sterna.edges.secrets import Secrets, environment_secrets
+from sterna.config.secrets import Secrets, environment_secrets
 
 if TYPE_CHECKING:
-    from sterna.replica.region import RegionContext
+    from sterna.replication.replica.region import RegionContext
 
-finder: ContextVar[Secrets | None] = ContextVar("secrets", default=None)
+secrets_override: ContextVar[Secrets | None] = ContextVar("secrets", default=None)
 
 
 def credentials() -> Secrets:
     """Return what finds credentials in this process."""
-    return finder.get() or environment_secrets()
+    return secrets_override.get() or environment_secrets()
 
 
 def open_context(registry: Path, region: str) -> RegionContext:
@@ -26,8 +26,8 @@ def open_context(registry: Path, region: str) -> RegionContext:
         RegistryError: the file is missing or wrong.
         UsageError: there is no such region.
     """
-    from sterna.edges.spark.pandas_import import leave_pandas_out
-    from sterna.replica.region import open_region
+    from sterna.replication.replica.region import open_region
+    from sterna.spark.pandas_import import block_pandas
 
-    leave_pandas_out()
+    block_pandas()
     return open_region(registry, region, credentials())

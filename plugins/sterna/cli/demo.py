@@ -7,16 +7,18 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli import exits
-from sterna.cli.ending import ended_by_sigterm
+from sterna.cli import exit_codes
 from sterna.cli.options import AsJson
 from sterna.cli.output import Output
+from sterna.cli.signals import interrupt_on_sigterm
 from sterna.errors import UsageError
 
 demo_app = typer.Typer()
 
-Stay = Annotated[bool, typer.Option("--stay", help="Leave everything running and print the addresses; Ctrl-C ends it.")]
-Work = Annotated[
+KeepRunning = Annotated[
+    bool, typer.Option("--stay", help="Leave everything running and print the addresses; Ctrl-C ends it.")
+]
+WorkFolder = Annotated[
     Path | None, typer.Option("--work", help="Keep everything in this folder, new or empty; default: a temporary one.")
 ]
 Disaster = Annotated[
@@ -31,12 +33,16 @@ Empty = Annotated[
 
 @demo_app.command(epilog="Examples: sterna demo --stay; sterna demo --disaster; sterna demo --empty")
 def demo(
-    stay: Stay = False, work: Work = None, disaster: Disaster = False, empty: Empty = False, as_json: AsJson = False
+    stay: KeepRunning = False,
+    work: WorkFolder = None,
+    disaster: Disaster = False,
+    empty: Empty = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run two whole regions on this machine: real Airflow, Nessie, Postgres, S3 endpoints, rclone and Spark."""
     from sterna.demo.disaster import run_disaster
     from sterna.demo.replication import run_demo
-    from sterna.embedded.isolation import isolate
+    from sterna.servers.isolation import isolate
 
     isolate()
     output = Output(as_json)
@@ -45,11 +51,11 @@ def demo(
     if empty:
         from sterna.demo.empty import run_empty
 
-        with ended_by_sigterm(once=True):
+        with interrupt_on_sigterm(once=True):
             run_empty(work, output.line)
         return
-    with ended_by_sigterm(once=True):
-        result = run_disaster(work, output.line) if disaster else run_demo(work, stay, output.line)
-    output.result(result, "ok" if result.ok else "failed:\n" + "\n".join(f"  {line}" for line in result.failures))
-    if not result.ok:
-        raise typer.Exit(exits.UNEXPECTED)
+    with interrupt_on_sigterm(once=True):
+        outcome = run_disaster(work, output.line) if disaster else run_demo(work, stay, output.line)
+    output.result(outcome, "ok" if outcome.ok else "failed:\n" + "\n".join(f"  {line}" for line in outcome.failures))
+    if not outcome.ok:
+        raise typer.Exit(exit_codes.UNEXPECTED)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from sterna.config.yaml import duration
 from sterna.errors import UsageError
-from sterna.strict_yaml import duration
 
-_LONGEST = 100 * 365 * 86_400  # seconds: no clock goes back much further
+_MAX_DURATION_SECONDS = 100 * 365 * 86_400  # seconds: no clock goes back much further
 
 
 def parse_duration(option: str, text: str) -> timedelta:
@@ -23,6 +23,6 @@ def parse_duration(option: str, text: str) -> timedelta:
     seconds = duration(text)
     if seconds is None:
         raise UsageError(f"{option} {text}: expected a duration such as 90s or 7d (units s, m, h, d, w)")
-    if seconds > _LONGEST:
+    if seconds > _MAX_DURATION_SECONDS:
         raise UsageError(f"{option} {text}: longer than a century")
     return timedelta(seconds=seconds)

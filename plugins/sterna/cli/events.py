@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli import exits
+from sterna.cli import exit_codes
 from sterna.cli.context import credentials, open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
 from sterna.cli.output import Output
-from sterna.cli.prompts import acts
-from sterna.edges.services_file import read_services
+from sterna.cli.prompts import should_apply
+from sterna.config.services_file import read_services
 from sterna.errors import UsageError
 
 if TYPE_CHECKING:
-    from sterna.services.outlets import Outlet
+    from sterna.config.sections.sinks import Sink
 
 events_app = typer.Typer(help="Events of a region's tables, and the outlets that send them on.", no_args_is_help=True)
-_PORTION = 200  # commits that are read at once
-_PAUSE = 0.5
+_MAX_COMMITS_PER_READ = 200  # commits that are read at once
+_POLL_SECONDS = 0.5
 
-OutletName = Annotated[str, typer.Argument(metavar="OUTLET", help="The outlet.")]
-Keep = Annotated[str, typer.Option("--keep", help="How far back events are told, as for sterna serve.")]
+SinkName = Annotated[str, typer.Argument(metavar="OUTLET", help="The outlet.")]
+RetentionPeriod = Annotated[str, typer.Option("--keep", help="How far back events are told, as for sterna serve.")]
 
 
 @events_app.command("status", epilog="Example: sterna events status --region eu")
@@ -35,39 +35,39 @@ def events_status(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
-    keep: Keep = "7d",
+    keep: RetentionPeriod = "7d",
     as_json: AsJson = False,
 ) -> None:
     """Say how far each outlet of a region is. Exit code 7: one was taken out of the services file, and its position
     is still there.
     """
-    from sterna.outlets.status import read_outlets
-    from sterna.render.outlets import outlets_text
+    from sterna.notifications.sinks.status import read_sinks
+    from sterna.text.sinks import sinks_text
 
     with open_context(registry, region) as context:
-        found = read_outlets(context, read_services(services), parse_duration("--keep", keep))
-    Output(as_json).result(found, outlets_text(found))
-    if found.unknown:
-        raise typer.Exit(exits.FAULTS)
+        status = read_sinks(context, read_services(services), parse_duration("--keep", keep))
+    Output(as_json).result(status, sinks_text(status))
+    if status.unknown:
+        raise typer.Exit(exit_codes.FAULTS)
 
 
 @events_app.command("dead", epilog="Example: sterna events dead pager --region eu")
 def events_dead(
-    outlet: OutletName, region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False
+    sink: SinkName, region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False
 ) -> None:
     """List an outlet's dead letters: events that it gave up."""
-    from sterna.outlets.letters import dead_letters
-    from sterna.render.outlets import dead_text
+    from sterna.notifications.sinks.dead_letters import read_dead_letters
+    from sterna.text.sinks import dead_letters_text
 
-    _refuse_odd(outlet)
+    _validate_sink_name(sink)
     with open_context(registry, region) as context:
-        letters = list(dead_letters(context, outlet))
-    Output(as_json).result({"outlet": outlet, "letters": letters}, dead_text(outlet, letters))
+        letters = list(read_dead_letters(context, sink))
+    Output(as_json).result({"outlet": sink, "letters": letters}, dead_letters_text(sink, letters))
 
 
 @events_app.command("replay", epilog="Example: sterna events replay pager --region eu --yes")
 def events_replay(
-    outlet: OutletName,
+    sink: SinkName,
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
@@ -76,24 +76,24 @@ def events_replay(
     as_json: AsJson = False,
 ) -> None:
     """Send an outlet's dead letters again, oldest first. A dry run until --yes."""
-    from sterna.outlets.replay import replay
-    from sterna.render.outlets import replayed_text
+    from sterna.notifications.sinks.replay import replay_dead_letters
+    from sterna.text.sinks import replayed_text
 
-    act, settings = acts(yes, dry_run), _outlet(outlet, services)
+    apply, settings = should_apply(yes, dry_run), _require_sink(sink, services)
     with open_context(registry, region) as context:
-        if act:
-            from sterna.edges.brokers.open_sender import open_sender
+        if apply:
+            from sterna.brokers.senders import open_sender
 
             sender = open_sender(settings, credentials())
             try:
-                found = replay(context, outlet, sender)
+                replayed = replay_dead_letters(context, sink, sender)
             finally:
                 sender.close()
         else:
-            found = replay(context, outlet, None)
-    Output(as_json).result({**vars(found), "dry_run": not act}, replayed_text(found, dry_run=not act))
-    if found.problem:
-        raise typer.Exit(exits.LATER)
+            replayed = replay_dead_letters(context, sink, None)
+    Output(as_json).result({**vars(replayed), "dry_run": not apply}, replayed_text(replayed, dry_run=not apply))
+    if replayed.problem:
+        raise typer.Exit(exit_codes.RETRY_LATER)
 
 
 @events_app.command("tail", epilog="Example: sterna events tail --region eu --after 4d1f… --follow")
@@ -105,34 +105,34 @@ def events_tail(
     ] = None,
     table: Annotated[list[str] | None, typer.Option("--table", help="Tables, or patterns; repeat for more.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
-    keep: Keep = "7d",
+    keep: RetentionPeriod = "7d",
 ) -> None:
     """Print events of a region, a JSON object a line, as the region's own catalog has them."""
-    from sterna.feed.cursor import Cursor, parse_cursor
-    from sterna.feed.log import EventLog
-    from sterna.feed.patterns import TablePattern
+    from sterna.notifications.change_log.cursor import Cursor, parse_cursor
+    from sterna.notifications.change_log.log import EventLog
+    from sterna.notifications.change_log.table_filters import TablePattern
 
     cursor = parse_cursor(after) if after else None
     if after and cursor is None:
         raise UsageError(f"--after {after}: expected a commit's hash or an event's id")
     patterns = [TablePattern(text) for text in table or ["**"]]
     with open_context(registry, region) as context:
-        log = EventLog(context, parse_duration("--keep", keep), _PORTION)
-        place = cursor or Cursor(log.head())
+        log = EventLog(context, parse_duration("--keep", keep), _MAX_COMMITS_PER_READ)
+        position = cursor or Cursor(log.head())
         while True:
-            for event in log.after(place, head := log.head()):
-                if any(each.matches(event.table) for each in patterns):
+            for event in log.read_after(position, head := log.head()):
+                if any(pattern.matches(event.table) for pattern in patterns):
                     sys.stdout.write(json.dumps(json.loads(event.text)) + "\n")
             sys.stdout.flush()
-            place = Cursor(head)
+            position = Cursor(head)
             if not follow:
                 return
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_SECONDS)
 
 
 @events_app.command("forget", epilog="Example: sterna events forget pager --region eu --yes")
 def events_forget(
-    outlet: OutletName,
+    sink: SinkName,
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
@@ -141,30 +141,30 @@ def events_forget(
     as_json: AsJson = False,
 ) -> None:
     """Remove the position of an outlet that was taken out of the services file. A dry run until --yes."""
-    from sterna.outlets.position import positions, remove_tag
-    from sterna.outlets.room import outlets_of
-    from sterna.render.outlets import forgotten_text
+    from sterna.notifications.sinks.offset import remove_tag, sink_positions
+    from sterna.notifications.sinks.service import region_sinks
+    from sterna.text.sinks import forgotten_text
 
-    act = acts(yes, dry_run)
-    if outlet in outlets_of(read_services(services), region):
-        raise UsageError(f"outlet {outlet} stands in the services file", hint="take it out there first")
+    apply = should_apply(yes, dry_run)
+    if sink in region_sinks(read_services(services), region):
+        raise UsageError(f"outlet {sink} stands in the services file", hint="take it out there first")
     with open_context(registry, region) as context:
-        hash = positions(region, context.primary.references()).get(outlet)
-        if act and hash is not None:
-            remove_tag(context, outlet, hash)
-    facts = {"outlet": outlet, "position": hash, "dry_run": not act}
-    Output(as_json).result(facts, forgotten_text(outlet, hash, dry_run=not act))
+        hash = sink_positions(region, context.primary.references()).get(sink)
+        if apply and hash is not None:
+            remove_tag(context, sink, hash)
+    fields = {"outlet": sink, "position": hash, "dry_run": not apply}
+    Output(as_json).result(fields, forgotten_text(sink, hash, dry_run=not apply))
 
 
-def _outlet(name: str, services: Path | None) -> Outlet:
-    found = read_services(services).outlets
-    if name not in found:
-        raise UsageError(f"no outlet {name!r}: there are {', '.join(found) or 'none'}")
-    return found[name]
+def _require_sink(name: str, services: Path | None) -> Sink:
+    sinks = read_services(services).outlets
+    if name not in sinks:
+        raise UsageError(f"no outlet {name!r}: there are {', '.join(sinks) or 'none'}")
+    return sinks[name]
 
 
-def _refuse_odd(name: str) -> None:
-    from sterna.services.outlets import OUTLET_NAME
+def _validate_sink_name(name: str) -> None:
+    from sterna.config.sections.sinks import SINK_NAME
 
-    if not OUTLET_NAME.fullmatch(name):
+    if not SINK_NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no outlet's name")

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sterna.cli.context import credentials
-from sterna.cli.ending import ended_by_sigterm
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, RegionName, RegistryPath
 from sterna.cli.output import Output
+from sterna.cli.signals import interrupt_on_sigterm
 
 if TYPE_CHECKING:
-    from sterna.replica.records import Report
+    from sterna.replication.replica.model import Report
 
 follow_app = typer.Typer()
 
 
-MostBytes = Annotated[int, typer.Option("--most-bytes", min=0, help="A plan that copies more is left to the DAG.")]
-MostFiles = Annotated[
+MaxBytes = Annotated[int, typer.Option("--most-bytes", min=0, help="A plan that copies more is left to the DAG.")]
+MaxFiles = Annotated[
     int, typer.Option("--most-files", min=0, help="A plan that copies and localizes more files is left to the DAG.")
 ]
-Poll = Annotated[
+PollSeconds = Annotated[
     float,
     typer.Option(
         "--poll", min=0.05, help="Seconds between two looks at main when nothing happens; a fifth of it after a commit."
@@ -35,9 +35,9 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Tell each step of each
 def follow(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
-    most_bytes: MostBytes = 256 << 20,
-    most_files: MostFiles = 1_000,
-    poll: Poll = 1.0,
+    max_bytes: MaxBytes = 256 << 20,
+    max_files: MaxFiles = 1_000,
+    poll: PollSeconds = 1.0,
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
@@ -46,25 +46,30 @@ def follow(
 
     It tells one line a publication. SIGTERM and Ctrl-C end it at any moment; the next sync goes on from there.
     """
-    from sterna.edges.spark.pandas_import import leave_pandas_out
-    from sterna.replica.kept import KeptRegion
-    from sterna.sync.follow import Follower, FollowOptions
-    from sterna.sync.small import Small
+    from sterna.replication.replica.reloading_region import ReloadingRegion
+    from sterna.replication.sync.follow import Follower, FollowOptions
+    from sterna.replication.sync.follower_limits import FollowerLimits
+    from sterna.spark.pandas_import import block_pandas
 
-    leave_pandas_out()
-    output, options = Output(as_json), FollowOptions(Small(most_bytes, most_files), quick=poll / 5, slow=poll)
+    block_pandas()
+    output, options = (
+        Output(as_json),
+        FollowOptions(FollowerLimits(max_bytes, max_files), busy_poll_seconds=poll / 5, idle_poll_seconds=poll),
+    )
     with output.progress("follow") as progress:
-        follower = Follower(KeptRegion(registry, region, credentials()), _telling(output), progress, options)
+        follower = Follower(
+            ReloadingRegion(registry, region, credentials()), _report_printer(output), progress, options
+        )
         if verbose:
             follower.progress = progress
         try:
-            with ended_by_sigterm():
+            with interrupt_on_sigterm():
                 follower.run()
         except KeyboardInterrupt:
             progress("ended; the next sync goes on from here")
 
 
-def _telling(output: Output) -> Callable[[Report], None]:
-    from sterna.render.sync import publication_text
+def _report_printer(output: Output) -> Callable[[Report], None]:
+    from sterna.text.sync import publication_text
 
     return lambda report: output.result(report, publication_text(report))

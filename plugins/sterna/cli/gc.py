@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli import exits
+from sterna.cli import exit_codes
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath
 from sterna.cli.output import Output
-from sterna.cli.prompts import acts
+from sterna.cli.prompts import should_apply
 
 gc_app = typer.Typer()
 
@@ -51,25 +51,25 @@ def gc(
 
     In two passes, grace apart. A dry run until --yes. `sterna collect` is its older name.
     """
-    from sterna.edges.services_file import read_services
-    from sterna.gc.model import GcOptions
-    from sterna.gc.run import collect
-    from sterna.render.gc import collected_text
+    from sterna.config.services_file import read_services
+    from sterna.maintenance.gc.model import GcOptions
+    from sterna.maintenance.gc.run import run_gc
+    from sterna.text.gc import collected_text
 
     options = GcOptions(
         keep=parse_duration("--keep", keep),
         grace=parse_duration("--grace", grace),
-        delete=acts(yes, dry_run),
+        delete=should_apply(yes, dry_run),
         evict=evict,
-        patience=parse_duration("--wait", wait).total_seconds(),
-        gone=read_services(services).gone,
+        max_wait_seconds=parse_duration("--wait", wait).total_seconds(),
+        excluded_regions=read_services(services).retired_regions,
     )
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("gc") as progress:
-        found = collect(context, options, progress)
-    output.result(found, collected_text(found, evict=evict))
-    if found.failed:
-        raise typer.Exit(exits.LATER)
+        collected = run_gc(context, options, progress)
+    output.result(collected, collected_text(collected, evict=evict))
+    if collected.failed:
+        raise typer.Exit(exit_codes.RETRY_LATER)
 
 
 @gc_app.command("hold", epilog="Example: sterna hold --region eu --cursor 4d1f… --for 30d")
@@ -80,15 +80,15 @@ def hold(
     registry: RegistryPath = DEFAULT_REGISTRY,
     as_json: AsJson = False,
 ) -> None:
-    """Keep a commit of the replica branch readable for longer than `gc --keep` does: by a tag, which gc takes away
-    when it is over.
+    """Keep a commit of the replica branch readable for longer than `gc --pin_commit` does: by a tag, which gc takes
+    away when it is over.
     """
-    from sterna.gc.hold import hold as keep
-    from sterna.query.request import cursor_commit
-    from sterna.render.gc import hold_text
+    from sterna.maintenance.gc.pin import pin as keep
+    from sterna.serving.queries.request import parse_cursor_commit
+    from sterna.text.gc import pin_text
 
-    commit, duration = cursor_commit(cursor, "--cursor"), parse_duration("--for", length)
+    commit, duration = parse_cursor_commit(cursor, "--cursor"), parse_duration("--for", length)
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("hold") as progress:
-        held = keep(context, commit, duration, progress)
-    output.result(held, hold_text(held))
+        pin = keep(context, commit, duration, progress)
+    output.result(pin, pin_text(pin))

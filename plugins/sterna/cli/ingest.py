@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli import exits
+from sterna.cli import exit_codes
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, RegionName, RegistryPath, ServicesPath
 from sterna.cli.output import Output
-from sterna.edges.services_file import read_services
+from sterna.config.services_file import read_services
 from sterna.errors import UsageError
 
 if TYPE_CHECKING:
-    from sterna.ingest.region import RegionIngest
+    from sterna.pipelines.ingest.region import RegionIngest
 
 ingest_app = typer.Typer(help="What came in from outside, and how far it is.", no_args_is_help=True)
 
-OneTable = Annotated[str | None, typer.Option("--table", help="Of this table alone.")]
+TableFilter = Annotated[str | None, typer.Option("--table", help="Of this table alone.")]
 
 
 @contextmanager
-def opened(registry: Path, region: str, services: Path | None) -> Iterator[RegionIngest]:
+def open_region_ingest(registry: Path, region: str, services: Path | None) -> Iterator[RegionIngest]:
     """Open a region's ingestion.
 
     Raises:
         SternaError: the registry or the services file is wrong, or says nothing of it.
     """
-    from sterna.ingest.region import open_ingest
+    from sterna.pipelines.ingest.region import open_ingest
 
     with open_context(registry, region) as context:
         ingest = open_ingest(context, read_services(services))
@@ -54,14 +54,14 @@ def ingest_status(
 
     Exit code 5: something waits for too long, or nobody has answered what was rejected or is in the dead letters.
     """
-    from sterna.ingest.status import read_ingest
-    from sterna.render.ingest import ingest_fields, ingest_text
+    from sterna.pipelines.ingest.status import read_ingest_status
+    from sterna.text.ingest import ingest_fields, ingest_text
 
-    with opened(registry, region, services) as ingest:
-        found = read_ingest(ingest)
-    Output(as_json).result(ingest_fields(found), ingest_text(found))
-    if found.alarms or found.counts.unanswered:
-        raise typer.Exit(exits.HELD)
+    with open_region_ingest(registry, region, services) as ingest:
+        status = read_ingest_status(ingest)
+    Output(as_json).result(ingest_fields(status), ingest_text(status))
+    if status.overdue_tables or status.counts.unacknowledged:
+        raise typer.Exit(exit_codes.HELD)
 
 
 @ingest_app.command("batches", epilog="Example: sterna ingest batches --region eu --state rejected --since 7d")
@@ -70,7 +70,7 @@ def ingest_batches(
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Of this tenant alone.")] = None,
-    table: OneTable = None,
+    table: TableFilter = None,
     state: Annotated[
         str | None, typer.Option("--state", help="In this state alone: closed, staged, published, rejected.")
     ] = None,
@@ -79,18 +79,22 @@ def ingest_batches(
     as_json: AsJson = False,
 ) -> None:
     """List batches, the newest first."""
-    from sterna.ingest.model import State
-    from sterna.render.ingest import batches_text
+    from sterna.pipelines.ingest.model import State
+    from sterna.text.ingest import batches_text
 
-    states = [each.value for each in State if each is not State.BUFFERED]
+    states = [batch_state.value for batch_state in State if batch_state is not State.BUFFERED]
     if state is not None and state not in states:
         raise UsageError(f"--state {state}: expected one of {', '.join(states)}")
-    wished = None if state is None else State(state)
-    after = None if since is None else datetime.now(UTC) - _duration(since)
-    with opened(registry, region, services) as ingest:
+    state_filter = None if state is None else State(state)
+    closed_after = None if since is None else datetime.now(UTC) - _parse_since(since)
+    with open_region_ingest(registry, region, services) as ingest:
         tenants = None if tenant is None else [tenant]
-        found = ingest.tracker.batches(tenants, table, wished, after, limit) if ingest.is_begun() else []
-    Output(as_json).result({"region": region, "batches": list(found)}, batches_text(region, found))
+        batches = (
+            ingest.tracker.list_batches(tenants, table, state_filter, closed_after, limit)
+            if ingest.is_initialized()
+            else []
+        )
+    Output(as_json).result({"region": region, "batches": list(batches)}, batches_text(region, batches))
 
 
 @ingest_app.command("close", epilog="Example: sterna ingest close --region eu --table acme.events --now")
@@ -98,17 +102,17 @@ def ingest_close(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
-    table: OneTable = None,
+    table: TableFilter = None,
     now: Annotated[bool, typer.Option("--now", help="Whatever waits, whether its rules are met or not.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make batches of what waits, as the rules of its table say. A gateway does so all the time."""
-    from sterna.ingest.closing import close_due
-    from sterna.render.ingest import closed_text
+    from sterna.pipelines.ingest.batch_rules import close_due
+    from sterna.text.ingest import closed_text
 
-    with opened(registry, region, services) as ingest:
-        found = close_due(ingest.pool, ingest.rules, table=table, asked=now) if ingest.is_begun() else []
-    Output(as_json).result({"region": region, "closed": list(found)}, closed_text(region, found))
+    with open_region_ingest(registry, region, services) as ingest:
+        closed = close_due(ingest.pool, ingest.rules, table=table, force=now) if ingest.is_initialized() else []
+    Output(as_json).result({"region": region, "closed": list(closed)}, closed_text(region, closed))
 
 
 @ingest_app.command("topics", epilog="Example: sterna ingest topics --region eu --json")
@@ -122,23 +126,23 @@ def ingest_topics(
 
     Exit code 5: one can't be read on.
     """
-    from sterna.ingest.counts import count_states
-    from sterna.ingest.topic_places import look_at_topic, open_topic
-    from sterna.render.ingest import topics_fields, topics_text
+    from sterna.pipelines.ingest.counts import count_states
+    from sterna.pipelines.ingest.topic_offsets import list_partitions, open_topic
+    from sterna.text.ingest import topics_fields, topics_text
 
-    with opened(registry, region, services) as ingest:
-        counts = count_states(ingest.pool) if ingest.is_begun() else {}
-        found = []
+    with open_region_ingest(registry, region, services) as ingest:
+        counts = count_states(ingest.pool) if ingest.is_initialized() else {}
+        partitions = []
         for topic in ingest.topics:
             source = open_topic(ingest, topic)
             try:
-                found += look_at_topic(ingest, topic, source, counts)
+                partitions += list_partitions(ingest, topic, source, counts)
             finally:
                 source.close()
-    Output(as_json).result(topics_fields(region, found), topics_text(region, found))
-    if any(each.problem for each in found):
-        raise typer.Exit(exits.HELD)
+    Output(as_json).result(topics_fields(region, partitions), topics_text(region, partitions))
+    if any(partition.problem for partition in partitions):
+        raise typer.Exit(exit_codes.HELD)
 
 
-def _duration(text: str) -> timedelta:
+def _parse_since(text: str) -> timedelta:
     return parse_duration("--since", text)

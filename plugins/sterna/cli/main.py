@@ -7,20 +7,20 @@ from collections.abc import Sequence
 
 import typer
 
-from sterna.cli import exits
+from sterna.cli import exit_codes
 from sterna.cli.capacity import capacity_app
 from sterna.cli.catalog import catalog_app
 from sterna.cli.cdc import cdc_app
 from sterna.cli.changes import changes_app
-from sterna.cli.context import finder
+from sterna.cli.context import secrets_override
 from sterna.cli.demo import demo_app
 from sterna.cli.events import events_app
 from sterna.cli.features import features_app
-from sterna.cli.flow import flow_app
 from sterna.cli.follow import follow_app
 from sterna.cli.gc import gc_app
 from sterna.cli.ingest import ingest_app
-from sterna.cli.ingest_work import ingest_work_app
+from sterna.cli.ingest_worker import ingest_worker_app
+from sterna.cli.maintenance import maintenance_app
 from sterna.cli.output import Output
 from sterna.cli.query import query_app
 from sterna.cli.registry import registry_app
@@ -28,36 +28,36 @@ from sterna.cli.serve import serve_app
 from sterna.cli.services import services_app
 from sterna.cli.status import status_app
 from sterna.cli.sync import sync_app
-from sterna.cli.upkeep import upkeep_app
+from sterna.cli.transforms import transform_app
 from sterna.cli.verify import verify_app
-from sterna.edges.secrets import Secrets
+from sterna.config.secrets import Secrets
 from sterna.errors import SternaError
 
 app = typer.Typer(
     name="sterna",
     help="Geo-distributed replication of Apache Iceberg tables.",
-    epilog=exits.EPILOG,
+    epilog=exit_codes.EPILOG,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 # Without a name: their commands stand beside one another.
-for commands in (
+for command_group in (
     *(sync_app, follow_app, status_app, verify_app, gc_app),
     *(query_app, changes_app, serve_app, capacity_app, demo_app),
 ):
-    app.add_typer(commands)
+    app.add_typer(command_group)
 app.add_typer(registry_app, name="registry")
 app.add_typer(catalog_app, name="catalog")
 app.add_typer(services_app, name="services")
 app.add_typer(events_app, name="events")
-app.add_typer(upkeep_app, name="upkeep")
+app.add_typer(maintenance_app, name="upkeep")
 app.add_typer(features_app, name="features")
-ingest_app.add_typer(ingest_work_app)
+ingest_app.add_typer(ingest_worker_app)
 app.add_typer(ingest_app, name="ingest")
 app.add_typer(cdc_app, name="cdc")
-app.add_typer(flow_app, name="flow")
+app.add_typer(transform_app, name="flow")
 
 
 def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> None:
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> N
         argv: the arguments; None: the process's own.
         secrets: finds credentials; None: the environment's `AIRFLOW_CONN_*`.
     """
-    before = finder.set(secrets)
+    previous = secrets_override.set(secrets)
     arguments = list(sys.argv[1:] if argv is None else argv)
     output = Output("--json" in arguments)
     try:
@@ -75,13 +75,13 @@ def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> N
     except SternaError as error:
         output.error(error)
         sys.exit(error.exit_code)
-    except SystemExit as ended:
-        if ended.code == exits.INTERRUPTED:
+    except SystemExit as exit_error:
+        if exit_error.code == exit_codes.INTERRUPTED:
             demo = arguments[:1] == ["demo"]
             sys.stderr.write(f"interrupted; {'all that it started has ended' if demo else 'a later run resumes'}\n")
         raise
     finally:
-        finder.reset(before)
+        secrets_override.reset(previous)
 
 
 if __name__ == "__main__":

@@ -20,21 +20,19 @@ ServicesPath = Annotated[
 ]
 RegionName = Annotated[str, typer.Option("--region", envvar="STERNA_REGION", help="The region to work for.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on one line.")]
-Tables = Annotated[
+TablePatterns = Annotated[
     list[str] | None, typer.Option("--table", help="Only this table, or pattern such as 'sales.*'; repeat for more.")
 ]
-Reassert = Annotated[
+RestoreBranch = Annotated[
     bool,
     typer.Option(
         "--reassert",
         help="Put right what somebody else committed to the replica branch, by a commit on top; compare all tables.",
     ),
 ]
-Everything = Annotated[
-    bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")
-]
+Full = Annotated[bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")]
 # The one habit of commands that change or delete more than a sync does: a dry run until somebody says --yes.
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")]
-YesUnasked = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+YesWithoutPrompt = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")]
 DEFAULT_REGISTRY = Path("storage_registry.yaml")

@@ -18,11 +18,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column
 
 from sterna.errors import SternaError, printable, printable_lines
-from sterna.render.plain import plain
-from sterna.replica.how_far import HowFar, seldom
+from sterna.replication.replica.progress import ProgressLine, throttled
+from sterna.text.plain import to_plain
 
 
-class _Bar(BarColumn):
+class _ProgressBar(BarColumn):
     """A bar that shows while something is begun and not done."""
 
     def render(self, task: Task) -> ProgressBar:
@@ -47,7 +47,7 @@ class Output:
     def result(self, value: Any, text: str) -> None:
         """Print a command's result: `value` as JSON, which is ASCII whatever a writer put into a name; or `text`."""
         if self.as_json:
-            sys.stdout.write(json.dumps(plain(value)) + "\n")
+            sys.stdout.write(json.dumps(to_plain(value)) + "\n")
             sys.stdout.flush()
         else:
             self._out.print(text, markup=False)
@@ -62,17 +62,19 @@ class Output:
         tells how far something is; else plain lines.
         """
         if not self._err.is_terminal:
-            yield seldom(lambda text: self._err.print(printable_lines(text), markup=False))
+            yield throttled(lambda text: self._err.print(printable_lines(text), markup=False))
             return
-        news = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
-        with Progress(SpinnerColumn(), _Bar(bar_width=30), news, console=self._err, transient=True) as moving:
-            task = moving.add_task(escape(title), total=1.0, visible=True)
+        description = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+        with Progress(
+            SpinnerColumn(), _ProgressBar(bar_width=30), description, console=self._err, transient=True
+        ) as display:
+            task = display.add_task(escape(title), total=1.0, visible=True)
 
             def show(text: str) -> None:
                 line = printable_lines(text)
-                moving.update(task, description=escape(f"{title}: {line}"))
-                if isinstance(text, HowFar):
-                    moving.update(task, completed=text.share)
+                display.update(task, description=escape(f"{title}: {line}"))
+                if isinstance(text, ProgressLine):
+                    display.update(task, completed=text.fraction)
                 else:
                     self._err.print(f"[dim]{escape(line)}[/dim]")
 
@@ -81,8 +83,8 @@ class Output:
     def error(self, error: SternaError) -> None:
         """Print an error with what to do about it."""
         if self.as_json:
-            places = {"table": printable(error.table), "file": printable(error.file)}
-            fields = {"error": type(error).__name__, "message": error.message, **places}
+            location = {"table": printable(error.table), "file": printable(error.file)}
+            fields = {"error": type(error).__name__, "message": error.message, **location}
             sys.stderr.write(json.dumps({**fields, "hint": error.hint, "remedy": error.remedy.value}) + "\n")
         else:
             self._err.print(f"sterna: {error}", style="red", markup=False)

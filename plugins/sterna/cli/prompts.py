@@ -13,10 +13,10 @@ import typer
 
 from sterna.cli.output import Output
 from sterna.errors import UsageError
-from sterna.render.dry_run import NOTHING_CHANGED
+from sterna.text.dry_run import NOTHING_CHANGED
 
 
-def acts(yes: bool, dry_run: bool) -> bool:
+def should_apply(yes: bool, dry_run: bool) -> bool:
     """Tell whether a command that is a dry run until `--yes` is to act.
 
     Raises:
@@ -27,13 +27,13 @@ def acts(yes: bool, dry_run: bool) -> bool:
     return yes
 
 
-def agreed(output: Output, text: str, facts: Any, *, yes: bool, dry_run: bool) -> bool:
+def confirm(output: Output, text: str, fields: Any, *, yes: bool, dry_run: bool) -> bool:
     """Show what a command would do and ask for a word; tell whether it was given.
 
     Args:
         output: where the result of a dry run goes.
         text: what the command would do, for people.
-        facts: the same as data, for `--json`.
+        fields: the same as data, for `--json`.
         yes: the word was given already.
         dry_run: only show it.
 
@@ -41,15 +41,15 @@ def agreed(output: Output, text: str, facts: Any, *, yes: bool, dry_run: bool) -
         UsageError: nobody is there to answer, or both flags were given.
         typer.Abort: the answer was no.
     """
-    acts(yes, dry_run)
+    should_apply(yes, dry_run)
     if dry_run:
-        output.result(facts, f"{text}\n{NOTHING_CHANGED}")
+        output.result(fields, f"{text}\n{NOTHING_CHANGED}")
         return False
     typer.echo(text, err=True)
-    return yes or _confirmed()
+    return yes or _prompt()
 
 
-def _confirmed() -> bool:
+def _prompt() -> bool:
     if not sys.stdin.isatty():
         raise UsageError("this asks before it acts, and nobody is at the terminal", hint=NOTHING_CHANGED)
     return typer.confirm("Go on?", abort=True, err=True)

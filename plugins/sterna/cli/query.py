@@ -34,24 +34,24 @@ def query(
     as_json: AsJson = False,
 ) -> None:
     """Answer a query of the services file from a region's replica, as one snapshot or one replica commit shows it."""
-    from sterna.edges.services_file import read_services
-    from sterna.query.once import ask_once
-    from sterna.query.sql import check_sql
-    from sterna.render.query import query_text
+    from sterna.config.services_file import read_services
+    from sterna.serving.queries.run_once import run_once
+    from sterna.serving.queries.sql import check_sql
+    from sterna.text.query import query_text
 
     queries = read_services(services, sql_check=check_sql).queries
     if queries is None:
         raise UsageError("the services file has no queries", hint="name another one with --services")
-    given = {"name": name, "snapshotId": snapshot_id, "at": at}
-    params = {key: [text] for key, text in given.items() if text is not None}
-    for key, text in map(_pair, param or ()):
+    options = {"name": name, "snapshotId": snapshot_id, "at": at}
+    params = {key: [text] for key, text in options.items() if text is not None}
+    for key, text in map(_parse_param, param or ()):
         params.setdefault(key, []).append(text)
     with open_context(registry, region) as context:
-        body = ask_once(context, queries, params)
+        body = run_once(context, queries, params)
     Output(as_json).result(body, query_text(body))
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_param(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--param {text}: expected name=value")

@@ -22,12 +22,12 @@ def registry_check(
     as_json: AsJson = False,
 ) -> None:
     """Read the registry, then probe every catalog, store and Spark that it names, and say what works."""
-    from sterna.render.registry import check_text
-    from sterna.status.probes import check_registry
+    from sterna.operations.status.probes import check_registry
+    from sterna.text.registry import check_text
 
     output = Output(as_json)
     with output.progress("check") as progress:
-        found = check_registry(registry, region, credentials(), progress)
-    output.result(found, check_text(found))
-    if not found.ok:
-        raise typer.Exit(max(probe.exit_code for probe in found.probes))
+        check = check_registry(registry, region, credentials(), progress)
+    output.result(check, check_text(check))
+    if not check.ok:
+        raise typer.Exit(max(probe.exit_code for probe in check.probes))

@@ -10,7 +10,7 @@ import typer
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, RegionName, RegistryPath, ServicesPath
-from sterna.edges.services_file import read_services
+from sterna.config.services_file import read_services
 from sterna.errors import UsageError
 
 _ORIGIN = re.compile(r"\*|https?://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|https?://\[[0-9A-Fa-f:]{2,39}\](:[0-9]{1,5})?")
@@ -46,25 +46,27 @@ def serve(
     Tokens are those that the catalog takes; see docs/events.md, docs/queries.md, docs/features.md and docs/ingest.md.
     """
     try:
-        from sterna.gateway.gateway import ServeOptions
-        from sterna.gateway.logs import set_up
-        from sterna.gateway.server import make_server
-        from sterna.query.sql import check_sql
+        from sterna.serving.http.context import ServeOptions
+        from sterna.serving.http.logs import configure_logging
+        from sterna.serving.http.server import build_server
+        from sterna.serving.queries.sql import check_sql
     except ModuleNotFoundError as error:
         if str(error.name).startswith("sterna"):
             raise
         raise UsageError(f"{error.name} is missing", hint="pip install 'sterna[serve]'") from None
 
-    if strange := [origin for origin in origins or () if not _ORIGIN.fullmatch(origin)]:
-        raise UsageError(f"--allow-origin {strange[0]}: expected an origin such as https://example.com, or *")
-    options = ServeOptions(host=host, port=port, connections=connections, origins=tuple(origins or ()))
-    rooms = [name.strip() for name in only.split(",")] if only else None
+    if invalid_origins := [origin for origin in origins or () if not _ORIGIN.fullmatch(origin)]:
+        raise UsageError(f"--allow-origin {invalid_origins[0]}: expected an origin such as https://example.com, or *")
+    options = ServeOptions(host=host, port=port, max_connections=connections, origins=tuple(origins or ()))
+    components = [name.strip() for name in only.split(",")] if only else None
     # Queries that nobody serves here keep nobody from the events.
-    read = read_services(services, sql_check=check_sql if rooms is None or "queries" in rooms else None)
+    services_config = read_services(
+        services, sql_check=check_sql if components is None or "queries" in components else None
+    )
     with open_context(registry, region) as context:
         _ = (
             context.catalog
         )  # opened, not asked: a credential that is missing is said at once, a dark catalog waited for
-        server = make_server(context, read, options, parse_duration("--keep", keep), only=rooms)
-        set_up()
+        server = build_server(context, services_config, options, parse_duration("--keep", keep), only=components)
+        configure_logging()
         server.run()

@@ -6,8 +6,8 @@ import typer
 
 from sterna.cli.options import AsJson, ServicesPath
 from sterna.cli.output import Output
-from sterna.edges.services_file import DEFAULT_SERVICES, find_services, read_services
-from sterna.services.model import SECTIONS
+from sterna.config.sections.model import SECTIONS
+from sterna.config.services_file import DEFAULT_SERVICES, find_services, read_services
 
 services_app = typer.Typer(help="Work with the services file.", no_args_is_help=True)
 
@@ -24,15 +24,17 @@ def services_check(services: ServicesPath = None, as_json: AsJson = False) -> No
 
     A file that was named must be there.
     """
-    from sterna.query.sql import check_sql
+    from sterna.serving.queries.sql import check_sql
 
     file = find_services(services)
-    read = read_services(file, sql_check=check_sql)
-    empty = [name for name in SECTIONS if name not in read.configured]
-    found = {"file": None if file is None else str(file), "version": read.version}
+    config = read_services(file, sql_check=check_sql)
+    empty = [name for name in SECTIONS if name not in config.configured_sections]
+    fields = {"file": None if file is None else str(file), "version": config.version}
     lines = [
         f"no {DEFAULT_SERVICES} in this folder, and --services names none" if file is None else f"ok   {file}",
-        f"configured: {', '.join(read.configured) or 'none'}",
+        f"configured: {', '.join(config.configured_sections) or 'none'}",
         f"empty: {', '.join(empty) or 'none'}",
     ]
-    Output(as_json).result({"ok": True, **found, "configured": read.configured, "empty": empty}, "\n".join(lines))
+    Output(as_json).result(
+        {"ok": True, **fields, "configured": config.configured_sections, "empty": empty}, "\n".join(lines)
+    )

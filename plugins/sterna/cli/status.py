@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from sterna.cli import exits
+from sterna.cli import exit_codes
 from sterna.cli.context import open_context
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, RegionName, RegistryPath, ServicesPath
 from sterna.cli.output import Output
@@ -23,14 +23,14 @@ def status(
 
     Where the services file has a section `upkeep`, whom that waits for, too. Exit 4 where some of it can't be told.
     """
-    from sterna.edges.services_file import read_services
-    from sterna.render.status import status_text
-    from sterna.status.gather import gather_status
+    from sterna.config.services_file import read_services
+    from sterna.operations.status.gather import gather_status
+    from sterna.text.status import status_text
 
     with open_context(registry, region) as context:
-        found = gather_status(context, upkeep=read_services(services).upkeep)
-    Output(as_json).result(found, status_text(found))
-    if found.problem:
-        raise typer.Exit(exits.CHANGED)
-    if found.cut_off or found.unseen or found.unread_held:
-        raise typer.Exit(exits.LATER)
+        region_status = gather_status(context, maintenance=read_services(services).upkeep)
+    Output(as_json).result(region_status, status_text(region_status))
+    if region_status.problem:
+        raise typer.Exit(exit_codes.CHANGED)
+    if region_status.cut_off or region_status.unseen or region_status.unread_held:
+        raise typer.Exit(exit_codes.RETRY_LATER)

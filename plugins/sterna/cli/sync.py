@@ -6,31 +6,31 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sterna.cli import exits
+from sterna.cli import exit_codes
 from sterna.cli.context import open_context
 from sterna.cli.options import (
     DEFAULT_REGISTRY,
     AsJson,
     DryRun,
-    Everything,
-    Reassert,
+    Full,
     RegionName,
     RegistryPath,
-    Tables,
+    RestoreBranch,
+    TablePatterns,
 )
 from sterna.cli.output import Output
-from sterna.cli.prompts import acts
+from sterna.cli.prompts import should_apply
 
 if TYPE_CHECKING:
-    from sterna.replica.records import Report
-    from sterna.replica.region import Progress, RegionContext
-    from sterna.sync.options import SyncOptions
+    from sterna.replication.plan.options import SyncOptions
+    from sterna.replication.replica.model import Report
+    from sterna.replication.replica.region import Progress, RegionContext
 
 sync_app = typer.Typer()
 
 
 Once = Annotated[bool, typer.Option("--once", help="Stop after one plan, even when a seed has more groups.")]
-InLane = Annotated[
+LaneOption = Annotated[
     Literal["all", "small", "large"],
     typer.Option(
         "--lane",
@@ -44,16 +44,16 @@ InLane = Annotated[
 def plan(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
-    tables: Tables = None,
-    everything: Everything = False,
+    tables: TablePatterns = None,
+    full: Full = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what a sync would do: tables, files, bytes, price, and what is held and why. Changes nothing."""
-    from sterna.sync.options import SyncOptions
+    from sterna.replication.plan.options import SyncOptions
 
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("plan") as progress:
-        options = SyncOptions(tables=tuple(tables or ()), everything=everything, lane="small")
+        options = SyncOptions(tables=tuple(tables or ()), everything=full, lane="small")
         show_plan(output, context, options, progress)
 
 
@@ -61,11 +61,11 @@ def plan(
 def sync(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
-    tables: Tables = None,
-    everything: Everything = False,
-    reassert: Reassert = False,
+    tables: TablePatterns = None,
+    full: Full = False,
+    restore_branch: RestoreBranch = False,
     once: Once = False,
-    lane: InLane = "all",
+    lane: LaneOption = "all",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do: the same as plan.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -73,18 +73,18 @@ def sync(
 
     Tables of which much is to be copied come last, so that the others needn't wait (large_copy in the registry).
     """
-    from sterna.sync.options import SyncOptions
-    from sterna.sync.run import sync as run_sync
+    from sterna.replication.plan.options import SyncOptions
+    from sterna.replication.sync.run import sync as run_sync
 
-    output, chosen = Output(as_json), tuple(tables or ())
+    output, table_patterns = Output(as_json), tuple(tables or ())
     with open_context(registry, region) as context, output.progress("sync") as progress:
         if dry_run:  # to reassert is to commit: a dry run shows only what would be compared then
-            first: Literal["small", "large"] = "large" if lane == "large" else "small"
-            options = SyncOptions(tables=chosen, everything=everything or reassert, lane=first)
+            plan_lane: Literal["small", "large"] = "large" if lane == "large" else "small"
+            options = SyncOptions(tables=table_patterns, everything=full or restore_branch, lane=plan_lane)
             show_plan(output, context, options, progress)
             return
-        options = SyncOptions(tables=chosen, everything=everything, reassert=reassert, lane=lane)
-        report = run_sync(context, options, progress, again=not once)
+        options = SyncOptions(tables=table_patterns, everything=full, reassert=restore_branch, lane=lane)
+        report = run_sync(context, options, progress, until_done=not once)
     show_report(output, report, context.region.replica_branch)
 
 
@@ -115,22 +115,24 @@ def reseed(
     A sync stops there (exit 6) and shows both hashes: main may have lost commits by mistake, and the replica then still
     has them. It acts without --yes, unlike other commands that change more than a sync does: the hash is your word.
     """
-    from sterna.sync.options import SyncOptions
-    from sterna.sync.run import sync as run_sync
+    from sterna.replication.plan.options import SyncOptions
+    from sterna.replication.sync.run import sync as run_sync
 
-    acts(yes, dry_run)
+    should_apply(yes, dry_run)
     output, options = Output(as_json), SyncOptions(reseed_from=accepted)
     with open_context(registry, region) as context, output.progress("reseed") as progress:
         if dry_run:
             show_plan(output, context, options, progress)
             return
-        report = run_sync(context, options, progress, again=False)
+        report = run_sync(context, options, progress, until_done=False)
         if report.more:
             report = run_sync(context, SyncOptions(), progress)
     show_report(output, report, context.region.replica_branch)
 
 
-def show_plan(output: Output, context: RegionContext, options: SyncOptions, progress: Progress, last: str = "") -> None:
+def show_plan(
+    output: Output, context: RegionContext, options: SyncOptions, progress: Progress, closing_line: str = ""
+) -> None:
     """Show what a sync would do.
 
     Args:
@@ -138,14 +140,14 @@ def show_plan(output: Output, context: RegionContext, options: SyncOptions, prog
         context: the region.
         options: what would be asked of the sync.
         progress: called with lines for people.
-        last: a line to end with, for people.
+        closing_line: a line to end with, for people.
     """
-    from sterna.render.plan import plan_json, plan_text
-    from sterna.sync.explain import explain
-    from sterna.sync.plan.make import make_plan
+    from sterna.replication.plan.planner import make_plan
+    from sterna.replication.sync.explain import explain
+    from sterna.text.plan import plan_json, plan_text
 
     explained = explain(context, *make_plan(context, options, progress))
-    output.result(plan_json(explained), "\n".join(filter(None, (plan_text(explained), last))))
+    output.result(plan_json(explained), "\n".join(filter(None, (plan_text(explained), closing_line))))
 
 
 def show_report(output: Output, report: Report, branch: str) -> None:
@@ -154,8 +156,8 @@ def show_report(output: Output, report: Report, branch: str) -> None:
     Raises:
         typer.Exit: something is held.
     """
-    from sterna.render.sync import report_text
+    from sterna.text.sync import report_text
 
     output.result(report, report_text(report, branch))
     if report.held or (report.outcome == "copied" and (report.copied + report.localized).failed):
-        raise typer.Exit(exits.HELD)
+        raise typer.Exit(exit_codes.HELD)

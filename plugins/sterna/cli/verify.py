@@ -7,20 +7,20 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli import exits
+from sterna.cli import exit_codes
 from sterna.cli.context import open_context
-from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, Tables, Yes
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, TablePatterns, Yes
 from sterna.cli.output import Output
-from sterna.cli.prompts import acts
+from sterna.cli.prompts import should_apply
 from sterna.errors import UsageError
-from sterna.render.dry_run import NOTHING_CHANGED
+from sterna.text.dry_run import NOTHING_CHANGED
 
 verify_app = typer.Typer()
 
 DeepRepair = Annotated[
     bool, typer.Option("--deep", help="Compare every file with its source on main, too: finds a flipped byte.")
 ]
-Relocalize = Annotated[
+RewriteMetadata = Annotated[
     bool,
     typer.Option(
         "--relocalize",
@@ -41,7 +41,7 @@ Generation = Annotated[
 def verify(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
-    tables: Tables = None,
+    tables: TablePatterns = None,
     structure: Annotated[
         bool,
         typer.Option(
@@ -65,18 +65,18 @@ def verify(
     """
     from datetime import UTC, datetime
 
-    from sterna.render.verify import verified_text
-    from sterna.verify.run import Depth
-    from sterna.verify.run import verify as run_verify
-    from sterna.verify.sample import parse_sample
+    from sterna.replication.verify.run import Depth
+    from sterna.replication.verify.run import verify as run_verify
+    from sterna.replication.verify.sample import parse_sample
+    from sterna.text.verify import verified_text
 
     share = None if sample is None else parse_sample(sample, datetime.now(UTC).date())
     output, depth = Output(as_json), Depth(deep or share is not None, share)
     with open_context(registry, region) as context, output.progress("verify") as progress:
-        found = run_verify(context, depth, tables or (), progress)
-    output.result(found, verified_text(found, deep=depth.deep))
-    if found.faults:
-        raise typer.Exit(exits.FAULTS)
+        verified = run_verify(context, depth, tables or (), progress)
+    output.result(verified, verified_text(verified, deep=depth.deep))
+    if verified.faults:
+        raise typer.Exit(exit_codes.FAULTS)
 
 
 @verify_app.command(
@@ -86,9 +86,9 @@ def verify(
 def repair(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
-    tables: Tables = None,
+    tables: TablePatterns = None,
     deep: DeepRepair = False,
-    relocalize: Relocalize = False,
+    rewrite_metadata: RewriteMetadata = False,
     names: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="The same as --table.")] = None,
     generation: Generation = 0,
     yes: Yes = False,
@@ -102,36 +102,36 @@ def repair(
     With --relocalize nothing is verified: all that sterna writes for the tables itself is written anew, beside what is
     there, and one commit points to it. Content is copied only where it is missing.
     """
-    from sterna.render.repair import repaired_text
-    from sterna.repair.run import repair as run_repair
+    from sterna.replication.repair.run import repair as run_repair
+    from sterna.text.repair import repaired_text
 
-    apply, output, tables = acts(yes, dry_run), Output(as_json), [*(tables or ()), *(names or ())]
-    if generation and not relocalize:
+    apply, output, tables = should_apply(yes, dry_run), Output(as_json), [*(tables or ()), *(names or ())]
+    if generation and not rewrite_metadata:
         raise UsageError("--generation goes with --relocalize")
-    if relocalize:
-        _relocalize(region, registry, tables, output, generation=generation, deep=deep, apply=apply)
+    if rewrite_metadata:
+        _rewrite_metadata(region, registry, tables, output, generation=generation, deep=deep, apply=apply)
         return
     with open_context(registry, region) as context, output.progress("repair") as progress:
-        found = run_repair(context, tables, progress, deep=deep, apply=apply)
-    output.result(found, repaired_text(found))
-    if found.faults_left:
-        raise typer.Exit(exits.FAULTS)
+        repaired = run_repair(context, tables, progress, deep=deep, apply=apply)
+    output.result(repaired, repaired_text(repaired))
+    if repaired.faults_left:
+        raise typer.Exit(exit_codes.FAULTS)
 
 
-def _relocalize(
+def _rewrite_metadata(
     region: str, registry: Path, tables: list[str], output: Output, *, generation: int, deep: bool, apply: bool
 ) -> None:
     from sterna.cli.sync import show_plan, show_report
-    from sterna.sync.relocalize import relocalizing
-    from sterna.sync.run import sync
+    from sterna.replication.sync.rewrite_metadata import rewrite_options
+    from sterna.replication.sync.run import sync
 
     if deep:
         raise UsageError("--deep verifies, and --relocalize doesn't: they don't go together")
     with open_context(registry, region) as context, output.progress("repair") as progress:
-        options = relocalizing(context, tables, generation)
+        options = rewrite_options(context, tables, generation)
         progress(f"generation {options.generation}")
         if not apply:
-            show_plan(output, context, options, progress, last=NOTHING_CHANGED)
+            show_plan(output, context, options, progress, closing_line=NOTHING_CHANGED)
             return
         report = sync(context, options, progress)
     show_report(output, report, context.region.replica_branch)

@@ -11,16 +11,16 @@ async with EventClient("https://eu.example", tables=("db.*",), token=read_token)
 from __future__ import annotations
 
 from sterna.client.client import ClientFailed, EventClient, State
-from sterna.client.figures import Figures
-from sterna.client.memory import FileMemory, Memory
+from sterna.client.figures import QueryAnswer
+from sterna.client.memory import CursorStore, FileCursorStore
 from sterna.client.messages import Reset, Skipped, TableEvent, TableState
 
 __all__ = [
     "ClientFailed",
     "EventClient",
-    "Figures",
-    "FileMemory",
-    "Memory",
+    "QueryAnswer",
+    "FileCursorStore",
+    "CursorStore",
     "Reset",
     "Skipped",
     "State",

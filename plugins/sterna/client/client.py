@@ -15,17 +15,17 @@ from typing import Any
 
 import httpx
 
-from sterna.client.figures import Figures, parse_figures
-from sterna.client.memory import Memory
+from sterna.client.figures import QueryAnswer, parse_query_answer
+from sterna.client.memory import CursorStore
 from sterna.client.messages import ClientMessage, Reset, Skipped, TableEvent, TableState, parse_event
 from sterna.client.sse import BlockReader, SseBlock
 
 Token = str | Callable[[], str] | Callable[[], Awaitable[str]] | None
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-_SILENCE = 45.0  # seconds: three signs of life that did not come
-_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
-_TOKEN_TRIES = 2
-_ASKED_AGAIN = frozenset({429, 502, 503})  # 504 is none: a query that runs too long does so again
+_MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
+_IDLE_TIMEOUT_SECONDS = 45.0  # seconds: three signs of life that did not come
+_RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+_MAX_TOKEN_ATTEMPTS = 2
+_RETRYABLE_QUERY_STATUSES = frozenset({429, 502, 503})  # 504 is none: a query that runs too long does so again
 
 
 class State(StrEnum):
@@ -44,17 +44,17 @@ class ClientFailed(Exception):
     Args:
         status: the HTTP status.
         error: what the gateway says.
-        whole: the answer as it came; at 410 of a query its `current` has what is shown now.
+        document: the answer as it came; at 410 of a query its `current` has what is shown now.
     """
 
-    def __init__(self, status: int, error: str, whole: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, status: int, error: str, document: Mapping[str, Any] | None = None) -> None:
         super().__init__(f"{status}: {error}")
         self.status = status
         self.error = error
-        self.whole = dict(whole or {})
+        self.document = dict(document or {})
 
 
-class _Left(Exception):
+class _Disconnected(Exception):
     """The stream ended, and another try may go well."""
 
     def __init__(self, pause: float | None = None) -> None:
@@ -72,11 +72,11 @@ class EventClient:
         url: the gateway's, such as `https://eu.example:8080`.
         tables: patterns; none: all tables that the token may read.
         token: the token, or what gives one before each connection.
-        memory: what was handled, and where the client is; default: as long as the object lives.
+        cursor_store: what was handled, and where the client is; default: as long as the object lives.
         after: where to begin without a memory of it; default: with what comes from now on.
         delivery: `newest`: when falling behind, the newest of each table; `all`: every event.
         on_state: called with each state that the client enters.
-        silence: seconds without a sign of life after which a connection is taken for dead.
+        idle_timeout: seconds without a sign of life after which a connection is taken for dead.
         http: the HTTP client to use, which stays open; default: one of its own.
     """
 
@@ -86,33 +86,33 @@ class EventClient:
         *,
         tables: Sequence[str] = (),
         token: Token = None,
-        memory: Memory | None = None,
+        cursor_store: CursorStore | None = None,
         after: str = "",
         delivery: str = "newest",
         on_state: Callable[[State], None] = lambda state: None,
-        silence: float = _SILENCE,
+        idle_timeout: float = _IDLE_TIMEOUT_SECONDS,
         http: httpx.AsyncClient | None = None,
     ) -> None:
         self._url = url.rstrip("/")
         self._tables = tuple(tables)
         self._token = token
-        self._memory = memory if memory is not None else Memory()
+        self._cursor_store = cursor_store if cursor_store is not None else CursorStore()
         self._delivery = delivery
         self._on_state = on_state
-        self._silence = silence
-        self._own = http is None
+        self._idle_timeout = idle_timeout
+        self._owns_http = http is None
         self._http = http or httpx.AsyncClient()
-        self._retry = _FIRST_PAUSE
-        self._pause = 0.0
-        self._refused = 0  # connections that were refused, one after the other
+        self._retry_seconds = _MIN_BACKOFF_SECONDS
+        self._backoff = 0.0
+        self._rejected_connections = 0  # connections that were refused, one after the other
         self.state = State.DISCONNECTED
-        if after and not self._memory.cursor:
-            self._memory.moved(after)
+        if after and not self._cursor_store.cursor:
+            self._cursor_store.set_cursor(after)
 
     @property
     def cursor(self) -> str:
         """Where the client is; "" before the first connection."""
-        return self._memory.cursor
+        return self._cursor_store.cursor
 
     async def __aenter__(self) -> EventClient:
         return self
@@ -120,8 +120,8 @@ class EventClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._enter(State.FAILED if isinstance(error, ClientFailed) else State.DISCONNECTED)
-        if self._own:
+        self._set_state(State.FAILED if isinstance(error, ClientFailed) else State.DISCONNECTED)
+        if self._owns_http:
             await self._http.aclose()
 
     async def __aiter__(self) -> AsyncIterator[ClientMessage]:
@@ -132,17 +132,21 @@ class EventClient:
         """
         while True:
             try:
-                async for message in self._connection():
+                async for message in self._stream_once():
                     yield message
             except ClientFailed as error:
-                self._refused += 1
+                self._rejected_connections += 1
                 # A token may have ended on the way: a fresh one has one try.
-                if error.status != 401 or self._refused >= _TOKEN_TRIES or not callable(self._token):
-                    self._enter(State.FAILED)
+                if (
+                    error.status != 401
+                    or self._rejected_connections >= _MAX_TOKEN_ATTEMPTS
+                    or not callable(self._token)
+                ):
+                    self._set_state(State.FAILED)
                     raise
-            except _Left as left:
-                self._enter(State.DISCONNECTED)
-                await asyncio.sleep(self._next_pause(left.pause))
+            except _Disconnected as disconnected:
+                self._set_state(State.DISCONNECTED)
+                await asyncio.sleep(self._next_backoff(disconnected.pause))
 
     async def tables(self) -> list[TableState]:
         """Return what the tables show now. Ask after a `Reset`, or for a first picture; events go on from there.
@@ -154,13 +158,13 @@ class EventClient:
             httpx.HTTPError: it does not answer.
         """
         params = {"tables": ",".join(self._tables)} if self._tables else {}
-        answer = await self._http.get(f"{self._url}/v1/tables", params=params, headers=await self._headers())
-        if answer.status_code != 200:
-            raise _failed(answer.status_code, answer.content)
-        said = answer.json()
-        if not self._memory.cursor:
-            self._memory.moved(said["cursor"])
-        return [TableState(each["table_identifier"], each["snapshot_id"]) for each in said["tables"]]
+        response = await self._http.get(f"{self._url}/v1/tables", params=params, headers=await self._headers())
+        if response.status_code != 200:
+            raise _client_error(response.status_code, response.content)
+        body = response.json()
+        if not self._cursor_store.cursor:
+            self._cursor_store.set_cursor(body["cursor"])
+        return [TableState(table["table_identifier"], table["snapshot_id"]) for table in body["tables"]]
 
     async def kpi(
         self,
@@ -169,8 +173,8 @@ class EventClient:
         snapshot_id: int | None = None,
         at: str = "",
         params: Mapping[str, object] | None = None,
-        patience: float = 60.0,
-    ) -> Figures:
+        max_wait: float = 60.0,
+    ) -> QueryAnswer:
         """Return what a named query answers at exactly one version of its tables.
 
         Where the gateway says "later" it is asked again, as it wishes.
@@ -180,84 +184,91 @@ class EventClient:
             snapshot_id: the snapshot of its one table, such as an event's `new_snapshot_id`.
             at: or a cursor, such as an event's `id`: all its tables as that commit shows them.
             params: the query's own parameters.
-            patience: seconds after which it is given up.
+            max_wait: seconds after which it is given up.
 
         Raises:
             ClientFailed: the gateway gives no figures.
             httpx.HTTPError: it does not answer.
         """
-        given = {"name": name, "snapshotId": "" if snapshot_id is None else str(snapshot_id), "at": at}
-        wish = {key: text for key, text in given.items() if text}
-        wish |= {key: parameter_text(value) for key, value in (params or {}).items()}
-        until, pause = time.monotonic() + patience, _FIRST_PAUSE
+        arguments = {"name": name, "snapshotId": "" if snapshot_id is None else str(snapshot_id), "at": at}
+        query = {key: text for key, text in arguments.items() if text}
+        query |= {key: parameter_text(value) for key, value in (params or {}).items()}
+        deadline, pause = time.monotonic() + max_wait, _MIN_BACKOFF_SECONDS
         while True:
-            answer = await self._http.get(
-                f"{self._url}/kpi", params=wish, headers=await self._headers(), timeout=httpx.Timeout(10, read=patience)
+            response = await self._http.get(
+                f"{self._url}/kpi",
+                params=query,
+                headers=await self._headers(),
+                timeout=httpx.Timeout(10, read=max_wait),
             )
-            if answer.status_code == 200:
-                return parse_figures(answer.content)
-            pause = max(pause, _seconds(answer.headers.get("retry-after", "")) or 0) * random.uniform(1.0, 1.3)  # noqa: S311 - no secret
-            if answer.status_code not in _ASKED_AGAIN or time.monotonic() + pause > until:
-                raise _failed(answer.status_code, answer.content)
+            if response.status_code == 200:
+                return parse_query_answer(response.content)
+            pause = max(pause, _parse_retry_after(response.headers.get("retry-after", "")) or 0) * random.uniform(
+                1.0, 1.3
+            )  # noqa: S311 - no secret
+            if response.status_code not in _RETRYABLE_QUERY_STATUSES or time.monotonic() + pause > deadline:
+                raise _client_error(response.status_code, response.content)
             await asyncio.sleep(pause)
 
-    async def _connection(self) -> AsyncIterator[ClientMessage]:
-        self._enter(State.CONNECTING)
+    async def _stream_once(self) -> AsyncIterator[ClientMessage]:
+        self._set_state(State.CONNECTING)
         try:
             headers = await self._headers()
         except (httpx.HTTPError, OSError):  # whoever gives tokens doesn't answer
-            raise _Left from None
+            raise _Disconnected from None
         try:
             async with self._http.stream(
                 "GET",
                 f"{self._url}/v1/events",
                 params=self._params(),
                 headers={"Accept": "text/event-stream", **headers},
-                timeout=httpx.Timeout(10.0, read=self._silence),
-            ) as answer:
-                if answer.status_code != 200:
-                    _refuse(answer.status_code, await answer.aread(), answer.headers.get("retry-after", ""))
-                self._enter(State.CONNECTED)
-                self._refused = 0
-                async for message in self._messages(answer):
+                timeout=httpx.Timeout(10.0, read=self._idle_timeout),
+            ) as response:
+                if response.status_code != 200:
+                    _raise_for_status(
+                        response.status_code, await response.aread(), response.headers.get("retry-after", "")
+                    )
+                self._set_state(State.CONNECTED)
+                self._rejected_connections = 0
+                async for message in self._read_messages(response):
                     yield message
         except (httpx.HTTPError, ValueError):
-            raise _Left from None
-        raise _Left(self._retry)
+            raise _Disconnected from None
+        raise _Disconnected(self._retry_seconds)
 
-    async def _messages(self, answer: httpx.Response) -> AsyncIterator[ClientMessage]:
+    async def _read_messages(self, response: httpx.Response) -> AsyncIterator[ClientMessage]:
         reader = BlockReader()
-        async for text in answer.aiter_text():
+        async for text in response.aiter_text():
             for block in reader.feed(text):
-                self._enter(State.LISTENING)
-                self._pause = 0.0
+                self._set_state(State.LISTENING)
+                self._backoff = 0.0
                 if block.retry is not None:
-                    self._retry = block.retry / 1000
-                message = self._understood(block)
+                    self._retry_seconds = block.retry / 1000
+                message = self._parse_message(block)
                 if message is not None:
                     yield message
                 if isinstance(message, TableEvent):
-                    self._memory.handled(message.id)
-                elif block.id and block.id != self._memory.cursor:
-                    self._memory.moved(block.id)
+                    self._cursor_store.mark_handled(message.id)
+                elif block.id and block.id != self._cursor_store.cursor:
+                    self._cursor_store.set_cursor(block.id)
                 if block.event == "bye":
-                    raise _Left(self._retry)
+                    raise _Disconnected(self._retry_seconds)
 
-    def _understood(self, block: SseBlock) -> ClientMessage | None:
+    def _parse_message(self, block: SseBlock) -> ClientMessage | None:
         if not block.data or block.event not in ("message", "reset", "skipped"):
             return None
         if block.event == "message":
             event = parse_event(block.data)
-            return None if self._memory.knows(event.id) else event
-        said: dict[str, Any] = json.loads(block.data)
+            return None if self._cursor_store.is_handled(event.id) else event
+        body: dict[str, Any] = json.loads(block.data)
         if block.event == "skipped":
-            return Skipped(int(said["count"]))
-        return Reset(str(said["cursor"]), str(said["reason"]))
+            return Skipped(int(body["count"]))
+        return Reset(str(body["cursor"]), str(body["reason"]))
 
     def _params(self) -> dict[str, str]:
-        found = {"tables": ",".join(self._tables), "after": self._memory.cursor}
-        found |= {"delivery": self._delivery} if self._delivery != "newest" else {}
-        return {name: value for name, value in found.items() if value}
+        params = {"tables": ",".join(self._tables), "after": self._cursor_store.cursor}
+        params |= {"delivery": self._delivery} if self._delivery != "newest" else {}
+        return {name: value for name, value in params.items() if value}
 
     async def _headers(self) -> dict[str, str]:
         token = self._token() if callable(self._token) else self._token
@@ -265,26 +276,26 @@ class EventClient:
             token = await token
         return {"Authorization": f"Bearer {token}"} if token else {}
 
-    def _next_pause(self, asked: float | None) -> float:
+    def _next_backoff(self, requested: float | None) -> float:
         """Return how long to wait: as the gateway asks, else twice as long each time; never all clients at once."""
-        if asked is not None:
-            return asked * random.uniform(1.0, 1.3)  # noqa: S311 - no secret
-        self._pause = min(_LONGEST_PAUSE, 2 * self._pause or self._retry)
-        return random.uniform(0.3, 1.0) * self._pause  # noqa: S311 - no secret
+        if requested is not None:
+            return requested * random.uniform(1.0, 1.3)  # noqa: S311 - no secret
+        self._backoff = min(_MAX_BACKOFF_SECONDS, 2 * self._backoff or self._retry_seconds)
+        return random.uniform(0.3, 1.0) * self._backoff  # noqa: S311 - no secret
 
-    def _enter(self, state: State) -> None:
+    def _set_state(self, state: State) -> None:
         if state != self.state:
             self.state = state
             self._on_state(state)
 
 
-def _refuse(status: int, body: bytes, retry_after: str) -> None:
-    if status in _LATER:
-        raise _Left(_seconds(retry_after))
-    raise _failed(status, body)
+def _raise_for_status(status: int, body: bytes, retry_after: str) -> None:
+    if status in _RETRYABLE_STATUSES:
+        raise _Disconnected(_parse_retry_after(retry_after))
+    raise _client_error(status, body)
 
 
-def _seconds(retry_after: str) -> float | None:
+def _parse_retry_after(retry_after: str) -> float | None:
     return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
 
 
@@ -295,9 +306,9 @@ def parameter_text(value: object) -> str:
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-def _failed(status: int, body: bytes) -> ClientFailed:
+def _client_error(status: int, body: bytes) -> ClientFailed:
     try:
-        whole = json.loads(body)
-        return ClientFailed(status, str(whole["error"])[:500], whole)
+        document = json.loads(body)
+        return ClientFailed(status, str(document["error"])[:500], document)
     except (ValueError, KeyError, TypeError):
         return ClientFailed(status, "no answer of a gateway")

@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Figures:
+class QueryAnswer:
     """What a named query answered.
 
     Args:
@@ -19,7 +19,7 @@ class Figures:
         snapshots: which snapshot of each table it was, where it was asked by a cursor.
         snapshot_id: which snapshot it was, where it was asked by one.
         cursor: which commit of the replica branch it was, "" where it was asked by a snapshot.
-        whole: the answer as it came.
+        document: the answer as it came.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -27,7 +27,7 @@ class Figures:
     snapshots: Mapping[str, int | None]
     snapshot_id: int | None
     cursor: str
-    whole: Mapping[str, Any] = field(repr=False, compare=False)
+    document: Mapping[str, Any] = field(repr=False, compare=False)
 
     @property
     def kpi(self) -> Mapping[str, Any]:
@@ -40,35 +40,35 @@ class Figures:
         return row
 
 
-def parse_figures(text: bytes) -> Figures:
+def parse_query_answer(text: bytes) -> QueryAnswer:
     """Return the figures of an answer.
 
     Raises:
         ValueError: it is none.
     """
     try:
-        whole = json.loads(text)
-        types = {str(name): str(kind) for name, kind in whole["types"].items()}
-        rows = [whole["kpi"]] if "kpi" in whole else whole["rows"]
-        return Figures(
-            rows=tuple({name: _value(row[name], kind) for name, kind in types.items()} for row in rows),
+        document = json.loads(text)
+        types = {str(name): str(kind) for name, kind in document["types"].items()}
+        rows = [document["kpi"]] if "kpi" in document else document["rows"]
+        return QueryAnswer(
+            rows=tuple({name: _convert(row[name], kind) for name, kind in types.items()} for row in rows),
             types=types,
-            snapshots={name: _id(id) for name, id in whole.get("snapshots", {}).items()},
-            snapshot_id=_id(whole.get("snapshot_id")),
-            cursor=str(whole.get("cursor", "")),
-            whole=whole,
+            snapshots={name: _parse_snapshot_id(id) for name, id in document.get("snapshots", {}).items()},
+            snapshot_id=_parse_snapshot_id(document.get("snapshot_id")),
+            cursor=str(document.get("cursor", "")),
+            document=document,
         )
     except (KeyError, TypeError, AttributeError, ArithmeticError):
         raise ValueError("this is no answer of a query") from None
 
 
-def _id(text: str | None) -> int | None:
+def _parse_snapshot_id(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _value(value: Any, kind: str) -> Any:
-    read = _READ.get(kind.partition("(")[0])
-    return value if value is None or read is None else read(value)
+def _convert(value: Any, kind: str) -> Any:
+    convert = _CONVERTERS.get(kind.partition("(")[0])
+    return value if value is None or convert is None else convert(value)
 
 
-_READ: dict[str, Callable[[Any], Any]] = {"long": int, "decimal": Decimal, "double": float, "float": float}
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {"long": int, "decimal": Decimal, "double": float, "float": float}

@@ -7,67 +7,67 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
-_REMEMBERED = 10_000
+_MAX_HANDLED_IDS = 10_000
 
 
-class Memory:
+class CursorStore:
     """Remembers as long as the process lives.
 
     Args:
-        most: ids that are remembered.
+        max_ids: ids that are remembered.
     """
 
-    def __init__(self, most: int = _REMEMBERED) -> None:
-        self._most = most
-        self._handled: OrderedDict[str, None] = OrderedDict()
+    def __init__(self, max_ids: int = _MAX_HANDLED_IDS) -> None:
+        self._max_ids = max_ids
+        self._handled_ids: OrderedDict[str, None] = OrderedDict()
         self.cursor = ""
 
-    def knows(self, id: str) -> bool:
+    def is_handled(self, id: str) -> bool:
         """Tell whether an event was handled."""
-        return id in self._handled
+        return id in self._handled_ids
 
-    def handled(self, id: str) -> None:
+    def mark_handled(self, id: str) -> None:
         """Remember that an event was handled."""
-        self._handled[id] = None
-        while len(self._handled) > self._most:
-            self._handled.popitem(last=False)
-        self.moved(id)
+        self._handled_ids[id] = None
+        while len(self._handled_ids) > self._max_ids:
+            self._handled_ids.popitem(last=False)
+        self.set_cursor(id)
 
-    def moved(self, cursor: str) -> None:
+    def set_cursor(self, cursor: str) -> None:
         """Remember where the client is."""
         self.cursor = cursor
 
 
-class FileMemory(Memory):
+class FileCursorStore(CursorStore):
     """Remembers in a file, for the next process; written whole after each event, so that a crash leaves one or the
     other.
 
     Args:
         path: the file; it may not be there yet.
-        most: ids that are remembered.
+        max_ids: ids that are remembered.
 
     Raises:
         ValueError: there is something else in the file.
     """
 
-    def __init__(self, path: str | Path, most: int = 1_000) -> None:
-        super().__init__(most)
+    def __init__(self, path: str | Path, max_ids: int = 1_000) -> None:
+        super().__init__(max_ids)
         self._path = Path(path)
         if not self._path.exists():
             return
-        said = json.loads(self._path.read_text(encoding="utf-8"))
-        if not isinstance(said, dict) or not isinstance(said.get("handled"), list):
+        document = json.loads(self._path.read_text(encoding="utf-8"))
+        if not isinstance(document, dict) or not isinstance(document.get("handled"), list):
             raise ValueError(f"{self._path} is no client's memory")
-        self._handled.update(dict.fromkeys(map(str, said["handled"])))
-        self.cursor = str(said.get("cursor", ""))
+        self._handled_ids.update(dict.fromkeys(map(str, document["handled"])))
+        self.cursor = str(document.get("cursor", ""))
 
-    def moved(self, cursor: str) -> None:
+    def set_cursor(self, cursor: str) -> None:
         """Remember where the client is."""
-        super().moved(cursor)
-        text = json.dumps({"cursor": cursor, "handled": list(self._handled)})
-        new = self._path.with_name(self._path.name + ".new")
-        with open(new, "w", encoding="utf-8") as file:
+        super().set_cursor(cursor)
+        text = json.dumps({"cursor": cursor, "handled": list(self._handled_ids)})
+        temporary_path = self._path.with_name(self._path.name + ".new")
+        with open(temporary_path, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(new, self._path)
+        os.replace(temporary_path, self._path)

@@ -26,7 +26,7 @@ class TableEvent:
         region: the region.
         source_hash: the commit of `main` that it stands for.
         replica_hash: the commit of the replica branch.
-        whole: the event as it came, with what this version of the client doesn't know.
+        document: the event as it came, with what this version of the client doesn't know.
     """
 
     id: str
@@ -39,7 +39,7 @@ class TableEvent:
     region: str
     source_hash: str
     replica_hash: str
-    whole: Mapping[str, Any] = field(repr=False, compare=False)
+    document: Mapping[str, Any] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -85,22 +85,22 @@ def parse_event(text: str) -> TableEvent:
         ValueError: it is none.
     """
     try:
-        whole = json.loads(text)
-        data = whole["data"]
-        operations = data.get("operations")
+        document = json.loads(text)
+        payload = document["data"]
+        operations = payload.get("operations")
         return TableEvent(
-            id=str(whole["id"]),
-            type=str(whole["type"]),
-            table=str(data["table_identifier"]),
+            id=str(document["id"]),
+            type=str(document["type"]),
+            table=str(payload["table_identifier"]),
             # Of what is gone a gateway names the last one, and one of 2026 named none.
-            new_snapshot_id=None if whole["type"] == _DROPPED else data["new_snapshot_id"],
-            previous_snapshot_id=data.get("previous_snapshot_id"),
+            new_snapshot_id=None if document["type"] == _DROPPED else payload["new_snapshot_id"],
+            previous_snapshot_id=payload.get("previous_snapshot_id"),
             operations=None if operations is None else tuple(operations),
-            time=datetime.fromisoformat(whole["time"]),
-            region=str(data.get("region", "")),
-            source_hash=str(data.get("source_hash", "")),
-            replica_hash=str(data.get("replica_hash", "")),
-            whole=whole,
+            time=datetime.fromisoformat(document["time"]),
+            region=str(payload.get("region", "")),
+            source_hash=str(payload.get("source_hash", "")),
+            replica_hash=str(payload.get("replica_hash", "")),
+            document=document,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no event of a table: {error!r}") from error

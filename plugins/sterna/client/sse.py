@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_LONGEST = 4 * 1024 * 1024  # characters of a block: whoever sends more is no gateway
+_MAX_BLOCK_CHARACTERS = 4 * 1024 * 1024  # characters of a block: whoever sends more is no gateway
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class BlockReader:
     """Takes a stream's text piece by piece, and gives its blocks."""
 
     def __init__(self) -> None:
-        self._rest = ""
+        self._buffer = ""
         self._id = ""
         self._data: list[str] = []
         self._event = ""
@@ -41,19 +41,19 @@ class BlockReader:
         Raises:
             ValueError: a block has no end.
         """
-        lines = (self._rest + text).split("\n")
-        self._rest = lines.pop()
-        if len(self._rest) + sum(map(len, self._data)) > _LONGEST:
+        lines = (self._buffer + text).split("\n")
+        self._buffer = lines.pop()
+        if len(self._buffer) + sum(map(len, self._data)) > _MAX_BLOCK_CHARACTERS:
             raise ValueError("the stream sends a block without an end")
         for line in lines:
             line = line.removesuffix("\r")
             if line:
-                self._take(line)
+                self._parse_line(line)
                 continue
             yield SseBlock(self._id, self._event or "message", "\n".join(self._data), self._retry)
-            self._clear()
+            self._reset()
 
-    def _take(self, line: str) -> None:
+    def _parse_line(self, line: str) -> None:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "data":
@@ -65,5 +65,5 @@ class BlockReader:
         elif name == "retry" and value.isascii() and value.isdigit():
             self._retry = int(value)
 
-    def _clear(self) -> None:
+    def _reset(self) -> None:
         self._data, self._event, self._retry = [], "", None

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from sterna.demo import nyc
 from sterna.demo.uploads import TABLE, Uploads
-from sterna.embedded.airflow import Airflow
-from sterna.embedded.registry_file import bucket
-from sterna.embedded.spark import spark_environment
-from sterna.embedded.stack import Deployment
+from sterna.servers.airflow import Airflow
+from sterna.servers.registry_file import bucket_name
+from sterna.servers.spark import spark_environment
+from sterna.servers.stack import Deployment
 
-Say = Callable[[str], None]
-_TRINO = """\
+Progress = Callable[[str], None]
+_TRINO_PROPERTIES = """\
 connector.name=iceberg
 iceberg.catalog.type=nessie
 iceberg.nessie-catalog.uri={nessie}
@@ -30,7 +30,7 @@ s3.region=us-east-1
 s3.path-style-access=true
 s3.aws-access-key={key}
 s3.aws-secret-key={secret}"""
-_SPARK = """\
+_SPARK_COMMAND = """\
 {pyspark} \\
   --conf spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog \\
   --conf spark.sql.catalog.lake.catalog-impl=org.apache.iceberg.nessie.NessieCatalog \\
@@ -40,14 +40,16 @@ _SPARK = """\
   --conf spark.sql.catalog.lake.io-impl=org.apache.iceberg.aws.s3.S3FileIO \\
   --conf spark.sql.catalog.lake.s3.endpoint={s3} \\
   --conf spark.sql.catalog.lake.s3.path-style-access=true"""
-_PYICEBERG = """\
+_PYICEBERG_SCRIPT = """\
 from pyiceberg.catalog import load_catalog
 catalog = load_catalog("eu", type="rest", uri="{iceberg}/{branch}", warehouse="eu", **{{
     "s3.endpoint": "{s3}", "s3.access-key-id": "{key}", "s3.secret-access-key": "{secret}", "s3.region": "us-east-1"}})
 print(catalog.load_table("{table}").scan().to_arrow())"""
 
 
-def addresses(stage: Deployment, airflows: Mapping[str, Airflow], uploads: Uploads, begin: str, say: Say) -> None:
+def print_addresses(
+    stage: Deployment, airflows: Mapping[str, Airflow], uploads: Uploads, begin: str, progress: Progress
+) -> None:
     """Print where everything is, and what to type.
 
     Args:
@@ -55,30 +57,32 @@ def addresses(stage: Deployment, airflows: Mapping[str, Airflow], uploads: Uploa
         airflows: by region.
         uploads: the gateways.
         begin: the cursor before the first event.
-        say: called with each line.
+        progress: called with each line.
     """
-    variables = _variables(stage, uploads)
-    say(f"Nessie       {stage.nessie.uri}")
+    variables = _write_environment(stage, uploads)
+    progress(f"Nessie       {stage.nessie.uri}")
     for region, airflow in airflows.items():
         endpoint = stage.endpoints[region]
-        say(f"Airflow {region}   {airflow.url}, its page {airflow.url}/plugin/sterna")
-        say(f"gateway {region}   {uploads.urls[region]}")
-        say(f"S3 {region}        {endpoint.url}, key {endpoint.access_key}, secret {endpoint.secret_key}")
-    say(f"S3, all      {stage.wide.url}, key {stage.wide.access_key}, secret {stage.wide.secret_key}")
-    say(f"registry     {stage.registry}")
-    say(f"services     {uploads.services}")
-    for title, text in _lines(stage, uploads, begin, variables).items():
-        say(f"{title}:\n{text}\n")
+        progress(f"Airflow {region}   {airflow.url}, its page {airflow.url}/plugin/sterna")
+        progress(f"gateway {region}   {uploads.urls[region]}")
+        progress(f"S3 {region}        {endpoint.url}, key {endpoint.access_key}, secret {endpoint.secret_key}")
+    progress(
+        f"S3, all      {stage.combined_endpoint.url}, key {stage.combined_endpoint.access_key}, secret {stage.combined_endpoint.secret_key}"
+    )
+    progress(f"registry     {stage.registry}")
+    progress(f"services     {uploads.services}")
+    for title, text in _example_commands(stage, uploads, begin, variables).items():
+        progress(f"{title}:\n{text}\n")
 
 
-def _lines(stage: Deployment, uploads: Uploads, begin: str, variables: Path) -> dict[str, str]:
+def _example_commands(stage: Deployment, uploads: Uploads, begin: str, variables: Path) -> dict[str, str]:
     endpoint, gateway = stage.endpoints["eu"], uploads.urls["eu"]
     values = {
         "nessie": stage.nessie.uri,
         "pyspark": shlex.quote(str(Path(sysconfig.get_path("scripts")) / "pyspark")),
         "iceberg": stage.nessie.uri.rpartition("/api/")[0] + "/iceberg",
         "branch": "main_replica_eu",
-        "bucket": bucket("eu"),
+        "bucket": bucket_name("eu"),
         "s3": endpoint.url,
         "key": endpoint.access_key,
         "secret": endpoint.secret_key,
@@ -93,9 +97,9 @@ def _lines(stage: Deployment, uploads: Uploads, begin: str, variables: Path) -> 
     return {
         "status of eu": status,
         "events, tables and a user of eu": curl,
-        "eu in Trino (etc/catalog/lake.properties)": _TRINO.format(**values),
-        "eu in Spark": f"(. {shlex.quote(str(variables))}; {_SPARK.format(**values)})",
-        "eu in PyIceberg": _PYICEBERG.format(**values),
+        "eu in Trino (etc/catalog/lake.properties)": _TRINO_PROPERTIES.format(**values),
+        "eu in Spark": f"(. {shlex.quote(str(variables))}; {_SPARK_COMMAND.format(**values)})",
+        "eu in PyIceberg": _PYICEBERG_SCRIPT.format(**values),
     }
 
 
@@ -107,12 +111,12 @@ def write_variables(folder: Path, values: Mapping[str, str]) -> Path:
         values: by name.
     """
     file = folder / "variables.sh"
-    with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as opened:
-        opened.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
+    with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as stream:
+        stream.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
     return file
 
 
-def _variables(stage: Deployment, uploads: Uploads) -> Path:
+def _write_environment(stage: Deployment, uploads: Uploads) -> Path:
     endpoint = stage.endpoints["eu"]
     keys = {"AWS_ACCESS_KEY_ID": endpoint.access_key, "AWS_SECRET_ACCESS_KEY": endpoint.secret_key}
     more = {**keys, "AWS_REGION": "us-east-1", "STERNA_SERVICES": str(uploads.services)}

@@ -11,26 +11,26 @@ from pathlib import Path
 
 from sterna.demo.addresses import write_variables
 from sterna.demo.folder import work_folder
-from sterna.embedded.postgres import find_binaries
-from sterna.embedded.stack import Deployment, deployment
+from sterna.servers.postgres import find_binaries
+from sterna.servers.stack import Deployment, deployment
 
 
-def run_empty(work: Path | None, say: Callable[[str], None]) -> None:
+def run_empty(work: Path | None, progress: Callable[[str], None]) -> None:
     """Start two empty regions, say how to reach them, and keep them until Ctrl-C.
 
     Args:
         work: a folder that stays, new or empty; None: a temporary one that goes.
-        say: called with each line.
+        progress: called with each line.
 
     Raises:
         UsageError: the folder holds something, or can't be made.
         EngineError: a part is missing or didn't start.
     """
     with work_folder(work, "sterna-demo-") as folder:
-        say(f"starting Postgres, Nessie and an S3 endpoint a region, in {folder}")
+        progress(f"starting Postgres, Nessie and an S3 endpoint a region, in {folder}")
         with deployment(folder) as stage:
             variables = write_variables(stage.work, _variables(stage))
-            say(f"ready; in another terminal: . {shlex.quote(str(variables))}")
+            progress(f"ready; in another terminal: . {shlex.quote(str(variables))}")
             with suppress(KeyboardInterrupt):
                 while True:
                     time.sleep(3600)

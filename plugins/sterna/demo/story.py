@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from sterna.demo.uploads import FILES, ROWS, TABLE, VIEW, Uploads, user_of
-from sterna.embedded.airflow import Airflow
+from sterna.demo.uploads import FILES, ROWS, TABLE, VIEW, Uploads, user_row
 from sterna.errors import SternaError
-from sterna.replica.region import RegionContext
+from sterna.replication.replica.region import RegionContext
+from sterna.servers.airflow import Airflow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 USER = 123
-_PATIENCE = 60.0
+_MAX_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class Listener:
             stream = client.send(request, stream=True)
             if stream.status_code != 200:
                 raise SternaError(f"eu's gateway opens no stream of events: {stream.status_code}")
-            threading.Thread(target=self._read, args=(stream,), name="sterna-demo-events", daemon=True).start()
+            threading.Thread(target=self._read_events, args=(stream,), name="sterna-demo-events", daemon=True).start()
             yield self
 
-    def _read(self, stream: httpx.Response) -> None:
+    def _read_events(self, stream: httpx.Response) -> None:
         try:
             for line in stream.iter_lines():
                 if line.startswith("data:") and '"specversion"' in line:
@@ -81,14 +81,14 @@ class Listener:
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
             self.problem = type(error).__name__
 
-    def event_of(self, snapshot: str) -> dict[str, Any]:
+    def wait_for_event(self, snapshot: str) -> dict[str, Any]:
         """Wait for the event that tells of a snapshot, and return it.
 
         Raises:
             SternaError: it didn't come.
         """
-        end = time.monotonic() + _PATIENCE
-        while time.monotonic() < end:
+        deadline = time.monotonic() + _MAX_WAIT_SECONDS
+        while time.monotonic() < deadline:
             for event in list(self.events):
                 if event.get("snapshotid") == snapshot:
                     return event
@@ -97,8 +97,13 @@ class Listener:
         raise SternaError(f"eu told no event of {TABLE}'s snapshot {snapshot}; of {seen} {self.problem}", table=TABLE)
 
 
-def follow_story(
-    context: RegionContext, spark: SparkSession, uploads: Uploads, listener: Listener, airflow: Airflow, say: Say
+def trace_upload(
+    context: RegionContext,
+    spark: SparkSession,
+    uploads: Uploads,
+    listener: Listener,
+    airflow: Airflow,
+    progress: Progress,
 ) -> Story:
     """Go from the event to the page, in eu.
 
@@ -108,86 +113,94 @@ def follow_story(
         uploads: its gateway and services file.
         listener: listened to the gateway from the beginning on.
         airflow: eu's.
-        say: called with each line of the story.
+        progress: called with each line of the story.
 
     Raises:
         SternaError: a link is missing, or doesn't say what the one before does.
     """
     gateway = uploads.urls[context.region.name]
-    snapshot = _shown(context)
-    event = listener.event_of(snapshot)
-    say(f"eu's gateway told an event of {TABLE}: snapshot {snapshot}")
-    figure = _asked(f"{gateway}/kpi", name="uploads", snapshotId=snapshot).json()
+    snapshot = _current_snapshot(context)
+    event = listener.wait_for_event(snapshot)
+    progress(f"eu's gateway told an event of {TABLE}: snapshot {snapshot}")
+    figure = _get_with_retry(f"{gateway}/kpi", name="uploads", snapshotId=snapshot).json()
     users = len(uploads.urls) * FILES * ROWS
-    _same("the figure", figure["kpi"], {"users": str(users), "first": "0", "last": str(users - 1)})
-    say(f"the query 'uploads' at exactly that snapshot: {json.dumps(figure['kpi'])}")
-    feature = _feature(context, spark, uploads, gateway, snapshot)
-    say(f"eu serves user {USER} from its store, as of that snapshot: {json.dumps(feature)}")
-    page = _page(airflow, event["id"], snapshot, figure["kpi"], feature)
-    say(f"eu's Airflow shows the table, the figure and the user: {page}")
+    _require_equal("the figure", figure["kpi"], {"users": str(users), "first": "0", "last": str(users - 1)})
+    progress(f"the query 'uploads' at exactly that snapshot: {json.dumps(figure['kpi'])}")
+    feature = _read_feature(context, spark, uploads, gateway, snapshot)
+    progress(f"eu serves user {USER} from its store, as of that snapshot: {json.dumps(feature)}")
+    page = _check_page(airflow, event["id"], snapshot, figure["kpi"], feature)
+    progress(f"eu's Airflow shows the table, the figure and the user: {page}")
     return Story(event["id"], snapshot, figure["kpi"], feature, page)
 
 
-def _shown(context: RegionContext) -> str:
+def _current_snapshot(context: RegionContext) -> str:
     from sterna.catalog.model import parse_key
-    from sterna.replica.news import snapshot_of
+    from sterna.replication.replica.change_record import content_snapshot_id
 
     branch, key = context.region.replica_branch, parse_key(TABLE)
-    found = context.catalog.contents(branch, context.catalog.reference(branch).hash, [key])
-    return str(snapshot_of(found.get(key)))
+    contents = context.catalog.contents(branch, context.catalog.reference(branch).hash, [key])
+    return str(content_snapshot_id(contents.get(key)))
 
 
-def _feature(
+def _read_feature(
     context: RegionContext, spark: SparkSession, uploads: Uploads, gateway: str, snapshot: str
 ) -> dict[str, Any]:
-    from sterna.edges.services_file import read_services
-    from sterna.features.materialize import materialize
-    from sterna.features.region import features_of, opened_store
+    from sterna.config.services_file import read_services
+    from sterna.pipelines.features.materialize import materialize_view
+    from sterna.pipelines.features.region import open_feature_store, require_features
 
-    features = features_of(read_services(uploads.services), context.region.name)
-    with opened_store(context, features) as store:
-        made = materialize(context, spark, store, features, features.by_name[VIEW])
-    end = time.monotonic() + _PATIENCE
-    answer = _asked(f"{gateway}/features/{VIEW}/{USER}")
-    while answer.headers.get("x-sterna-cache") == "bypass" and time.monotonic() < end:
+    features = require_features(read_services(uploads.services), context.region.name)
+    with open_feature_store(context, features) as store:
+        materialized = materialize_view(context, spark, store, features, features.views_by_name[VIEW])
+    deadline = time.monotonic() + _MAX_WAIT_SECONDS
+    answer = _get_with_retry(f"{gateway}/features/{VIEW}/{USER}")
+    while answer.headers.get("x-sterna-cache") == "bypass" and time.monotonic() < deadline:
         time.sleep(1.0)  # a store that was slow, as on a busy machine, is left alone for so long
-        answer = _asked(answer.url)
-    told = (str(made.snapshot), answer.headers.get("x-sterna-snapshot"), answer.headers.get("x-sterna-cache"))
-    _same("the features' snapshot, and where they are from", told, (snapshot, snapshot, "hit"))
-    found: dict[str, Any] = answer.json()
+        answer = _get_with_retry(answer.url)
+    headers = (
+        str(materialized.snapshot),
+        answer.headers.get("x-sterna-snapshot"),
+        answer.headers.get("x-sterna-cache"),
+    )
+    _require_equal("the features' snapshot, and where they are from", headers, (snapshot, snapshot, "hit"))
+    feature: dict[str, Any] = answer.json()
     # Rows that were posted as JSON have longs, which are told as text.
-    _same("the features", found, {name: str(value) for name, value in user_of(USER).items()})
-    return found
+    _require_equal("the features", feature, {name: str(value) for name, value in user_row(USER).items()})
+    return feature
 
 
-def _page(airflow: Airflow, event: str, snapshot: str, figure: dict[str, Any], feature: dict[str, Any]) -> str:
+def _check_page(airflow: Airflow, event: str, snapshot: str, figure: dict[str, Any], feature: dict[str, Any]) -> str:
     """Ask the page's own routes what it shows, as its scripts do."""
-    token = _asked(f"{airflow.url}/auth/token").json()["access_token"]
-    base, seen = f"{airflow.url}/sterna", {"Authorization": f"Bearer {token}"}
-    _same("the page", "<html" in _asked(f"{base}/", headers=seen).text.lower(), True)
-    (row,) = _asked(f"{base}/api/tables/eu", search=TABLE, headers=seen).json()["rows"]
-    _same("the page's table", (row["state"], row["snapshot"]), ("served", snapshot))
-    _same("the page's figure", _asked(f"{base}/api/kpi", at=event, headers=seen).json()["kpi"], figure)
-    _same("the page's user", _asked(f"{base}/api/features/{USER}", headers=seen).json(), feature)
+    token = _get_with_retry(f"{airflow.url}/auth/token").json()["access_token"]
+    base, auth_headers = f"{airflow.url}/sterna", {"Authorization": f"Bearer {token}"}
+    _require_equal("the page", "<html" in _get_with_retry(f"{base}/", headers=auth_headers).text.lower(), True)
+    (row,) = _get_with_retry(f"{base}/api/tables/eu", search=TABLE, headers=auth_headers).json()["rows"]
+    _require_equal("the page's table", (row["state"], row["snapshot"]), ("served", snapshot))
+    _require_equal(
+        "the page's figure", _get_with_retry(f"{base}/api/kpi", at=event, headers=auth_headers).json()["kpi"], figure
+    )
+    _require_equal(
+        "the page's user", _get_with_retry(f"{base}/api/features/{USER}", headers=auth_headers).json(), feature
+    )
     return f"{airflow.url}/plugin/sterna"
 
 
-def _asked(url: str | httpx.URL, *, headers: dict[str, str] | None = None, **params: str) -> httpx.Response:
+def _get_with_retry(url: str | httpx.URL, *, headers: dict[str, str] | None = None, **params: str) -> httpx.Response:
     """GET; one that says "later" is asked again for a while."""
-    end = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _MAX_WAIT_SECONDS
     while True:
         with suppress(httpx.TransportError):
-            answer = httpx.get(url, params=params or None, headers=headers, timeout=60, trust_env=False)
-            if answer.status_code != 503 or time.monotonic() > end:
+            response = httpx.get(url, params=params or None, headers=headers, timeout=60, trust_env=False)
+            if response.status_code != 503 or time.monotonic() > deadline:
                 break
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             raise SternaError(f"{url} doesn't answer")
         time.sleep(0.5)
-    if answer.status_code not in (200, 201):
-        raise SternaError(f"{url} answers {answer.status_code}: {answer.text[:200]}")
-    return answer
+    if response.status_code not in (200, 201):
+        raise SternaError(f"{url} answers {response.status_code}: {response.text[:200]}")
+    return response
 
 
-def _same(what: str, found: object, expected: object) -> None:
-    if found != expected:
-        raise SternaError(f"{what}: {found}, expected {expected}")
+def _require_equal(subject: str, actual: object, expected: object) -> None:
+    if actual != expected:
+        raise SternaError(f"{subject}: {actual}, expected {expected}")

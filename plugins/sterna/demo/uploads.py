@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from sterna.edges.environment import environment
-from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
-from sterna.embedded.stack import Deployment
+from sterna.config.environment import temporary_environment
 from sterna.errors import SternaError
+from sterna.servers.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
+from sterna.servers.stack import Deployment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sterna.embedded.valkey import ValkeyServer
-    from sterna.replica.region import RegionContext
+    from sterna.replication.replica.region import RegionContext
+    from sterna.servers.valkey import ValkeyServer
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 TABLE = "acme.uploads"
 VIEW = "user"  # as the pages' inspector asks
 QUERIES = {"uploads": {"sql": f"SELECT count(*) AS users, min(user_id) AS first, max(user_id) AS last FROM {TABLE}"}}  # noqa: S608
 FILES, ROWS = 12, 25
-_PATIENCE = 120.0
-_START = 90.0
+_MAX_WAIT_SECONDS = 120.0
+_START_TIMEOUT_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,24 @@ class Uploads:
         services: the services file.
         urls: the gateway of each region.
         logins: variables with the logins at the trackers.
-        drops: the ids of what was posted, by region.
+        upload_ids: the ids of what was posted, by region.
     """
 
     services: Path
     urls: Mapping[str, str]
     logins: Mapping[str, str] = field(repr=False)
-    drops: dict[str, list[str]] = field(default_factory=dict)
+    upload_ids: dict[str, list[str]] = field(default_factory=dict)
 
 
-def uploads_in(stage: Deployment, folder: Path, store: ValkeyServer) -> Uploads:
+def plan_uploads(stage: Deployment, folder: Path, store: ValkeyServer) -> Uploads:
     """Say what the gateways are to serve, and where: the services file, addresses, and logins."""
-    services, logins = _settings(stage, folder, store)
+    services, logins = _write_services(stage, folder, store)
     urls = {region: f"http://{LOOPBACK}:{free_port()}" for region in stage.regions}
     return Uploads(services, urls, logins)
 
 
 @contextmanager
-def gateways(stage: Deployment, folder: Path, uploads: Uploads) -> Iterator[Uploads]:
+def run_gateways(stage: Deployment, folder: Path, uploads: Uploads) -> Iterator[Uploads]:
     """Start a gateway a region, with all rooms that the services file configures.
 
     Raises:
@@ -76,22 +76,22 @@ def gateways(stage: Deployment, folder: Path, uploads: Uploads) -> Iterator[Uplo
             log = folder / f"gateway-{region}.log"
             processes.append(start_process(f"the gateway of {region}", command, log=log, env=environ))
         for process, url in zip(processes, uploads.urls.values(), strict=True):
-            wait_until_ready(process, partial(_answers, url), timeout=_START)
-        with environment(uploads.logins):
+            wait_until_ready(process, partial(_is_healthy, url), timeout=_START_TIMEOUT_SECONDS)
+        with temporary_environment(uploads.logins):
             yield uploads
     finally:
         for process in processes:
             process.stop()
 
 
-def _answers(url: str) -> bool:
+def _is_healthy(url: str) -> bool:
     try:
         return httpx.get(f"{url}/health", timeout=10).status_code == 200
     except httpx.TransportError:
         return False
 
 
-def _settings(stage: Deployment, folder: Path, store: ValkeyServer) -> tuple[Path, dict[str, str]]:
+def _write_services(stage: Deployment, folder: Path, store: ValkeyServer) -> tuple[Path, dict[str, str]]:
     assert stage.postgres is not None
     regions, logins = {}, {}
     for region in stage.regions:
@@ -107,13 +107,13 @@ def _settings(stage: Deployment, folder: Path, store: ValkeyServer) -> tuple[Pat
     tables = [{"match": "acme.*", "create": "auto", "rules": {"files": FILES}, "audit": ["count(user_id) = count(*)"]}]
     ingest = {"regions": regions, "tenants": {"acme": {"namespaces": ["acme"]}}, "tables": tables}
     services = folder / "sterna_services.yaml"
-    services.write_text(json.dumps({"ingest": ingest, "queries": QUERIES, "features": _features(store)}))
+    services.write_text(json.dumps({"ingest": ingest, "queries": QUERIES, "features": _features_section(store)}))
     logins["AIRFLOW_CONN_VALKEY_EU"] = json.dumps({"conn_type": "generic", "password": store.password})
     return services, logins
 
 
-def _features(store: ValkeyServer) -> dict[str, Any]:
-    view = {"name": VIEW, "entity": "user", "table": TABLE, "features": [*user_of(0)][1:], "unique": True}
+def _features_section(store: ValkeyServer) -> dict[str, Any]:
+    view = {"name": VIEW, "entity": "user", "table": TABLE, "features": [*user_row(0)][1:], "unique": True}
     return {
         "online": {"eu": {"url": store.url, "credential_id": "valkey_eu"}},
         "entities": [{"name": "user", "key": {"user_id": "long"}}],
@@ -121,80 +121,80 @@ def _features(store: ValkeyServer) -> dict[str, Any]:
     }
 
 
-def user_of(id: int) -> dict[str, Any]:
+def user_row(id: int) -> dict[str, Any]:
     """Return what the demo posts of a user, the key first."""
     city = ("Bergen", "Lagos", "Lima", "Shanghai")[id % 4]
     return {"user_id": id, "age": 18 + id % 60, "city": city, "last_updated_ts": "2026-05-20T10:00:00.000Z"}
 
 
-def post(uploads: Uploads, contexts: Mapping[str, RegionContext], say: Say) -> None:
+def post_files(uploads: Uploads, contexts: Mapping[str, RegionContext], progress: Progress) -> None:
     """Post small files to each region's gateway, and put them on `main`.
 
     Raises:
         SternaError: something isn't taken.
     """
-    say(f"writers post {FILES} small files to the gateway of each region, for the table {TABLE}")
+    progress(f"writers post {FILES} small files to the gateway of each region, for the table {TABLE}")
     for number, (region, url) in enumerate(uploads.urls.items()):
         with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
-            uploads.drops[region] = [_post(client, number * FILES + file) for file in range(FILES)]
+            uploads.upload_ids[region] = [_post_file(client, number * FILES + file) for file in range(FILES)]
     for region, context in contexts.items():
         files = _consolidate(context, uploads.services)
-        say(f"    {region}: {FILES} files posted became {files} on main, {FILES * ROWS} rows in one commit")
+        progress(f"    {region}: {FILES} files posted became {files} on main, {FILES * ROWS} rows in one commit")
 
 
-def _post(client: httpx.Client, number: int) -> str:
-    rows = "".join(json.dumps(user_of(number * ROWS + row)) + "\n" for row in range(ROWS))
+def _post_file(client: httpx.Client, number: int) -> str:
+    rows = "".join(json.dumps(user_row(number * ROWS + row)) + "\n" for row in range(ROWS))
     headers = {"Content-Type": "application/jsonl", "Idempotency-Key": f"demo-{number}"}
-    answer = client.post(f"/v1/tables/{TABLE}/rows", content=rows, headers=headers)
-    if answer.status_code != 201:
-        raise SternaError(f"a gateway didn't take what was posted: {answer.status_code} {answer.text[:200]}")
-    return str(answer.json()["id"])
+    response = client.post(f"/v1/tables/{TABLE}/rows", content=rows, headers=headers)
+    if response.status_code != 201:
+        raise SternaError(f"a gateway didn't take what was posted: {response.status_code} {response.text[:200]}")
+    return str(response.json()["id"])
 
 
 def _consolidate(context: RegionContext, services: Path) -> int:
-    from sterna.edges.services_file import read_services
-    from sterna.ingest.region import open_ingest
-    from sterna.ingest.service import work
+    from sterna.config.services_file import read_services
+    from sterna.pipelines.ingest.region import open_ingest
+    from sterna.pipelines.ingest.worker_service import run_worker
 
     ingest = open_ingest(context, read_services(services))
     try:
-        worked = work(context, ingest, lambda done: None, lambda line: None, once=True)
+        summary = run_worker(context, ingest, lambda batch: None, lambda line: None, once=True)
     finally:
         ingest.close()
-    if worked.failed:
-        raise SternaError(f"what was posted isn't on main: {next(iter(worked.failed.values()))}")
-    return sum(each.files for each in worked.done)
+    if summary.failed:
+        raise SternaError(f"what was posted isn't on main: {next(iter(summary.failed.values()))}")
+    return sum(batch_summary.files for batch_summary in summary.done)
 
 
-def where_is_it(uploads: Uploads, spark: SparkSession, say: Say) -> list[str]:
+def check_uploads(uploads: Uploads, spark: SparkSession, progress: Progress) -> list[str]:
     """Ask the gateways where an upload is, and count its table's files and rows everywhere; return what is wrong."""
     failures = []
     regions = list(uploads.urls)
     for region, url in uploads.urls.items():
-        told = _served(url, uploads.drops[region][0], regions)
-        say(f"where is my upload {told['id'][:8]}, posted in {region}? {_story(told)}")
-        if told["state"] != "published" or None in told["served"].values():
-            failures.append(f"{region}: an upload is {told['state']}, served {told['served']}")
+        upload = _wait_until_served(url, uploads.upload_ids[region][0], regions)
+        progress(f"where is my upload {upload['id'][:8]}, posted in {region}? {_upload_text(upload)}")
+        if upload["state"] != "published" or None in upload["served"].values():
+            failures.append(f"{region}: an upload is {upload['state']}, served {upload['served']}")
     expected = (len(regions), len(regions) * FILES * ROWS)
     for catalog in (f"main_{regions[0]}", *(f"replica_{region}" for region in regions)):
         (files,) = spark.sql(f"SELECT count(*) FROM {catalog}.{TABLE}.files").collect()  # noqa: S608
         (rows,) = spark.sql(f"SELECT count(DISTINCT user_id) FROM {catalog}.{TABLE}").collect()  # noqa: S608
-        say(f"    {catalog:12} {files[0]} files, {rows[0]} rows of {len(regions) * FILES} posted files")
+        progress(f"    {catalog:12} {files[0]} files, {rows[0]} rows of {len(regions) * FILES} posted files")
         if (files[0], rows[0]) != expected:
             failures.append(f"{catalog}: {files[0]} files and {rows[0]} rows of {TABLE}, expected {expected}")
     return failures
 
 
-def _served(url: str, drop: str, regions: list[str]) -> dict[str, Any]:
-    end = time.monotonic() + _PATIENCE
+def _wait_until_served(url: str, upload_id: str, regions: list[str]) -> dict[str, Any]:
+    deadline = time.monotonic() + _MAX_WAIT_SECONDS
     while True:
-        told: dict[str, Any] = httpx.get(f"{url}/v1/drops/{drop}", timeout=60).json()
-        if all(told["served"].get(region) for region in regions) or time.monotonic() > end:
-            return told
+        upload: dict[str, Any] = httpx.get(f"{url}/v1/drops/{upload_id}", timeout=60).json()
+        if all(upload["served"].get(region) for region in regions) or time.monotonic() > deadline:
+            return upload
         time.sleep(0.5)
 
 
-def _story(told: dict[str, Any]) -> str:
-    batch = told["batch"] or {}
-    served = ", ".join(f"in {region} since {since}" for region, since in told["served"].items())
-    return f"{told['state']}, batch {batch.get('number')} of {batch.get('files')} files; served {served}"
+def _upload_text(upload: dict[str, Any]) -> str:
+    batch = upload["batch"] or {}
+    served = ", ".join(f"in {region} since {since}" for region, since in upload["served"].items())
+    return f"{upload['state']}, batch {batch.get('number')} of {batch.get('files')} files; served {served}"

@@ -7,5 +7,5 @@
 LOCALIZER_VERSION = 2
 """Part of where each localized file stands, and of a metadata.json's name.
 
-A change in what localizing writes counts it up, so that tables are written anew (`sterna.registry.edition`).
+A change in what localizing writes counts it up, so that tables are written anew (`sterna.config.registry.fingerprint`).
 """

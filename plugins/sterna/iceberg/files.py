@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-NEWEST_FORMAT: Final = 3
+MAX_FORMAT_VERSION: Final = 3
 """The newest table format version that is localized."""
 
 MIB: Final = 1 << 20
@@ -18,7 +18,7 @@ RATIO_FREE_BYTES: Final = 4 * MIB
 
 
 @dataclass(frozen=True)
-class Written:
+class LocalizedFile:
     """Where a path-bearing file of the replica stands, and how long it is.
 
     Args:

@@ -16,35 +16,35 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.errors import BrokenMetadata
 from sterna.iceberg.files import JSON_RATIO_FREE_BYTES
-from sterna.limits import DEFAULT_LIMITS, Limits
 
-_BLANK: Final = " \t\n\r"
-_SPACE: Final = re.compile(f"[{_BLANK}]*")
+_WHITESPACE: Final = " \t\n\r"
+_WHITESPACE_PATTERN: Final = re.compile(f"[{_WHITESPACE}]*")
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 # UTF-8's first bytes of characters for which Python keeps four bytes, or two, of each in a text.
-_WIDE: Final = ((4, re.compile(rb"[\xf0-\xff]")), (2, re.compile(rb"[\xc4-\xef]")))
+_WIDE_CHARACTERS: Final = ((4, re.compile(rb"[\xf0-\xff]")), (2, re.compile(rb"[\xc4-\xef]")))
 # What one object and one value take while a table's metadata.json is read; measured: 500 and 60 at most.
 _OBJECT_BYTES: Final = 512
 _VALUE_BYTES: Final = 64
-_OF_ZIPPED: Final = 12  # times its size a table's metadata.json takes, measured
+_GZIP_MEMORY_RATIO: Final = 12  # times its size a table's metadata.json takes, measured
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-class _Twice(dict[str, Any]):
+class _DuplicateKeys(dict[str, Any]):
     """An object in which a key stands twice; it has the later value."""
 
 
-def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(members)
-    return found if len(found) == len(members) else _Twice(found)
+def _decode_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    by_key = dict(members)
+    return by_key if len(by_key) == len(members) else _DuplicateKeys(by_key)
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_object)
+_DECODER: Final = json.JSONDecoder(parse_constant=_reject_constant, object_pairs_hook=_decode_object)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Token:
     start: int
     end: int
 
-    def bare(self) -> Token:
+    def without_value(self) -> Token:
         """Return where it stands, without the value: what was looked into needn't be in memory twice."""
         return Token(None, self.start, self.end)
 
@@ -90,14 +90,14 @@ class Document:
     Args:
         text: the whole file, decompressed and decoded.
         uri: the file's name, for errors.
-        zipped: whether the file is stored with gzip.
-        memory: bytes that it takes while it is read, by an estimate.
+        gzipped: whether the file is stored with gzip.
+        memory_bytes: bytes that it takes while it is read, by an estimate.
     """
 
     text: str
     uri: str
-    zipped: bool
-    memory: int = 0
+    gzipped: bool
+    memory_bytes: int = 0
 
     def broken(self, reason: str) -> BrokenMetadata:
         """Return the error that names this file."""
@@ -109,8 +109,8 @@ class Document:
         Raises:
             BrokenMetadata: the text is no JSON object, or nests too deep.
         """
-        token = self._value(_after_space(self.text, 0))
-        if _after_space(self.text, token.end) != len(self.text):
+        token = self._value(_skip_whitespace(self.text, 0))
+        if _skip_whitespace(self.text, token.end) != len(self.text):
             raise self.broken("text after the end of the JSON document")
         if not isinstance(token.value, dict):
             raise self.broken("not a JSON object")
@@ -130,19 +130,19 @@ class Document:
         Raises:
             BrokenMetadata: as `members`.
         """
-        if not isinstance(token.value, dict) or isinstance(token.value, _Twice):
+        if not isinstance(token.value, dict) or isinstance(token.value, _DuplicateKeys):
             self.members(token)
         values: dict[str, Any] = token.value
         return values
 
     def elements(self, token: Token) -> list[Token]:
         """Return where each element of an array stands."""
-        found: list[Token] = []
-        at = _after_space(self.text, token.start + 1)
+        tokens: list[Token] = []
+        at = _skip_whitespace(self.text, token.start + 1)
         while self.text[at] != "]":
-            found.append(self._value(at))
-            at = self._after_comma(found[-1].end)
-        return found
+            tokens.append(self._value(at))
+            at = self._skip_comma(tokens[-1].end)
+        return tokens
 
     def objects(self, token: Token) -> list[Element]:
         """Return the elements of an array of objects.
@@ -152,12 +152,12 @@ class Document:
         """
         if self.text[token.start] != "[":
             raise self.broken("not an array where one must be")
-        found: list[Element] = []
-        at = _after_space(self.text, token.start + 1)
+        elements: list[Element] = []
+        at = _skip_whitespace(self.text, token.start + 1)
         while self.text[at] != "]":
-            found.append(self._object_at(at))
-            at = self._after_comma(found[-1].token.end)
-        return found
+            elements.append(self._object_at(at))
+            at = self._skip_comma(elements[-1].token.end)
+        return elements
 
     def string(self, members: Mapping[str, Token], key: str) -> str:
         """Return the string that must stand under a key.
@@ -215,21 +215,21 @@ class Document:
             return {}
         return {key: value for key, value in self.values(token).items() if isinstance(value, str)}
 
-    def removed(self, elements: Sequence[Token], gone: Collection[int]) -> list[Edit]:
+    def removal_edits(self, elements: Sequence[Token], removed_indexes: Collection[int]) -> list[Edit]:
         """Return the edits that take elements out of an array, each with one comma; the space around them stays.
 
         Args:
             elements: all elements of the array, in order.
-            gone: the indexes of those to take out.
+            removed_indexes: the indexes of those to take out.
         """
-        last_kept = max((index for index in range(len(elements)) if index not in gone), default=-1)
+        last_kept = max((index for index in range(len(elements)) if index not in removed_indexes), default=-1)
         edits: list[Edit] = []
-        for index in sorted(gone):
+        for index in sorted(removed_indexes):
             edits.append(Edit(elements[index].start, elements[index].end, ""))
             # The comma behind it; where nothing stays behind it, the one in front.
             before = index if index < last_kept else index - 1
             if before >= 0:
-                comma = _after_space(self.text, elements[before].end)
+                comma = _skip_whitespace(self.text, elements[before].end)
                 edits.append(Edit(comma, comma + 1, ""))
         return edits
 
@@ -241,27 +241,27 @@ class Document:
             pieces += (self.text[at : edit.start], edit.text)
             at = edit.end
         data = "".join((*pieces, self.text[at:])).encode()
-        return gzip.compress(data, mtime=0) if self.zipped else data
+        return gzip.compress(data, mtime=0) if self.gzipped else data
 
     def _object_at(self, start: int) -> Element:
         if self.text[start] != "{":
             raise self.broken("not an object where one must be")
         members: dict[str, Token] = {}
-        at = _after_space(self.text, start + 1)
+        at = _skip_whitespace(self.text, start + 1)
         while self.text[at] != "}":
             key, end = _DECODER.raw_decode(self.text, at)
             if key in members:
                 raise self.broken(f"the key {key!r} stands twice in one object")
-            colon = _after_space(self.text, end)
-            value = self._value(_after_space(self.text, colon + 1))
+            colon = _skip_whitespace(self.text, end)
+            value = self._value(_skip_whitespace(self.text, colon + 1))
             members[sys.intern(key)] = value  # the same few in each of a million objects
-            at = self._after_comma(value.end)
+            at = self._skip_comma(value.end)
         return Element(Token(None, start, at + 1), members)
 
-    def _after_comma(self, at: int) -> int:
+    def _skip_comma(self, at: int) -> int:
         # The whole document parsed before, so that here stands a comma or the closing bracket.
-        at = _after_space(self.text, at)
-        return _after_space(self.text, at + 1) if self.text[at] == "," else at
+        at = _skip_whitespace(self.text, at)
+        return _skip_whitespace(self.text, at + 1) if self.text[at] == "," else at
 
     def _value(self, at: int) -> Token:
         try:
@@ -289,29 +289,29 @@ def read_document(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Doc
         BrokenMetadata: no gzip where the name says so, or not UTF-8.
     """
     limits.check("file_bytes", len(data), "bytes of a metadata file", uri)
-    zipped = data.startswith(_GZIP_MAGIC)
-    if not zipped and uri.endswith((".gz.metadata.json", ".metadata.json.gz")):
+    gzipped = data.startswith(_GZIP_MAGIC)
+    if not gzipped and uri.endswith((".gz.metadata.json", ".metadata.json.gz")):
         raise BrokenMetadata("the name says gzip, the content does not", file=uri)
-    return decode_document(_gunzip(data, uri, limits) if zipped else data, uri, limits, zipped=zipped)
+    return decode_document(_gunzip(data, uri, limits) if gzipped else data, uri, limits, gzipped=gzipped)
 
 
-def decode_document(data: bytes, uri: str, limits: Limits, *, zipped: bool = False) -> Document:
+def decode_document(data: bytes, uri: str, limits: Limits, *, gzipped: bool = False) -> Document:
     """Decode JSON that is not compressed any more.
 
     Args:
         data: the JSON.
         uri: the file's name, for errors.
         limits: of the region.
-        zipped: whether the file is stored with gzip.
+        gzipped: whether the file is stored with gzip.
 
     Raises:
         OverLimit: it would take more memory than the limits allow.
         BrokenMetadata: not UTF-8.
     """
     limits.check("json_bytes", len(data), "bytes of JSON", uri)
-    memory = _memory(data, uri, limits)
+    memory = _estimate_decoded_memory(data, uri, limits)
     try:
-        return Document(data.decode("utf-8"), uri, zipped, memory)
+        return Document(data.decode("utf-8"), uri, gzipped, memory)
     except UnicodeDecodeError as error:
         raise BrokenMetadata(f"not UTF-8 at byte {error.start}", file=uri) from error
 
@@ -326,29 +326,29 @@ def quote(value: str) -> str:
     return json.dumps(value)
 
 
-def replaced(token: Token, value: str) -> list[Edit]:
+def replacement_edits(token: Token, value: str) -> list[Edit]:
     """Return the edit that gives a string another value; none when it has that value already."""
     return [] if token.value == value else [Edit(token.start, token.end, quote(value))]
 
 
-def estimated_memory(data: bytes, uri: str, limits: Limits) -> int:
+def estimate_memory(data: bytes, uri: str, limits: Limits) -> int:
     """Return about how many bytes a stored JSON file takes while it is read.
 
     Of gzip the last four bytes tell the length of the content. They may lie: what was decompressed knows better
     (`Document.memory`).
     """
     if not data.startswith(_GZIP_MAGIC):
-        return _memory(data, uri, limits) if len(data) <= limits.json_bytes else len(data)
+        return _estimate_decoded_memory(data, uri, limits) if len(data) <= limits.json_bytes else len(data)
     inflated = min(max(len(data), int.from_bytes(data[-4:], "little")), limits.json_bytes)
-    return _OF_ZIPPED * inflated
+    return _GZIP_MEMORY_RATIO * inflated
 
 
-def _memory(data: bytes, uri: str, limits: Limits) -> int:
+def _estimate_decoded_memory(data: bytes, uri: str, limits: Limits) -> int:
     """Return about how many bytes a JSON takes while it is read; refuse one that takes many times its own.
 
     Characters are counted wherever they stand, in strings as well: the limits are far above what real tables have.
     """
-    width = next((width for width, letters in _WIDE if letters.search(data)), 1)
+    width = next((width for width, letters in _WIDE_CHARACTERS if letters.search(data)), 1)
     limits.check("json_bytes", width * len(data), f"bytes of JSON in memory, {width} for each character", uri)
     objects = data.count(b"{") + data.count(b"[")
     limits.check("json_objects", objects, "JSON objects", uri)
@@ -358,20 +358,24 @@ def _memory(data: bytes, uri: str, limits: Limits) -> int:
 
 
 def _gunzip(data: bytes, uri: str, limits: Limits) -> bytes:
-    by_ratio = max(JSON_RATIO_FREE_BYTES, limits.ratio * len(data))
-    name, most = ("ratio", by_ratio) if by_ratio < limits.json_bytes else ("json_bytes", limits.json_bytes)
+    ratio_limit = max(JSON_RATIO_FREE_BYTES, limits.ratio * len(data))
+    limit_name, max_bytes = (
+        ("ratio", ratio_limit) if ratio_limit < limits.json_bytes else ("json_bytes", limits.json_bytes)
+    )
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-            unpacked = stream.read(most + 1)
+            unpacked = stream.read(max_bytes + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise BrokenMetadata(f"not valid gzip: {error}", file=uri) from error
-    if len(unpacked) > most:
-        raise limits.over(name, f"{len(data)} bytes of gzip become more than {most} bytes of JSON", uri)
+    if len(unpacked) > max_bytes:
+        raise limits.over_limit(
+            limit_name, f"{len(data)} bytes of gzip become more than {max_bytes} bytes of JSON", uri
+        )
     return unpacked
 
 
-def _after_space(text: str, at: int) -> int:
-    if text[at : at + 1] not in _BLANK:  # as nearly always: engines write no space
+def _skip_whitespace(text: str, at: int) -> int:
+    if text[at : at + 1] not in _WHITESPACE:  # as nearly always: engines write no space
         return at
-    match = _SPACE.match(text, at)
+    match = _WHITESPACE_PATTERN.match(text, at)
     return match.end() if match else at

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 _SHIFTS: Final = tuple(range(7, 64, 7))  # of the bytes behind the first: 64 bits take ten at most
-_CUT_OFF: Final = "a number that is cut off or too long"
+_TRUNCATED_MESSAGE: Final = "a number that is cut off or too long"
 
 
 class Truncated(Exception):
@@ -34,9 +34,9 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
             if byte < 0x80:
                 break
         else:
-            raise Truncated(_CUT_OFF)
+            raise Truncated(_TRUNCATED_MESSAGE)
     except IndexError:
-        raise Truncated(_CUT_OFF) from None
+        raise Truncated(_TRUNCATED_MESSAGE) from None
     if value >> 64:
         raise Truncated("a number of more than 64 bits")
     return value, at

@@ -22,8 +22,6 @@ from typing import Any
 
 import psycopg
 import yaml
-
-from sterna.catalog.model import ICEBERG_TABLE, Content, Put
 from sterna.cdc.capture import Capture
 from sterna.cdc.run import Runner, open_sources
 from sterna.edges.brokers.message import Sent
@@ -33,7 +31,6 @@ from sterna.embedded.registry_file import bucket
 from sterna.embedded.spark import spark_environment, start_session
 from sterna.embedded.stack import deployment
 from sterna.embedded.valkey import ValkeyServer, start_valkey
-from sterna.errors import EventRefused, ReceiverUnreachable
 from sterna.features.materialize import materialize
 from sterna.features.region import opened_store
 from sterna.feed.log import EventLog
@@ -54,9 +51,12 @@ from sterna.replica.head import read_head, with_held
 from sterna.replica.region import RegionContext
 from sterna.services.load import parse_services
 from sterna.services.model import Services
-from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.upkeep.sweep import sweep
+
+from sterna.catalog.model import ICEBERG_TABLE, Content, Put
+from sterna.errors import EventRefused, ReceiverUnreachable
+from sterna.sync import stages
 from tests.support.ingest import Door, lane
 from tests.support.outlets import HASTE, Receiver, wait_until
 from tests.support.world import World, merge_on_read, world_of

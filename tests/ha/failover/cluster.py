@@ -16,27 +16,27 @@ import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
 from sterna.catalog.model import Unchanged
-from sterna.edges.environment import environment
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.edges.nessie.http import Deadlines
-from sterna.edges.postgres.connection import connected
-from sterna.embedded.sites import Sites, kill, sites
+from sterna.catalog.nessie.catalog import NessieCatalog
+from sterna.catalog.nessie.http import Deadlines
+from sterna.config.environment import temporary_environment
+from sterna.config.registry.model import SOURCE_BRANCH, Registry
 from sterna.errors import SternaError
-from sterna.ha.model import CatalogSite
-from sterna.ha.promote import Promoted, plan_promotion, promote
-from sterna.ha.rejoin import Rejoined, rejoin
-from sterna.ha.site import look_at_all, newest_epoch
-from sterna.registry.model import SOURCE_BRANCH, Registry
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext, open_region
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.postgres.connection import open_connection
+from sterna.replication.failover.model import CatalogSite
+from sterna.replication.failover.promote import Promoted, plan_promotion, promote
+from sterna.replication.failover.rejoin import Rejoined, rejoin
+from sterna.replication.failover.site import inspect_sites, newest_term
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
+from sterna.servers.sites import Sites, kill, sites
 from tests.support.world import pyiceberg_properties
 
 REGIONS = ("us", "eu", "ap")
-PATIENCE = 60.0
-_NOBODY = "127.0.0.1:1"
+WAIT_SECONDS = 60.0
+_UNREACHABLE_HOST = "127.0.0.1:1"
 _CONNECTIONS = 20
 # A test's client asks another region rather than the same one again.
 _DEADLINES = Deadlines(connect=2.0, read=15.0, total=20.0, attempts=1)
@@ -46,11 +46,11 @@ def silent(line: str) -> None:
     """Take a line and say nothing."""
 
 
-def until(said: str, true: Callable[[], bool]) -> None:
+def until(description: str, true: Callable[[], bool]) -> None:
     """Wait until something is true."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + WAIT_SECONDS
     while not true():
-        assert time.monotonic() < deadline, f"not in {PATIENCE:.0f} s: {said}"
+        assert time.monotonic() < deadline, f"not in {WAIT_SECONDS:.0f} s: {description}"
         time.sleep(0.05)
 
 
@@ -69,7 +69,7 @@ class Cluster:
 
     def catalog(self, region: str) -> NessieCatalog:
         """Return a new client of a region's own Nessie."""
-        return NessieCatalog(self.sites.site[region].uri, deadlines=_DEADLINES)
+        return NessieCatalog(self.sites.by_region[region].uri, deadlines=_DEADLINES)
 
     def head(self, region: str, branch: str = SOURCE_BRANCH) -> str:
         """Return where a branch stands, as a region serves it."""
@@ -91,7 +91,7 @@ class Cluster:
         hash = self.commit(region, branch)
         with self.catalog(region) as catalog:
             catalog.create_tag(tag, branch, hash)
-        uri = self.sites.site[region].uri
+        uri = self.sites.by_region[region].uri
         httpx.delete(f"{uri}/trees/{branch}@{hash}", params={"type": "BRANCH"}).raise_for_status()
         return hash
 
@@ -105,13 +105,13 @@ class Cluster:
         with self.catalog(region) as catalog:
             return {reference.name: reference.hash for reference in catalog.references()}
 
-    def look(self) -> dict[str, CatalogSite]:
+    def read_sites(self) -> dict[str, CatalogSite]:
         """Return all regions' catalogs."""
-        return look_at_all(self.registry.regions, self.sites.secrets)
+        return inspect_sites(self.registry.regions, self.sites.secrets)
 
     def primary(self) -> str:
         """Return the region of the newest epoch."""
-        newest = newest_epoch(list(self.look().values()))
+        newest = newest_term(list(self.read_sites().values()))
         assert newest is not None
         return newest.region
 
@@ -119,9 +119,9 @@ class Cluster:
         self, region: str, *, planned: bool = False, registry: Registry | None = None, gone: Collection[str] = ()
     ) -> Promoted:
         """Promote a region, as `sterna catalog promote` does."""
-        known = registry or self.registry
-        promotion = plan_promotion(known, self.sites.secrets, region, planned=planned, gone=gone)
-        return promote(known, self.sites.secrets, promotion, silent)
+        effective = registry or self.registry
+        promotion = plan_promotion(effective, self.sites.secrets, region, planned=planned, gone=gone)
+        return promote(effective, self.sites.secrets, promotion, silent)
 
     def rejoin(self, region: str) -> Rejoined:
         """Let a region rejoin, as `sterna catalog rejoin` does."""
@@ -131,7 +131,7 @@ class Cluster:
         """Return the registry as it works where some regions can't be reached."""
 
         def cut(region):
-            database = region.catalog.database.model_copy(update={"hosts": [_NOBODY]})
+            database = region.catalog.database.model_copy(update={"hosts": [_UNREACHABLE_HOST]})
             return region.model_copy(update={"catalog": region.catalog.model_copy(update={"database": database})})
 
         regions = [cut(region) if region.name in dark else region for region in self.registry.regions]
@@ -140,7 +140,7 @@ class Cluster:
     def sql(self, region: str, statement: str) -> None:
         """Run a statement in a region's database as its superuser."""
         with psycopg.connect(
-            replace(self.sites.site[region].postgres.admin, name="nessie").url(), autocommit=True
+            replace(self.sites.by_region[region].postgres.admin, name="nessie").url(), autocommit=True
         ) as connection:
             connection.execute(statement)
 
@@ -148,16 +148,16 @@ class Cluster:
         """Let regions fall behind, as a link that is too slow does."""
         for region in regions:
             self.sql(region, "ALTER SUBSCRIPTION sterna DISABLE")
-            until(f"{region} stops", lambda region=region: not self.look()[region].following.working)
+            until(f"{region} stops", lambda region=region: not self.read_sites()[region].following.working)
 
     def kill_catalog(self, region: str) -> None:
         """Kill a region's Postgres; its Nessie runs and has nothing to say."""
-        kill(self.sites.site[region].postgres.process)
+        kill(self.sites.by_region[region].postgres.process)
 
     @contextmanager
     def hanging_catalog(self, region: str) -> Iterator[None]:
         """Stop a region's Postgres in its tracks: its port accepts connections, and nobody answers."""
-        server = psutil.Process(self.sites.site[region].postgres.process.pid)
+        server = psutil.Process(self.sites.by_region[region].postgres.process.pid)
         stopped = [server, *server.children(recursive=True)]
         for process in stopped:
             process.suspend()
@@ -170,11 +170,11 @@ class Cluster:
 
     def kill(self, region: str) -> None:
         """Kill a region whole: catalog, database, storage."""
-        self.sites.site[region].kill()
+        self.sites.by_region[region].kill()
 
     def start_database(self, region: str) -> None:
         """Start what holds a region's data: database and storage, where they are down."""
-        site = self.sites.site[region]
+        site = self.sites.by_region[region]
         if not site.postgres.process.is_alive():
             site.start_postgres()
             if site.nessie is not None and site.nessie.process.is_alive():
@@ -185,25 +185,25 @@ class Cluster:
 
     def start_nessie(self, region: str) -> None:
         """Start a region's Nessie where it is down."""
-        site = self.sites.site[region]
+        site = self.sites.by_region[region]
         if site.nessie is None or not site.nessie.process.is_alive():
             site.start_nessie()
 
-    def arrived(self, commit: str, *regions: str) -> None:
+    def wait_until_replicated(self, commit: str, *regions: str) -> None:
         """Wait until regions show a commit as the head of `main`."""
         for region in regions or REGIONS:
             until(f"{region} shows {commit}", lambda region=region: self.head(region) == commit)
 
     def assert_whole(self, primary: str) -> None:
         """A region is the primary and takes commits, the others follow it, take none and show the same."""
-        sites = self.look()
+        sites = self.read_sites()
         assert {name for name, site in sites.items() if site.writable} == {primary}
         assert {name for name, site in sites.items() if site.following} == set(REGIONS) - {primary}
         assert {site.following.region for site in sites.values() if site.following} == {primary}
         assert len({site.epoch for site in sites.values()}) == 1
         assert {slot.name for slot in sites[primary].slots} == {f"sterna_{name}" for name in REGIONS if name != primary}
         assert all(not site.slots for name, site in sites.items() if name != primary)
-        self.arrived(self.commit(primary))
+        self.wait_until_replicated(self.commit(primary))
         assert self.references("us") == self.references("eu") == self.references("ap")
 
     def heal(self) -> None:
@@ -213,7 +213,7 @@ class Cluster:
         for region in REGIONS:
             self.start_nessie(region)
         primary = self.primary()
-        for name, site in self.look().items():
+        for name, site in self.read_sites().items():
             if name == primary:
                 continue
             if (
@@ -249,7 +249,7 @@ class Cluster:
         """
         number = next(self._numbers)
         rows = pa.table({"id": pa.array([number], pa.int64()), "name": [f"row {number}"]})
-        site = self.sites.site
+        site = self.sites.by_region
         properties = pyiceberg_properties(site[region].endpoint)
         catalog = load_catalog(
             "main", type="rest", uri=f"{site[through].iceberg_uri}/main", warehouse=region, **properties
@@ -271,15 +271,15 @@ class Cluster:
     def assert_closed(self, region: str) -> None:
         """A region's replica branch, as the region itself serves it, is closed and stands for `main`."""
         branch = f"main_replica_{region}"
-        self.arrived(self.head(self.primary()), region)
+        self.wait_until_replicated(self.head(self.primary()), region)
         until(f"{region} serves its replica", lambda: self.head(region, branch) == self.head(self.primary(), branch))
         with self.context(region) as context:
             verified = verify_structure(context)
         assert verified.findings == (), verified.findings
 
-    def main_at_epoch(self) -> list[tuple[int, str, str]]:
+    def main_at_terms(self) -> list[tuple[int, str, str]]:
         """Return number, region and the head of `main` at the beginning of each epoch, as the primary knows them."""
-        with connected(self.registry.region(self.primary()), self.sites.secrets) as connection:
+        with open_connection(self.registry.region(self.primary()), self.sites.secrets) as connection:
             rows = connection.execute(
                 "SELECT epoch, region, heads ->> 'refs/heads/main' FROM sterna_epoch ORDER BY epoch, region"
             )
@@ -289,5 +289,5 @@ class Cluster:
 @contextmanager
 def cluster_in(folder: Path) -> Iterator[Cluster]:
     """Bring up all regions in a folder."""
-    with sites(folder, REGIONS) as made, environment(made.environment):
-        yield Cluster(made, made.read_registry())
+    with sites(folder, REGIONS) as deployment, temporary_environment(deployment.environment):
+        yield Cluster(deployment, deployment.read_registry())

@@ -12,8 +12,8 @@ from tests.ha.failover.cluster import Cluster, cluster_in
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Regions us, eu and ap, in whatever state the last test left them."""
-    with cluster_in(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
+    with cluster_in(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
 
 
 @pytest.fixture

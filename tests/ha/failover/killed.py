@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import sys
 
+from sterna.catalog.nessie.catalog import NessieCatalog
 from sterna.cli.main import main as sterna
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.ha import promote, rejoin, seed
+from sterna.replication.failover import catalog_seed, promote, rejoin
 from tests.support.faults.killed import Point, strike
 
 POINTS = {
     "promote: once the old primary is fenced": Point("after", promote, promote.fence),
     "promote: once the copy has left it": Point("after", promote, promote.unsubscribe),
-    "promote: once the epoch has begun": Point("after", promote, promote.raise_epoch),
-    "promote: before the others follow": Point("before", promote, promote.bring_back),
-    "seed: once the copy is fenced": Point("after", seed, seed.fence),
-    "seed: once the slot is made": Point("before", seed, seed.copy_missing, 2),
-    "seed: once all is copied": Point("after", seed, seed.copy_missing, 2),
-    "seed: in the middle of the references": Point("after", seed, seed.replace_rows),
-    "seed: before it subscribes": Point("before", seed, seed.subscribe),
-    "seed: once it has subscribed": Point("after", seed, seed.run_sql),
+    "promote: once the epoch has begun": Point("after", promote, promote.begin_term),
+    "promote: before the others follow": Point("before", promote, promote.rejoin_to_primary),
+    "seed: once the copy is fenced": Point("after", catalog_seed, catalog_seed.fence),
+    "seed: once the slot is made": Point("before", catalog_seed, catalog_seed.copy_missing_objects, 2),
+    "seed: once all is copied": Point("after", catalog_seed, catalog_seed.copy_missing_objects, 2),
+    "seed: in the middle of the references": Point("after", catalog_seed, catalog_seed.replace_rows),
+    "seed: before it subscribes": Point("before", catalog_seed, catalog_seed.subscribe),
+    "seed: once it has subscribed": Point("after", catalog_seed, catalog_seed.run_sql),
     "rejoin: once the region is fenced": Point("after", rejoin, rejoin.fence),
     "rejoin: once some of the lost is kept": Point("after", NessieCatalog, NessieCatalog.create_branch),
     "rejoin: once all of the lost is kept": Point("before", rejoin, rejoin.seed),

@@ -7,13 +7,13 @@ import time
 import pytest
 
 from sterna.cli.main import main as sterna
-from sterna.edges.postgres.connection import connected
-from sterna.edges.postgres.epoch import find_primary
 from sterna.errors import NotPrimary, UsageError
-from sterna.ha.promote import plan_promotion
-from sterna.ha.rejoin import fence_if_old
-from sterna.ha.seed import unsubscribe
-from sterna.render.catalog import promotion_text
+from sterna.postgres.connection import open_connection
+from sterna.postgres.term import find_primary
+from sterna.replication.failover.catalog_seed import unsubscribe
+from sterna.replication.failover.promote import plan_promotion
+from sterna.replication.failover.rejoin import fence_if_stale
+from sterna.text.catalog import promotion_text
 from tests.ha.failover.cluster import REGIONS, Cluster, until
 from tests.support.ha.checker import History, watched
 
@@ -36,7 +36,7 @@ def test_a_planned_switch_and_back_loses_no_acknowledged_commit(cluster: Cluster
     cluster.assert_whole("us")
     main = cluster.history("us")
     history.assert_nothing_lost(main)
-    history.assert_one_primary_an_epoch(main, cluster.main_at_epoch())
+    history.assert_one_primary_per_term(main, cluster.main_at_terms())
     for region in REGIONS:
         history.assert_forward(region, main)
     assert not [name for name in cluster.references("us") if name.startswith("lost/")]
@@ -55,7 +55,7 @@ def test_what_a_forced_promotion_loses_is_what_rejoin_reports(cluster: Cluster) 
         assert (promoted.following, tuple(promoted.left)) == (("ap",), ("us",))
         more(history, "eu")
         cluster.start_database("us")
-        assert fence_if_old(cluster.registry.region("us"), cluster.registry, cluster.sites.secrets) == "eu"
+        assert fence_if_stale(cluster.registry.region("us"), cluster.registry, cluster.sites.secrets) == "eu"
         cluster.start_nessie("us")
         with pytest.raises(NotPrimary):
             cluster.commit("us")
@@ -75,7 +75,7 @@ def test_what_a_forced_promotion_loses_is_what_rejoin_reports(cluster: Cluster) 
     for lost in rejoined.lost:
         assert lost.kept in cluster.references("eu")
         assert {commit.hash for commit in lost.commits} <= set(cluster.history("eu", lost.kept))
-    history.assert_one_primary_an_epoch(main, cluster.main_at_epoch())
+    history.assert_one_primary_per_term(main, cluster.main_at_terms())
     for region in REGIONS:
         history.assert_forward(region, main, cluster.history("eu", reported["main"].kept) if region == "us" else ())
     cluster.assert_whole("eu")
@@ -86,16 +86,16 @@ def test_what_a_forced_promotion_loses_is_what_rejoin_reports(cluster: Cluster) 
 @pytest.mark.rare
 def test_a_primary_whose_postgres_hangs_stops_neither_the_promotion_nor_those_who_ask(cluster: Cluster) -> None:
     newest = cluster.commit("us")
-    cluster.arrived(newest)
+    cluster.wait_until_replicated(newest)
     with cluster.hanging_catalog("us"):
-        assert cluster.look()["us"].slow, "it takes connections: one that is long about a login looks the same"
+        assert cluster.read_sites()["us"].slow, "it takes connections: one that is long about a login looks the same"
         with pytest.raises(UsageError, match="the primary us answers, and may take commits"):
             cluster.promote("eu")
         started = time.monotonic()
         promoted = cluster.promote("eu", gone=["us"])
         assert (promoted.following, tuple(promoted.left)) == (("ap",), ("us",))
         assert find_primary(cluster.registry.regions, cluster.sites.secrets).name == "eu"
-        cluster.arrived(cluster.commit("eu"), "eu", "ap")
+        cluster.wait_until_replicated(cluster.commit("eu"), "eu", "ap")
         assert time.monotonic() - started < 60
     assert cluster.rejoin("us").lost == ()
     cluster.assert_whole("eu")
@@ -104,12 +104,12 @@ def test_a_primary_whose_postgres_hangs_stops_neither_the_promotion_nor_those_wh
 def test_of_two_regions_the_one_that_has_less_is_not_promoted(cluster: Cluster) -> None:
     cluster.stop_applying("eu")
     ahead = cluster.commit("us")
-    cluster.arrived(ahead, "ap")
+    cluster.wait_until_replicated(ahead, "ap")
     cluster.kill_catalog("us")
     with pytest.raises(UsageError, match="region ap has received more of us than eu"):
         cluster.promote("eu")
     cluster.promote("ap")
-    cluster.arrived(ahead, "ap", "eu")
+    cluster.wait_until_replicated(ahead, "ap", "eu")
     cluster.start_database("us")
     assert cluster.rejoin("us").lost == ()
     cluster.assert_whole("ap")
@@ -133,7 +133,7 @@ def test_promotions_that_make_no_sense_are_refused(cluster: Cluster) -> None:
         cluster.promote("eu")
     with pytest.raises(UsageError, match="a planned promotion needs the primary"):
         cluster.promote("eu", planned=True, registry=cluster.without("us"))
-    with connected(cluster.registry.region("eu"), cluster.sites.secrets) as connection:
+    with open_connection(cluster.registry.region("eu"), cluster.sites.secrets) as connection:
         unsubscribe(connection)
     with pytest.raises(UsageError, match="region eu does not follow the primary us"):
         cluster.promote("eu", planned=True)
@@ -149,14 +149,14 @@ def test_promotions_that_make_no_sense_are_refused(cluster: Cluster) -> None:
 def test_nothing_is_done_where_nobody_can_be_asked(
     cluster: Cluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = cluster.look()
+    before = cluster.read_sites()
     with pytest.raises(SystemExit) as ended:
         sterna(
             ["catalog", *command, "--region", "eu", "--registry", str(cluster.sites.registry)], cluster.sites.secrets
         )
     assert ended.value.code == 2
     assert "nobody is at the terminal" in capsys.readouterr().err
-    after = cluster.look()
+    after = cluster.read_sites()
     assert {name: (site.epoch, site.writable) for name, site in after.items()} == {
         name: (site.epoch, site.writable) for name, site in before.items()
     }

@@ -8,10 +8,10 @@ from __future__ import annotations
 import threading
 from uuid import uuid4
 
-from sterna.replica.head import read_head
-from sterna.replica.records import StageReport
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.head import read_head
+from sterna.replication.replica.model import StageReport
+from sterna.replication.sync import stages
 from tests.ha.failover.cluster import Cluster, silent
 
 
@@ -64,7 +64,7 @@ def test_a_replica_that_was_ahead_goes_back_with_main_and_on_again(cluster: Clus
     cluster.append(table)
     cluster.sync("ap")
     ahead = watermark(cluster, "ap", "us")
-    cluster.arrived(ahead, "ap")
+    cluster.wait_until_replicated(ahead, "ap")
     cluster.kill_catalog("us")
     cluster.promote("eu", registry=cluster.without("us", "ap"))
     # Nobody knew of what ap has: it keeps that when it comes back.
@@ -82,7 +82,7 @@ def test_a_plan_made_for_a_main_that_was_lost_is_not_published(cluster: Cluster)
     cluster.append(table)
     cluster.sync("ap")
     before = cluster.head("us", "main_replica_ap")
-    cluster.arrived(cluster.head("us"))
+    cluster.wait_until_replicated(cluster.head("us"))
     cluster.stop_applying("eu", "ap")
     cluster.append(table)
     with cluster.context("ap") as context:
@@ -107,7 +107,7 @@ def test_a_sync_does_not_take_an_old_primary_for_the_new_one(cluster: Cluster) -
     cluster.kill_catalog("us")
     cluster.promote("eu")
     cluster.start_database("us")
-    assert cluster.look()["us"].writable
+    assert cluster.read_sites()["us"].writable
     with cluster.context("us") as context:
         assert context.primary.reference("main").hash == cluster.head("eu")
         commit = cluster.commit("eu")

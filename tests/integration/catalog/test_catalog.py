@@ -18,12 +18,12 @@ def test_contents_come_in_bulk_and_missing_keys_are_absent(catalog, branch):
     keys = [(f"table {n}",) for n in range(8)]
     head = commit(catalog, branch, *(Put(key, table(f"s3://lake/{key[0]}")) for key in keys))
 
-    found = catalog.contents(branch, head, [*keys, ("missing",)])
+    contents = catalog.contents(branch, head, [*keys, ("missing",)])
 
-    assert {key: content.metadata_location for key, content in found.items()} == {
+    assert {key: content.metadata_location for key, content in contents.items()} == {
         key: f"s3://lake/{key[0]}" for key in keys
     }
-    assert dict(catalog.entries(branch, head)) == found
+    assert dict(catalog.entries(branch, head)) == contents
     assert catalog.contents(branch, head, []) == {}
 
 
@@ -45,10 +45,10 @@ def test_contents_of_every_kind_and_odd_names_come_back_whole(catalog, branch):
     }
     head = commit(catalog, branch, *(Put(key, content) for key, content in puts.items()))
 
-    found = dict(catalog.entries(branch, head))
+    contents = dict(catalog.entries(branch, head))
 
-    assert {key: content.with_id(None) for key, content in found.items()} == puts
-    assert all(content.id for content in found.values())
+    assert {key: content.with_id(None) for key, content in contents.items()} == puts
+    assert all(content.id for content in contents.values())
 
 
 def test_a_diff_has_what_was_added_changed_and_removed(catalog, branch):
@@ -60,23 +60,23 @@ def test_a_diff_has_what_was_added_changed_and_removed(catalog, branch):
     commit(catalog, branch, *operations)
     new_hash = commit(catalog, branch, Put(("new",), table("s3://lake/added")))
 
-    found = {entry.key: entry for entry in catalog.diff(branch, old_hash, new_hash)}
+    differences = {entry.key: entry for entry in catalog.diff(branch, old_hash, new_hash)}
 
-    assert found.keys() == {*keys[:4], keys[8], ("new",)}
-    assert found[keys[0]] == DiffEntry(keys[0], old[keys[0]], changed[keys[0]])
-    assert found[keys[8]] == DiffEntry(keys[8], old[keys[8]], None)
-    assert found[("new",)].old is None
-    assert found[("new",)].new.metadata_location == "s3://lake/added"
+    assert differences.keys() == {*keys[:4], keys[8], ("new",)}
+    assert differences[keys[0]] == DiffEntry(keys[0], old[keys[0]], changed[keys[0]])
+    assert differences[keys[8]] == DiffEntry(keys[8], old[keys[8]], None)
+    assert differences[("new",)].old is None
+    assert differences[("new",)].new.metadata_location == "s3://lake/added"
 
 
 @pytest.mark.parametrize("old", [None, "no ancestor"])
 def test_a_diff_from_nothing_lists_everything(catalog, branch, old):
     head, _ = commit_table(catalog, branch)
 
-    found = list(catalog.diff(branch, old and catalog.no_ancestor(), head))
+    differences = list(catalog.diff(branch, old and catalog.no_ancestor(), head))
 
-    assert {entry.key: entry.new for entry in found} == dict(catalog.entries(branch, head))
-    assert all(entry.old is None for entry in found)
+    assert {entry.key: entry.new for entry in differences} == dict(catalog.entries(branch, head))
+    assert all(entry.old is None for entry in differences)
 
 
 def test_a_diff_does_not_ask_for_ancestors(catalog, branch):
@@ -103,8 +103,8 @@ def test_an_update_keeps_the_id(catalog, branch):
 
     head = commit(catalog, branch, Put(TABLE, table("s3://lake/2", content_id)))
 
-    found = catalog.contents(branch, head, [TABLE])[TABLE]
-    assert (found.metadata_location, found.id) == ("s3://lake/2", content_id)
+    updated = catalog.contents(branch, head, [TABLE])[TABLE]
+    assert (updated.metadata_location, updated.id) == ("s3://lake/2", content_id)
 
 
 def test_a_rename_keeps_the_id(catalog, branch):
@@ -123,9 +123,9 @@ def test_a_re_creation_in_one_commit_gives_a_new_id(catalog, branch):
 
     head = commit(catalog, branch, Delete(TABLE), Put(TABLE, table("s3://lake/2")))
 
-    found = catalog.contents(branch, head, [TABLE])[TABLE]
-    assert found.metadata_location == "s3://lake/2"
-    assert found.id not in (None, content_id)
+    recreated = catalog.contents(branch, head, [TABLE])[TABLE]
+    assert recreated.metadata_location == "s3://lake/2"
+    assert recreated.id not in (None, content_id)
 
 
 def test_a_drop_and_a_new_table_of_that_name_have_different_ids(catalog, branch):
@@ -165,21 +165,29 @@ def test_a_large_property_is_kept(catalog, branch):
 @pytest.mark.parametrize(
     "operations",
     [
-        pytest.param(lambda given: [], id="none at all"),
-        pytest.param(lambda given: [Put(TABLE, table("s3://lake/2"))], id="existing key without id"),
+        pytest.param(lambda content_id: [], id="none at all"),
+        pytest.param(lambda content_id: [Put(TABLE, table("s3://lake/2"))], id="existing key without id"),
         pytest.param(
-            lambda given: [Put(TABLE, table("s3://lake/2", str(uuid.uuid4())))], id="existing key with another id"
+            lambda content_id: [Put(TABLE, table("s3://lake/2", str(uuid.uuid4())))], id="existing key with another id"
         ),
-        pytest.param(lambda given: [Put(("new",), table("s3://lake/2", str(uuid.uuid4())))], id="new key with an id"),
-        pytest.param(lambda given: [Put(NS, namespace_content(NS, {"a": "b"}))], id="existing namespace without id"),
-        pytest.param(lambda given: [Put(TABLE, view().with_id(given))], id="another kind"),
-        pytest.param(lambda given: [Delete(TABLE), Put(TABLE, view())], id="re-created as another kind"),
-        pytest.param(lambda given: [Delete(TABLE), Put(("new",), view().with_id(given))], id="renamed as another kind"),
-        pytest.param(lambda given: [Put(("nowhere", "t"), table())], id="no parent namespace"),
-        pytest.param(lambda given: [Put(("ns", "t", "x"), table())], id="parent is a table"),
-        pytest.param(lambda given: [Delete(NS)], id="namespace not empty"),
-        pytest.param(lambda given: [Delete(("missing",))], id="deleted key missing"),
-        pytest.param(lambda given: [Unchanged(TABLE), Put(TABLE, table("s3://lake/2", given))], id="key twice"),
+        pytest.param(
+            lambda content_id: [Put(("new",), table("s3://lake/2", str(uuid.uuid4())))], id="new key with an id"
+        ),
+        pytest.param(
+            lambda content_id: [Put(NS, namespace_content(NS, {"a": "b"}))], id="existing namespace without id"
+        ),
+        pytest.param(lambda content_id: [Put(TABLE, view().with_id(content_id))], id="another kind"),
+        pytest.param(lambda content_id: [Delete(TABLE), Put(TABLE, view())], id="re-created as another kind"),
+        pytest.param(
+            lambda content_id: [Delete(TABLE), Put(("new",), view().with_id(content_id))], id="renamed as another kind"
+        ),
+        pytest.param(lambda content_id: [Put(("nowhere", "t"), table())], id="no parent namespace"),
+        pytest.param(lambda content_id: [Put(("ns", "t", "x"), table())], id="parent is a table"),
+        pytest.param(lambda content_id: [Delete(NS)], id="namespace not empty"),
+        pytest.param(lambda content_id: [Delete(("missing",))], id="deleted key missing"),
+        pytest.param(
+            lambda content_id: [Unchanged(TABLE), Put(TABLE, table("s3://lake/2", content_id))], id="key twice"
+        ),
     ],
 )
 def test_wrong_operations_are_refused_and_nothing_changes(catalog, branch, operations):
@@ -215,17 +223,17 @@ def test_a_commit_to_an_unknown_branch_or_hash(catalog, branch):
 @pytest.mark.parametrize(
     "operation",
     [
-        pytest.param(lambda given: Put(TABLE, table("s3://lake/mine", given)), id="same key"),
-        pytest.param(lambda given: Put(("other",), table()), id="another key"),
-        pytest.param(lambda given: Unchanged(NS), id="unchanged"),
-        pytest.param(lambda given: Delete(NS), id="delete that contradicts the new head"),
+        pytest.param(lambda content_id: Put(TABLE, table("s3://lake/mine", content_id)), id="same key"),
+        pytest.param(lambda content_id: Put(("other",), table()), id="another key"),
+        pytest.param(lambda content_id: Unchanged(NS), id="unchanged"),
+        pytest.param(lambda content_id: Delete(NS), id="delete that contradicts the new head"),
     ],
 )
 @pytest.mark.parametrize(
     "theirs",
     [
-        pytest.param(lambda given: Put(TABLE, table("s3://lake/theirs", given)), id="after a put"),
-        pytest.param(lambda given: Unchanged(TABLE), id="after properties alone"),
+        pytest.param(lambda content_id: Put(TABLE, table("s3://lake/theirs", content_id)), id="after a put"),
+        pytest.param(lambda content_id: Unchanged(TABLE), id="after properties alone"),
     ],
 )
 def test_a_stale_hash_conflicts(catalog, branch, operation, theirs):

@@ -148,21 +148,21 @@ def test_history_pages_through_more_than_a_hundred_commits(catalog, branch):
 def test_history_starts_where_asked_and_stops_before_until(catalog, branch):
     hashes = [commit(catalog, branch, Unchanged(TABLE), n=str(n)) for n in range(6)]
 
-    found = list(catalog.history(f"{branch}@{hashes[4]}", operations=True, until=hashes[1]))
+    commits = list(catalog.history(f"{branch}@{hashes[4]}", operations=True, until=hashes[1]))
 
-    assert [entry.hash for entry in found] == [hashes[4], hashes[3], hashes[2]]
-    assert found[-1].parent == hashes[1]
-    assert list(catalog.history(hashes[4], operations=True, until=hashes[1])) == found
+    assert [entry.hash for entry in commits] == [hashes[4], hashes[3], hashes[2]]
+    assert commits[-1].parent == hashes[1]
+    assert list(catalog.history(hashes[4], operations=True, until=hashes[1])) == commits
     assert list(catalog.history(branch, operations=False, until=hashes[5])) == []
 
 
 def test_history_that_never_meets_until_ends_at_the_first_commit(catalog, branch):
     hashes = [commit(catalog, branch, Unchanged(TABLE), n=str(n)) for n in range(4)]
 
-    found = list(catalog.history(branch, operations=False, until=UNKNOWN_HASH))
+    commits = list(catalog.history(branch, operations=False, until=UNKNOWN_HASH))
 
-    assert [entry.hash for entry in found] == hashes[::-1]
-    assert found[-1].parent == catalog.no_ancestor()
+    assert [entry.hash for entry in commits] == hashes[::-1]
+    assert commits[-1].parent == catalog.no_ancestor()
 
 
 @pytest.mark.parametrize("start", ["nowhere", UNKNOWN_HASH, f"main@{UNKNOWN_HASH}"])

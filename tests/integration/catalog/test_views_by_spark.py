@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import ParseException
 
-from sterna.iceberg.metadata.view_names import read_sql
+from sterna.iceberg.metadata.view_names import parse_sql
 from tests.support.world import World
 from tests.unit.iceberg import test_view_names as unit
 
@@ -33,13 +33,13 @@ def nodes(plan: Any) -> Iterator[Any]:
 def heads(world: World, sql: str) -> set[str]:
     """Return what comes first in names, and the parts from which Nessie's catalog takes a branch or commit."""
     java: Any = world.spark
-    found = set()
+    names = set()
     for node in nodes(java._jsparkSession.sessionState().sqlParser().parsePlan(sql)):
         if str(node.nodeName()) == "UnresolvedRelation":
             name = node.multipartIdentifier()
             parts = [str(name.apply(place)) for place in range(name.size())]
-            found |= {part for part in parts if {"@", "#"} & set(part)} | set(parts[:1] if parts[1:] else ())
-    return found
+            names |= {part for part in parts if {"@", "#"} & set(part)} | set(parts[:1] if parts[1:] else ())
+    return names
 
 
 @pytest.mark.parametrize("sql", [*(sql for sql, _ in CASES), *MORE])
@@ -49,4 +49,4 @@ def test_spark_finds_the_same_catalogs(world: World, sql: str) -> None:
     except ParseException:
         assert "a://" in sql  # Spark's lexer takes it for a name, and its parser refuses it
         return
-    assert read_sql(sql, "spark").heads() == expected
+    assert parse_sql(sql, "spark").catalog_candidates() == expected

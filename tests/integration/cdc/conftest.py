@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.embedded.postgres import start_postgres
+from sterna.servers.postgres import start_postgres
 
 
 @pytest.fixture(autouse=True)

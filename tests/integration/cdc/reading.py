@@ -11,20 +11,20 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from sterna.cdc.capture import Capture
-from sterna.cdc.gathering import ABSENT, OPERATION
-from sterna.cdc.journal import Drop, Journal
-from sterna.cdc.kinds import open_database
-from sterna.edges.secrets import environment_secrets
-from sterna.services.cdc import CdcSource
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.cdc import CdcSource
+from sterna.pipelines.cdc.capture import Capture
+from sterna.pipelines.cdc.change_buffer import ABSENT, OPERATION
+from sterna.pipelines.cdc.journal import Journal, Segment
+from sterna.pipelines.cdc.source_database import open_database
 from tests.support.small_world import make_world
 
-_PATIENCE = 150.0  # seconds
+_TIMEOUT_SECONDS = 150.0  # seconds
 Rows = dict[Any, dict[str, Any]]
 
 
 @dataclass
-class Reading:
+class SourceReader:
     """A source, read by an engine of its own.
 
     Args:
@@ -46,24 +46,24 @@ class Reading:
 
     def until(self, done: Callable[[Mapping[str, Rows]], bool]) -> Mapping[str, Rows]:
         """Read until the rows are so; the engine goes on in the next call."""
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _TIMEOUT_SECONDS
         while time.monotonic() < end:
             if self._capture is None:
                 self._capture = Capture(self.source, open_database(self.source, environment_secrets()), self.journal)
-            made = self._capture.step(0.5)
-            last = self.journal.last(self.journal.newest()) if made else None
+            has_written = self._capture.step(0.5)
+            last = self.journal.last_segment(self.journal.latest_capture_id()) if has_written else None
             for table, stop in last.stopped.items() if last else ():
                 if table not in self.stops:
-                    raise stop.as_error(table, self.source.name)
-            if made and done(found := self.rows()):
-                return found
-        raise AssertionError(f"not so after {_PATIENCE} s: {self.rows()}")
+                    raise stop.to_error(table, self.source.name)
+            if has_written and done(rows := self.rows()):
+                return rows
+        raise AssertionError(f"not so after {_TIMEOUT_SECONDS} s: {self.rows()}")
 
-    def last(self) -> Drop:
+    def last(self) -> Segment:
         """The last drop."""
-        found = self.journal.last(self.journal.newest())
-        assert found is not None
-        return found
+        drop = self.journal.last_segment(self.journal.latest_capture_id())
+        assert drop is not None
+        return drop
 
     def restart(self) -> None:
         """End the engine; the next call starts another behind the last drop."""
@@ -75,9 +75,9 @@ class Reading:
     def rows(self) -> Mapping[str, Rows]:
         """What the journal says of each table, by its column `id`."""
         tables: dict[str, Rows] = {}
-        newest = self.journal.newest()
-        drops = self.journal.drops(newest) if newest else []
-        again = drops[-1].again if drops else {}
+        newest = self.journal.latest_capture_id()
+        drops = self.journal.segments(newest) if newest else []
+        again = drops[-1].resyncs if drops else {}
         for drop in drops:
             for table, parts in drop.tables.items():
                 rows = tables.setdefault(table, {})
@@ -85,14 +85,14 @@ class Reading:
                     continue  # all of its rows come again
                 for part in parts:
                     for row in pq.read_table(io.BytesIO(self.objects.read(part.uri))).to_pylist():
-                        _take(rows, row)
+                        _apply_row(rows, row)
         return tables
 
 
-def _take(rows: Rows, row: dict[str, Any]) -> None:
-    told = {name: value for name, value in row.items() if not name.startswith("_sterna_")}
+def _apply_row(rows: Rows, row: dict[str, Any]) -> None:
+    columns = {name: value for name, value in row.items() if not name.startswith("_sterna_")}
     if row[OPERATION] == "u":
-        rows[row["id"]] = {**rows.get(row["id"], {}), **{k: v for k, v in told.items() if k not in row[ABSENT]}}
+        rows[row["id"]] = {**rows.get(row["id"], {}), **{k: v for k, v in columns.items() if k not in row[ABSENT]}}
     elif row[OPERATION] == "d":
         rows.pop(row["id"], None)
     else:

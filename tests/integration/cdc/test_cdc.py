@@ -22,20 +22,20 @@ import psycopg
 import pytest
 from pyspark.errors import AnalysisException
 
-from sterna.cdc import capture
-from sterna.cdc import child as reader_process
-from sterna.cdc.journal import Drop
-from sterna.cdc.plan import channel
-from sterna.cdc.run import Followed, Ran, Runner, open_sources
-from sterna.cdc.status import check, read_sources, resync
 from sterna.cli.main import main
-from sterna.embedded.postgres import Database
+from sterna.config.sections.model import Services
 from sterna.errors import UnfitSource
-from sterna.render.cdc import status_text
-from sterna.services.model import Services
+from sterna.pipelines.cdc import capture
+from sterna.pipelines.cdc import process as reader_process
+from sterna.pipelines.cdc.journal import Segment
+from sterna.pipelines.cdc.plan import channel
+from sterna.pipelines.cdc.run import Runner, RunSummary, SourceContext, open_sources
+from sterna.pipelines.cdc.status import check, read_sources, resync
+from sterna.servers.postgres import Database
+from sterna.text.cdc import status_text
 from tests.support.world import World
 
-_PATIENCE = 180.0  # seconds
+_TIMEOUT_SECONDS = 180.0  # seconds
 _KINDS = """
 CREATE TABLE kinds (id bigint PRIMARY KEY, n numeric(12,3), u numeric, t text, ts timestamp, tz timestamptz, d date,
   ti time, uu uuid, j jsonb, b bytea, bo boolean, r real, f float8, s smallint, i int DEFAULT 5, v varchar(9), ip inet,
@@ -51,31 +51,31 @@ INSERT INTO kinds VALUES
 
 
 @dataclass
-class Shop:
+class CaptureTestbed:
     """A source, and what follows it."""
 
     world: World
     database: Database
-    said: dict[str, Any]
+    settings: dict[str, Any]
     namespace: str
     lines: list[str]
     capture: Callable[..., capture.Capture] = capture.Capture
 
     def __post_init__(self) -> None:
-        self.services = Services.model_validate(self.said)
+        self.services = Services.model_validate(self.settings)
 
     def sql(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.database.url(), autocommit=True) as connection:
-            found = connection.execute(text, values or None)  # type: ignore[call-overload]
-            return found.fetchall() if found.description else []
+            cursor = connection.execute(text, values or None)  # type: ignore[call-overload]
+            return cursor.fetchall() if cursor.description else []
 
-    def followed(self) -> list[Followed]:
+    def followed(self) -> list[SourceContext]:
         return open_sources(self.world.context("eu"), self.services)
 
     def runner(self) -> Runner:
         return Runner(self.followed(), self.lines.append, self.capture)
 
-    def run(self, seconds: float = 8.0) -> Ran:
+    def run(self, seconds: float = 8.0) -> RunSummary:
         return self.runner().run(seconds)
 
     def settled(self, table: str, order: str = "1") -> None:
@@ -88,11 +88,11 @@ class Shop:
 
         self.until(is_settled)
 
-    def until(self, done: Callable[[], bool]) -> Ran:
+    def until(self, done: Callable[[], bool]) -> RunSummary:
         """Run until something is so, or something has failed."""
         runner, reached, head, looked = self.runner(), False, "", 0.0
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(runner.run, _PATIENCE)
+            running = pool.submit(runner.run, _TIMEOUT_SECONDS)
             while not running.done() and not reached:
                 time.sleep(0.2)
                 before, head = head, self.world.catalog.reference("main").hash
@@ -108,12 +108,12 @@ class Shop:
         assert ran.failed == {}
         return ran
 
-    def fails(self) -> Ran:
+    def fails(self) -> RunSummary:
         """Run until something fails."""
         runner = self.runner()
         before = len(self.lines)
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(runner.run, _PATIENCE)
+            running = pool.submit(runner.run, _TIMEOUT_SECONDS)
             while not running.done():
                 time.sleep(0.2)
                 if any("has come up" not in line for line in self.lines[before:]):
@@ -121,8 +121,8 @@ class Shop:
         return running.result()
 
     def columns(self, table: str) -> list[str]:
-        asked = "SELECT column_name FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position"
-        return [row[0] for row in self.sql(asked, table)]
+        query = "SELECT column_name FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position"
+        return [row[0] for row in self.sql(query, table)]
 
     def name(self, table: str) -> str:
         return f"main_eu.{self.namespace}.{table}"
@@ -133,7 +133,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop(world: World, server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+def shop(world: World, server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[CaptureTestbed]:
     name = f"cdc_{uuid.uuid4().hex[:8]}"
     database = server.create_database(name)
     login = {"conn_type": "postgres", "login": database.user, "password": database.password}
@@ -147,15 +147,15 @@ def shop(world: World, server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator
     ingest = {"regions": {"eu": region}, "tenants": {"acme": {"namespaces": ["acme"]}}, "tables": [{"match": "acme.*"}]}
     services = {"version": 1, "ingest": ingest, "cdc": {"sources": [source]}}
     with world.namespace(name):
-        made = Shop(world, database, services, name, [])
-        yield made
+        testbed = CaptureTestbed(world, database, services, name, [])
+        yield testbed
 
 
-def test_every_kind_of_value_comes_exactly(shop: Shop) -> None:
+def test_every_kind_of_value_comes_exactly(shop: CaptureTestbed) -> None:
     shop.sql(_KINDS)
     shop.until(lambda: len(shop.rows("kinds")) == 2)
-    said = "id, n, u, t, ts, string(tz), d, ti, uu, j, b, bo, r, f, s, i, v, ip, iv, bi, mo, xs, string(ts3)"
-    first, second = shop.rows("kinds", said)
+    columns = "id, n, u, t, ts, string(tz), d, ti, uu, j, b, bo, r, f, s, i, v, ip, iv, bi, mo, xs, string(ts3)"
+    first, second = shop.rows("kinds", columns)
     assert tuple(first) == (
         1,
         Decimal("1.100"),
@@ -182,7 +182,7 @@ def test_every_kind_of_value_comes_exactly(shop: Shop) -> None:
         "1969-12-31 23:59:59.999",
     )
     kinds = {row[0]: row[1] for row in shop.world.sql(f"DESCRIBE {shop.name('kinds')}")}
-    told = {
+    wanted = {
         "n": "decimal(12,3)",
         "ts": "timestamp_ntz",
         "tz": "timestamp",
@@ -190,11 +190,11 @@ def test_every_kind_of_value_comes_exactly(shop: Shop) -> None:
         "b": "binary",
         "xs": "array<int>",
     }
-    assert {name: kinds[name] for name in told} == told
+    assert {name: kinds[name] for name in wanted} == wanted
     assert second[1:] == (None,) * 22
 
 
-def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: Shop) -> None:
+def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: CaptureTestbed) -> None:
     """Two tables that each transaction changes together; long values that aren't told; keys that change; truncation."""
     shop.sql("CREATE TABLE a (id int, part int, n int, t text, PRIMARY KEY (id, part))")
     shop.sql("ALTER TABLE a ALTER t SET STORAGE EXTERNAL")
@@ -214,7 +214,7 @@ def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: Shop) ->
     killed_in_the_middle(shop, write, rng)
 
 
-def killed_in_the_middle(shop: Shop, write: Callable[[], None], rng: random.Random) -> None:
+def killed_in_the_middle(shop: CaptureTestbed, write: Callable[[], None], rng: random.Random) -> None:
     """Follow while somebody writes and the engine is killed; see that the tables `a` and `b` come whole."""
     over = threading.Event()
 
@@ -260,7 +260,7 @@ def change(rng: random.Random, insert: str, move: str = "UPDATE a SET") -> str:
     return "TRUNCATE a" if rng.random() < 0.2 else f"DELETE FROM a WHERE id > {one}"
 
 
-def test_columns_that_change_and_a_source_that_is_read_again(shop: Shop) -> None:
+def test_columns_that_change_and_a_source_that_is_read_again(shop: CaptureTestbed) -> None:
     shop.sql("CREATE TABLE t (id int PRIMARY KEY, n int, v varchar(9))")
     shop.sql("INSERT INTO t SELECT g, g, 'v' FROM generate_series(1, 9) g")
     shop.sql("CREATE TABLE empty (id int PRIMARY KEY)")
@@ -278,24 +278,24 @@ def test_columns_that_change_and_a_source_that_is_read_again(shop: Shop) -> None
     shop.sql("ALTER TABLE t RENAME more TO other; UPDATE t SET n = 2 WHERE id = 5")
     ran = shop.fails()
     assert ran.exit_code == 6
-    (said,) = ran.failed.values()
-    assert said.startswith("NeedsResync: column more is gone and other is new")
+    (failure,) = ran.failed.values()
+    assert failure.startswith("NeedsResync: column more is gone and other is new")
     shop.sql("DELETE FROM t WHERE id = 9; DELETE FROM empty")
     before = shop.rows("t", "id")
     resync(shop.followed()[0], act=False)
-    assert shop.followed()[0].journal.newest() == 1
+    assert shop.followed()[0].journal.latest_capture_id() == 1
     resync(shop.followed()[0], act=True)
     shop.settled("t")
     assert shop.rows("empty", "id") == []
     assert len(before) == len(shop.rows("t", "id")) + 1
     # The value that rows which were there before have is told by no change.
     shop.sql("ALTER TABLE t ADD filled int DEFAULT 7; UPDATE t SET n = 9 WHERE id = 5")
-    (said,) = shop.fails().failed.values()
-    assert said.startswith("NeedsResync: column filled was added with a value")
+    (failure,) = shop.fails().failed.values()
+    assert failure.startswith("NeedsResync: column filled was added with a value")
 
 
 @pytest.mark.rare
-def test_one_table_alone_is_read_again_onto_main(shop: Shop) -> None:
+def test_one_table_alone_is_read_again_onto_main(shop: CaptureTestbed) -> None:
     shop.sql("CREATE TABLE t (id int PRIMARY KEY, n int); CREATE TABLE b (id int PRIMARY KEY, n int)")
     shop.sql("INSERT INTO t SELECT g, g FROM generate_series(1, 9) g; INSERT INTO b VALUES (1, 1)")
     shop.settled("t")
@@ -304,33 +304,33 @@ def test_one_table_alone_is_read_again_onto_main(shop: Shop) -> None:
     shop.sql("INSERT INTO b VALUES (8, 8)")
     shop.settled("b")
     assert shop.rows("t", "id, n, filled") == shop.sql("SELECT id, n, filled FROM t ORDER BY 1")
-    assert shop.followed()[0].journal.newest() == 1
+    assert shop.followed()[0].journal.latest_capture_id() == 1
 
 
-def test_a_slot_that_is_gone_is_told(shop: Shop) -> None:
+def test_a_slot_that_is_gone_is_told(shop: CaptureTestbed) -> None:
     shop.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
     shop.settled("t")
     shop.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()")
     shop.sql("INSERT INTO t VALUES (2)")
     ran = shop.fails()
-    (said,) = ran.failed.values()
+    (failure,) = ran.failed.values()
     assert ran.exit_code == 6
-    assert said.startswith("SlotLost")
+    assert failure.startswith("SlotLost")
     (status,) = read_sources(shop.followed())
     assert (status.problem.partition(":")[0], status.exit_code) == ("SlotLost", 6)
     # All rows come again: so the mark of before may be one that can't be judged any more.
-    place = channel("eu", shop.namespace).place
+    place = channel("eu", shop.namespace).snapshot_property
     shop.world.sql(f"ALTER TABLE {shop.name('t')} UNSET TBLPROPERTIES ('{place}')")
     resync(shop.followed()[0], act=True)
     shop.settled("t")
     assert [value for _, value in shop.world.sql(f"SHOW TBLPROPERTIES {shop.name('t')} ('{place}')") if "/" in value]
     (status,) = read_sources(shop.followed())
     assert (status.problem, status.exit_code, status.epoch) == ("", 0, 2)
-    assert [(each.table, each.behind) for each in status.tables] == [("public.t", 0)]
+    assert [(table.table, table.behind) for table in status.tables] == [("public.t", 0)]
 
 
 @pytest.mark.rare
-def test_what_was_read_before_a_tables_stop_is_on_main(shop: Shop) -> None:
+def test_what_was_read_before_a_tables_stop_is_on_main(shop: CaptureTestbed) -> None:
     """Also where nobody applied it until the table was stopped."""
     shop.sql("CREATE TABLE a (id int PRIMARY KEY, d date); CREATE TABLE b (id int PRIMARY KEY, d date)")
     shop.sql("INSERT INTO a VALUES (1, '2020-01-01'); INSERT INTO b VALUES (1, '2020-01-01'), (2, '2020-01-01')")
@@ -338,9 +338,9 @@ def test_what_was_read_before_a_tables_stop_is_on_main(shop: Shop) -> None:
     database = followed.database()
     reader = capture.Capture(followed.source, database, followed.journal)
 
-    def until(done: Callable[[Drop], bool]) -> None:
-        end = time.monotonic() + _PATIENCE
-        while (last := followed.journal.last(1)) is None or not done(last):
+    def until(done: Callable[[Segment], bool]) -> None:
+        end = time.monotonic() + _TIMEOUT_SECONDS
+        while (last := followed.journal.last_segment(1)) is None or not done(last):
             assert time.monotonic() < end
             reader.step(0.5)
 
@@ -351,14 +351,14 @@ def test_what_was_read_before_a_tables_stop_is_on_main(shop: Shop) -> None:
     until(lambda drop: bool(drop.stopped))
     reader.close()
     database.close()
-    (said,) = shop.fails().failed.values()
-    assert said.startswith("UnfitSource: a value of column d")
-    assert [[row[0] for row in shop.rows(each, "id")] for each in ("a", "b")] == [[1, 2], [2, 3]]
+    (failure,) = shop.fails().failed.values()
+    assert failure.startswith("UnfitSource: a value of column d")
+    assert [[row[0] for row in shop.rows(table, "id")] for table in ("a", "b")] == [[1, 2], [2, 3]]
     (status,) = read_sources(shop.followed())
-    assert [each.behind for each in status.tables] == [0, 0]
+    assert [table.behind for table in status.tables] == [0, 0]
 
 
-def test_rows_that_are_deleted_softly_stay(shop: Shop) -> None:
+def test_rows_that_are_deleted_softly_stay(shop: CaptureTestbed) -> None:
     source = shop.services.cdc.sources[0].model_copy(update={"deletes": "soft"})
     shop.services.cdc.sources[:] = [source]
     shop.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t SELECT g, g FROM generate_series(1, 5) g")
@@ -371,8 +371,8 @@ def test_rows_that_are_deleted_softly_stay(shop: Shop) -> None:
     shop.until(lambda: shop.rows("t", "id, n, is_deleted") == wanted)
 
 
-def test_what_can_not_be_followed_is_told_before_anything_is_made(shop: Shop) -> None:
-    for made, said in (
+def test_what_can_not_be_followed_is_told_before_anything_is_made(shop: CaptureTestbed) -> None:
+    for statement, reason in (
         ("CREATE TABLE t (id int)", "without a primary key"),
         ("CREATE TABLE t (id int PRIMARY KEY, xs int[])", "REPLICA IDENTITY FULL"),
         ("CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)", "partitioned"),
@@ -385,16 +385,16 @@ def test_what_can_not_be_followed_is_told_before_anything_is_made(shop: Shop) ->
         ('CREATE TABLE t (id int PRIMARY KEY, a int, "A" int)', "differ by case alone"),
         ("CREATE SCHEMA x; CREATE TABLE y (id int PRIMARY KEY)", "none of the tables"),
     ):
-        shop.sql(made)
-        if "SCHEMA" in made:
+        shop.sql(statement)
+        if "SCHEMA" in statement:
             shop.services.cdc.sources[:] = [shop.services.cdc.sources[0].model_copy(update={"tables": ["x.*"]})]
-        with pytest.raises(UnfitSource, match=said):
+        with pytest.raises(UnfitSource, match=reason):
             check(shop.followed()[0])
         shop.sql("DROP TABLE IF EXISTS t CASCADE")
     assert shop.sql("SELECT * FROM pg_publication") == []
 
 
-def test_a_table_with_rows_of_others_is_left_alone(shop: Shop) -> None:
+def test_a_table_with_rows_of_others_is_left_alone(shop: CaptureTestbed) -> None:
     shop.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
     shop.world.sql(f"CREATE TABLE {shop.name('t')} USING iceberg AS SELECT 7 AS id")
     with pytest.raises(UnfitSource, match="aren't those of source"):
@@ -404,7 +404,7 @@ def test_a_table_with_rows_of_others_is_left_alone(shop: Shop) -> None:
     assert shop.rows("t") == [(7,)]
 
 
-def test_a_source_that_is_idle_keeps_no_log(shop: Shop) -> None:
+def test_a_source_that_is_idle_keeps_no_log(shop: CaptureTestbed) -> None:
     """Others write to the same server all the time, and to this source nobody does."""
     shop.capture = partial(capture.Capture, idle_seconds=1.0)
     shop.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE SCHEMA other; CREATE TABLE other.o (v text)")
@@ -430,40 +430,40 @@ def test_a_source_that_is_idle_keeps_no_log(shop: Shop) -> None:
     shop.until(is_small)
 
 
-def test_the_commands(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(shop: CaptureTestbed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     services = tmp_path / "services.yaml"
-    services.write_text(json.dumps(shop.said))
+    services.write_text(json.dumps(shop.settings))
 
-    def told(*arguments: str) -> tuple[int, Any]:
+    def run_cli(*arguments: str) -> tuple[int, Any]:
         named = ["--region", "eu", "--registry", str(shop.world.stage.registry), "--services", str(services)]
         try:
             main(["cdc", *arguments, *named, "--json"])
             code = 0
         except SystemExit as ended:
             code = int(ended.code or 0)
-        said = capsys.readouterr()
-        return code, json.loads(said.out or said.err.splitlines()[-1])
+        output = capsys.readouterr()
+        return code, json.loads(output.out or output.err.splitlines()[-1])
 
     shop.sql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a')")
     into = f"{shop.namespace}.t"
-    assert told("check") == (
+    assert run_cli("check") == (
         0,
         {"region": "eu", "sources": [{"name": shop.namespace, "tables": [["public.t", into, ["id"]]]}]},
     )
-    code, status = told("status")
+    code, status = run_cli("status")
     assert (code, status["sources"][0]["epoch"]) == (5, 0)  # nobody ever began to read it
     for seconds in (6, 12, 24, 48, 96):  # a machine that is busy starts Debezium slowly
-        code, ran = told("run", "--for", f"{seconds}s")
+        code, ran = run_cli("run", "--for", f"{seconds}s")
         assert (code, ran["failed"]) == (0, {})
         if ran["steps"]:
             break
     assert shop.rows("t", "id, v") == [(1, "a")]
-    code, status = told("status")
+    code, status = run_cli("status")
     (source,) = status["sources"]
     (table,) = source["tables"]
     assert (code, source["epoch"], source["alarm"], source["problem"]) == (0, 1, "", "")
     mark = f"1/{source['drops']}"
     assert table == {"table": "public.t", "into": into, "mark": mark, "behind": 0, "problem": ""}
-    assert told("resync", shop.namespace) == (0, {"name": shop.namespace, "epoch": 2, "asked": False, "table": ""})
-    code, refused = told("resync", "nobody")
+    assert run_cli("resync", shop.namespace) == (0, {"name": shop.namespace, "epoch": 2, "asked": False, "table": ""})
+    code, refused = run_cli("resync", "nobody")
     assert (code, refused["error"]) == (2, "UsageError")

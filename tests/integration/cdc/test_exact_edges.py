@@ -25,11 +25,20 @@ from typing import Any
 import psycopg
 import pytest
 
-from sterna.cdc.kinds import open_database
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.postgres import start_postgres
+from sterna.config.secrets import environment_secrets
 from sterna.errors import UnfitSource
-from tests.integration.cdc.test_exact_postgres import _OTHERS, _OWN, _VALUES, Source, rendered, source, values_of, wrong
+from sterna.pipelines.cdc.source_database import open_database
+from sterna.servers.postgres import start_postgres
+from tests.integration.cdc.test_exact_postgres import (
+    _CREATE_TYPES,
+    _OWN,
+    _VALUES,
+    Source,
+    list_differences,
+    rendered,
+    source,
+    values_of,
+)
 
 __all__ = ["source"]
 
@@ -105,26 +114,26 @@ def day(rng: random.Random) -> str:
 
 def span(rng: random.Random) -> str:
     parts = (rng.randint(-(10**5), 10**5), rng.randint(-(10**5), 10**5), rng.randint(-(10**14), 10**14))
-    return "{} months {} days {} microseconds".format(*(rng.choice((0, each)) for each in parts))
+    return "{} months {} days {} microseconds".format(*(rng.choice((0, part)) for part in parts))
 
 
 def any_json(rng: random.Random) -> str:
     def value(depth: int) -> Any:
         if depth and rng.random() < 0.5:
             inner = [value(depth - 1) for _ in range(rng.randint(0, 3))]
-            return inner if rng.random() < 0.5 else {text(rng): each for each in inner}
+            return inner if rng.random() < 0.5 else {text(rng): element for element in inner}
         return rng.choice((None, True, text(rng), whole(64)(rng), rng.random() * 10 ** rng.randint(-20, 20)))
 
     return json.dumps(value(3), ensure_ascii=rng.random() < 0.5, indent=rng.choice((None, 1)))
 
 
-def listed(make: Make, kind: str) -> Make:
+def array_of(make: Make, kind: str) -> Make:
     """Arrays of such values, with gaps."""
 
-    def made(rng: random.Random) -> str | None:
+    def make_array(rng: random.Random) -> str | None:
         return rendered([rng.choice((make(rng), make(rng), None)) for _ in range(rng.randint(0, 4))], f"{kind}[]")
 
-    return made
+    return make_array
 
 
 _SCALARS: Mapping[str, Make] = {
@@ -148,13 +157,13 @@ _SCALARS: Mapping[str, Make] = {
     "uuid": lambda rng: str(uuid.UUID(int=rng.getrandbits(128))),
     "money": number(14, 2),
 }
-_TYPES = {**_SCALARS, **{f"{kind}[]": listed(make, kind) for kind, make in _SCALARS.items() if kind != "bit(12)"}}
+_TYPES = {**_SCALARS, **{f"{kind}[]": array_of(make, kind) for kind, make in _SCALARS.items() if kind != "bit(12)"}}
 
 
 def cycled(texts: Sequence[str]) -> Make:
     """One text after the other."""
-    found = itertools.cycle(texts)
-    return lambda rng: next(found)
+    cycle = itertools.cycle(texts)
+    return lambda rng: next(cycle)
 
 
 class Walk:
@@ -204,13 +213,15 @@ class Walk:
             sql = f"UPDATE {name} SET n = n + 1 WHERE id = (SELECT max(id) FROM {name}) RETURNING id, n"
             wanted[name] = self.source.sql(sql)[0]
         came = self.source.reading.until(
-            lambda found: all(found.get(f"public.{t}", {}).get(id, {}).get("n") == n for t, (id, n) in wanted.items())
+            lambda tables: all(tables.get(f"public.{t}", {}).get(id, {}).get("n") == n for t, (id, n) in wanted.items())
         )
-        found = []
+        problems = []
         for name, types in self.types.items():
             rows = came[f"public.{name}"]
-            found += [f"{name}: {each}" for each in wrong(self.source, name, {**types, "long": "text"}, rows)]
-        return found
+            problems += [
+                f"{name}: {problem}" for problem in list_differences(self.source, name, {**types, "long": "text"}, rows)
+            ]
+        return problems
 
     def all(self) -> None:
         """First rows, inserts, updates, another key, deletes, and all of it once more behind a restart."""
@@ -229,23 +240,23 @@ class Walk:
 
 def by_key(source: Source) -> dict[str, Make]:
     """The types of the catalogue of which a table needs no whole row as its identity."""
-    found = {**_VALUES, **_OWN}
-    asked = "SELECT typcategory::text FROM pg_type WHERE oid = %s::regtype"
+    literals = {**_VALUES, **_OWN}
+    query = "SELECT typcategory::text FROM pg_type WHERE oid = %s::regtype"
     kinds = [kind for kind in values_of(source) if not kind.endswith("[]") and kind != "varbit"]
-    return {kind: cycled(found[kind.strip('"')]) for kind in kinds if source.sql(asked, kind)[0][0] != "A"}
+    return {kind: cycled(literals[kind.strip('"')]) for kind in kinds if source.sql(query, kind)[0][0] != "A"}
 
 
 def test_each_type_and_random_values_by_key_and_by_row(source: Source) -> None:
-    source.sql(_OTHERS)
+    source.sql(_CREATE_TYPES)
     catalogue = by_key(source)
     walk = Walk(source, 4711, 6, {**catalogue, **_TYPES})
-    walk.table("d", "REPLICA IDENTITY DEFAULT", [*_SCALARS, *(each for each in catalogue if each not in _SCALARS)])
+    walk.table("d", "REPLICA IDENTITY DEFAULT", [*_SCALARS, *(type for type in catalogue if type not in _SCALARS)])
     walk.table("f", "REPLICA IDENTITY FULL", list(_TYPES))
     source.sql("CREATE TABLE i (id int PRIMARY KEY, code text NOT NULL); CREATE UNIQUE INDEX i_code ON i (code)")
     source.sql("ALTER TABLE i REPLICA IDENTITY USING INDEX i_code; INSERT INTO i VALUES (1, 'a')")
     database = open_database(source.reading.source, environment_secrets())
     unfit: dict[str, UnfitSource] = {}
-    assert sorted(database.tables(unfit)) == ["public.d", "public.f"]
+    assert sorted(database.list_tables(unfit)) == ["public.d", "public.f"]
     assert "its replica identity is neither" in unfit["public.i"].message
     database.close()
     walk.all()
@@ -258,7 +269,7 @@ def test_each_type_and_random_values_by_key_and_by_row(source: Source) -> None:
 def test_many_random_values(source: Source, seed: int, settings: str) -> None:
     if settings == "other":
         source.sql("CREATE SCHEMA other")
-        source.set()
+        source.apply_settings()
     walk = Walk(source, seed, 80, _TYPES)
     walk.table("d", "REPLICA IDENTITY DEFAULT", list(_SCALARS))
     walk.table("f", "REPLICA IDENTITY FULL", list(_TYPES))
@@ -292,10 +303,10 @@ def test_amounts_of_another_locale(abroad: Any, tmp_path: Path, monkeypatch: pyt
     source.sql("CREATE TYPE owed AS (n int, v money); CREATE TABLE t (id int PRIMARY KEY, v money, w owed)")
     source.sql("INSERT INTO t VALUES (1, '1234,50', ROW(7, '1234,50'))")
     assert source.sql("SELECT v::text FROM t")[0][0].startswith("1.234,50")
-    came = source.reading.until(lambda found: "public.t" in found)["public.t"]
+    came = source.reading.until(lambda tables: "public.t" in tables)["public.t"]
     assert (came[1]["v"], came[1]["w"]) == ("1234.50", '(7,"$1,234.50")')
     source.sql("UPDATE t SET v = '-0,01', w = ROW(7, '-0,01')")
-    came = source.reading.until(lambda found: found["public.t"][1]["v"] != "1234.50")["public.t"]
+    came = source.reading.until(lambda tables: tables["public.t"][1]["v"] != "1234.50")["public.t"]
     assert (came[1]["v"], came[1]["w"]) == ("-0.01", "(7,-$0.01)")
     source.reading.restart()
     source.sql(f"ALTER DATABASE {source.name} SET lc_monetary = 'ja_JP.UTF-8'")
@@ -306,8 +317,8 @@ def test_amounts_of_another_locale(abroad: Any, tmp_path: Path, monkeypatch: pyt
         assert connection.execute("SELECT '1234'::money::text").fetchall() == [("￥1,234",)]
     database = open_database(source.reading.source, environment_secrets())
     unfit: dict[str, UnfitSource] = {}
-    assert list(database.tables(unfit)) == ["public.b"]
-    assert all("lc_monetary" in unfit[each].message for each in ("public.a", "public.c", "public.t"))
+    assert list(database.list_tables(unfit)) == ["public.b"]
+    assert all("lc_monetary" in unfit[table].message for table in ("public.a", "public.c", "public.t"))
     with pytest.raises(UnfitSource, match=r"lc_monetary.*\[table public\.t\]"):
         database.identities({"public.t": ("id",)}, {}, {})
     database.close()

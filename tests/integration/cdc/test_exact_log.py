@@ -19,18 +19,18 @@ from typing import Any
 import pymysql
 import pytest
 
-from sterna.cdc.connector import mariadb_connector
-from sterna.cdc.kinds import open_database
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.jars import fetch_jars
-from sterna.embedded.mariadb import MariaDb, start_mariadb
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.cdc import CdcSource
 from sterna.errors import UnfitSource
-from sterna.services.cdc import CdcSource
-from tests.integration.cdc.reading import Reading
+from sterna.pipelines.cdc.connector import mariadb_connector_jars
+from sterna.pipelines.cdc.source_database import open_database
+from sterna.servers.jars import fetch_jars
+from sterna.servers.mariadb import MariaDb, start_mariadb
+from tests.integration.cdc.reading import SourceReader
 from tests.support.mysql import MySql, start_mysql
 
 _RIGHTS = "SELECT, RELOAD, REPLICATION SLAVE, REPLICATION CLIENT"
-_OTHERS = {
+_OTHER_VARIABLES = {
     "sql_mode": "'ANSI_QUOTES,PAD_CHAR_TO_FULL_LENGTH,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,REAL_AS_FLOAT'",
     "time_zone": "'+05:45'",
     "sql_select_limit": "1",
@@ -143,13 +143,13 @@ class Source:
         self.sql(f"GRANT {_RIGHTS} ON *.* TO {self.name}@'%'")
         self.sql(f"USE {self.name}")
         self.folder, self.kind, self.is_maria = folder, kind, kind == "mariadb"
-        self.reading = self.reading_of("*")
+        self.reading = self.reader_of("*")
 
-    def reading_of(self, *tables: str) -> Reading:
+    def reader_of(self, *tables: str) -> SourceReader:
         """Return what reads some tables."""
-        told = {"name": self.name, "region": "eu", "kind": self.kind, "hosts": [f"127.0.0.1:{self.server.port}"]}
-        told |= {"credential_id": "exact", "tables": [f"{self.name}.{each}" for each in tables], "into": "a"}
-        return Reading(CdcSource.model_validate({**told, "every": "1s"}), self.folder / uuid.uuid4().hex)
+        settings = {"name": self.name, "region": "eu", "kind": self.kind, "hosts": [f"127.0.0.1:{self.server.port}"]}
+        settings |= {"credential_id": "exact", "tables": [f"{self.name}.{table}" for table in tables], "into": "a"}
+        return SourceReader(CdcSource.model_validate({**settings, "every": "1s"}), self.folder / uuid.uuid4().hex)
 
     def sql(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         with self.connection.cursor() as cursor:
@@ -162,14 +162,14 @@ class Source:
         self.sql(f"UPDATE {table} SET n = n + 1 WHERE id = {last}")
         ((n,),) = self.sql(f"SELECT n FROM {table} WHERE id = {last}")
         name = f"{self.name}.{table}"
-        return self.reading.until(lambda found: found.get(name, {}).get(last, {}).get("n") == n)[name]
+        return self.reading.until(lambda tables: tables.get(name, {}).get(last, {}).get("n") == n)[name]
 
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb | MySql]:
     work = tmp_path_factory.mktemp(request.param)
     if request.param == "mariadb":
-        fetch_jars(mariadb_connector())
+        fetch_jars(mariadb_connector_jars())
     started = start_mariadb(work) if request.param == "mariadb" else start_mysql(work)
     yield started
     started.stop()
@@ -177,10 +177,10 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def source(server: MariaDb | MySql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    made = Source(server, tmp_path, monkeypatch)
-    yield made
-    made.reading.restart()
-    made.connection.close()
+    opened = Source(server, tmp_path, monkeypatch)
+    yield opened
+    opened.reading.restart()
+    opened.connection.close()
 
 
 BOTH = pytest.mark.parametrize(
@@ -191,8 +191,8 @@ BOTH = pytest.mark.parametrize(
 @pytest.fixture
 def other_settings(source: Source) -> Iterator[None]:
     """Settings under which sessions read and write otherwise."""
-    before = {name: source.sql(f"SELECT @@GLOBAL.{name}")[0][0] for name in _OTHERS}
-    for name, value in _OTHERS.items():
+    before = {name: source.sql(f"SELECT @@GLOBAL.{name}")[0][0] for name in _OTHER_VARIABLES}
+    for name, value in _OTHER_VARIABLES.items():
         source.sql(f"SET GLOBAL {name} = {value}")
     yield
     for name, value in before.items():
@@ -210,17 +210,17 @@ def rendered(value: Any, type: str) -> Any:
     return str(value) if value is not None and not isinstance(value, bytes | bool) else value
 
 
-def wrong(source: Source, table: str, types: dict[str, str], came: dict[Any, dict[str, Any]]) -> str:
+def format_differences(source: Source, table: str, types: dict[str, str], came: dict[Any, dict[str, Any]]) -> str:
     """What came otherwise than the server has it."""
     ids = [row[0] for row in source.sql(f"SELECT id FROM {table} ORDER BY id")]
-    found = [] if sorted(came) == ids else [f"{table}: rows {sorted(came)}, not {ids}"]
+    problems = [] if sorted(came) == ids else [f"{table}: rows {sorted(came)}, not {ids}"]
     back = f"{table}_back"
     source.sql("SET SESSION sql_log_bin = 0")
     source.sql(f"CREATE TABLE {back} LIKE {table}")
     for id, row in came.items():
         zeros = [at for at in types if row[at] is None]
         sent = {at: rendered(row[at], types[at]) for at in types if at not in zeros}
-        marks = ", ".join("CAST(%s AS DECIMAL(30))" if isinstance(each, int) else "%s" for each in sent.values())
+        marks = ", ".join("CAST(%s AS DECIMAL(30))" if isinstance(value, int) else "%s" for value in sent.values())
         source.sql(f"INSERT INTO {back} (id, {', '.join(sent)}) VALUES ({id}, {marks})", *sent.values())
         for at, type in types.items():
             text = (
@@ -233,39 +233,41 @@ def wrong(source: Source, table: str, types: dict[str, str], came: dict[Any, dic
             if type == "json":  # a MySQL's is what it means: two spellings; written again, its decimals are doubles
                 has, got = json.loads(has), json.loads(row[at])
             if at in zeros or has != got:
-                found.append(f"{type}: row {id} has {row[at]!r}, and is {has!r}")
+                problems.append(f"{type}: row {id} has {row[at]!r}, and is {has!r}")
     source.sql(f"DROP TABLE {back}")
     source.sql("SET SESSION sql_log_bin = 1")
-    return "\n".join(found)
+    return "\n".join(problems)
 
 
 def insert(source: Source, first: int, values: Sequence[Sequence[str]]) -> None:
     """Write rows with all values; the first again where a type has fewer."""
     for at in range(max(map(len, values))):
-        row = ", ".join(each[at] if at < len(each) else each[0] for each in values)
+        row = ", ".join(literals[at] if at < len(literals) else literals[0] for literals in values)
         source.sql(f"INSERT INTO kinds VALUES ({first + at}, 0, {row})")
 
 
-def walk(source: Source, given: Mapping[str, Sequence[str]], before: str = "DO 0", after: str = "DO 0") -> None:
+def walk(
+    source: Source, literals_by_type: Mapping[str, Sequence[str]], before: str = "DO 0", after: str = "DO 0"
+) -> None:
     """First rows, insert, update, delete and an engine that begins anew, with some types."""
-    values = list(given.values())
-    types = {f"c{at}": type for at, type in enumerate(given)}
+    values = list(literals_by_type.values())
+    types = {f"c{at}": type for at, type in enumerate(literals_by_type)}
     columns = ", ".join(f"{column} {type}" for column, type in types.items())
     source.sql(before)
     source.sql(f"CREATE TABLE kinds (id int PRIMARY KEY, n int, {columns})")
     source.sql(after)
     source.sql("CREATE TABLE keyless (n int)")  # the pattern names it, and the others are read without it
     insert(source, 0, values)
-    assert wrong(source, "kinds", types, source.settle("kinds")) == ""
+    assert format_differences(source, "kinds", types, source.settle("kinds")) == ""
     insert(source, 100, values)
     sets = ", ".join(f"k.{column} = o.{column}" for column in types)
     source.sql(f"UPDATE kinds k JOIN kinds o ON o.id = 1 SET {sets} WHERE k.id = 0")
     source.sql("DELETE FROM kinds WHERE id = 101")
-    assert wrong(source, "kinds", types, source.settle("kinds")) == ""
+    assert format_differences(source, "kinds", types, source.settle("kinds")) == ""
     source.reading.restart()
     insert(source, 200, values)
     source.sql("UPDATE kinds SET n = 7 WHERE id = 2")
-    assert wrong(source, "kinds", types, source.settle("kinds")) == ""
+    assert format_differences(source, "kinds", types, source.settle("kinds")) == ""
 
 
 @BOTH
@@ -284,15 +286,15 @@ def test_each_type_under_plain_settings(source: Source) -> None:
 def test_times_of_an_old_format(source: Source) -> None:
     """A table made without `mysql56_temporal_format`; with a fraction the log doesn't tell how long a value is."""
     older = {name: _VALUES[name] for name in ("time", "datetime", "datetime NOT NULL", "timestamp NULL")}
-    off, on = (f"SET GLOBAL mysql56_temporal_format = {each}" for each in ("OFF", "ON"))
+    off, on = (f"SET GLOBAL mysql56_temporal_format = {setting}" for setting in ("OFF", "ON"))
     walk(source, older, off, on)
     database = open_database(source.reading.source, environment_secrets())
-    assert f"{source.name}.kinds" in database.tables({})
+    assert f"{source.name}.kinds" in database.list_tables({})
     source.sql(off)
     source.sql("CREATE TABLE t (id int PRIMARY KEY, v time(3))")
     source.sql(on)
     unfit: dict[str, UnfitSource] = {}
-    assert f"{source.name}.t" not in database.tables(unfit)
+    assert f"{source.name}.t" not in database.list_tables(unfit)
     assert "column v is of type time-of-mariadb-5.3" in unfit[f"{source.name}.t"].message
     database.close()
 
@@ -315,8 +317,8 @@ def test_a_date_of_no_calendar_is_refused_by_name(source: Source, type: str, val
     if not is_first:
         source.settle("t")
     source.sql(f"INSERT INTO t VALUES ('k', 1, 0, '{value}')")
-    said = rf"a value of column v has no place in .*\(k, id\) = \('k', 1\).*\[table {source.name}\.t\]"
-    with pytest.raises(UnfitSource, match=said):
+    message = rf"a value of column v has no place in .*\(k, id\) = \('k', 1\).*\[table {source.name}\.t\]"
+    with pytest.raises(UnfitSource, match=message):
         source.settle("t")
 
 
@@ -327,6 +329,6 @@ def test_a_zero_date_in_a_key_is_refused_by_name(source: Source) -> None:
     source.sql("INSERT INTO t VALUES (0, '2020-01-01', 0)")
     source.settle("t")
     source.sql("INSERT INTO t VALUES (1, '0000-00-00', 0)")
-    said = rf"a zero date in column day.*\(id, day\) = \(1, 0000-00-00\).*\[table {source.name}\.t\]"
-    with pytest.raises(UnfitSource, match=said):
+    message = rf"a zero date in column day.*\(id, day\) = \(1, 0000-00-00\).*\[table {source.name}\.t\]"
+    with pytest.raises(UnfitSource, match=message):
         source.settle("t")

@@ -18,12 +18,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from sterna.cdc.kinds import open_database
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.postgres import Database
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.cdc import CdcSource
 from sterna.errors import UnfitSource
-from sterna.services.cdc import CdcSource
-from tests.integration.cdc.reading import Reading
+from sterna.pipelines.cdc.source_database import open_database
+from sterna.servers.postgres import Database
+from tests.integration.cdc.reading import SourceReader
 
 _CATALOGUE = """
 SELECT t.typname::text, a.typname::text FROM pg_type t LEFT JOIN pg_type a ON a.oid = t.typarray
@@ -134,7 +134,7 @@ _PLAIN = (
     "-c TimeZone=UTC -c IntervalStyle=postgres -c DateStyle=ISO -c extra_float_digits=3 -c bytea_output=hex "
     "-c search_path=public -c quote_all_identifiers=off"
 )
-_OTHERS = """
+_CREATE_TYPES = """
 CREATE TYPE mood AS ENUM ('good', 'so, so', 'b"a\\d', 'ü'); CREATE DOMAIN small AS int CHECK (VALUE < 100);
 CREATE DOMAIN cents AS numeric(9, 2); CREATE DOMAIN many AS int[]; CREATE TYPE pair AS (a int, b text);
 CREATE TYPE span AS RANGE (subtype = float8); CREATE DOMAIN day AS date"""
@@ -169,16 +169,22 @@ class Source:
         monkeypatch.setenv("AIRFLOW_CONN_EXACT", json.dumps(login))
         with psycopg.connect(server.admin.url(), autocommit=True) as admin:
             admin.execute(f"ALTER ROLE {self.name} REPLICATION".encode())
-        told = {"name": self.name, "region": "eu", "hosts": [f"{self.database.host}:{self.database.port}"]}
-        told |= {"database": self.name, "credential_id": "exact", "tables": ["public.*"], "into": "a", "every": "1s"}
-        self.reading = Reading(CdcSource.model_validate(told), folder)
+        settings = {"name": self.name, "region": "eu", "hosts": [f"{self.database.host}:{self.database.port}"]}
+        settings |= {
+            "database": self.name,
+            "credential_id": "exact",
+            "tables": ["public.*"],
+            "into": "a",
+            "every": "1s",
+        }
+        self.reading = SourceReader(CdcSource.model_validate(settings), folder)
 
     def sql(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.database.url(), autocommit=True, options=_PLAIN) as connection:
-            found = connection.execute(text.encode(), values or None)
-            return found.fetchall() if found.description else []
+            cursor = connection.execute(text.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
 
-    def set(self) -> None:
+    def apply_settings(self) -> None:
         """Give database and role settings under which values are told otherwise."""
         for at, setting in enumerate(_SETTINGS):
             self.sql(f"ALTER {'ROLE' if at % 2 else 'DATABASE'} {self.name} SET {setting}")
@@ -186,9 +192,9 @@ class Source:
 
 @pytest.fixture
 def source(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    made = Source(server, tmp_path, monkeypatch)
-    yield made
-    made.reading.restart()
+    opened = Source(server, tmp_path, monkeypatch)
+    yield opened
+    opened.reading.restart()
 
 
 def literal(text: str) -> str:
@@ -197,18 +203,22 @@ def literal(text: str) -> str:
 
 def values_of(source: Source) -> dict[str, list[str]]:
     """Values of all types of the catalogue, of some of users, and of all their arrays, as SQL has them."""
-    found: dict[str, list[str]] = {}
-    for name, array in [*source.sql(_CATALOGUE), *((each, None) for each in _OWN)]:
+    literals: dict[str, list[str]] = {}
+    for name, array in [*source.sql(_CATALOGUE), *((own_type, None) for own_type in _OWN)]:
         if name in _NOT_WRITTEN or (name == "xml" and not source.sql("SELECT has_xml FROM (SELECT false) x (has_xml)")):
             continue
         assert name in _VALUES or name in _OWN, f"the catalogue has a type {name}: what are its values?"
         own = '"char"' if name == "char" else name
-        texts = [f"{literal(each)}::{own}" for each in _VALUES.get(name, ()) or _OWN.get(name, ())]
+        texts = [f"{literal(text)}::{own}" for text in _VALUES.get(name, ()) or _OWN.get(name, ())]
         if texts:
-            found[own] = texts
+            literals[own] = texts
         if (array or name in _OWN) and texts:
-            found[f"{own}[]"] = [f"ARRAY[{', '.join(texts)}, NULL]::{own}[]", f"'{{}}'::{own}[]", f"ARRAY[{texts[0]}]"]
-    return found
+            literals[f"{own}[]"] = [
+                f"ARRAY[{', '.join(texts)}, NULL]::{own}[]",
+                f"'{{}}'::{own}[]",
+                f"ARRAY[{texts[0]}]",
+            ]
+    return literals
 
 
 def rendered(value: Any, type: str) -> str | None:
@@ -216,10 +226,11 @@ def rendered(value: Any, type: str) -> str | None:
     if value is None:
         return None
     if isinstance(value, list):
-        inner = [rendered(each, type.removesuffix("[]")) for each in value]
+        inner = [rendered(element, type.removesuffix("[]")) for element in value]
         mark = ";" if type == "box[]" else ","
         quoted = [
-            "NULL" if each is None else '"' + each.replace("\\", "\\\\").replace('"', '\\"') + '"' for each in inner
+            "NULL" if element is None else '"' + element.replace("\\", "\\\\").replace('"', '\\"') + '"'
+            for element in inner
         ]
         return "{" + mark.join(quoted) + "}"
     if isinstance(value, bytes) and type.startswith("bit"):
@@ -236,33 +247,33 @@ def quoted(element: str) -> str:
     return '"' + element.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def wrong(source: Source, table: str, types: dict[str, str], came: dict[Any, dict[str, Any]]) -> list[str]:
+def list_differences(source: Source, table: str, types: dict[str, str], came: dict[Any, dict[str, Any]]) -> list[str]:
     """What came otherwise than the database has it."""
     ids = [row[0] for row in source.sql(f"SELECT id FROM {table} ORDER BY id")]
-    found = [] if sorted(came) == ids else [f"{table}: rows {sorted(came)}, not {ids}"]
+    problems = [] if sorted(came) == ids else [f"{table}: rows {sorted(came)}, not {ids}"]
     options = f"{_PLAIN} -c lc_monetary=C"
     with psycopg.connect(source.database.url(), autocommit=True, options=options) as connection:
         for id, row in came.items():
             for column, type in types.items():
                 if column not in row:
-                    found.append(f"{type}: isn't there")
+                    problems.append(f"{type}: isn't there")
                     continue
-                asked = f"SELECT %s::text::{type}::text, {column}::text FROM {table} WHERE id = %s"
+                query = f"SELECT %s::text::{type}::text, {column}::text FROM {table} WHERE id = %s"
                 try:
-                    ((back, has),) = connection.execute(asked.encode(), [rendered(row[column], type), id]).fetchall()
+                    ((back, has),) = connection.execute(query.encode(), [rendered(row[column], type), id]).fetchall()
                 except psycopg.Error as error:
                     back, has = f"{row[column]!r}: {error}", ""
                 if back != has:
-                    found.append(f"{type}: row {id} has {row[column]!r}, and is {has!r} ({back!r})")
-    return found
+                    problems.append(f"{type}: row {id} has {row[column]!r}, and is {has!r} ({back!r})")
+    return problems
 
 
 @pytest.mark.parametrize("settings", ["plain", "other"])
 def test_each_type_of_the_catalogue(source: Source, settings: str) -> None:
     source.sql("CREATE SCHEMA other")
-    source.sql(_OTHERS)
+    source.sql(_CREATE_TYPES)
     if settings == "other":
-        source.set()
+        source.apply_settings()
     values = values_of(source)
     types = {f"c{at}": type for at, type in enumerate(values)}
     most = max(map(len, values.values()))
@@ -272,13 +283,13 @@ def test_each_type_of_the_catalogue(source: Source, settings: str) -> None:
 
     def insert(first: int) -> None:
         for at in range(most):
-            row = ", ".join(each[at] if at < len(each) else "NULL" for each in values.values())
+            row = ", ".join(literals[at] if at < len(literals) else "NULL" for literals in values.values())
             source.sql(f"INSERT INTO kinds VALUES ({first + at}, 0, {row})")
 
     def settle() -> list[str]:
         (last,) = source.sql("UPDATE kinds SET n = n + 1 WHERE id = (SELECT max(id) FROM kinds) RETURNING id, n")
-        came = source.reading.until(lambda found: found.get("public.kinds", {}).get(last[0], {}).get("n") == last[1])
-        return wrong(source, "kinds", types, came["public.kinds"])
+        came = source.reading.until(lambda tables: tables.get("public.kinds", {}).get(last[0], {}).get("n") == last[1])
+        return list_differences(source, "kinds", types, came["public.kinds"])
 
     insert(0)
     assert settle() == []
@@ -323,26 +334,26 @@ def test_check_sees_what_a_run_would_fail_at(source: Source, server: Any) -> Non
     database = open_database(source.reading.source, environment_secrets())
     source.sql("CREATE UNLOGGED TABLE t (id int PRIMARY KEY)")
     with pytest.raises(UnfitSource, match=r"unlogged.*\[table public\.t\]"):
-        database.tables()
+        database.list_tables()
     source.sql("ALTER TABLE t SET LOGGED")
-    assert database.tables() == {"public.t": ("id",)}
+    assert database.list_tables() == {"public.t": ("id",)}
     # Its text has `;` between elements, which is known of `box` itself alone; those of PostGIS have `:`.
     source.sql("CREATE DOMAIN own_box AS box; ALTER TABLE t ADD COLUMN boxes own_box[], ADD COLUMN others box[]")
     source.sql("ALTER TABLE t REPLICA IDENTITY FULL")
     with pytest.raises(UnfitSource, match=r"column boxes is an array.*\[table public\.t\]"):
-        database.tables()
+        database.list_tables()
     source.sql("CREATE DOMAIN some_boxes AS own_box[]; CREATE DOMAIN more_boxes AS some_boxes")
     source.sql("ALTER TABLE t DROP COLUMN boxes, ADD COLUMN nested more_boxes")
     with pytest.raises(UnfitSource, match=r"column nested is an array.*\[table public\.t\]"):
-        database.tables()
+        database.list_tables()
     source.sql("ALTER TABLE t DROP COLUMN nested")
-    assert database.tables() == {"public.t": ("id",)}
+    assert database.list_tables() == {"public.t": ("id",)}
     with psycopg.connect(f"{server.admin.url().rpartition('/')[0]}/{source.name}", autocommit=True) as admin:
         admin.execute("ALTER TABLE t OWNER TO postgres")
         with pytest.raises(UnfitSource, match=r"isn't its owner.*\[table public\.t\]"):
-            database.tables()
+            database.list_tables()
         admin.execute(f"ALTER TABLE t OWNER TO {source.name}; ALTER TABLE t ENABLE ROW LEVEL SECURITY")
-        assert database.tables() == {"public.t": ("id",)}
+        assert database.list_tables() == {"public.t": ("id",)}
         for broken, mended, reason in (
             ("ALTER TABLE t FORCE ROW LEVEL SECURITY", "ALTER TABLE t NO FORCE ROW LEVEL SECURITY", "hides rows"),
             (f"REVOKE SELECT ON t FROM {source.name}", f"GRANT SELECT ON t TO {source.name}", "may not read all"),
@@ -359,9 +370,9 @@ def test_check_sees_what_a_run_would_fail_at(source: Source, server: Any) -> Non
         ):
             admin.execute(broken.encode())
             with pytest.raises(UnfitSource, match=reason):
-                database.tables()
+                database.list_tables()
             admin.execute(mended.encode())
-            assert database.tables() == {"public.t": ("id",)}
+            assert database.list_tables() == {"public.t": ("id",)}
     database.close()
 
 

@@ -30,13 +30,13 @@ import psycopg
 import pytest
 from pyspark.errors import AnalysisException
 
-from sterna.cdc import postgres
-from sterna.cdc.postgres import Postgres
-from sterna.cdc.status import read_sources, resync
-from sterna.edges.secrets import environment_secrets
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.cdc import CdcSource
 from sterna.errors import Busy, CdcError, NeedsResync, UnfitSource
-from sterna.services.cdc import CdcSource
-from tests.integration.cdc.test_cdc import Shop, shop
+from sterna.pipelines.cdc import postgres
+from sterna.pipelines.cdc.postgres import PostgresDatabase
+from sterna.pipelines.cdc.status import read_sources, resync
+from tests.integration.cdc.test_cdc import CaptureTestbed, shop
 
 __all__ = ["shop"]
 
@@ -57,18 +57,18 @@ def place(server: Any) -> Any:
 
 
 def settings(place: Any, *tables: str) -> CdcSource:
-    told = {"name": place.name, "region": "eu", "hosts": [f"{place.host}:{place.port}"], "database": place.name}
-    return CdcSource.model_validate({**told, "credential_id": "known", "tables": tables, "into": place.name})
+    section = {"name": place.name, "region": "eu", "hosts": [f"{place.host}:{place.port}"], "database": place.name}
+    return CdcSource.model_validate({**section, "credential_id": "known", "tables": tables, "into": place.name})
 
 
 @pytest.fixture
 def source(
     server: Any, place: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Postgres, Callable[[str], None]]]:
+) -> Iterator[tuple[PostgresDatabase, Callable[[str], None]]]:
     """A Postgres without a reader, and what runs SQL in it."""
     login = {"conn_type": "postgres", "login": place.user, "password": place.password}
     monkeypatch.setenv("AIRFLOW_CONN_KNOWN", json.dumps(login))
-    opened = Postgres(settings(place, "public.*"), environment_secrets())
+    opened = PostgresDatabase(settings(place, "public.*"), environment_secrets())
 
     def sql(text: str) -> None:
         with psycopg.connect(place.url(), autocommit=True) as connection:
@@ -157,22 +157,22 @@ def test_what_tells_rows_as_before_stops_nothing(source: Any, statements: str) -
 def test_a_column_that_was_added_with_a_value_is_known_when_the_value_is_written_into_rows(
     source: Any, rewrite: str
 ) -> None:
-    """Until then the first row of the table shows it (`refuse_filled`), and behind that nothing does."""
+    """Until then the first row of the table shows it (`validate_added_columns`), and behind that nothing does."""
     database, sql = source
     tables = {"public.a": ("id",)}
-    looks = [database.identities(tables, {}, {})]
+    snapshots = [database.identities(tables, {}, {})]
     for statement in ("ALTER TABLE a ADD u int DEFAULT 7; ALTER TABLE a ALTER u DROP DEFAULT", "ANALYZE a"):
         sql(statement)
-        looks.append(json.loads(json.dumps(database.identities(tables, looks[-1], {}))))
+        snapshots.append(json.loads(json.dumps(database.identities(tables, snapshots[-1], {}))))
     with pytest.raises(NeedsResync, match="column u was added with a value"):
         database.refuse_filled("public.a", ["u"])
     sql(rewrite)
     database.refuse_filled("public.a", ["u"])
     with pytest.raises(NeedsResync, match="column u was added, and the table was written anew"):
-        database.identities(tables, looks[-1], {})
-    anew = database.identities(tables, {}, {})  # that has the value in all rows
+        database.identities(tables, snapshots[-1], {})
+    refreshed = database.identities(tables, {}, {})  # that has the value in all rows
     sql("VACUUM FULL a")
-    database.identities(tables, anew, {})
+    database.identities(tables, refreshed, {})
 
 
 def test_types_whose_text_changes_in_rows_that_were_there_are_told(source: Any) -> None:
@@ -209,15 +209,19 @@ def test_types_whose_text_changes_in_rows_that_were_there_are_told(source: Any) 
 def test_a_column_that_comes_back_is_known_though_a_look_came_between(source: Any) -> None:
     database, sql = source
     tables = {"public.a": ("id",)}
-    looks = [database.identities(tables, {}, {})]
+    snapshots = [database.identities(tables, {}, {})]
     for statement in ("ALTER TABLE a DROP n", "ALTER TABLE a ADD m int", "ALTER TABLE a DROP m"):
         sql(statement)
-        looks.append(database.identities(tables, json.loads(json.dumps(looks[-1])), {}))
+        snapshots.append(database.identities(tables, json.loads(json.dumps(snapshots[-1])), {}))
     sql("ALTER TABLE a ADD n int")
     with pytest.raises(NeedsResync, match="column n was dropped and is there again"):
-        database.identities(tables, looks[-1], {})
+        database.identities(tables, snapshots[-1], {})
     # What a version before wrote says nothing of columns.
-    older = {name: each for name, each in looks[0]["public.a"].items() if name not in ("columns", "gone", "file")}
+    older = {
+        name: attribute
+        for name, attribute in snapshots[0]["public.a"].items()
+        if name not in ("columns", "gone", "file")
+    }
     assert database.identities(tables, {"public.a": older}, {})["public.a"]["columns"].keys() == {"id", "code", "n"}
 
 
@@ -238,7 +242,7 @@ def test_a_publication_that_leaves_changes_out_stops_its_tables(source: Any) -> 
     ):
         database.prepare(epoch, ["public.a"])
         before = json.loads(json.dumps(database.identities(tables, {}, {})))
-        older = {name: each for name, each in before["public.a"].items() if name != "published"}
+        older = {name: attribute for name, attribute in before["public.a"].items() if name != "published"}
         sql(statement.format(database.name(epoch)))
         with pytest.raises(NeedsResync, match=r"its publication was altered.*\[table public\.a\]"):
             database.identities(tables, before, {})
@@ -286,7 +290,7 @@ def test_an_index_that_is_being_built_stops_nothing(source: Any, place: Any, sta
     """It waits for a transaction that is open, half made: so long drops go on."""
     database, sql = source
     tables = {"public.a": ("id",)}
-    looks = [database.identities(tables, {}, {})]
+    snapshots = [database.identities(tables, {}, {})]
     with psycopg.connect(place.url(), autocommit=True) as blocker, ThreadPoolExecutor(1) as pool:
         blocker.execute("BEGIN")
         blocker.execute("LOCK TABLE a IN ROW EXCLUSIVE MODE")
@@ -294,11 +298,11 @@ def test_an_index_that_is_being_built_stops_nothing(source: Any, place: Any, sta
         while not blocker.execute("SELECT FROM pg_index WHERE NOT indisvalid").fetchall():
             assert not building.done()
             time.sleep(0.01)
-        looks.append(database.identities(tables, looks[-1], {}))
+        snapshots.append(database.identities(tables, snapshots[-1], {}))
         assert not building.done()
         blocker.execute("ROLLBACK")
         building.result(60)
-    assert database.identities(tables, looks[-1], {})
+    assert database.identities(tables, snapshots[-1], {})
 
 
 def test_a_table_that_goes_while_it_is_asked_for_is_told_by_name(source: Any, place: Any) -> None:
@@ -313,8 +317,11 @@ def test_a_table_that_goes_while_it_is_asked_for_is_told_by_name(source: Any, pl
     with pytest.raises(Busy):
         database.prepare(1, ["public.a", "public.b"])
     sql("CREATE SCHEMA more; CREATE TABLE more.a (id int PRIMARY KEY)")
-    other, unfit = Postgres(settings(place, "public.*", "more.*"), environment_secrets()), dict[str, UnfitSource]()
-    assert list(other.tables(unfit, ["public.a"])) == ["public.a"]
+    other, unfit = (
+        PostgresDatabase(settings(place, "public.*", "more.*"), environment_secrets()),
+        dict[str, UnfitSource](),
+    )
+    assert list(other.list_tables(unfit, ["public.a"])) == ["public.a"]
     assert list(unfit) == ["more.a"]
     other.close()
 
@@ -344,7 +351,7 @@ def test_amounts_of_other_decimals_are_refused_wherever_they_are(source: Any, mo
     unfit: dict[str, UnfitSource] = {}
     assert list(database.tables(unfit)) == ["public.a"]
     assert sorted(unfit) == names
-    assert all("column v has amounts of money with 2 decimal places" in each.message for each in unfit.values())
+    assert all("column v has amounts of money with 2 decimal places" in failure.message for failure in unfit.values())
     with pytest.raises(UnfitSource, match=r"lc_monetary.*\[table public\.b7\]"):
         database.identities({"public.b7": ("id",)}, {}, {})
     sql("ALTER TABLE b7 DROP COLUMN v")
@@ -377,18 +384,18 @@ def test_a_key_that_may_be_filled_in_is_believed_where_nothing_was_altered_meanw
     assert database.identities(tables, after, {"public.a": _LATER}) == after
 
 
-def test_an_index_that_tells_rows_while_nobody_reads_deletes_no_other_row(shop: Shop) -> None:
+def test_an_index_that_tells_rows_while_nobody_reads_deletes_no_other_row(shop: CaptureTestbed) -> None:
     shop.sql(_A)
     shop.sql("INSERT INTO a SELECT g, 'c' || g, g FROM generate_series(0, 3) g")
     shop.settled("a")
     shop.sql(f"{_USING} DELETE FROM a WHERE id = 2")
-    (said,) = shop.fails().failed.values()
-    assert said.startswith("UnfitSource: its replica identity is neither")
+    (failure,) = shop.fails().failed.values()
+    assert failure.startswith("UnfitSource: its replica identity is neither")
     (status,) = read_sources(shop.followed())
     assert status.problem.startswith("UnfitSource")
     shop.sql(f"{_DEFAULT} INSERT INTO a VALUES (4, 'c4', 4)")
-    (said,) = shop.fails().failed.values()
-    assert said.startswith("NeedsResync: a unique index of it was changed")
+    (failure,) = shop.fails().failed.values()
+    assert failure.startswith("NeedsResync: a unique index of it was changed")
     (status,) = read_sources(shop.followed())
     assert status.problem.startswith("NeedsResync")
     assert [row[0] for row in shop.rows("a", "id")] == [0, 1, 2, 3]
@@ -411,7 +418,9 @@ def test_an_index_that_tells_rows_while_nobody_reads_deletes_no_other_row(shop: 
         f"DELETE FROM a WHERE id = 2; {_DEFAULT} DROP INDEX short",
     ],
 )
-def test_rows_that_are_told_otherwise_while_they_are_read_change_no_other_row(shop: Shop, statements: str) -> None:
+def test_rows_that_are_told_otherwise_while_they_are_read_change_no_other_row(
+    shop: CaptureTestbed, statements: str
+) -> None:
     shop.sql(_A)
     shop.sql("INSERT INTO a SELECT g, 'c' || g, g FROM generate_series(0, 3) g")
 
@@ -426,6 +435,6 @@ def test_rows_that_are_told_otherwise_while_they_are_read_change_no_other_row(sh
         while rows() != [0, 1, 2, 3] and not running.done():
             time.sleep(1.0)
         shop.sql(statements)
-        (said,) = running.result().failed.values()
-    assert said.startswith(("NeedsResync", "UnfitSource")), said
+        (failure,) = running.result().failed.values()
+    assert failure.startswith(("NeedsResync", "UnfitSource")), failure
     assert rows() == [0, 1, 2, 3]

@@ -14,13 +14,13 @@ from typing import Any
 import pymysql
 import pytest
 
-from sterna.cdc.connector import mariadb_connector
-from sterna.cdc.status import check, read_sources, resync
-from sterna.embedded.jars import fetch_jars
-from sterna.embedded.mariadb import MariaDb, start_mariadb
-from sterna.embedded.postgres import Database
 from sterna.errors import DatabaseRefused, SternaError, UnfitSource
-from tests.integration.cdc.test_cdc import Shop, change, killed_in_the_middle
+from sterna.pipelines.cdc.connector import mariadb_connector_jars
+from sterna.pipelines.cdc.status import check, read_sources, resync
+from sterna.servers.jars import fetch_jars
+from sterna.servers.mariadb import MariaDb, start_mariadb
+from sterna.servers.postgres import Database
+from tests.integration.cdc.test_cdc import CaptureTestbed, change, killed_in_the_middle
 from tests.support.mysql import MySql, start_mysql
 from tests.support.world import World
 
@@ -40,12 +40,15 @@ _ROW = """
 """
 
 
-_OF_LOGS = ("test_a_log_that_is_another_one_is_told",)
-_OF_EACH = ("test_every_kind_of_value_comes_exactly_and_by_either_way", "test_what_can_not_be_followed_is_told")
+_BINLOG_TESTS = ("test_a_log_that_is_another_one_is_told",)
+_TESTS_PER_SERVER = (
+    "test_every_kind_of_value_comes_exactly_and_by_either_way",
+    "test_what_can_not_be_followed_is_told",
+)
 
 
 @dataclass
-class LogShop(Shop):
+class BinlogTestbed(CaptureTestbed):
     """A MariaDB or MySQL that is followed.
 
     Args:
@@ -70,17 +73,17 @@ class LogShop(Shop):
         )
 
     def sql(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
+        rows: list[tuple[Any, ...]] = []
         with self.connected() as connection, connection.cursor() as cursor:
             for statement in text.split(";"):
                 if statement.strip():
                     cursor.execute(statement, values or None)
-                    found = list(cursor.fetchall())
-        return found
+                    rows = list(cursor.fetchall())
+        return rows
 
     def columns(self, table: str) -> list[str]:
-        asked = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
-        return [row[0] for row in self.sql(f"{asked} ORDER BY ordinal_position", self.namespace, table)]
+        query = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+        return [row[0] for row in self.sql(f"{query} ORDER BY ordinal_position", self.namespace, table)]
 
     def newest(self) -> str:
         return str(self.sql("SHOW MASTER STATUS")[0][0])
@@ -97,7 +100,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     What is the same for every kind, a Postgres has in every run.
     """
     if "server" in metafunc.fixturenames:
-        often = {"mariadb": _OF_EACH + _OF_LOGS, "mysql": _OF_EACH}
+        often = {"mariadb": _TESTS_PER_SERVER + _BINLOG_TESTS, "mysql": _TESTS_PER_SERVER}
         kinds = [
             kind if metafunc.definition.name in names else pytest.param(kind, marks=pytest.mark.rare)
             for kind, names in often.items()
@@ -109,14 +112,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb | MySql]:
     settings, work = {"default-time-zone": "+02:00", "sql-mode": ""}, tmp_path_factory.mktemp(request.param)
     if request.param == "mariadb":
-        fetch_jars(mariadb_connector())
+        fetch_jars(mariadb_connector_jars())
     started = start_mariadb(work, settings) if request.param == "mariadb" else start_mysql(work, settings)
     yield started
     started.stop()
 
 
 @pytest.fixture
-def shop(world: World, server: MariaDb | MySql, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogShop]:
+def shop(world: World, server: MariaDb | MySql, monkeypatch: pytest.MonkeyPatch) -> Iterator[BinlogTestbed]:
     kind = "mariadb" if isinstance(server, MariaDb) else "mysql"
     name = f"cdc_{uuid.uuid4().hex[:8]}"
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "mysql", "login": name, "password": "secret"}))
@@ -128,7 +131,7 @@ def shop(world: World, server: MariaDb | MySql, monkeypatch: pytest.MonkeyPatch)
     services = {"version": 1, "ingest": ingest, "cdc": {"sources": [source]}}
     database = Database("127.0.0.1", server.port, name, name, "secret")
     with world.namespace(name):
-        made = LogShop(world, database, services, name, [], server=server)
+        testbed = BinlogTestbed(world, database, services, name, [], server=server)
         with pymysql.connect(host="127.0.0.1", port=server.port, user="admin", password=server.password) as admin:
             for statement in (
                 f"CREATE DATABASE {name} CHARACTER SET utf8mb4",
@@ -136,10 +139,10 @@ def shop(world: World, server: MariaDb | MySql, monkeypatch: pytest.MonkeyPatch)
                 f"GRANT {_RIGHTS} ON *.* TO {name}@'%'",
             ):
                 admin.cursor().execute(statement)
-        yield made
+        yield testbed
 
 
-def test_every_kind_of_value_comes_exactly_and_by_either_way(shop: LogShop) -> None:
+def test_every_kind_of_value_comes_exactly_and_by_either_way(shop: BinlogTestbed) -> None:
     """Once among the first rows, and once as a change."""
     # With a comma in it MySQL's engine tells another text in changes: it is refused there.
     kinds, values = (_KINDS, _ROW) if shop.is_maria else (_KINDS.replace("s, a", "s a"), _ROW.replace("s, a", "s a"))
@@ -149,8 +152,10 @@ def test_every_kind_of_value_comes_exactly_and_by_either_way(shop: LogShop) -> N
     shop.sql(f"INSERT INTO kinds VALUES {values.replace('18446744073709551615', '1', 1)}")
     shop.sql("INSERT INTO kinds (id, nn, zt) VALUES (2, '2020-01-01', '1999-01-01')")
     shop.until(lambda: len(shop.rows("kinds")) == 3)
-    said = "id, n, l, bu, mu, ti, bo, t, la, c, string(ts), dt, d0, d, tm, y, b1, b, e, s, j, bl, bi, vb, f, db, df, st"
-    one, two, most = [told(shop, row) for row in shop.rows("kinds", f"{said}, zero, nn, string(zt)")]
+    columns = (
+        "id, n, l, bu, mu, ti, bo, t, la, c, string(ts), dt, d0, d, tm, y, b1, b, e, s, j, bl, bi, vb, f, db, df, st"
+    )
+    one, two, most = [normalize_json(shop, row) for row in shop.rows("kinds", f"{columns}, zero, nn, string(zt)")]
     assert one[1:] == most[1:]
     assert most == (
         Decimal(18446744073709551615),
@@ -189,12 +194,12 @@ def test_every_kind_of_value_comes_exactly_and_by_either_way(shop: LogShop) -> N
     assert two[26:] == (7, 8, None, datetime(2020, 1, 1), "1998-12-31 22:00:00")
 
 
-def told(shop: LogShop, row: tuple[Any, ...]) -> tuple[Any, ...]:
+def normalize_json(shop: BinlogTestbed, row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row as it is compared: a MySQL keeps what a JSON means, and tells it with spaces or without."""
     return tuple(one.replace(": ", ":") if not shop.is_maria and str(one).startswith("{") else one for one in row)
 
 
-def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: LogShop) -> None:
+def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: BinlogTestbed) -> None:
     """Two tables that each transaction changes together; keys that change; truncation; logs that end."""
     shop.sql("CREATE TABLE a (id int, part int, n int, t text, PRIMARY KEY (id, part))")
     shop.sql("CREATE TABLE b (id int PRIMARY KEY, n int)")
@@ -214,7 +219,7 @@ def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: LogShop)
     killed_in_the_middle(shop, write, rng)
 
 
-def test_columns_that_change_and_a_source_that_is_read_again(shop: LogShop) -> None:
+def test_columns_that_change_and_a_source_that_is_read_again(shop: BinlogTestbed) -> None:
     shop.sql("CREATE TABLE t (id int PRIMARY KEY, n int, v varchar(9))")
     shop.sql(f"INSERT INTO t {counted(9)} SELECT seq, seq, 'v' FROM s; CREATE TABLE bare (id int PRIMARY KEY)")
     shop.settled("t")
@@ -230,23 +235,23 @@ def test_columns_that_change_and_a_source_that_is_read_again(shop: LogShop) -> N
     shop.sql("ALTER TABLE t CHANGE more other text")  # no row tells of it
     ran = shop.fails()
     assert ran.exit_code == 6
-    (said,) = ran.failed.values()
-    assert said.startswith("NeedsResync: column more has got another name")
+    (failure,) = ran.failed.values()
+    assert failure.startswith("NeedsResync: column more has got another name")
     resync(shop.followed()[0], act=True)
     shop.settled("t")
     shop.sql("ALTER TABLE t ADD filled int DEFAULT 7")
-    (said,) = shop.fails().failed.values()
-    assert said.startswith("NeedsResync: column filled was added with a value")
+    (failure,) = shop.fails().failed.values()
+    assert failure.startswith("NeedsResync: column filled was added with a value")
 
 
-def test_a_log_that_is_another_one_is_told(shop: LogShop) -> None:
+def test_a_log_that_is_another_one_is_told(shop: BinlogTestbed) -> None:
     """Begun anew with the same name, and purged up to what was not read."""
     shop.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
     shop.settled("t")
     shop.sql("RESET MASTER; INSERT INTO t VALUES (2)")
     ran = shop.fails()
-    (said,) = ran.failed.values()
-    assert (said.partition(":")[0], ran.exit_code) == ("PositionLost", 6)
+    (failure,) = ran.failed.values()
+    assert (failure.partition(":")[0], ran.exit_code) == ("PositionLost", 6)
     resync(shop.followed()[0], act=True)
     shop.settled("t")
     shop.sql("FLUSH BINARY LOGS; INSERT INTO t VALUES (3)")
@@ -263,7 +268,7 @@ def test_a_log_that_is_another_one_is_told(shop: LogShop) -> None:
     assert "has no log binlog" in standing.problem
 
 
-def test_what_can_not_be_followed_is_told(shop: LogShop) -> None:
+def test_what_can_not_be_followed_is_told(shop: BinlogTestbed) -> None:
     def refused(kind: type[SternaError] = UnfitSource) -> str:
         with pytest.raises(kind) as caught:
             check(shop.followed()[0])
@@ -272,10 +277,10 @@ def test_what_can_not_be_followed_is_told(shop: LogShop) -> None:
     assert "none of the tables" in refused()
     shop.sql("CREATE TABLE p (id int PRIMARY KEY)")
     (source,) = shop.services.cdc.sources
-    shop.services.cdc.sources[:] = [source.model_copy(update={"tables": [f"{source.name}.{each}" for each in "pq"]})]
+    shop.services.cdc.sources[:] = [source.model_copy(update={"tables": [f"{source.name}.{table}" for table in "pq"]})]
     assert f"has no such table, or shows none to its login [table {source.name}.q]" in refused()
     shop.services.cdc.sources[:] = [source]
-    for made, said in (
+    for statement, reason in (
         ("CREATE TABLE t (id int)", "without a primary key"),
         ("CREATE TABLE t (id int PRIMARY KEY) ENGINE = MyISAM", "no transactions"),
         ("CREATE TABLE t (id int PRIMARY KEY, v int AS (id + 1) VIRTUAL)", "virtual column v"),
@@ -285,8 +290,8 @@ def test_what_can_not_be_followed_is_told(shop: LogShop) -> None:
             "a foreign key changes its rows",
         ),
     ):
-        shop.sql(made)
-        assert said in refused()
+        shop.sql(statement)
+        assert reason in refused()
         shop.sql("DROP TABLE t")
     if shop.is_maria:
         shop.sql("CREATE TABLE t (id int PRIMARY KEY) WITH SYSTEM VERSIONING")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.cdc.reading import Reading
+from tests.integration.cdc.reading import SourceReader
 from tests.integration.cdc.test_exact_log import BOTH, Source, server, source
 
 __all__ = ["server", "source"]
@@ -26,11 +26,11 @@ def unknown(source: Source, table: str) -> str:
 @BOTH
 def test_tables_go_on_beside_those_in_trouble(source: Source) -> None:
     troubled = ("image", "stated", "worth", "gone", "child", "back", "swapped")
-    source.reading = source.reading_of("good", *troubled)
-    source.reading.stops = tuple(f"{source.name}.{each}" for each in troubled)
-    for each in ("good", *troubled, "other"):
-        source.sql(f"CREATE TABLE {each} (id int PRIMARY KEY, n int, v varchar(9) DEFAULT 'x', d date)")
-        source.sql(f"INSERT INTO {each} VALUES (1, 0, 'a', '2020-01-01')")
+    source.reading = source.reader_of("good", *troubled)
+    source.reading.stops = tuple(f"{source.name}.{table}" for table in troubled)
+    for table in ("good", *troubled, "other"):
+        source.sql(f"CREATE TABLE {table} (id int PRIMARY KEY, n int, v varchar(9) DEFAULT 'x', d date)")
+        source.sql(f"INSERT INTO {table} VALUES (1, 0, 'a', '2020-01-01')")
     before = dict(source.settle("good"))
     source.sql("INSERT INTO gone VALUES (2, 0, 'b', NULL)")
     source.sql("DROP TABLE gone")
@@ -67,17 +67,17 @@ def test_tables_go_on_beside_those_in_trouble(source: Source) -> None:
     assert before[1]["v"] == "a"
     assert {id: row["v"] for id, row in came.items()} == {1: "b", 2: "c"}
     rows, last = source.reading.rows(), source.reading.last()
-    said = {name.partition(".")[2]: stop.message for name, stop in last.stopped.items()}
-    assert sorted(said) == sorted(troubled)
-    assert "doesn't tell all columns" in said["image"]
-    assert "isn't understood" in said["stated"]
-    assert "a value of column d has no place" in said["worth"]
-    assert "the row is (id) = (2)" in said["worth"]
-    assert "dropped" in said["gone"]
-    assert said["back"] == said["swapped"] == "column d was dropped and is there again, empty"
-    assert "a foreign key changes its rows" in said["child"]
-    for each in ("image", "stated", "worth"):
-        assert {id: row["v"] for id, row in rows[f"{source.name}.{each}"].items()} == {1: "a"}, each
+    messages = {name.partition(".")[2]: stop.message for name, stop in last.stopped.items()}
+    assert sorted(messages) == sorted(troubled)
+    assert "doesn't tell all columns" in messages["image"]
+    assert "isn't understood" in messages["stated"]
+    assert "a value of column d has no place" in messages["worth"]
+    assert "the row is (id) = (2)" in messages["worth"]
+    assert "dropped" in messages["gone"]
+    assert messages["back"] == messages["swapped"] == "column d was dropped and is there again, empty"
+    assert "a foreign key changes its rows" in messages["child"]
+    for table in ("image", "stated", "worth"):
+        assert {id: row["v"] for id, row in rows[f"{source.name}.{table}"].items()} == {1: "a"}, table
     source.reading.restart()
     source.sql("INSERT INTO good VALUES (3, 0, 'd', NULL)")
     source.sql("INSERT INTO image VALUES (3, 0, 'd', NULL)")
@@ -91,7 +91,7 @@ def test_tables_go_on_beside_those_in_trouble(source: Source) -> None:
 @BOTH
 def test_a_newcomer_with_the_name_of_a_followed_table_stops_nothing(source: Source) -> None:
     both = source.reading.source.model_copy(update={"tables": [f"{source.name}.*", f"{source.name}_b.*"]})
-    source.reading = Reading(both, source.folder / "both")
+    source.reading = SourceReader(both, source.folder / "both")
     source.sql("CREATE TABLE good (id int PRIMARY KEY, n int)")
     source.sql("INSERT INTO good VALUES (1, 0)")
     source.settle("good")

@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from sterna.cdc.kinds import open_database
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded import postgres
+from sterna.config.secrets import environment_secrets
 from sterna.errors import UnfitSource
+from sterna.pipelines.cdc.source_database import open_database
+from sterna.servers import postgres
 from tests.integration.cdc.test_exact_edges import test_each_type_and_random_values_by_key_and_by_row
 from tests.integration.cdc.test_exact_postgres import (
     Source,
@@ -48,6 +48,6 @@ def test_the_server_is_of_that_version_and_its_virtual_columns_are_refused(serve
     source.sql("CREATE TABLE t (id int PRIMARY KEY, n int)")
     source.sql("CREATE TABLE g (id int PRIMARY KEY, n int, v int GENERATED ALWAYS AS (n + 1))")
     database, unfit = open_database(source.reading.source, environment_secrets()), dict[str, UnfitSource]()
-    assert list(database.tables(unfit)) == ["public.t"]
+    assert list(database.list_tables(unfit)) == ["public.t"]
     assert "generated column, v" in unfit["public.g"].message
     database.close()

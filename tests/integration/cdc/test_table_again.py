@@ -20,9 +20,9 @@ import psycopg
 import pytest
 from psycopg.errors import DeadlockDetected
 
-from sterna.cdc import capture
+from sterna.pipelines.cdc import capture
 from tests.integration.cdc.reading import Rows
-from tests.integration.cdc.test_exact_postgres import _OTHERS, Source, source, values_of, wrong
+from tests.integration.cdc.test_exact_postgres import _CREATE_TYPES, Source, list_differences, source, values_of
 
 __all__ = ["source"]
 
@@ -32,53 +32,53 @@ _TWO = "CREATE TABLE a (id int PRIMARY KEY, n int, v text); CREATE TABLE b (id i
 def again(source: Source, table: str = "public.a") -> int:
     """Ask for a table."""
     journal = source.reading.journal
-    return journal.ask_again(journal.newest(), table)
+    return journal.request_resync(journal.latest_capture_id(), table)
 
 
 def settled(source: Source, *tables: str) -> dict[str, Rows]:
     """Read until what was written last has come; return the rows of some tables."""
     source.sql("INSERT INTO b VALUES (1000000, 0) ON CONFLICT (id) DO UPDATE SET n = b.n + 1")
     ((last,),) = source.sql("SELECT n FROM b WHERE id = 1000000")
-    found = source.reading.until(lambda rows: rows["public.b"].get(1000000, {}).get("n") == last)
-    return {each: dict(found.get(f"public.{each}", {})) for each in tables}
+    rows_by_table = source.reading.until(lambda rows: rows["public.b"].get(1000000, {}).get("n") == last)
+    return {table: dict(rows_by_table.get(f"public.{table}", {})) for table in tables}
 
 
 def in_source(source: Source, table: str) -> dict[Any, dict[str, Any]]:
     with psycopg.connect(source.database.url()) as connection:
         cursor = connection.execute(f"SELECT * FROM {table}".encode())
-        names = [each.name for each in cursor.description or ()]
+        names = [column.name for column in cursor.description or ()]
         return {row[0]: dict(zip(names, row, strict=True)) for row in cursor.fetchall()}
 
 
 def read_again(source: Source, table: str = "public.a") -> None:
     """Let a table be read again, and wait for it."""
-    asked = again(source, table)
+    request = again(source, table)
     settled(source)
-    source.reading.until(lambda rows: source.reading.last().asked >= asked)
-    assert source.reading.last().asked == asked
+    source.reading.until(lambda rows: source.reading.last().handled_requests >= request)
+    assert source.reading.last().handled_requests == request
 
 
 @pytest.mark.rare
 def test_each_type_comes_as_it_came_before(source: Source) -> None:
     source.sql(_TWO)
     source.sql("CREATE SCHEMA other")
-    source.sql(_OTHERS)
-    source.set()
+    source.sql(_CREATE_TYPES)
+    source.apply_settings()
     values = values_of(source)
     types = {f"c{at}": type for at, type in enumerate(values)}
     columns = ", ".join(f"{column} {type}" for column, type in types.items())
     source.sql(f"CREATE TABLE kinds (id int PRIMARY KEY, n int, {columns}); ALTER TABLE kinds REPLICA IDENTITY FULL")
     for at in range(max(map(len, values.values()))):
-        row = ", ".join(each[at] if at < len(each) else "NULL" for each in values.values())
+        row = ", ".join(literals[at] if at < len(literals) else "NULL" for literals in values.values())
         source.sql(f"INSERT INTO kinds VALUES ({at}, 0, {row})")
     source.reading.until(lambda rows: "public.kinds" in rows)
-    before = source.reading.last().known["public.kinds"]
+    before = source.reading.last().columns["public.kinds"]
     read_again(source, "public.kinds")
-    assert source.reading.last().known["public.kinds"] == before
-    assert wrong(source, "kinds", types, dict(source.reading.rows()["public.kinds"])) == []
+    assert source.reading.last().columns["public.kinds"] == before
+    assert list_differences(source, "kinds", types, dict(source.reading.rows()["public.kinds"])) == []
     source.sql("UPDATE kinds SET n = 1 WHERE id = 1; INSERT INTO kinds (id, n) VALUES (99, 1)")
-    assert wrong(source, "kinds", types, settled(source, "kinds")["kinds"]) == []
-    assert source.reading.last().known["public.kinds"] == before
+    assert list_differences(source, "kinds", types, settled(source, "kinds")["kinds"]) == []
+    assert source.reading.last().columns["public.kinds"] == before
 
 
 @pytest.mark.rare
@@ -104,16 +104,16 @@ def test_a_stopped_table_comes_again_and_the_other_one_goes_on(source: Source, s
     first = source.reading.last().number + 1
     read_again(source)
     last = source.reading.last()
-    assert (last.epoch, last.stopped) == (1, {})
-    assert last.again["public.a"].first >= first
+    assert (last.capture_id, last.stopped) == (1, {})
+    assert last.resyncs["public.a"].first >= first
     assert dict(source.reading.rows()["public.a"]) == in_source(source, "a")
     for _ in range(2):
         source.sql("INSERT INTO a (id, n) SELECT max(id) + 1, max(n) + 1 FROM a; INSERT INTO b VALUES (2, 2)")
         source.sql("UPDATE a SET n = n + 100; DELETE FROM b WHERE id = 2")
-        found = settled(source, "a", "b")
-        assert found == {each: in_source(source, each) for each in ("a", "b")}
+        came = settled(source, "a", "b")
+        assert came == {table: in_source(source, table) for table in ("a", "b")}
         source.reading.restart()
-    assert source.reading.last().again == last.again
+    assert source.reading.last().resyncs == last.resyncs
 
 
 @pytest.mark.rare
@@ -133,12 +133,12 @@ def test_a_table_that_is_still_unfit_stays_stopped_and_says_why(source: Source) 
     assert "without a primary key" in source.reading.last().stopped["public.a"].message
     source.sql("ALTER TABLE a ADD PRIMARY KEY (id)")
     read_again(source)
-    assert settled(source, "a", "b") == {each: in_source(source, each) for each in ("a", "b")}
+    assert settled(source, "a", "b") == {table: in_source(source, table) for table in ("a", "b")}
 
 
 def test_what_is_open_while_rows_are_read_comes_once(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writers change both tables in each transaction, some for long; the rows come in several drops."""
-    monkeypatch.setattr(capture, "MAX_DROP_ROWS", 150)
+    monkeypatch.setattr(capture, "MAX_SEGMENT_ROWS", 150)
     source.sql(_TWO)
     source.sql("ALTER TABLE a ALTER v SET STORAGE EXTERNAL")
     source.sql("INSERT INTO a SELECT g, 0, repeat('x', 9000) FROM generate_series(1, 400) g")
@@ -147,7 +147,7 @@ def test_what_is_open_while_rows_are_read_comes_once(source: Source, monkeypatch
         held.execute("INSERT INTO a VALUES (900, 1, 'held'); INSERT INTO b VALUES (900, 1)")
         held.execute("DELETE FROM a WHERE id = 400; SAVEPOINT s; UPDATE a SET n = 7 WHERE id = 399; RELEASE s")
         read_again(source)
-    assert settled(source, "a", "b") == {each: in_source(source, each) for each in ("a", "b")}
+    assert settled(source, "a", "b") == {table: in_source(source, table) for table in ("a", "b")}
     over = threading.Event()
 
     def write(seed: int) -> None:
@@ -160,19 +160,19 @@ def test_what_is_open_while_rows_are_read_comes_once(source: Source, monkeypatch
                         over.wait(rng.choice((0.0, 0.0, 0.01)))
 
     writers = [threading.Thread(target=write, args=(seed,)) for seed in range(3)]
-    for each in writers:
-        each.start()
+    for writer in writers:
+        writer.start()
     try:
         read_again(source)
         source.reading.restart()
     finally:
         over.set()
-        for each in writers:
-            each.join()
-    found = settled(source, "a", "b")
-    assert found == {each: in_source(source, each) for each in ("a", "b")}
-    told = source.reading.last().again["public.a"]
-    assert told.last > told.first
+        for writer in writers:
+            writer.join()
+    came = settled(source, "a", "b")
+    assert came == {table: in_source(source, table) for table in ("a", "b")}
+    resync = source.reading.last().resyncs["public.a"]
+    assert resync.last > resync.first
 
 
 def change(execute: Callable[[Any], Any], rng: random.Random) -> None:

@@ -25,9 +25,9 @@ _WRITE_ROWS, _PARTIAL_UPDATE, _COMPRESSED_QUERY = 30, 39, 165
 _COMPRESSED = range(166, 172)
 
 
-def read(*events: bytes) -> tuple[list[dict[str, Any]], list[str], str]:
+def read_events(*events: bytes) -> tuple[list[dict[str, Any]], list[str], str]:
     """What the engine tells of some events, the kinds of data that it makes of them, and what it fails with."""
-    job = json.dumps({"followed": ["s.t", "s.u"], "events": [each.hex() for each in events]})
+    job = json.dumps({"followed": ["s.t", "s.u"], "events": [event.hex() for event in events]})
     ran = subprocess.run(
         [sys.executable, "-m", "tests.support.binlog_events"],
         input=f"{job}\n",
@@ -37,17 +37,17 @@ def read(*events: bytes) -> tuple[list[dict[str, Any]], list[str], str]:
         check=False,
     )
     lines = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith(("{", "["))]
-    return [each for each in lines if isinstance(each, dict)], (lines or [[]])[-1], ran.stderr
+    return [message for message in lines if isinstance(message, dict)], (lines or [[]])[-1], ran.stderr
 
 
 def test_rows_that_are_not_read_are_told_of_their_table() -> None:
     events = [table_map(7, "s.t"), rows(_WRITE_ROWS, 7), rows(_PARTIAL_UPDATE, 7), table_map(9, "s.other")]
     events += [rows(_PARTIAL_UPDATE, 9), *(rows(kind, 9) for kind in _COMPRESSED), table_map(8, "s.u")]
     events += [*(rows(kind, 8) for kind in _COMPRESSED), rows(_WRITE_ROWS, 9), rows(_WRITE_ROWS, 8)]
-    told, kinds, failed = read(*events)
-    assert [each["trouble"] for each in told] == ["s.t", "s.u"], failed
-    assert "binlog_row_value_options" in told[0]["said"]
-    assert "log_bin_compress" in told[1]["said"]
+    messages, kinds, failed = read_events(*events)
+    assert [message["trouble"] for message in messages] == ["s.t", "s.u"], failed
+    assert "binlog_row_value_options" in messages[0]["said"]
+    assert "log_bin_compress" in messages[1]["said"]
     assert kinds[:3] == ["TableMapEventData", "WriteRowsEventData", ""]
     assert kinds[-2:] == ["WriteRowsEventData"] * 2  # the reader stands where the next event begins
 
@@ -55,8 +55,8 @@ def test_rows_that_are_not_read_are_told_of_their_table() -> None:
 @pytest.mark.parametrize("events", [[rows(_PARTIAL_UPDATE, 7)], [event(_COMPRESSED_QUERY, bytes(20))]])
 @pytest.mark.rare
 def test_what_belongs_to_nobody_ends_the_engine(events: list[bytes]) -> None:
-    told, _, failed = read(*events)
-    assert told == []
+    messages, _, failed = read_events(*events)
+    assert messages == []
     assert "IllegalStateException" in failed
 
 
@@ -79,18 +79,18 @@ def test_a_statement_that_is_compressed_ends_the_reader(source: Source) -> None:
 @BOTH
 def test_a_change_that_the_engine_does_not_read_stops_its_table(source: Source) -> None:
     """A session of a MySQL has JSON told in part, or a MariaDB compresses its log for a moment."""
-    source.reading = source.reading_of("good", "t")
+    source.reading = source.reader_of("good", "t")
     source.reading.stops = (f"{source.name}.t",)
-    for each in ("good", "t", "other"):
-        source.sql(f"CREATE TABLE {each} (id int PRIMARY KEY, n int, j json)")
-        source.sql(f"""INSERT INTO {each} VALUES (1, 0, '{{"a": 1, "b": "{"x" * 5000}"}}')""")
+    for table in ("good", "t", "other"):
+        source.sql(f"CREATE TABLE {table} (id int PRIMARY KEY, n int, j json)")
+        source.sql(f"""INSERT INTO {table} VALUES (1, 0, '{{"a": 1, "b": "{"x" * 5000}"}}')""")
     source.settle("good")
     on, off = ("SET SESSION binlog_row_value_options = 'PARTIAL_JSON'", "SET SESSION binlog_row_value_options = ''")
     if source.is_maria:
         on, off = ("SET GLOBAL log_bin_compress = ON", "SET GLOBAL log_bin_compress = OFF")
-    for each in ("other", "t"):
+    for table in ("other", "t"):
         source.sql(on)
-        source.sql(f"UPDATE {each} SET j = json_set(j, '$.a', 2)")
+        source.sql(f"UPDATE {table} SET j = json_set(j, '$.a', 2)")
         source.sql(off)
         source.sql("UPDATE good SET n = n + 1")
     source.settle("good")

@@ -14,11 +14,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-from sterna.changes import CHANGE, between, rows
-from sterna.changes.between import staged
-from sterna.edges.spark.refusals import refusal
-from sterna.edges.spark.staged_changes import load_named
 from sterna.errors import EngineRefused, Gap, NeedsClassicSpark, NotAnAncestor, UsageError
+from sterna.pipelines.changes import CHANGE, between, rows
+from sterna.pipelines.changes.between import plan_changes
+from sterna.spark.changelog_scan import load_named
+from sterna.spark.errors import permanent_error
 from tests.support.iceberg_java import commit_rows, data_file, equality_deletes, iceberg, load_table
 from tests.support.promoted import (
     ENCODINGS,
@@ -238,13 +238,17 @@ def test_a_column_with_the_name_of_a_metadata_column_is_told_until_it_is_renamed
     start, end = snapshots(here, table)
     with pytest.raises(Exception, match=name) as caught:
         between(here, table, start, end).collect()
-    refused = caught.value if isinstance(caught.value, EngineRefused) else refusal(caught.value, table, reads=True)
+    refused = (
+        caught.value
+        if isinstance(caught.value, EngineRefused)
+        else permanent_error(caught.value, table, read_only=True)
+    )
     assert isinstance(refused, EngineRefused)
     assert f"it has a column {name}, and Iceberg has a metadata column of that name" in refused.message
     here.sql(f"ALTER TABLE {table} RENAME COLUMN `{name}` TO v")
     here.sql(row)
-    (found,) = between(here, table, end, snapshots(here, table)[-1]).collect()
-    assert found.asDict() == {"_change_type": "insert", "id": 9, "v": "x", "part": 0}
+    (change,) = between(here, table, end, snapshots(here, table)[-1]).collect()
+    assert change.asDict() == {"_change_type": "insert", "id": 9, "v": "x", "part": 0}
 
 
 def test_iceberg_says_the_same_where_it_says_anything(here: SparkSession) -> None:
@@ -255,9 +259,9 @@ def test_iceberg_says_the_same_where_it_says_anything(here: SparkSession) -> Non
         options = f"map('start-snapshot-id', '{start}', 'end-snapshot-id', '{end}')"
         name = table.partition(".")[2]
         here.sql(f"CALL {CATALOG}.system.create_changelog_view(table => '{name}', options => {options})").collect()
-        said = here.table("changelog_changes").collect()
-        signed = counted(row[:3] for row in said if row["_change_type"] == "INSERT")
-        signed.subtract(counted(row[:3] for row in said if row["_change_type"] == "DELETE"))
+        changelog = here.table("changelog_changes").collect()
+        signed = counted(row[:3] for row in changelog if row["_change_type"] == "INSERT")
+        signed.subtract(counted(row[:3] for row in changelog if row["_change_type"] == "DELETE"))
         old, new = net(here, table, start, end)
         ours = Counter(new)
         ours.subtract(old)
@@ -267,11 +271,11 @@ def test_iceberg_says_the_same_where_it_says_anything(here: SparkSession) -> Non
 def test_the_way_in_two_steps_is_the_way_in_one(here: SparkSession) -> None:
     columns, statements = CASES["upgraded"]
     table = make(here, "steps", columns, statements)
-    first, *between_them, last = snapshots(here, table)
+    first, *middles, last = snapshots(here, table)
     whole = Counter()
     for sign, part in zip((-1, 1), net(here, table, first, last), strict=True):
         whole.update({row: sign * n for row, n in part.items()})
-    for middle in between_them[1:3]:
+    for middle in middles[1:3]:
         steps = Counter()
         for start, end in ((first, middle), (middle, last)):
             for sign, part in zip((-1, 1), net(here, table, start, end), strict=True):
@@ -293,7 +297,7 @@ def test_compaction_gives_nothing_and_few_files_are_read(here: SparkSession) -> 
     kept = snapshots(here, table)
 
     def files(start: int, end: int) -> tuple[int, int]:
-        return staged(here, load_named(here, table), table, start, end).files
+        return plan_changes(here, load_named(here, table), table, start, end).files
 
     assert files(kept[0], kept[1]) == (1, 1)
     assert files(kept[1], kept[-1]) == (0, 0)
@@ -313,16 +317,16 @@ def test_updates_are_paired_by_row_ids_and_by_a_key(here: SparkSession) -> None:
     rest = {("delete", 2, "v2"), ("insert", 9, "nine")}
     three, two = plain(here, "paired3", 3, changes), plain(here, "paired2", 2, changes)
 
-    def found(table: str, **options: Any) -> set[tuple[Any, ...]]:
+    def read_changes(table: str, **options: Any) -> set[tuple[Any, ...]]:
         kept = snapshots(here, table)
         return {tuple(row)[:3] for row in between(here, table, kept[0], kept[-1], **options).collect()}
 
-    assert found(three) == rest | updated
-    assert found(two) == rest | {("delete", 1, "v1"), ("insert", 1, "newer")}
+    assert read_changes(three) == rest | updated
+    assert read_changes(two) == rest | {("delete", 1, "v1"), ("insert", 1, "newer")}
     for table in (three, two):
-        assert found(table, key=["id"]) == rest | {("update_after", 1, "newer")}
+        assert read_changes(table, key=["id"]) == rest | {("update_after", 1, "newer")}
         with pytest.raises(UsageError, match="no column nothing"):
-            found(table, key=["nothing"])
+            read_changes(table, key=["nothing"])
     with pytest.raises(PySparkException, match="NotAKey"):
         between(here, two, None, key=["part"]).collect()
     with pytest.raises(PySparkException, match="NotAKey"):  # though nobody asks what became of the rows
@@ -411,6 +415,6 @@ def test_a_bug_is_seen_by_the_check(
         monkeypatch.setattr(rows, "is_plain", lambda kind: True)
     else:
         side = rows.signed_rows
-        monkeypatch.setattr(rows, side.__name__, lambda *given: side(*given).distinct())
+        monkeypatch.setattr(rows, side.__name__, lambda *arguments: side(*arguments).distinct())
     with pytest.raises(AssertionError):
         check(here, oracle, table, start, end)

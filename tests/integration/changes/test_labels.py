@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sterna.changes.between import staged
-from sterna.edges.spark.staged_changes import load_named
+from sterna.pipelines.changes.between import plan_changes
+from sterna.spark.changelog_scan import load_named
 from tests.integration.changes.test_changes import CATALOG, here, make, snapshots
 from tests.support.iceberg_java import commit_rows, data_file, equality_deletes, items, load_table, position_deletes
 from tests.support.row_changes import counted, net
@@ -69,10 +69,10 @@ class History:
         """
         loaded = load_table(self.spark, self.table)
         tasks = list(items(loaded.newScan().planFiles()))
-        task = min(tasks, key=lambda each: int(each.file().dataSequenceNumber()))
-        made = data_file(self.spark, loaded, [{"id": id, "v": f"v{id}"} for id in kept])
+        task = min(tasks, key=lambda scan_task: int(scan_task.file().dataSequenceNumber()))
+        data = data_file(self.spark, loaded, [{"id": id, "v": f"v{id}"} for id in kept])
         rewrite = loaded.newRewrite().validateFromSnapshot(loaded.currentSnapshot().snapshotId())
-        rewrite = rewrite.deleteFile(task.file()).addFile(made)
+        rewrite = rewrite.deleteFile(task.file()).addFile(data)
         if sequence:
             rewrite = rewrite.dataSequenceNumber(task.file().dataSequenceNumber())
         if deletes:
@@ -118,27 +118,27 @@ HONEST: dict[str, Callable[[History], object]] = {
 }
 
 
-def _said(spark: SparkSession, table: str, start: int, end: int) -> tuple[Any, Any]:
+def _expected_net(spark: SparkSession, table: str, start: int, end: int) -> tuple[Any, Any]:
     """What plain SQL says: the rows of each snapshot that the other one has not."""
-    sides = [spark.sql(f"SELECT * FROM {table} VERSION AS OF {each}") for each in (start, end)]
+    sides = [spark.sql(f"SELECT * FROM {table} VERSION AS OF {snapshot}") for snapshot in (start, end)]
     return counted(sides[0].exceptAll(sides[1]).collect()), counted(sides[1].exceptAll(sides[0]).collect())
 
 
-def _agree(spark: SparkSession, table: str) -> None:
+def _assert_net_is_exact(spark: SparkSession, table: str) -> None:
     kept = snapshots(spark, table)
     for start, end in (*pairwise(kept), (kept[0], kept[-1])):
-        assert net(spark, table, start, end) == _said(spark, table, start, end), (start, end)
+        assert net(spark, table, start, end) == _expected_net(spark, table, start, end), (start, end)
 
 
 @pytest.mark.parametrize("kind", FAULTY)
 def test_rows_that_a_faulty_compaction_changed_are_told(here: SparkSession, kind: str) -> None:
     history = History(here, f"faulty_{list(FAULTY).index(kind)}", 2)
     FAULTY[kind](history)
-    _agree(here, history.table)
+    _assert_net_is_exact(here, history.table)
     kept = snapshots(here, history.table)
-    operations = [load_table(here, history.table).snapshot(each).operation() for each in kept]
+    operations = [load_table(here, history.table).snapshot(snapshot).operation() for snapshot in kept]
     assert "replace" in operations
-    changed = [any(_said(here, history.table, start, end)) for start, end in pairwise(kept)]
+    changed = [any(_expected_net(here, history.table, start, end)) for start, end in pairwise(kept)]
     assert any(there for there, operation in zip(changed, operations[1:], strict=True) if operation == "replace")
 
 
@@ -153,7 +153,7 @@ def test_an_honest_compaction_changes_nothing_over_each_kind_of_delete(
     HONEST[kind](history)
     history.compact()
     history.sql("CALL {c}.system.rewrite_manifests(table => '{n}')")
-    _agree(here, history.table)
+    _assert_net_is_exact(here, history.table)
 
 
 def test_files_whose_rows_can_be_counted_are_not_read(here: SparkSession) -> None:
@@ -163,4 +163,4 @@ def test_files_whose_rows_can_be_counted_are_not_read(here: SparkSession) -> Non
         before = snapshots(here, history.table)[-1]
         history.compact()
         loaded = load_named(here, history.table)
-        assert staged(here, loaded, history.table, before, snapshots(here, history.table)[-1]).files == (0, 0)
+        assert plan_changes(here, loaded, history.table, before, snapshots(here, history.table)[-1]).files == (0, 0)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sterna.changes import CHANGE, between
-from sterna.changes.region import Asked, arrow
 from sterna.cli.main import main
 from sterna.errors import EngineError, Gap, NeedsClassicSpark, NotAKey, Remedy, StoreDenied, UsageError
+from sterna.pipelines.changes import CHANGE, between
+from sterna.pipelines.changes.region import ChangesRequest, read_arrow
 from tests.support.world import MERGE_ON_READ, World
 
 
@@ -48,29 +48,29 @@ def test_a_replica_says_what_main_says_while_the_other_region_is_dark(world: Wor
     with world.dark("us"):
         theirs = [tuple(row) for row in between(world.spark, f"replica_eu.{table}", start, end).collect()]
         with world.context() as context:
-            found = arrow(context, Asked(table, str(start), str(end)))
+            changes = read_arrow(context, ChangesRequest(table, str(start), str(end)))
     assert changed(ours) == EXPECTED
     assert sorted(ours) == sorted(theirs)
-    assert {(row[CHANGE], row["id"]) for row in found.to_pylist()} == EXPECTED
+    assert {(row[CHANGE], row["id"]) for row in changes.to_pylist()} == EXPECTED
 
 
 def test_main_is_read_with_the_keys_of_all_regions(world: World, table: str) -> None:
     _, start, _, end = world.snapshots(f"main_us.{table}")
     with world.context() as context:
-        found = arrow(context, Asked(table, str(start), str(end), ("id",), "main"))
-        assert {(row[CHANGE], row["id"]) for row in found.to_pylist()} == EXPECTED
+        changes = read_arrow(context, ChangesRequest(table, str(start), str(end), ("id",), "main"))
+        assert {(row[CHANGE], row["id"]) for row in changes.to_pylist()} == EXPECTED
         with pytest.raises(NotAKey, match="have the same day"):
-            arrow(context, Asked(table, None, None, ("day",), "main"))
+            read_arrow(context, ChangesRequest(table, None, None, ("day",), "main"))
         with pytest.raises(Gap):
-            arrow(context, Asked(table, "1"))
+            read_arrow(context, ChangesRequest(table, "1"))
         with pytest.raises(UsageError, match=r"there is no table changing\.none on main_replica_eu"):
-            arrow(context, Asked("changing.none"))
+            read_arrow(context, ChangesRequest("changing.none"))
 
 
 def test_a_store_that_is_dark_is_an_error_of_ours(world: World, table: str) -> None:
     _, start, _, end = world.snapshots(f"main_us.{table}")
     with world.dark("eu"), world.context() as context, pytest.raises(EngineError) as raised:
-        arrow(context, Asked(table, str(start), str(end)))
+        read_arrow(context, ChangesRequest(table, str(start), str(end)))
     assert world.stage.endpoints["eu"].secret_key not in str(raised.value)
 
 
@@ -80,7 +80,7 @@ def test_a_store_that_refuses_the_key_is_told_as_that(world: World, table: str) 
     with world.context() as context:
         wrong = replace(context, secrets=lambda id: replace(context.secrets(id), password="another"))
         with pytest.raises(StoreDenied, match=r"a store denies access to Spark: .*403") as raised:
-            arrow(wrong, Asked(table, str(start), str(end)))
+            read_arrow(wrong, ChangesRequest(table, str(start), str(end)))
     assert (raised.value.table, raised.value.remedy) == (table, Remedy.STOP)
     assert "\n" not in str(raised.value)
 
@@ -94,9 +94,9 @@ def test_the_command(world: World, table: str, capsys: pytest.CaptureFixture[str
         assert ended.value.code in (0, None), capsys.readouterr().err
         return capsys.readouterr().out
 
-    told = json.loads(sterna("--from", start, "--to", end, "--json").splitlines()[-1])
-    assert (told["branch"], told["counts"]) == ("main_replica_eu", {"delete": 2, "insert": 1})
-    new = next(row for row in told["rows"] if row[CHANGE] == "insert")
+    answer = json.loads(sterna("--from", start, "--to", end, "--json").splitlines()[-1])
+    assert (answer["branch"], answer["counts"]) == ("main_replica_eu", {"delete": 2, "insert": 1})
+    new = next(row for row in answer["rows"] if row[CHANGE] == "insert")
     assert new == {CHANGE: "insert", "id": "9007199254740993", "v": "<b>\x1b", "day": None}
     text = sterna("--from", start, "--key", "id")
     assert "2 delete, 1 insert; 5 data files read" in text
@@ -111,5 +111,5 @@ def test_the_command(world: World, table: str, capsys: pytest.CaptureFixture[str
     remote.write_text(yaml.safe_dump(document))
     with pytest.raises(SystemExit) as ended:
         main(["changes", table, "--region", "eu", "--registry", str(remote)])
-    said = capsys.readouterr().err
-    assert ended.value.code == NeedsClassicSpark.exit_code and "NeedsClassicSpark" in said and "secret" not in said
+    stderr = capsys.readouterr().err
+    assert ended.value.code == NeedsClassicSpark.exit_code and "NeedsClassicSpark" in stderr and "secret" not in stderr

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from sterna.edges.environment import environment
+from sterna.config.environment import temporary_environment
 
 
 @pytest.fixture(autouse=True, scope="module")
 def small_sparks(spark_environ: dict[str, str]) -> Iterator[None]:
     """Let what a command starts of Spark be as small as the tests' own."""
-    with environment(spark_environ):
+    with temporary_environment(spark_environ):
         yield

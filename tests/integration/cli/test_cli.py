@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sterna.embedded.process import free_port
+from sterna.servers.process import free_port
 from tests.support.command import STERNA
 from tests.support.world import World
 
@@ -59,14 +59,14 @@ def test_plan_sync_status_verify(world: World, ns: str):
 
 
 def test_registry_check_says_what_works_and_what_does_not(world: World, tmp_path: Path):
-    good = sterna(world, "registry", "check", "--region", "eu", "--json")
-    assert good.returncode == 0, good.stdout
-    assert json.loads(good.stdout)["ok"]
+    passing = sterna(world, "registry", "check", "--region", "eu", "--json")
+    assert passing.returncode == 0, passing.stdout
+    assert json.loads(passing.stdout)["ok"]
     with world.dark("us"):
-        bad = sterna(world, "registry", "check", "--region", "eu")
-    assert bad.returncode == 4
-    assert "FAIL eu: store s3://us-lake" in bad.stdout
-    assert "ok   eu: store s3://eu-lake" in bad.stdout
+        failing = sterna(world, "registry", "check", "--region", "eu")
+    assert failing.returncode == 4
+    assert "FAIL eu: store s3://us-lake" in failing.stdout
+    assert "ok   eu: store s3://eu-lake" in failing.stdout
 
 
 def test_a_spark_that_does_not_answer_is_named_and_nothing_is_published(world: World, ns: str, tmp_path: Path):
@@ -81,11 +81,13 @@ def test_a_spark_that_does_not_answer_is_named_and_nothing_is_published(world: W
 
 def test_a_region_that_runs_another_registry_is_shown(world: World, ns: str, tmp_path: Path):
     world.sync()
-    said = "region eu runs another registry"
-    other = changed(world, tmp_path, spark="local[1]")
-    assert said not in sterna(world, "status", "--region", "eu", registry=other).stdout, "it decides the same replica"
-    other.write_text(other.read_text() + "\npolicies: [{tables: [elsewhere.*], replicate: false}]\n")
-    assert said in sterna(world, "status", "--region", "eu", registry=other).stdout
+    warning = "region eu runs another registry"
+    other_registry = changed(world, tmp_path, spark="local[1]")
+    assert warning not in sterna(world, "status", "--region", "eu", registry=other_registry).stdout, (
+        "it decides the same replica"
+    )
+    other_registry.write_text(other_registry.read_text() + "\npolicies: [{tables: [elsewhere.*], replicate: false}]\n")
+    assert warning in sterna(world, "status", "--region", "eu", registry=other_registry).stdout
 
 
 def test_no_secret_is_said(world: World, ns: str):

@@ -64,46 +64,46 @@ def demo(
     )
 
 
-def left_running(work: Path, patience: float = 30.0) -> list[str]:
+def left_running(work: Path, timeout: float = 30.0) -> list[str]:
     """Command lines of processes that name the demo's folder.
 
     Grandchildren get a while to notice that their parents are gone.
     """
-    end = time.monotonic() + patience
-    while (found := _naming(str(work).encode())) and time.monotonic() < end:
+    end = time.monotonic() + timeout
+    while (commands := _processes_naming(str(work).encode())) and time.monotonic() < end:
         time.sleep(0.5)
-    return found
+    return commands
 
 
-def _naming(text: bytes) -> list[str]:
-    found = []
+def _processes_naming(text: bytes) -> list[str]:
+    commands = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command, environ = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
         except OSError:
             continue
         if text in command + environ and int(process.name) != os.getpid():
-            found.append(f"{process.name} {command.replace(bytes(1), b' ').decode(errors='replace')}")
-    return found
+            commands.append(f"{process.name} {command.replace(bytes(1), b' ').decode(errors='replace')}")
+    return commands
 
 
 def test_two_regions_replicate_and_one_answers_while_the_other_is_dark(bare_path: str, tmp_path: Path) -> None:
     work = tmp_path / "demo"
     process = demo(bare_path, work, home=tmp_path / "home")
-    said, told = process.communicate(timeout=840)
-    result = json.loads(said.splitlines()[-1])
-    assert result["failures"] == [], told
+    stdout, stderr = process.communicate(timeout=840)
+    result = json.loads(stdout.splitlines()[-1])
+    assert result["failures"] == [], stderr
     assert process.returncode == 0
-    assert "eu answered 7 of 7 questions" in told
+    assert "eu answered 7 of 7 questions" in stderr
     for region in result["regions"]:
         assert region["foreign_uris"] == region["faults"] == 0
         assert region["files"] > 0
         assert all(main == replica for main, replica in region["rows"].values())
     assert {region["region"]: region["tables"] for region in result["regions"]} == {"us": 6, "eu": 6}
     for region in ("us", "eu"):
-        assert f"{region}: 12 files posted became 1 on main" in told
-        assert f"posted in {region}? published, batch 1 of 12 files; served in us since 2" in told
-    assert told.count("2 files, 600 rows of 24 posted files") == 3
+        assert f"{region}: 12 files posted became 1 on main" in stderr
+        assert f"posted in {region}? published, batch 1 of 12 files; served in us since 2" in stderr
+    assert stderr.count("2 files, 600 rows of 24 posted files") == 3
     story = result["story"]
     assert story["figure"] == {"users": "600", "first": "0", "last": "599"}
     assert (story["feature"]["user_id"], story["feature"]["city"]) == ("123", "Shanghai")
@@ -116,9 +116,9 @@ def test_two_regions_replicate_and_one_answers_while_the_other_is_dark(bare_path
 def test_a_region_is_lost_another_takes_over_and_the_first_comes_back(bare_path: str, tmp_path: Path) -> None:
     work = tmp_path / "demo"
     process = demo(bare_path, work, "--disaster", home=tmp_path / "home")
-    said, told = process.communicate(timeout=600)
-    result = json.loads(said.splitlines()[-1])
-    assert result["failures"] == [], told
+    stdout, stderr = process.communicate(timeout=600)
+    result = json.loads(stdout.splitlines()[-1])
+    assert result["failures"] == [], stderr
     assert process.returncode == 0
     assert result["lost"] == 1
     assert left_running(work) == []
@@ -133,12 +133,12 @@ def test_ctrl_c_and_sigterm_end_everything(
 ) -> None:
     process = demo(bare_path, None, temporary=temporary)
     assert process.stderr
-    assert any(line in said for said in process.stderr)
+    assert any(line in logged for logged in process.stderr)
     time.sleep(seconds)
     os.kill(process.pid, number)
-    _, told = process.communicate(timeout=180)
+    _, stderr = process.communicate(timeout=180)
     assert process.returncode == 130
-    assert told.endswith("interrupted; all that it started has ended\n"), told
+    assert stderr.endswith("interrupted; all that it started has ended\n"), stderr
     assert left_running(temporary) == []
     assert list(temporary.glob("sterna-*")) == []
 
@@ -148,7 +148,7 @@ def test_a_folder_with_something_in_it_is_refused_before_anything_starts(bare_pa
     work.mkdir()
     (work / "mine").write_text("x")
     process = demo(bare_path, work)
-    _, told = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert f"{work} is not empty" in json.loads(told.splitlines()[-1])["message"]
+    assert f"{work} is not empty" in json.loads(stderr.splitlines()[-1])["message"]
     assert [path.name for path in work.iterdir()] == ["mine"]

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.rclone.transfer import Folder, copy_files
-from sterna.edges.stores import share
-from sterna.edges.stores.leases import LEASE
+from sterna.config.registry.model import Location, Remote
 from sterna.errors import EngineError
-from sterna.registry.model import Location, Remote
+from sterna.storage import bandwidth
+from sterna.storage.leases import LEASE
+from sterna.storage.rclone.transfer import Folder, copy_files
 
 pytestmark = pytest.mark.xdist_group("bandwidth")
 LIMIT = 4 << 20
@@ -71,7 +71,7 @@ class World:
                     self.side("eu"),
                     [name],
                     progress=progress,
-                    deadline=90.0,
+                    timeout=90.0,
                 )
 
         thread = threading.Thread(target=run)
@@ -87,14 +87,14 @@ class World:
 
     def rates(self) -> list[int]:
         """Ask every rclone that runs for its rate."""
-        found = []
+        rates = []
         for path in (self.folder / "tmp").glob("sterna-copy-*/rc.sock"):
             with suppress(OSError):
-                found.append(_ask(path))
-        return sorted(found)
+                rates.append(_read_bandwidth_limit(path))
+        return sorted(rates)
 
 
-def _ask(path: Path) -> int:
+def _read_bandwidth_limit(path: Path) -> int:
     connection = http.client.HTTPConnection("localhost", timeout=30)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(os.path.relpath(path))
@@ -107,15 +107,15 @@ def _ask(path: Path) -> int:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     folder = Path(tempfile.mkdtemp(prefix="bw"))  # short: a socket's path has 100 letters at most
-    made = World(folder)
+    bandwidth_world = World(folder)
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
-    yield made
+    yield bandwidth_world
     shutil.rmtree(folder)
 
 
-def wait_for(found: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 60.0
-    while not found():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
 
@@ -138,7 +138,7 @@ def test_two_copies_share_the_limit_and_the_last_one_has_all_of_it_again(world: 
 
 
 def test_a_copy_whose_leases_cant_be_written_goes_on_cautiously(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share, "PATIENCE_SECONDS", 4.0)
+    monkeypatch.setattr(bandwidth, "VALID_SECONDS", 4.0)
     with world.copy("a"):
         wait_for(lambda: world.rates() == [LIMIT])
         shutil.rmtree(world.folder / "eu/us")

@@ -18,8 +18,7 @@ from typing import Any, cast
 
 import pytest
 
-from sterna.edges.rclone.transfer import copy_files
-from sterna.edges.secrets import connection_environment
+from sterna.config.secrets import connection_environment
 from sterna.errors import (
     CredentialError,
     EngineError,
@@ -30,12 +29,13 @@ from sterna.errors import (
     StoreUnreachable,
     UnsafeUri,
 )
-from sterna.replica import file_list as listing
-from sterna.replica.file_list import CONTENT
-from sterna.replica.region import RegionContext
-from sterna.sync import copy as sync_copy
-from sterna.sync.copy import CopyFile, CopyProgress, CopyResult, copy_batch
-from sterna.sync.plan.presence import look_up
+from sterna.replication.execution import copy as sync_copy
+from sterna.replication.execution.copy import CopyFile, CopyProgress, CopyResult, copy_batch
+from sterna.replication.plan.inventory import check_targets
+from sterna.replication.replica import file_list as listing
+from sterna.replication.replica.file_list import CONTENT
+from sterna.replication.replica.region import RegionContext
+from sterna.storage.rclone.transfer import copy_files
 from tests.support.stores import ODD, SECRET, Stores
 
 DARK = {"type": "s3", "options": {"endpoint": "http://127.0.0.1:1"}}
@@ -51,16 +51,16 @@ def put(stores: Stores, folder: str, contents: dict[str, bytes], table: str = "t
     uris = {f"{stores.us}/{folder}/{name}": data for name, data in contents.items()}
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(stores.put, uris, uris.values()))
-    return [CopyFile(table, uri, stores.mapping.replica(uri), len(data)) for uri, data in uris.items()]
+    return [CopyFile(table, uri, stores.mapping.replica_uri(uri), len(data)) for uri, data in uris.items()]
 
 
 def copy(stores: Stores, files: Sequence[CopyFile], **more: Any) -> CopyResult:
     return copy_batch(files, stores.mapping, stores.objects.secrets, stores.objects, **more)
 
 
-def gone(stores: Stores, folder: str, name: str, table: str = "t", size: int = 1) -> CopyFile:
+def missing_file(stores: Stores, folder: str, name: str, table: str = "t", size: int = 1) -> CopyFile:
     uri = f"{stores.us}/{folder}/{name}"
-    return CopyFile(table, uri, stores.mapping.replica(uri), size)
+    return CopyFile(table, uri, stores.mapping.replica_uri(uri), size)
 
 
 def requests(stores: Stores, region: int, since: int, *methods: str) -> list[str]:
@@ -70,25 +70,25 @@ def requests(stores: Stores, region: int, since: int, *methods: str) -> list[str
 def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if found := condition():
-            return found
+        if met := condition():
+            return met
         time.sleep(0.02)
     raise AssertionError("it did not happen in time")
 
 
-def copying(endpoint: str) -> dict[int, str]:
+def list_copy_processes(endpoint: str) -> dict[int, str]:
     """Return the command lines of the running processes that copy from an endpoint."""
-    found = {}
+    commands = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if (
                 f"RCLONE_CONFIG_STERNA_ORIGIN_STORE_ENDPOINT={endpoint}\0".encode()
                 in (process / "environ").read_bytes() + b"\0"
             ):
-                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                commands[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-    return {pid: command for pid, command in found.items() if command}
+    return {pid: command for pid, command in commands.items() if command}
 
 
 class TestEveryStore:
@@ -113,17 +113,17 @@ class TestEveryStore:
     @pytest.mark.parametrize("there", [0, 3])
     def test_many_files_are_looked_up_where_few_are_there(self, stores: Stores, here: str, there: int) -> None:
         sources = [f"{stores.us}/{here}/p={number % 7}/{number:04}" for number in range(1100)]
-        targets = [stores.mapping.replica(source) for source in sources]
+        targets = [stores.mapping.replica_uri(source) for source in sources]
         for number in range(there):
             stores.put(targets[number], b"x" * number)
-        stores.put(f"{stores.mapping.replica(f'{stores.us}/{here}/p=0')}/of-no-table", b"x")
+        stores.put(f"{stores.mapping.replica_uri(f'{stores.us}/{here}/p=0')}/of-no-table", b"x")
         rows = listing.rows("t", CONTENT, [(*pair, 1) for pair in zip(sources, targets, strict=True)], 0)
         context = cast(
             RegionContext, SimpleNamespace(objects=stores.objects, mapping=stores.mapping, region=stores.mapping.region)
         )
         since = [len(endpoint.requests()) for endpoint in stores.endpoints]
-        found = look_up(context, rows).sizes.to_pylist()
-        assert found == [*range(there), *[None] * (len(sources) - there)]
+        sizes = check_targets(context, rows).sizes.to_pylist()
+        assert sizes == [*range(there), *[None] * (len(sources) - there)]
         if stores.endpoints:
             assert len(stores.endpoints[1].requests(since[1])) == 1
 
@@ -133,13 +133,14 @@ class TestEveryStore:
         result = copy(stores, files)
         assert (result.files, result.failures) == (len(names), ())
         assert all(
-            stores.objects.read(stores.mapping.replica(f"{stores.us}/{here}/{name}")) == name.encode() for name in names
+            stores.objects.read(stores.mapping.replica_uri(f"{stores.us}/{here}/{name}")) == name.encode()
+            for name in names
         )
         assert copy(stores, files).sent == 0
 
     def test_a_missing_source_is_told_though_rclone_sees_nothing_wrong(self, stores: Stores, here: str) -> None:
         files = put(stores, here, {"good": b"1"})
-        result = copy(stores, [gone(stores, here, "away", "t2"), *files])
+        result = copy(stores, [missing_file(stores, here, "away", "t2"), *files])
         assert (result.files, result.bytes, result.failed) == (1, 1, 1)
         (failure,) = result.failures
         assert isinstance(failure, SourceGone)
@@ -161,7 +162,7 @@ class TestEveryStore:
         assert stores.objects.read(file.target) == b"12345"
 
     def test_a_copy_that_is_here_outlives_its_source(self, stores: Stores, here: str) -> None:
-        file = gone(stores, here, "f")
+        file = missing_file(stores, here, "f")
         stores.put(file.target, b"1")
         assert copy(stores, [file]) == CopyResult(1, 1, 0)
 
@@ -173,10 +174,10 @@ class TestEveryStore:
     def test_another_spelling_has_a_place_of_its_own(self, stores: Stores, here: str) -> None:
         (file,) = put(stores, here, {"f": b"12345"})
         source = stores.respelled(file.source)
-        other = CopyFile("t", source, stores.mapping.replica(source), 5)
-        assert other.target != file.target
-        assert copy(stores, [file, other]).files == 2
-        assert stores.objects.size(other.target) == 5
+        respelled = CopyFile("t", source, stores.mapping.replica_uri(source), 5)
+        assert respelled.target != file.target
+        assert copy(stores, [file, respelled]).files == 2
+        assert stores.objects.size(respelled.target) == 5
 
     def test_a_large_file_in_parts(self, stores: Stores, here: str) -> None:
         data = os.urandom(1 << 20) * 66
@@ -194,15 +195,15 @@ class TestFaults:
     @pytest.mark.parametrize("side", ["us", "eu"])
     def test_a_dark_store_is_named(self, served: Stores, here: str, side: str) -> None:
         files = put(served, here, {side: b"1"})
-        dark, said = served.with_location(side, remote=DARK), r"http://127\.0\.0\.1:1\b.*a later run resumes"
+        dark, message = served.with_location(side, remote=DARK), r"http://127\.0\.0\.1:1\b.*a later run resumes"
         if side == "eu":  # the region's own
-            with pytest.raises(StoreUnreachable, match=said):
+            with pytest.raises(StoreUnreachable, match=message):
                 copy(dark, files)
             return
         (failure,) = copy(dark, files).failures
         assert isinstance(failure, StoreUnreachable)
         assert (failure.table, failure.file) == ("t", files[0].source)
-        assert re.search(said, str(failure))
+        assert re.search(message, str(failure))
 
     def test_a_refused_or_missing_credential_is_named(self, served: Stores, here: str) -> None:
         files = put(served, here, {"f": b"1"})
@@ -251,7 +252,9 @@ class TestFaults:
 
     def test_failures_are_counted_and_the_first_hundred_of_a_table_kept(self, served: Stores, here: str) -> None:
         files = [
-            gone(served, here, f"{number}", table) for table, count in (("a", 120), ("b", 3)) for number in range(count)
+            missing_file(served, here, f"{number}", table)
+            for table, count in (("a", 120), ("b", 3))
+            for number in range(count)
         ]
         result = copy(served, files)
         assert (result.files, result.failed) == (0, 123)
@@ -303,7 +306,7 @@ class TestProcess:
         worker.start()
         commands: set[str] = set()
         while worker.is_alive():
-            commands |= set(copying(served.endpoints[0].url).values())
+            commands |= set(list_copy_processes(served.endpoints[0].url).values())
             time.sleep(0.05)
         worker.join()
         assert any('rclone copy "sterna_origin:" "sterna_replica:"' in command for command in commands)
@@ -315,32 +318,32 @@ class TestProcess:
         files = put(served, here, {"f": os.urandom(2_000_000)})
         with pytest.raises(EngineError, match="a later run resumes"):
             copy(slow, files, deadline=3.0)
-        wait_for(lambda: not copying(served.endpoints[0].url))
+        wait_for(lambda: not list_copy_processes(served.endpoints[0].url))
 
     def test_an_interrupt_ends_the_whole_family(self, served: Stores, here: str) -> None:
         slow = served.with_location("us", bandwidth="50k")
         files = put(served, here, {"f": os.urandom(2_000_000)})
 
         def interrupt(_: CopyProgress) -> None:
-            assert copying(served.endpoints[0].url)
+            assert list_copy_processes(served.endpoints[0].url)
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             copy(slow, files, progress=interrupt)
-        wait_for(lambda: not copying(served.endpoints[0].url))
+        wait_for(lambda: not list_copy_processes(served.endpoints[0].url))
 
     def test_when_the_copys_own_process_dies_rclone_goes_with_it(self, served: Stores, here: str) -> None:
         slow = served.with_location("us", bandwidth="50k")
         files = put(served, here, {"f": os.urandom(2_000_000)})
 
         def kill(_: CopyProgress) -> None:
-            for pid, command in copying(served.endpoints[0].url).items():
+            for pid, command in list_copy_processes(served.endpoints[0].url).items():
                 if "rclone_child.py" in command:
                     os.kill(pid, signal.SIGKILL)
 
         with pytest.raises(EngineError, match="the copy's process failed"):
             copy(slow, files, progress=kill)
-        wait_for(lambda: not copying(served.endpoints[0].url))
+        wait_for(lambda: not list_copy_processes(served.endpoints[0].url))
 
     def test_killed_in_the_middle_and_run_again_sends_only_what_had_not_arrived(
         self, served: Stores, here: str
@@ -356,7 +359,7 @@ class TestProcess:
         wait_for(lambda: len(arrived()) >= 3)
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-        wait_for(lambda: not copying(served.endpoints[0].url))
+        wait_for(lambda: not list_copy_processes(served.endpoints[0].url))
         before = arrived()
         assert 3 <= len(before) < len(files)
         marks = [len(endpoint.requests()) for endpoint in served.endpoints]
@@ -374,9 +377,9 @@ def start(stores: Stores, files: list[CopyFile]) -> subprocess.Popen[bytes]:
     """Start a process that copies."""
     program = (
         "import json, sys\n"
-        "from sterna.edges.stores.objects import Objects\n"
-        "from sterna.edges.secrets import environment_secrets\n"
-        "from sterna.sync.copy import CopyFile, copy_batch\n"
+        "from sterna.storage.objects import Objects\n"
+        "from sterna.config.secrets import environment_secrets\n"
+        "from sterna.replication.execution.copy import CopyFile, copy_batch\n"
         "spec, files = json.load(sys.stdin)\n"
         "objects = Objects.from_spec(spec, environment_secrets())\n"
         "copy_batch([CopyFile(*file) for file in files], objects.mapping, objects.secrets, objects)\n"

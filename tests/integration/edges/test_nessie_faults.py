@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from sterna.catalog.model import Unchanged
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.edges.nessie.http import Deadlines, NessieAuth
+from sterna.catalog.nessie.catalog import NessieCatalog
+from sterna.catalog.nessie.http import Deadlines, NessieAuth
 from sterna.errors import (
     BranchChanged,
     CatalogConflict,
@@ -40,8 +40,8 @@ SECRET = "canary-9f2c"
 CONFIG = {"defaultBranch": "main", "noAncestorHash": "00" * 32}
 REFERENCE = {"reference": {"type": "BRANCH", "name": "main", "hash": HASH}}
 COMMITTED = {"targetBranch": {"type": "BRANCH", "name": "main", "hash": NEXT}}
-PATIENT = Deadlines(attempts=3, backoff=0.01)
-IMPATIENT = {
+DEADLINES = Deadlines(attempts=3, backoff=0.01)
+SHORT_DEADLINES = {
     hang: Deadlines(read=1.5, total=30.0, attempts=3, backoff=0.01),
     drip: Deadlines(read=0.5, total=1.5, attempts=3, backoff=0.01),
 }
@@ -57,10 +57,12 @@ def log(hash: str, parent: str) -> Behaviour:
 
 
 @contextmanager
-def talking_to(
+def scripted_catalog(
     *behaviours: Behaviour, auth: NessieAuth | None = None
 ) -> Iterator[tuple[NessieCatalog, ScriptedServer]]:
-    deadlines = next((IMPATIENT[each] for each in behaviours if each in IMPATIENT), PATIENT)
+    deadlines = next(
+        (SHORT_DEADLINES[behaviour] for behaviour in behaviours if behaviour in SHORT_DEADLINES), DEADLINES
+    )
     with (
         scripted_server(*behaviours) as server,
         NessieCatalog(f"{server.uri}/api/v2", auth, deadlines=deadlines) as catalog,
@@ -112,33 +114,33 @@ CLEAR = [
 # Without the last one: an answer without end uses up the time for all attempts.
 @pytest.mark.parametrize("fault", TRANSIENT[:-1])
 def test_a_read_is_repeated_until_it_succeeds(fault):
-    with talking_to(fault, answer(200, REFERENCE)) as (catalog, server):
+    with scripted_catalog(fault, answer(200, REFERENCE)) as (catalog, server):
         assert catalog.reference("main").hash == HASH
         assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("fault", TRANSIENT)
 def test_a_read_is_not_repeated_for_ever(fault):
-    with talking_to(fault) as (catalog, server):
+    with scripted_catalog(fault) as (catalog, server):
         with pytest.raises(CatalogUnreachable, match=server.uri):
             read(catalog)
-        assert 1 <= len(server.requests) <= PATIENT.attempts
+        assert 1 <= len(server.requests) <= DEADLINES.attempts
 
 
 def test_a_read_of_a_server_that_is_not_there():
     with (
-        NessieCatalog(f"http://127.0.0.1:{closed_port()}/api/v2", deadlines=PATIENT) as catalog,
+        NessieCatalog(f"http://127.0.0.1:{closed_port()}/api/v2", deadlines=DEADLINES) as catalog,
         pytest.raises(CatalogUnreachable),
     ):
         read(catalog)
 
 
 def test_an_error_of_the_server_itself_is_for_a_later_run():
-    with talking_to(problem(500, "UNKNOWN")) as (catalog, server):
+    with scripted_catalog(problem(500, "UNKNOWN")) as (catalog, server):
         with pytest.raises(CatalogUnreachable, match="UNKNOWN why"):
             read(catalog)
-        assert len(server.requests) == PATIENT.attempts
-    with talking_to(problem(500, "UNKNOWN"), answer(200, REFERENCE)) as (catalog, server):
+        assert len(server.requests) == DEADLINES.attempts
+    with scripted_catalog(problem(500, "UNKNOWN"), answer(200, REFERENCE)) as (catalog, server):
         assert catalog.reference("main").hash == HASH
 
 
@@ -147,7 +149,7 @@ def test_an_error_of_the_server_itself_is_for_a_later_run():
 def test_a_clear_no_is_not_repeated(
     fault: Behaviour, error: type[CatalogError], call: Callable[[NessieCatalog], object]
 ):
-    with talking_to(fault) as (catalog, server):
+    with scripted_catalog(fault) as (catalog, server):
         with pytest.raises(CatalogError) as caught:
             call(catalog)
         assert type(caught.value) is error
@@ -157,7 +159,7 @@ def test_a_clear_no_is_not_repeated(
 def test_an_unknown_reference():
     listed = answer(200, {"references": [REFERENCE["reference"]], "hasMore": False})
     with (
-        talking_to(problem(404, "REFERENCE_NOT_FOUND"), listed) as (catalog, _),
+        scripted_catalog(problem(404, "REFERENCE_NOT_FOUND"), listed) as (catalog, _),
         pytest.raises(ReferenceNotFound, match="there are: main"),
     ):
         catalog.reference("mian")
@@ -167,7 +169,7 @@ def test_an_unknown_reference():
     "body", ["<html>log in here", "", "[1]", '{"reference":', "null", '{"reference": {"type": "X"}}', "{}"]
 )
 def test_an_answer_that_is_not_nessies(body):
-    with talking_to(answer(200, body)) as (catalog, _), pytest.raises(CatalogRefused, match="API v2"):
+    with scripted_catalog(answer(200, body)) as (catalog, _), pytest.raises(CatalogRefused, match="API v2"):
         read(catalog)
 
 
@@ -175,7 +177,7 @@ def test_an_answer_that_is_not_nessies(body):
 
 
 def test_a_commit_is_sent_once_and_read_back():
-    with talking_to(answer(200, COMMITTED), log(NEXT, HASH)) as (catalog, server):
+    with scripted_catalog(answer(200, COMMITTED), log(NEXT, HASH)) as (catalog, server):
         assert commit(catalog) == NEXT
         assert [method for method, _, _ in server.requests] == ["POST", "GET"]
 
@@ -195,7 +197,7 @@ def test_a_commit_is_sent_once_and_read_back():
     ],
 )
 def test_a_commit_without_a_clear_answer_is_unknown_and_not_repeated(fault):
-    with talking_to(fault) as (catalog, server):
+    with scripted_catalog(fault) as (catalog, server):
         with pytest.raises(CatalogStateUnknown, match="may have happened"):
             commit(catalog)
         assert len(server.requests) == 1
@@ -203,20 +205,20 @@ def test_a_commit_without_a_clear_answer_is_unknown_and_not_repeated(fault):
 
 @pytest.mark.parametrize("readback", [answer(500, ""), reset, answer(200, {"logEntries": [], "hasMore": False})])
 def test_a_commit_that_cant_be_read_back_is_unknown(readback):
-    with talking_to(answer(200, COMMITTED), readback) as (catalog, _), pytest.raises(CatalogStateUnknown):
+    with scripted_catalog(answer(200, COMMITTED), readback) as (catalog, _), pytest.raises(CatalogStateUnknown):
         commit(catalog)
 
 
 def test_a_commit_that_was_never_sent():
     with (
-        NessieCatalog(f"http://127.0.0.1:{closed_port()}/api/v2", deadlines=PATIENT) as catalog,
+        NessieCatalog(f"http://127.0.0.1:{closed_port()}/api/v2", deadlines=DEADLINES) as catalog,
         pytest.raises(CatalogUnreachable),
     ):
         commit(catalog)
 
 
 def test_a_commit_that_the_server_is_too_busy_for():
-    with talking_to(problem(429, "TOO_MANY_REQUESTS")) as (catalog, server):
+    with scripted_catalog(problem(429, "TOO_MANY_REQUESTS")) as (catalog, server):
         with pytest.raises(CatalogUnreachable):
             commit(catalog)
         assert len(server.requests) == 1
@@ -225,7 +227,7 @@ def test_a_commit_that_the_server_is_too_busy_for():
 def test_a_conflict_names_the_head_that_came_first():
     moved = answer(200, {"reference": {**REFERENCE["reference"], "hash": OTHER}})
     with (
-        talking_to(problem(409, "REFERENCE_CONFLICT"), moved) as (catalog, _),
+        scripted_catalog(problem(409, "REFERENCE_CONFLICT"), moved) as (catalog, _),
         pytest.raises(CatalogConflict, match=OTHER),
     ):
         commit(catalog)
@@ -233,7 +235,7 @@ def test_a_conflict_names_the_head_that_came_first():
 
 def test_a_conflict_on_an_unmoved_head_is_a_refusal():
     with (
-        talking_to(problem(409, "REFERENCE_CONFLICT", "Namespace 'x' must exist."), answer(200, REFERENCE)) as (
+        scripted_catalog(problem(409, "REFERENCE_CONFLICT", "Namespace 'x' must exist."), answer(200, REFERENCE)) as (
             catalog,
             _,
         ),
@@ -243,25 +245,25 @@ def test_a_conflict_on_an_unmoved_head_is_a_refusal():
 
 
 def test_a_conflict_stays_one_when_the_head_cant_be_read():
-    with talking_to(problem(409, "REFERENCE_CONFLICT"), reset) as (catalog, _), pytest.raises(CatalogConflict):
+    with scripted_catalog(problem(409, "REFERENCE_CONFLICT"), reset) as (catalog, _), pytest.raises(CatalogConflict):
         commit(catalog)
 
 
 def test_a_commit_to_a_branch_that_is_gone():
-    with talking_to(problem(404, "REFERENCE_NOT_FOUND")) as (catalog, _), pytest.raises(ReferenceNotFound):
+    with scripted_catalog(problem(404, "REFERENCE_NOT_FOUND")) as (catalog, _), pytest.raises(ReferenceNotFound):
         commit(catalog)
 
 
 def test_a_server_that_does_not_compare_and_swap_is_found_out():
     with (
-        talking_to(answer(200, COMMITTED), log(NEXT, OTHER)) as (catalog, _),
+        scripted_catalog(answer(200, COMMITTED), log(NEXT, OTHER)) as (catalog, _),
         pytest.raises(BranchChanged, match=OTHER),
     ):
         commit(catalog)
 
 
 def test_creating_a_branch_is_not_repeated():
-    with talking_to(answer(200, CONFIG), reset) as (catalog, server):
+    with scripted_catalog(answer(200, CONFIG), reset) as (catalog, server):
         with pytest.raises(CatalogStateUnknown):
             catalog.create_branch("b")
         assert len(server.requests) == 2
@@ -279,7 +281,7 @@ def test_creating_a_branch_is_not_repeated():
     ],
 )
 def test_every_request_is_authenticated(auth, header):
-    with talking_to(answer(200, REFERENCE), auth=auth) as (catalog, server):
+    with scripted_catalog(answer(200, REFERENCE), auth=auth) as (catalog, server):
         read(catalog)
         assert server.requests[0][2].get("authorization") == header
 
@@ -290,7 +292,7 @@ def test_every_request_is_authenticated(auth, header):
 )
 def test_no_error_shows_a_secret(auth, fault):
     assert SECRET not in repr(auth)
-    with talking_to(fault, auth=auth) as (catalog, _):
+    with scripted_catalog(fault, auth=auth) as (catalog, _):
         with pytest.raises(CatalogError) as caught:
             commit(catalog)
         assert SECRET not in str(caught.value)

@@ -15,10 +15,7 @@ from datetime import UTC, datetime
 import boto3
 import pytest
 
-from sterna.edges.secrets import connection_environment
-from sterna.edges.stores.fetched import fetched_uri, read_fetched
-from sterna.edges.stores.objects import Objects
-from sterna.edges.stores.writing import update
+from sterna.config.secrets import connection_environment
 from sterna.errors import (
     EngineError,
     ObjectMissing,
@@ -26,6 +23,9 @@ from sterna.errors import (
     UnregisteredUri,
     UnsafeUri,
 )
+from sterna.storage.objects import Objects
+from sterna.storage.read_cache import cache_uri, read_cached
+from sterna.storage.write import update
 from tests.support.stores import KEY, ODD, SECRET, Stores, moto_stores
 
 
@@ -71,21 +71,21 @@ def test_what_is_read_of_others_is_kept_for_a_run_and_its_own_is_not(stores: Sto
     )
     stores.put(f"{here}/kept", b"from afar")
     stores.put(own, b"at home")
-    fetching = stores.objects.fetching(run)
+    fetching = stores.objects.with_read_cache(run)
     assert dict(fetching.read_many([f"{here}/kept", own])) == {f"{here}/kept": b"from afar", own: b"at home"}
-    assert stores.objects.read(fetched_uri(run, f"{here}/kept")) == b"from afar"
-    assert stores.objects.size(fetched_uri(run, own)) is None
+    assert stores.objects.read(cache_uri(run, f"{here}/kept")) == b"from afar"
+    assert stores.objects.size(cache_uri(run, own)) is None
 
 
 def test_a_run_reads_what_it_kept_and_the_source_where_it_kept_nothing(stores: Stores, here: str) -> None:
     run = f"{stores.mapping.region.replica_root}/_sterna/runs/{here.rpartition('/')[2]}"
     stores.put(f"{here}/kept", b"as it is now")
     stores.put(f"{here}/other", b"never kept")
-    stores.put(fetched_uri(run, f"{here}/kept"), b"as it was read")
-    assert read_fetched(stores.objects, run, f"{here}/kept") == b"as it was read"
-    assert read_fetched(stores.objects, run, f"{here}/other") == b"never kept"
+    stores.put(cache_uri(run, f"{here}/kept"), b"as it was read")
+    assert read_cached(stores.objects, run, f"{here}/kept") == b"as it was read"
+    assert read_cached(stores.objects, run, f"{here}/other") == b"never kept"
     with pytest.raises(ObjectMissing):
-        read_fetched(stores.objects, run, f"{here}/nowhere")
+        read_cached(stores.objects, run, f"{here}/nowhere")
 
 
 def test_a_missing_object(stores: Stores, here: str) -> None:
@@ -101,7 +101,7 @@ def test_odd_keys_are_kept_byte_for_byte(stores: Stores, name: str) -> None:
     uri = f"{stores.us}/odd keys/{ODD.index(name)}/{name}"
     stores.put(uri, name.encode())
     assert stores.objects.read(uri) == name.encode()
-    assert [found for found, _, _ in stores.objects.list(uri.removesuffix(f"/{name}"))] == [uri]
+    assert [listed for listed, _, _ in stores.objects.list(uri.removesuffix(f"/{name}"))] == [uri]
 
 
 def test_odd_keys_are_apart_from_one_another(stores: Stores, here: str) -> None:
@@ -113,7 +113,7 @@ def test_odd_keys_are_apart_from_one_another(stores: Stores, here: str) -> None:
 
 
 def test_uris_below_the_replica_root_belong_to_its_location(stores: Stores) -> None:
-    target = stores.mapping.replica(f"{stores.us}/t/f")
+    target = stores.mapping.replica_uri(f"{stores.us}/t/f")
     stores.put(target, b"copy")
     assert stores.objects.read(target) == b"copy"
     assert stores.mapping.locate(target).location.id == "eu"
@@ -174,9 +174,9 @@ def test_list_names_objects_as_the_folder_is_spelled(stores: Stores, here: str) 
     started = datetime.now(UTC).timestamp()
     for name in ("t/a", "t/deep/b", "t2/c"):
         stores.put(f"{here}/{name}", b"12")
-    found = sorted(stores.objects.list(f"{here}/t/"))
-    assert [(uri, size) for uri, size, _ in found] == [(f"{here}/t/a", 2), (f"{here}/t/deep/b", 2)]
-    assert all(abs(changed.timestamp() - started) < 3600 for _, _, changed in found)
+    listed = sorted(stores.objects.list(f"{here}/t/"))
+    assert [(uri, size) for uri, size, _ in listed] == [(f"{here}/t/a", 2), (f"{here}/t/deep/b", 2)]
+    assert all(abs(changed.timestamp() - started) < 3600 for _, _, changed in listed)
     assert {uri for uri, _, _ in stores.objects.list(stores.us)} >= {f"{here}/t/a", f"{here}/t2/c"}
     assert list(stores.objects.list(f"{here}/none")) == []
 
@@ -204,21 +204,21 @@ def test_delete_stays_below_the_replica_root(stores: Stores, here: str) -> None:
             stores.objects.delete([inside, uri])
     assert stores.objects.size(inside) == 1, "not even what might be deleted"
     assert stores.objects.size(f"{root}-old/f") == 1
-    assert list(stores.objects.delete([inside], proceed=lambda: False)) == [inside]
+    assert list(stores.objects.delete([inside], may_continue=lambda: False)) == [inside]
     assert stores.objects.size(inside) == 1
 
 
 def test_an_alias_is_the_same_object_under_its_own_spelling(stores: Stores, here: str) -> None:
     stores.put(f"{here}/f", b"x")
-    other = stores.respelled(here)
-    assert other != here
-    assert stores.objects.sizes([f"{here}/f", f"{other}/f"]) == {f"{here}/f": 1, f"{other}/f": 1}
-    assert [uri for uri, _, _ in stores.objects.list(other)] == [f"{other}/f"]
+    respelled = stores.respelled(here)
+    assert respelled != here
+    assert stores.objects.sizes([f"{here}/f", f"{respelled}/f"]) == {f"{here}/f": 1, f"{respelled}/f": 1}
+    assert [uri for uri, _, _ in stores.objects.list(respelled)] == [f"{respelled}/f"]
 
 
 def test_many_threads_share_one_and_open_each_location_once(stores: Stores, here: str) -> None:
-    asked: list[str] = []
-    objects = Objects(stores.mapping, lambda id: asked.append(id) or stores.objects.secrets(id))  # type: ignore[func-returns-value]
+    credential_ids: list[str] = []
+    objects = Objects(stores.mapping, lambda id: credential_ids.append(id) or stores.objects.secrets(id))  # type: ignore[func-returns-value]
     stores.put(f"{here}/f", b"x")
     got: list[bytes] = []
     threads = [threading.Thread(target=lambda: got.append(objects.read(f"{here}/f"))) for _ in range(16)]
@@ -227,7 +227,7 @@ def test_many_threads_share_one_and_open_each_location_once(stores: Stores, here
     for thread in threads:
         thread.join()
     assert got == [b"x"] * 16
-    assert asked == ["us_store"]
+    assert credential_ids == ["us_store"]
 
 
 def test_it_can_be_rebuilt_elsewhere_from_plain_data_or_a_pickle(stores: Stores, here: str) -> None:
@@ -241,7 +241,7 @@ def test_it_can_be_rebuilt_elsewhere_from_plain_data_or_a_pickle(stores: Stores,
 def test_another_process_finds_the_credentials_in_its_environment(stores: Stores, here: str) -> None:
     stores.put(f"{here}/f", b"over there")
     program = (
-        "import json, sys; from sterna.edges.stores.objects import Objects; from sterna.edges.secrets import "
+        "import json, sys; from sterna.storage.objects import Objects; from sterna.config.secrets import "
         "environment_secrets; "
         "print(Objects.from_spec(json.loads(sys.argv[1]), environment_secrets()).read(sys.argv[2]).decode())"
     )

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sterna.edges.stores.open_store import ContentLimits
-from sterna.edges.stores.pace import CHUNK
-from sterna.edges.stores.ranges import ObjectReader
 from sterna.errors import ObjectMissing, OutOfTime, SternaError, StoreUnreachable
-from sterna.verify.hashing import sha256_of
+from sterna.replication.verify.hashing import sha256_of
+from sterna.storage.client import ContentLimits
+from sterna.storage.ranges import ObjectReader
+from sterna.storage.throttle import CHUNK_BYTES
 from tests.support.stores import Stores
 
 SIZES = [0, 1, 1 << 20, (1 << 20) + 1, 3 << 20]
@@ -43,13 +43,13 @@ def test_what_waits_for_its_turn_is_the_same_content(
     uri, data, paid = f"{stores.us}/ranges/{size}", random.Random(size).randbytes(size), list[int]()
     stores.objects.write_new(uri, data)
     opened = stores.objects.open(stores.objects.mapping.locate(uri).location)
-    monkeypatch.setattr(opened, "pace", paid.append)
+    monkeypatch.setattr(opened, "throttle", paid.append)
     for open_seconds in (20.0, -1.0):
         monkeypatch.setattr(opened, "limits", ContentLimits(open_seconds=open_seconds))
         paid.clear()
         assert stores.objects.read(uri) == data
         assert sha256_of(stores.objects, uri) == (size, hashlib.sha256(data).hexdigest())
-        assert sum(paid) == 2 * size and max(paid, default=0) <= CHUNK
+        assert sum(paid) == 2 * size and max(paid, default=0) <= CHUNK_BYTES
 
 
 def test_columns_are_read_by_arrow(stores: Stores) -> None:
@@ -64,16 +64,16 @@ def test_columns_are_read_by_arrow(stores: Stores) -> None:
 
 @pytest.mark.parametrize("size", [10, 3 << 20])
 def test_what_fails_is_told_before_it_is_raised(stores: Stores, size: int) -> None:
-    told: list[SternaError] = []
+    failures: list[SternaError] = []
     with pytest.raises(ObjectMissing):
-        ObjectReader(stores.objects, f"{stores.us}/ranges/gone", size, failed=told.append).read(5)
-    assert [type(error) for error in told] == [ObjectMissing]
+        ObjectReader(stores.objects, f"{stores.us}/ranges/gone", size, on_error=failures.append).read(5)
+    assert [type(error) for error in failures] == [ObjectMissing]
 
     def over() -> None:
         raise OutOfTime("over")
 
     with pytest.raises(OutOfTime):
-        ObjectReader(stores.objects, f"{stores.us}/ranges/gone", size, before=over).read(5)
+        ObjectReader(stores.objects, f"{stores.us}/ranges/gone", size, before_request=over).read(5)
 
 
 def test_an_object_of_another_size_is_not_read(stores: Stores) -> None:

@@ -20,15 +20,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from pyiceberg.io import load_file_io
 
-from sterna.edges.rclone.transfer import Folder, copy_files
-from sterna.edges.secrets import environment_secrets
-from sterna.edges.stores.objects import Objects
-from sterna.embedded.s3 import start_s3
+from sterna.config.mapping import Mapping
+from sterna.config.registry.credential import fileio_properties
+from sterna.config.registry.model import Registry
+from sterna.config.secrets import environment_secrets
 from sterna.errors import CredentialError, StoreDenied, StoreUnreachable, UnsafeUri
-from sterna.registry.credential import fileio_properties
-from sterna.registry.mapping import Mapping
-from sterna.registry.model import Registry
-from sterna.sync.copy import CopyFile
+from sterna.replication.execution.copy import CopyFile
+from sterna.servers.s3 import start_s3
+from sterna.storage.objects import Objects
+from sterna.storage.rclone.transfer import Folder, copy_files
 from tests.integration.edges import test_copy, test_objects
 
 # The behaviours themselves, over this module's `stores`.
@@ -253,7 +253,7 @@ class TestFaults:
     def test_a_refused_credential_is_named_and_not_shown(self, world: World, number: int) -> None:
         (kind, connection), secrets = list(wrong_connections(world).items())[number]
         wrong = world.stores((kind, connection), S3)
-        file = CopyFile("t", f"{wrong.us}/f", wrong.mapping.replica(f"{wrong.us}/f"), 1)
+        file = CopyFile("t", f"{wrong.us}/f", wrong.mapping.replica_uri(f"{wrong.us}/f"), 1)
         for call in (
             lambda: wrong.objects.read(file.source),
             lambda: wrong.objects.size(file.source),
@@ -274,9 +274,9 @@ class TestFaults:
         wrong = world.stores((kind, connection), FILE)
         locations = {location.id: location for location in wrong.mapping.registry.locations}
         origin = Folder(locations["us"], wrong.objects.secrets("us_store"))
-        said = copy_files(origin, Folder(locations["eu"], None), ["f"], progress=lambda *_: None).errors
-        assert said
-        assert not any(secret in said for secret in secrets)
+        errors = copy_files(origin, Folder(locations["eu"], None), ["f"], progress=lambda *_: None).errors
+        assert errors
+        assert not any(secret in errors for secret in secrets)
 
     @pytest.mark.parametrize("us", [("gs", "keyfile"), ("azure", "sas")], ids=["gs", "azure"])
     def test_a_dark_endpoint_is_named_and_a_later_run_resumes(self, world: World, us: tuple[str, str]) -> None:
@@ -315,7 +315,7 @@ class TestFaults:
         worker.start()
         commands: set[str] = set()
         while worker.is_alive():
-            commands |= set(test_copy.copying(endpoint).values())
+            commands |= set(test_copy.list_copy_processes(endpoint).values())
             time.sleep(0.05)
         worker.join()
         assert any(command.startswith("rclone copy sterna_origin: sterna_replica:") for command in commands)

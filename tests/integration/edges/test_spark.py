@@ -28,12 +28,12 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.java import SPARK_MINIMUM_JAVA, VECTOR_MODULE, find_java, java_home_for_spark
-from sterna.edges.spark import session as spark
-from sterna.edges.spark import start as spark_start
-from sterna.edges.spark.worker import SECRETS_KEY, redact
-from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 from sterna.errors import EngineError
+from sterna.jvm.java import SPARK_MINIMUM_JAVA, VECTOR_MODULE, find_java, java_home_for_spark
+from sterna.servers.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
+from sterna.spark import session as spark
+from sterna.spark import start as spark_start
+from sterna.spark.worker import SECRETS_KEY, redact
 from tests.integration.demo.test_demo import left_running
 from tests.support.spark_child import CANARY, CONNECTION, ENVIRONMENT
 
@@ -47,7 +47,7 @@ JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 class Outcome:
     """What a child process found on one master, and the event log that Spark wrote of it."""
 
-    found: dict[str, Any]
+    observed: dict[str, Any]
     event_log: str
 
 
@@ -56,90 +56,94 @@ def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp(request.param)
     (folder / "events").mkdir()
     with ExitStack() as stack:
-        found = {"local": _on_local, "connect": _on_connect, "standalone": _on_standalone}[request.param](folder, stack)
-    yield Outcome(found, "".join(path.read_text() for path in (folder / "events").rglob("events_*")))
+        observed = {"local": _on_local, "connect": _on_connect, "standalone": _on_standalone}[request.param](
+            folder, stack
+        )
+    yield Outcome(observed, "".join(path.read_text() for path in (folder / "events").rglob("events_*")))
 
 
 def test_results_come_in_the_order_of_the_items(outcome: Outcome) -> None:
-    assert outcome.found["ordered"]
-    assert outcome.found["none"] == []
+    assert outcome.observed["ordered"]
+    assert outcome.observed["none"] == []
 
 
 def test_progress_grows_up_to_the_number_of_items(outcome: Outcome) -> None:
-    counts = outcome.found["counts"]
+    counts = outcome.observed["counts"]
     assert counts == sorted(counts)
     assert counts[-1] == 40
 
 
 def test_few_heavy_items_are_spread_over_the_cores(outcome: Outcome) -> None:
-    assert outcome.found["slots"] == 2
-    assert len(set(outcome.found["two heavy items"])) == 2
+    assert outcome.observed["slots"] == 2
+    assert len(set(outcome.observed["two heavy items"])) == 2
 
 
 def test_workers_are_reused(outcome: Outcome) -> None:
-    assert set(outcome.found["later"]) & set(outcome.found["two heavy items"])
+    assert set(outcome.observed["later"]) & set(outcome.observed["two heavy items"])
 
 
 def test_workers_run_the_same_sterna_as_this_process(outcome: Outcome) -> None:
     # Where the suite has put another sterna on the workers' path, ours was sent and stands before it.
-    assert "/old/" not in outcome.found["sterna"]
-    assert outcome.found["sterna"].endswith("sterna/errors.py")
+    assert "/old/" not in outcome.observed["sterna"]
+    assert outcome.observed["sterna"].endswith("sterna/errors.py")
 
 
 def test_secrets_reach_the_function_of_their_job_alone(outcome: Outcome) -> None:
-    assert outcome.found["during"]
-    assert set(outcome.found["before and after"]) == {""}
+    assert outcome.observed["during"]
+    assert set(outcome.observed["before and after"]) == {""}
 
 
 def test_secrets_stand_in_no_place_that_others_read(outcome: Outcome) -> None:
-    assert outcome.found["seen"]["command lines"] == 0
-    assert outcome.found["seen"]["/environment"] == 0  # so the web UI was searched
-    assert set(outcome.found["seen"].values()) == {0}
-    assert not outcome.found["configuration"]
+    assert outcome.observed["seen"]["command lines"] == 0
+    assert outcome.observed["seen"]["/environment"] == 0  # so the web UI was searched
+    assert set(outcome.observed["seen"].values()) == {0}
+    assert not outcome.observed["configuration"]
     assert "localize manifest" in outcome.event_log  # so the log holds the jobs that had secrets
     assert SECRETS_KEY in outcome.event_log
     assert CANARY not in outcome.event_log
 
 
 def test_a_function_that_raises_is_told_with_its_traceback_without_secrets(outcome: Outcome) -> None:
-    assert "ValueError: can't use *** and its password ***" in outcome.found["raised"]
-    assert "fail_with" in outcome.found["raised"]
-    assert CANARY not in outcome.found["raised"]
+    assert "ValueError: can't use *** and its password ***" in outcome.observed["raised"]
+    assert "fail_with" in outcome.observed["raised"]
+    assert CANARY not in outcome.observed["raised"]
 
 
 def test_a_worker_that_dies_is_told(outcome: Outcome) -> None:
-    assert "Python worker exited unexpectedly" in outcome.found["died"]
+    assert "Python worker exited unexpectedly" in outcome.observed["died"]
 
 
 def test_ctrl_c_cancels_the_job_and_leaves_the_session_usable(outcome: Outcome) -> None:
-    cancelled = outcome.found["cancelled"]
+    cancelled = outcome.observed["cancelled"]
     assert cancelled["interrupted"]
     assert 0 < cancelled["started"] < cancelled["items"]
-    assert outcome.found["after"] == ["STILL THERE"]
+    assert outcome.observed["after"] == ["STILL THERE"]
 
 
 def test_a_running_application_is_used_and_not_stopped(outcome: Outcome) -> None:
-    reused = outcome.found.get("reused", {"owned": False, "result": ["OTHER"], "first": ["FIRST"]})  # Connect has none
+    reused = outcome.observed.get(
+        "reused", {"owned": False, "result": ["OTHER"], "first": ["FIRST"]}
+    )  # Connect has none
     assert reused == {"owned": False, "result": ["OTHER"], "first": ["FIRST"]}
 
 
 def test_a_driver_without_iceberg_is_named(outcome: Outcome) -> None:
-    said = "lacks Iceberg's runtime"
-    assert said in outcome.found.get("bare", said)  # asked on a classic Spark, whose driver runs here
+    message = "lacks Iceberg's runtime"
+    assert message in outcome.observed.get("bare", message)  # asked on a classic Spark, whose driver runs here
 
 
 def test_a_whole_sync_localizes_on_its_workers(outcome: Outcome) -> None:
-    told = [line for line in outcome.found["whole sync"] if line.startswith("localizing")]
-    assert [line.split()[2] for line in told] == ["manifest", "manifest-list", "metadata"]
-    assert all(" on Spark: " in line for line in told)
+    progress = [line for line in outcome.observed["whole sync"] if line.startswith("localizing")]
+    assert [line.split()[2] for line in progress] == ["manifest", "manifest-list", "metadata"]
+    assert all(" on Spark: " in line for line in progress)
 
 
 def test_a_table_is_listed_in_parts_though_a_worker_is_killed(outcome: Outcome) -> None:
-    found = outcome.found["in parts"]
+    listing = outcome.observed["in parts"]
     # A cluster does a task again; where Spark does not, the table waits for the next sync, and the other one goes on.
-    again = outcome.found["master"].startswith("spark://")
-    assert found.pop("held") == [[] if again else ["ns.a EngineError"], []]
-    assert found == {
+    again = outcome.observed["master"].startswith("spark://")
+    assert listing.pop("held") == [[] if again else ["ns.a EngineError"], []]
+    assert listing == {
         "published": ["ns", "ns.a", "ns.b"],
         "copied": 8,
         "labels": ["list files", "look up files"],
@@ -149,9 +153,9 @@ def test_a_table_is_listed_in_parts_though_a_worker_is_killed(outcome: Outcome) 
 
 def test_a_part_that_spark_does_twice_at_once_is_listed_once(outcome: Outcome) -> None:
     """Asked on the cluster, the only one where Spark speculates: a task that lags is begun again beside itself."""
-    if not outcome.found["master"].startswith("spark://"):
+    if not outcome.observed["master"].startswith("spark://"):
         return
-    assert outcome.found["speculated"] == {
+    assert outcome.observed["speculated"] == {
         "held": [[], []],
         "published": ["ns", "ns.a", "ns.b"],
         "copied": 8,
@@ -162,19 +166,21 @@ def test_a_part_that_spark_does_twice_at_once_is_listed_once(outcome: Outcome) -
 
 def test_what_workers_lack_is_named(outcome: Outcome) -> None:
     assert "no-such-package" in (
-        outcome.found["unfit"] or "no-such-package"
+        outcome.observed["unfit"] or "no-such-package"
     )  # asked on Connect, where opening again is cheap
 
 
 def test_workers_whose_python_is_not_fit_are_named_with_the_remedy(outcome: Outcome) -> None:
     """Asked on the standalone cluster, whose workers start the Python that the application names."""
-    if "pythons" not in outcome.found:
+    if "pythons" not in outcome.observed:
         return
-    lacking, without_arrow, nowhere = outcome.found["pythons"]
+    lacking, without_arrow, nowhere = outcome.observed["pythons"]
     host, number = socket.gethostname(), platform.python_version()
-    assert f"{host} ({outcome.found['lacking']}, Python {number}) lacks cramjam, isal" in lacking
-    assert f"{outcome.found['lacking']} -m pip install cramjam=={version('cramjam')} isal=={version('isal')}" in lacking
-    assert f"{host} ({outcome.found['without arrow']}, Python {number}) lacks pyarrow" in without_arrow
+    assert f"{host} ({outcome.observed['lacking']}, Python {number}) lacks cramjam, isal" in lacking
+    assert (
+        f"{outcome.observed['lacking']} -m pip install cramjam=={version('cramjam')} isal=={version('isal')}" in lacking
+    )
+    assert f"{host} ({outcome.observed['without arrow']}, Python {number}) lacks pyarrow" in without_arrow
     assert re.search(r"on 127\.0\.0\.[12] have no Python at /nowhere/python3", nowhere)
     assert "PYSPARK_PYTHON" in nowhere
 
@@ -183,12 +189,12 @@ def test_workers_whose_python_is_not_fit_are_named_with_the_remedy(outcome: Outc
 def test_an_address_where_nobody_listens_is_named(master: str) -> None:
     place = f"{LOOPBACK}:{free_port()}"
     # In a process of its own: here a session may be running already, and would be used.
-    code = f"from sterna.edges.spark.session import open_session; open_session({master.format(place=place)!r})"
+    code = f"from sterna.spark.session import open_session; open_session({master.format(place=place)!r})"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    said = answer.stderr.splitlines()[-1]
-    assert said.startswith("sterna.errors.EngineError")
-    assert "a later run resumes" in said
-    assert place in said
+    last_line = answer.stderr.splitlines()[-1]
+    assert last_line.startswith("sterna.errors.EngineError")
+    assert "a later run resumes" in last_line
+    assert place in last_line
     assert "hidden" not in answer.stderr + answer.stdout
 
 
@@ -198,17 +204,17 @@ def test_an_address_that_is_none_is_refused() -> None:
 
 
 def test_a_call_that_takes_too_long_is_given_up() -> None:
-    given_up = threading.Event()
+    cancelled = threading.Event()
     with pytest.raises(EngineError, match="slow Spark did not answer"):
-        spark_start.within(0.05, given_up.wait, given_up.set, "slow Spark")
-    assert given_up.is_set()
+        spark_start.run_with_timeout(0.05, cancelled.wait, cancelled.set, "slow Spark")
+    assert cancelled.is_set()
 
 
 def test_ctrl_c_while_the_jvm_is_starting_leaves_none_of_its_programs(tmp_path: Path) -> None:
     """Spark's launcher is a shell script that asks one JVM how to start the other; here that one hangs."""
     code = """
 import os, signal, threading, time
-from sterna.edges.spark.session import open_session
+from sterna.spark.session import open_session
 
 def interrupt():
     while not os.path.exists(os.environ["JAVA_HOME"] + "/bin/java-hangs"):
@@ -243,7 +249,7 @@ def test_secrets_are_not_sent_to_a_spark_that_would_show_them(configuration: dic
     rows = SimpleNamespace(collect=lambda: [{"key": name} for name in configuration])
     session: Any = SimpleNamespace(master="sc://host", spark=SimpleNamespace(conf=conf, sql=lambda _: rows))
     with pytest.raises(EngineError, match=reason):
-        spark.check_redaction(session)
+        spark.require_redaction(session)
 
 
 def test_redaction_finds_secrets_however_they_are_written() -> None:
@@ -294,9 +300,9 @@ def _on_connect(folder: Path, stack: ExitStack) -> dict[str, Any]:
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     server = _start("Spark Connect", command, folder, stack)
     wait_until_ready(server, lambda: "Spark Connect server started" in server.log_tail(), timeout=120)
-    found = _run_child(f"sc://{LOOPBACK}:{port}", folder, f"http://{LOOPBACK}:{ui}", {}, {})
+    observed = _run_child(f"sc://{LOOPBACK}:{port}", folder, f"http://{LOOPBACK}:{ui}", {}, {})
     assert CANARY not in server.log.read_text()
-    return found
+    return observed
 
 
 def _on_standalone(folder: Path, stack: ExitStack) -> dict[str, Any]:
@@ -305,14 +311,14 @@ def _on_standalone(folder: Path, stack: ExitStack) -> dict[str, Any]:
     master = f"spark://{LOOPBACK}:{port}"
     start = [_spark_program("spark-class"), "org.apache.spark.deploy.master.Master", "--host", LOOPBACK]
     server = _start("Spark master", [*start, "--port", str(port), "--webui-port", str(master_ui)], folder, stack)
-    wait_until_ready(server, lambda: _answers(master_ui), timeout=120)
+    wait_until_ready(server, lambda: _is_listening(master_ui), timeout=120)
     start = [_spark_program("spark-class"), "org.apache.spark.deploy.worker.Worker"]
     start += ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
     for host in WORKERS:
         worker_ui = free_port()
         command = [*start, "--host", host, "--webui-port", str(worker_ui), master]
         worker = _start(f"Spark worker {host}", command, folder, stack)
-        wait_until_ready(worker, partial(_answers, worker_ui), timeout=120)
+        wait_until_ready(worker, partial(_is_listening, worker_ui), timeout=120)
     settings = {
         "spark.ui.port": str(ui),
         "spark.driver.host": LOOPBACK,
@@ -324,7 +330,7 @@ def _on_standalone(folder: Path, stack: ExitStack) -> dict[str, Any]:
         "spark.speculation.minTaskRuntime": "2s",
         **_settings(folder),
     }
-    found = _run_child(master, folder, f"http://{LOOPBACK}:{ui}", settings, {"PYSPARK_PYTHON": sys.executable})
+    observed = _run_child(master, folder, f"http://{LOOPBACK}:{ui}", settings, {"PYSPARK_PYTHON": sys.executable})
     assert not [path for path in (folder / "work").rglob("std*") if CANARY in path.read_text()]
     assert len({path.parent.name for path in (folder / "work").rglob("stderr")}) == 2, "an executor a worker"
     pythons = {
@@ -332,14 +338,14 @@ def _on_standalone(folder: Path, stack: ExitStack) -> dict[str, Any]:
         "without arrow": python_without(folder / "without-arrow", "pyarrow"),
     }
     unfit = _errors(master, folder, settings, [*pythons.values(), "/nowhere/python3"])
-    return {**found, **pythons, "pythons": unfit}
+    return {**observed, **pythons, "pythons": unfit}
 
 
 def _errors(master: str, folder: Path, settings: dict[str, str], pythons: list[str]) -> list[str]:
     """What a session says that each of some Pythons is named for, one application after the other."""
     code = """
 import json, os, sys
-from sterna.edges.spark.session import open_session
+from sterna.spark.session import open_session
 from sterna.errors import EngineError
 
 master, settings, *pythons = sys.argv[1:]
@@ -375,8 +381,8 @@ def _run_child(
     child = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=400)
     assert child.returncode == 0, child.stderr[-4000:]
     assert CANARY not in child.stderr
-    found: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
-    return found
+    observed: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
+    return observed
 
 
 def _start(name: str, command: list[str], folder: Path, stack: ExitStack) -> Process:
@@ -398,7 +404,7 @@ def _start(name: str, command: list[str], folder: Path, stack: ExitStack) -> Pro
     return server
 
 
-def _answers(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with urllib.request.urlopen(f"http://{LOOPBACK}:{port}", timeout=5) as answer:
         return bool(answer.status == 200)
 

@@ -24,16 +24,16 @@ import pyarrow.fs as pafs
 import pytest
 from botocore.exceptions import ClientError
 
-from sterna.edges.jars import Jar
-from sterna.embedded import postgres
-from sterna.embedded.jars import fetch_jars
-from sterna.embedded.postgres import start_postgres
-from sterna.embedded.process import remove_folder, start_process, start_together, wait_until_ready
-from sterna.embedded.s3 import CLIENT_ENVIRONMENT, Endpoint, start_s3, start_wide_s3
-from sterna.embedded.sites import kill
-from sterna.embedded.stack import deployment
+from sterna.config.registry.load import parse_registry
 from sterna.errors import EngineError
-from sterna.registry.load import parse_registry
+from sterna.jvm.jars import Jar
+from sterna.servers import postgres
+from sterna.servers.jars import fetch_jars
+from sterna.servers.postgres import start_postgres
+from sterna.servers.process import remove_folder, start_in_parallel, start_process, wait_until_ready
+from sterna.servers.s3 import CLIENT_ENVIRONMENT, Endpoint, start_combined_s3, start_s3
+from sterna.servers.sites import kill
+from sterna.servers.stack import deployment
 
 KEY, SECRET = "STERNATEST", "a-secret-that-nobody-may-read"
 WIDE = "STERNAWIDE", "another-secret-that-nobody-may-read"
@@ -53,7 +53,7 @@ def stack():
 
 @pytest.fixture
 def endpoint(tmp_path, stack) -> Endpoint:
-    endpoint = start_s3(tmp_path, "us", ["us-lake"], KEY, SECRET, wide_keys=WIDE, count_requests=True)
+    endpoint = start_s3(tmp_path, "us", ["us-lake"], KEY, SECRET, combined_keys=WIDE, count_requests=True)
     stack.callback(endpoint.stop)
     return endpoint
 
@@ -166,7 +166,7 @@ def test_stopping_ends_the_whole_family_even_one_that_ignores_being_asked(tmp_pa
 def test_servers_end_with_the_process_that_started_them(tmp_path, number):
     script = (
         "import sys, time\nfrom contextlib import ExitStack\nfrom pathlib import Path\n"
-        "from sterna.embedded.process import start_together\nfrom sterna.embedded.s3 import start_s3\n"
+        "from sterna.servers.process import start_in_parallel\nfrom sterna.servers.s3 import start_s3\n"
         "with ExitStack() as stack:\n"
         "    work = Path(sys.argv[1])\n"
         "    found = start_together(stack, *(lambda n=n: start_s3(work, n, ['lake'], 'ACCESSKEY', 'secret') for n in "
@@ -188,7 +188,7 @@ def test_postgres_starts_beside_handlers_of_fork_and_ends_with_its_parent(tmp_pa
     """Handlers of fork that gRPC brings with a Spark Connect client crashed one initdb in ten; here one is fatal."""
     script = (
         "import ctypes, os, sys, time\nfrom pathlib import Path\n"
-        "from sterna.embedded.postgres import start_postgres\n"
+        "from sterna.servers.postgres import start_postgres\n"
         "ending = ctypes.CFUNCTYPE(None)(lambda: os._exit(7))\n"
         "assert ctypes.CDLL(None).__register_atfork(ending, None, None, None) == 0\n"
         "server = start_postgres(Path(sys.argv[1]))\n"
@@ -223,17 +223,17 @@ def test_postgres_starts_from_a_home_that_is_closed_to_others(tmp_path, monkeypa
 def test_what_came_up_is_stopped_when_something_else_does_not(tmp_path):
     started = []
 
-    def good():
+    def start_running():
         started.append(
             start_process("good", [sys.executable, "-c", "import time; time.sleep(600)"], log=tmp_path / "log")
         )
         return started[0]
 
-    def bad():
+    def start_failing():
         raise EngineError("no")
 
     with pytest.raises(EngineError, match="no"), ExitStack() as stack:
-        start_together(stack, good, bad)
+        start_in_parallel(stack, start_running, start_failing)
     assert not started[0].is_alive()
 
 
@@ -268,13 +268,13 @@ def test_requests_are_counted_from_a_mark_on(endpoint):
     write(endpoint, 'us-lake/a/odd "name.txt', b"hello")
     mark = len(endpoint.requests())
     assert read(endpoint, 'us-lake/a/odd "name.txt') == b"hello"
-    found = [(each.method, each.bucket, each.key) for each in endpoint.requests(mark)]
-    assert ("GET", "us-lake", 'a/odd "name.txt') in found
-    assert not [method for method, *_ in found if method == "PUT"]
+    requests = [(request.method, request.bucket, request.key) for request in endpoint.requests(mark)]
+    assert ("GET", "us-lake", 'a/odd "name.txt') in requests
+    assert not [method for method, *_ in requests if method == "PUT"]
 
 
 def test_large_uploads_arrive_whole_through_both_kinds_of_endpoint(tmp_path, stack, endpoint):
-    wide = start_wide_s3(tmp_path, "wide", {"us-lake": endpoint}, *WIDE)
+    wide = start_combined_s3(tmp_path, "wide", {"us-lake": endpoint}, *WIDE)
     stack.callback(wide.stop)
     content = os.urandom(1 << 20) * 25
     for name, server in (("narrow", endpoint), ("wide", wide)):
@@ -296,7 +296,7 @@ def metadata(endpoint) -> dict[str, bytes]:
 
 
 def test_a_folder_s_files_stay_when_one_is_deleted_and_the_folder_s_marker_is_put(tmp_path, stack, endpoint, metadata):
-    wide = start_wide_s3(tmp_path, "wide", {"us-lake": endpoint}, *WIDE)
+    wide = start_combined_s3(tmp_path, "wide", {"us-lake": endpoint}, *WIDE)
     stack.callback(wide.stop)
     for number, server in enumerate((endpoint, wide)):
         gone, *_ = metadata
@@ -336,7 +336,7 @@ def test_markers_are_asked_of_the_server_as_other_objects_are(endpoint, metadata
 
 
 def test_uploads_of_many_clients_at_once_arrive_whole(tmp_path, stack, endpoint, metadata):
-    wide = start_wide_s3(tmp_path, "wide", {"us-lake": endpoint}, *WIDE)
+    wide = start_combined_s3(tmp_path, "wide", {"us-lake": endpoint}, *WIDE)
     stack.callback(wide.stop)
     contents = {f"{MARKER}large-{number}.bin": os.urandom(1 << 20) * (11 + number) for number in range(6)}
 
@@ -354,7 +354,7 @@ def test_uploads_of_many_clients_at_once_arrive_whole(tmp_path, stack, endpoint,
 
 
 def test_what_one_endpoint_wrote_the_wide_one_serves_at_once(tmp_path, stack, endpoint):
-    wide = start_wide_s3(tmp_path, "wide", {"us-lake": endpoint}, *WIDE)
+    wide = start_combined_s3(tmp_path, "wide", {"us-lake": endpoint}, *WIDE)
     stack.callback(wide.stop)
     for number in range(10):
         first, second = (endpoint, wide) if number % 2 else (wide, endpoint)
@@ -430,9 +430,9 @@ def test_jars_are_fetched_once_and_only_whole_ones_are_taken(repository, tmp_pat
 
 
 def test_a_jar_with_other_content_is_refused(repository, tmp_path):
-    other = Jar("org.example", "thing", "1.0", repository.size, "0" * 64, classifier="runner")
+    mismatched = Jar("org.example", "thing", "1.0", repository.size, "0" * 64, classifier="runner")
     with pytest.raises(EngineError, match="not the file that was tested"):
-        fetch_jars([other])
+        fetch_jars([mismatched])
     assert not list((tmp_path / "cache" / "jars").glob("*.jar"))
 
 
@@ -440,20 +440,22 @@ def test_a_jar_with_other_content_is_refused(repository, tmp_path):
 
 
 def test_a_deployment_has_a_catalog_in_postgres_a_registry_and_credentials(tmp_path):
-    with deployment(tmp_path / "work") as found:
-        registry = parse_registry(found.registry.read_text(), found.registry.name)
+    with deployment(tmp_path / "work") as deployed:
+        registry = parse_registry(deployed.registry.read_text(), deployed.registry.name)
         assert registry.region_names == ["us", "eu"]
-        assert httpx.get(f"{found.nessie.uri}/config").json()["defaultBranch"] == "main"
-        assert "/classes/nessie-" in Path(f"/proc/{found.nessie.process.pid}/maps").read_text(), "it starts sooner so"
-        with psycopg.connect(replace(found.postgres.admin, name="nessie").url()) as connection:
+        assert httpx.get(f"{deployed.nessie.uri}/config").json()["defaultBranch"] == "main"
+        assert "/classes/nessie-" in Path(f"/proc/{deployed.nessie.process.pid}/maps").read_text(), (
+            "it starts sooner so"
+        )
+        with psycopg.connect(replace(deployed.postgres.admin, name="nessie").url()) as connection:
             assert connection.execute("SELECT count(*) FROM refs2").fetchone() != (0,)
         for location in registry.locations:
-            assert f"AIRFLOW_CONN_{location.credential_id.upper()}" in found.environment
-            write(found.wide, f"{location.id}/a", location.id.encode())
-            assert read(found.endpoints[location.region], f"{location.id}/a") == location.id.encode()
-        urls = [found.nessie.uri, *(each.url for each in found.endpoints.values())]
-        secrets = [each.secret_key for each in (found.wide, *found.endpoints.values())] + [
-            found.postgres.admin.password
+            assert f"AIRFLOW_CONN_{location.credential_id.upper()}" in deployed.environment
+            write(deployed.combined_endpoint, f"{location.id}/a", location.id.encode())
+            assert read(deployed.endpoints[location.region], f"{location.id}/a") == location.id.encode()
+        urls = [deployed.nessie.uri, *(endpoint.url for endpoint in deployed.endpoints.values())]
+        secrets = [endpoint.secret_key for endpoint in (deployed.combined_endpoint, *deployed.endpoints.values())] + [
+            deployed.postgres.admin.password
         ]
     for url in urls:
         with pytest.raises(OSError):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.jars import cache_folder
-from sterna.embedded.mariadb import find_programs
+from sterna.jvm.jars import cache_folder
+from sterna.servers.mariadb import find_programs
 
 
 @pytest.mark.skipif(

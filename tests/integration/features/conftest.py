@@ -11,17 +11,17 @@ import pytest
 import yaml
 from valkey import Valkey
 
-from sterna.edges.secrets import Secrets
-from sterna.edges.valkey.store import open_async_store
-from sterna.embedded.valkey import ValkeyServer, start_valkey
-from sterna.features import online
-from sterna.features.materialize import Materialized, materialize
-from sterna.features.store import FeatureStore
-from sterna.registry.connection import Credential
-from sterna.replica.region import RegionContext
-from sterna.services.features import Features
-from sterna.services.load import parse_services
-from sterna.services.model import Services
+from sterna.config.registry.connection import Credential
+from sterna.config.secrets import Secrets
+from sterna.config.sections.features import Features
+from sterna.config.sections.load import parse_services
+from sterna.config.sections.model import Services
+from sterna.pipelines.features import online
+from sterna.pipelines.features.materialize import Materialization, materialize_view
+from sterna.pipelines.features.store import FeatureStore
+from sterna.pipelines.features.valkey import open_async_store
+from sterna.replication.replica.region import RegionContext
+from sterna.servers.valkey import ValkeyServer, start_valkey
 from tests.support.world import World
 
 SECTION = """
@@ -43,7 +43,7 @@ def patient_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @dataclass
-class Shop:
+class FeatureTestbed:
     """A region with features: its store, its settings, and what fills them."""
 
     world: World
@@ -58,7 +58,7 @@ class Shop:
 
     @property
     def secrets(self) -> Secrets:
-        return with_password(lambda id: _missing(id), self.server)
+        return with_password(lambda id: _unexpected_credential(id), self.server)
 
     def context(self) -> RegionContext:
         context = self.world.context()
@@ -73,30 +73,30 @@ class Shop:
     def store(self) -> FeatureStore:
         return FeatureStore(self.features.online["eu"], self.secrets)
 
-    def fill(self, name: str, *, rebuild: bool = False) -> Materialized:
+    def fill(self, name: str, *, rebuild: bool = False) -> Materialization:
         with self.context() as context:
-            view = self.features.by_name[name]
-            return materialize(context, self.world.spark, self.store, self.features, view, rebuild=rebuild)
+            view = self.features.views_by_name[name]
+            return materialize_view(context, self.world.spark, self.store, self.features, view, rebuild=rebuild)
 
     def rows(self, view: str) -> dict[str, Any]:
         return {id: value.row for id, value in self.store.rows(view)}
 
-    def changed(self, view: str, **changes: Any) -> Shop:
+    def with_view(self, view: str, **changes: Any) -> FeatureTestbed:
         """The same with other settings of a view."""
         section = yaml.safe_load(yaml.safe_dump(self.section))
-        next(each for each in section["views"] if each["name"] == view).update(changes)
+        next(candidate for candidate in section["views"] if candidate["name"] == view).update(changes)
         return replace(self, services=read(section), section=section)
 
 
-def _missing(id: str) -> Credential:
+def _unexpected_credential(id: str) -> Credential:
     raise AssertionError(id)
 
 
 def with_password(secrets: Secrets, server: ValkeyServer) -> Secrets:
-    def found(id: str) -> Credential:
+    def read_credential(id: str) -> Credential:
         return Credential(id, "", server.password) if id == "valkey_eu" else secrets(id)
 
-    return found
+    return read_credential
 
 
 def read(section: dict[str, Any]) -> Services:
@@ -116,7 +116,7 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
 
 
 @pytest.fixture
-def shop(request: pytest.FixtureRequest, world: World, valkey: ValkeyServer) -> Iterator[Shop]:
+def shop(request: pytest.FixtureRequest, world: World, valkey: ValkeyServer) -> Iterator[FeatureTestbed]:
     """Two tables, replicated in eu, and an empty store."""
     name = request.node.name.partition("[")[0].removeprefix("test_")[:40]
     with world.namespace(f"features_{name}") as namespace:
@@ -127,7 +127,7 @@ def shop(request: pytest.FixtureRequest, world: World, valkey: ValkeyServer) -> 
         )
         world.sql(f"CREATE TABLE main_us.{namespace}.clicks (user_id BIGINT, page STRING, at TIMESTAMP) USING iceberg")
         section = yaml.safe_load(SECTION.replace("URL", valkey.url).replace("NS", namespace))
-        made = Shop(world, valkey, read(section), section)
+        testbed = FeatureTestbed(world, valkey, read(section), section)
         client_of(valkey).flushall()
-        yield made
+        yield testbed
     world.sync()

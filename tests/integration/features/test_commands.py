@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from sterna.cli.main import main
-from tests.integration.features.conftest import Shop
+from tests.integration.features.conftest import FeatureTestbed
 
 TS = "TIMESTAMP_NTZ'2023-10-27 10:00:00'"
 
 
-def test_the_commands(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    users = f"main_us.{shop.features.by_name['user'].table}"
-    clicks = f"main_us.{shop.features.by_name['seen'].table}"
+def test_the_commands(shop: FeatureTestbed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    users = f"main_us.{shop.features.views_by_name['user'].table}"
+    clicks = f"main_us.{shop.features.views_by_name['seen'].table}"
     shop.world.sql(f"INSERT INTO {users} VALUES (1, 10, '<b>', 1.10, {TS}), (2, 20, 'b', 2.20, {TS})")
     shop.world.sql(f"INSERT INTO {clicks} VALUES (1, 'a', current_timestamp())")
     shop.world.sync()
@@ -28,30 +28,32 @@ def test_the_commands(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[
         where = ["--region", "eu", "--registry", str(shop.world.stage.registry), "--services", str(file)]
         with pytest.raises(SystemExit) as ended, shop.context() as context:
             main(["features", *words, *where, "--json"], context.secrets)
-        told = capsys.readouterr()
-        assert (ended.value.code or 0) == code, told.err
-        assert shop.server.password not in told.err + told.out
-        return json.loads((told.out if told.out else told.err).splitlines()[-1])
+        output = capsys.readouterr()
+        assert (ended.value.code or 0) == code, output.err
+        assert shop.server.password not in output.err + output.out
+        return json.loads((output.out if output.out else output.err).splitlines()[-1])
 
-    late = sterna("status", code=5)["views"]
-    assert all(view["alarm"] for view in late)
+    started = sterna("status", code=5)["views"]
+    assert all(view["alarm"] for view in started)
     assert sterna("verify", code=7)["views"][0]["problem"]
-    made = {view["view"]: view for view in sterna("materialize")["views"]}
-    assert {name: (view["how"], view["rows"]) for name, view in made.items()} == {
+    materialized = {view["view"]: view for view in sterna("materialize")["views"]}
+    assert {name: (view["how"], view["rows"]) for name, view in materialized.items()} == {
         "user": ("full", 2),
         "hot": ("full", 0),
         "seen": ("full", 1),
     }
     assert {view["how"] for view in sterna("materialize")["views"]} == {"same"}
-    told = {view["view"]: view for view in sterna("status")["views"]}
+    statuses = {view["view"]: view for view in sterna("status")["views"]}
     assert (
-        told["user"]["behind"] == 0.0 and told["user"]["ready"] and told["user"]["current"] == told["user"]["snapshot"]
+        statuses["user"]["behind"] == 0.0
+        and statuses["user"]["ready"]
+        and statuses["user"]["current"] == statuses["user"]["snapshot"]
     )
     assert sterna("verify", "user", "--sample", "1/2")["views"][0]["missing"] == 0
     client: Any = shop.client
     client.delete("features:user:1")
-    found = sterna("verify", "user", code=7)["views"][0]
-    assert (found["missing"], found["examples"]) == (1, ["1: missing"])
+    verified = sterna("verify", "user", code=7)["views"][0]
+    assert (verified["missing"], verified["examples"]) == (1, ["1: missing"])
     assert sterna("rebuild", "user") == {"views": ["user"], "done": False}
     assert client.get("features:user:1") is None
     assert sterna("rebuild", "user", "--yes")["views"][0]["why"] == "it was asked for"
@@ -65,9 +67,9 @@ def test_the_commands(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[
     shop.world.sql(f"INSERT INTO {clicks} VALUES (2, 'b', current_timestamp())")
     shop.world.sync()
     half = sterna("materialize", code=2)
-    assert [each["error"] for each in half["failed"]] == ["UnfitView", "UnfitView"]
+    assert [failure["error"] for failure in half["failed"]] == ["UnfitView", "UnfitView"]
     assert next(view["rows"] for view in half["views"] if view["view"] == "seen") == 1
     shop.server.process.stop()
-    assert {each["error"] for each in sterna("materialize", code=4)["failed"]} == {"FeatureStoreUnreachable"}
+    assert {failure["error"] for failure in sterna("materialize", code=4)["failed"]} == {"FeatureStoreUnreachable"}
     assert "does not answer" in sterna("status", code=5)["views"][0]["alarm"]
-    shop.server.__dict__.update(shop.server.restarted().__dict__)
+    shop.server.__dict__.update(shop.server.restart().__dict__)

@@ -9,20 +9,20 @@ from dataclasses import replace
 import pytest
 
 from sterna.errors import FeaturesMoved, FeatureStoreFull, FeatureStoreUnreachable, NotAKey, UnfitView
-from sterna.features import TrainingService, training_set
-from sterna.features.model import key_part
-from sterna.features.verify import verify
-from sterna.replica.view_position import read_view_position
-from tests.integration.features.conftest import Shop, read
+from sterna.pipelines.features import TrainingService, training_set
+from sterna.pipelines.features.model import parse_key_part
+from sterna.pipelines.features.verify import verify_view
+from sterna.replication.replica.feature_position import read_feature_view_position
+from tests.integration.features.conftest import FeatureTestbed, read
 
 TS = "TIMESTAMP_NTZ'2026-03-29 02:30:00.000001'"
 
 
-def users(shop: Shop) -> str:
-    return f"main_us.{shop.features.by_name['user'].table}"
+def users(shop: FeatureTestbed) -> str:
+    return f"main_us.{shop.features.views_by_name['user'].table}"
 
 
-def test_changes_are_followed(shop: Shop) -> None:
+def test_changes_are_followed(shop: FeatureTestbed) -> None:
     table, sql, sync = users(shop), shop.world.sql, shop.world.sync
     sync()
     assert shop.fill("user").how == "empty"
@@ -30,8 +30,8 @@ def test_changes_are_followed(shop: Shop) -> None:
     sql(f"INSERT INTO {table} VALUES (1, 30, '<b>Shanghai', 1.10, {TS}), (2, NULL, NULL, NULL, NULL)")
     sql(f"INSERT INTO {table} VALUES ({big}, 3, '', 123456789012345678.99, {TS}), (-{big} - 1, 4, 'ü', -0.01, {TS})")
     sync()
-    made = shop.fill("user")
-    assert (made.how, made.rows, made.why) == ("full", 4, "the store holds no snapshot of it")
+    materialized = shop.fill("user")
+    assert (materialized.how, materialized.rows, materialized.why) == ("full", 4, "the store holds no snapshot of it")
     one = [30, "<b>Shanghai", "1.10", "2026-03-29T02:30:00.000001"]
     assert shop.rows("user") == {
         "1": one,
@@ -50,11 +50,11 @@ def test_changes_are_followed(shop: Shop) -> None:
     catalog, name = table.split(".", 1)
     sql(f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
     sync()
-    made = shop.fill("user")
-    assert (made.how, made.rows, made.gone) == ("changes", 3, 1)
+    materialized = shop.fill("user")
+    assert (materialized.how, materialized.rows, materialized.gone) == ("changes", 3, 1)
     with shop.context() as context:  # what upkeep goes by
-        root, name = context.region.replica_root, shop.features.by_name["user"].table
-        assert read_view_position(context.objects, root, "user", name) == made.snapshot
+        root, name = context.region.replica_root, shop.features.views_by_name["user"].table
+        assert read_feature_view_position(context.objects, root, "user", name) == materialized.snapshot
     rows = shop.rows("user")
     assert rows["1"][1] == "Pudong" and rows["2"] is None and rows["5"][0] == 50 and "6" not in rows
     assert rows[str(big)][:2] == [33, "again"]
@@ -67,9 +67,9 @@ def test_changes_are_followed(shop: Shop) -> None:
     sync()
     with pytest.raises(UnfitView, match="no column city: it was renamed"):
         shop.fill("user")
-    renamed = shop.changed("user", features=["age", "town", "balance", "last_updated_ts"])
-    made = renamed.fill("user")
-    assert (made.how, made.why) == ("full", "the view, its table or a column's type is another one")
+    renamed = shop.with_view("user", features=["age", "town", "balance", "last_updated_ts"])
+    materialized = renamed.fill("user")
+    assert (materialized.how, materialized.why) == ("full", "the view, its table or a column's type is another one")
     assert renamed.rows("user")["1"][1] == "Pudong" and "2" not in renamed.rows("user")
 
     # Another key under the old name: no rows of it are taken for those of the old one.
@@ -81,7 +81,7 @@ def test_changes_are_followed(shop: Shop) -> None:
         renamed.fill("user")
 
 
-def test_a_second_row_of_a_key_in_another_file_is_told_and_the_key_stays(shop: Shop) -> None:
+def test_a_second_row_of_a_key_in_another_file_is_told_and_the_key_stays(shop: FeatureTestbed) -> None:
     table, sql, sync = users(shop), shop.world.sql, shop.world.sync
     sql(f"INSERT INTO {table} VALUES (1, 30, 'A', 1.10, {TS})")
     sync()
@@ -96,8 +96,8 @@ def test_a_second_row_of_a_key_in_another_file_is_told_and_the_key_stays(shop: S
     assert shop.rows("user")["1"][1] == "B"
 
 
-def test_the_newest_row_counts(shop: Shop) -> None:
-    table, sql = f"main_us.{shop.features.by_name['seen'].table}", shop.world.sql
+def test_the_newest_row_counts(shop: FeatureTestbed) -> None:
+    table, sql = f"main_us.{shop.features.views_by_name['seen'].table}", shop.world.sql
     sql(
         f"INSERT INTO {table} VALUES (1, 'a', TIMESTAMP'2026-01-01 00:00:00Z'), "
         "(1, 'b', TIMESTAMP'2026-01-02 00:00:00Z')"
@@ -109,8 +109,8 @@ def test_the_newest_row_counts(shop: Shop) -> None:
     sql(f"INSERT INTO {table} VALUES (1, 'late', TIMESTAMP'2026-01-01 12:00:00Z')")
     sql(f"DELETE FROM {table} WHERE user_id = 2")
     shop.world.sync()
-    made = shop.fill("seen")
-    assert (made.how, made.rows, made.gone) == ("changes", 1, 1)
+    materialized = shop.fill("seen")
+    assert (materialized.how, materialized.rows, materialized.gone) == ("changes", 1, 1)
     assert {id: row and row[0] for id, row in shop.rows("seen").items()} == {"1": "b", "2": None}
     sql(f"DELETE FROM {table} WHERE page = 'b'")
     shop.world.sync()
@@ -119,10 +119,10 @@ def test_the_newest_row_counts(shop: Shop) -> None:
     with pytest.raises(NotAKey, match="says unique"):
         sql(f"INSERT INTO {table} VALUES (1, 'c', TIMESTAMP'2026-01-01 12:00:00Z')")
         shop.world.sync()
-        shop.changed("seen", unique=True).fill("seen")
+        shop.with_view("seen", unique=True).fill("seen")
 
 
-def test_what_died_is_finished_first_and_zombies_are_refused(shop: Shop) -> None:
+def test_what_died_is_finished_first_and_zombies_are_refused(shop: FeatureTestbed) -> None:
     table, sql, sync = users(shop), shop.world.sql, shop.world.sync
     sql(f"INSERT INTO {table} VALUES (1, 1, 'a', 1.00, {TS}), (2, 2, 'b', 2.00, {TS})")
     sync()
@@ -138,8 +138,8 @@ def test_what_died_is_finished_first_and_zombies_are_refused(shop: Shop) -> None
     store.put(dead, [("1", b'[1,"brief","1.00",null]')])
     with pytest.raises(FeaturesMoved, match="another run fills view user"):
         store.begin("user", state, (middle, 1), state.digest, state.columns, full=False)
-    made = shop.fill("user")
-    assert made.how == "changes" and shop.rows("user")["1"][1] == "a"
+    materialized = shop.fill("user")
+    assert materialized.how == "changes" and shop.rows("user")["1"][1] == "a"
     with pytest.raises(FeaturesMoved):
         store.put(dead, [("1", b'[1,"brief","1.00",null]')])
 
@@ -155,12 +155,12 @@ def test_what_died_is_finished_first_and_zombies_are_refused(shop: Shop) -> None
     ttl = shop.client.pttl("features:user:2")
     assert 0 < ttl <= 3_600_000
     shop.client.flushall()
-    made = shop.fill("user")
-    assert made.how == "full" and set(shop.rows("user")) == {"1"}
+    materialized = shop.fill("user")
+    assert materialized.how == "full" and set(shop.rows("user")) == {"1"}
     with pytest.raises(FeaturesMoved):
         store.put(zombie, [("2", b'[2,"b","2.00",null]')])
     # A number of a run alone doesn't do: the new epoch counts from 1, too.
-    assert store.state("user").run < zombie.number or store.state("user").epoch > zombie.epoch
+    assert store.state("user").run < zombie.number or store.state("user").generation > zombie.generation
 
     # Two that plan the same: one of them finds that the state moved.
     seen = store.state("user")
@@ -170,22 +170,22 @@ def test_what_died_is_finished_first_and_zombies_are_refused(shop: Shop) -> None
     assert shop.fill("user").how == "full"
 
 
-def test_a_store_that_is_lost_or_full(shop: Shop) -> None:
+def test_a_store_that_is_lost_or_full(shop: FeatureTestbed) -> None:
     table, sql, sync = users(shop), shop.world.sql, shop.world.sync
     sql(f"INSERT INTO {table} SELECT id, 1, 'a', 1.00, {TS} FROM range(100)")
     sync()
     assert shop.fill("user").rows == 100
-    assert shop.store.state("user").ready == shop.store.mark()
+    assert shop.store.state("user").complete_server == shop.store.server_id()
     shop.server.process.stop()
     with pytest.raises(FeatureStoreUnreachable):
         shop.fill("user")
-    restarted = shop.server.restarted()
+    restarted = shop.server.restart()
     shop.server.__dict__.update(restarted.__dict__)
     assert shop.fill("user").rows == 100
     # A server that isn't the same one any more, with the rows: it may have lost some.
     shop.client.hset("features.state:user", "ready", "another/0")
-    made = shop.fill("user")
-    assert (made.how, made.why) == ("full", "the store was restarted, failed over, or has dropped keys")
+    materialized = shop.fill("user")
+    assert (materialized.how, materialized.why) == ("full", "the store was restarted, failed over, or has dropped keys")
 
     shop.client.config_set("maxmemory", "1mb")
     sql(f"INSERT INTO {table} SELECT id + 1000, 1, repeat('x', 200), 1.00, {TS} FROM range(5000)")
@@ -198,19 +198,21 @@ def test_a_store_that_is_lost_or_full(shop: Shop) -> None:
 
     # Rules keep the table off the region by now: what is in the store goes at once, and nobody fills it.
     context = shop.context()
-    rule = {"tables": [shop.features.by_name["user"].table], "never": ["eu"]}
+    rule = {"tables": [shop.features.views_by_name["user"].table], "never": ["eu"]}
     tightened = context.registry.model_validate({**context.registry.model_dump(mode="json"), "residency": [rule]})
-    from sterna.features.materialize import materialize
-    from sterna.replica.region import RegionContext
+    from sterna.pipelines.features.materialize import materialize_view
+    from sterna.replication.replica.region import RegionContext
 
     strict = RegionContext.of(tightened, context.region, context.secrets)
-    made = materialize(strict, shop.world.spark, shop.store, shop.features, shop.features.by_name["user"])
-    assert (made.how, made.gone) == ("refused", 5100)
-    assert shop.rows("user") == {} and shop.store.state("user").refused
+    materialized = materialize_view(
+        strict, shop.world.spark, shop.store, shop.features, shop.features.views_by_name["user"]
+    )
+    assert (materialized.how, materialized.gone) == ("refused", 5100)
+    assert shop.rows("user") == {} and shop.store.state("user").exclusion
     assert shop.fill("user").why == "its table was refused before"
 
 
-def test_what_a_cache_drops(shop: Shop) -> None:
+def test_what_a_cache_drops(shop: FeatureTestbed) -> None:
     table, sql, sync = users(shop), shop.world.sql, shop.world.sync
     sql(f"INSERT INTO {table} VALUES (1, 1, 'a', 1.00, {TS}), (2, 2, 'b', 2.00, {TS})")
     sync()
@@ -221,10 +223,10 @@ def test_what_a_cache_drops(shop: Shop) -> None:
 
 
 def test_ids() -> None:
-    assert key_part("long", "007") == "7"
+    assert parse_key_part("long", "007") == "7"
 
 
-def test_a_key_of_several_columns(shop: Shop) -> None:
+def test_a_key_of_several_columns(shop: FeatureTestbed) -> None:
     """Each way that rows come into the store, and what reads them again: nothing goes by one column of a key."""
     namespace, sql, sync = users(shop).split(".")[1], shop.world.sql, shop.world.sync
     table = f"main_us.{namespace}.visits"
@@ -244,31 +246,38 @@ def test_a_key_of_several_columns(shop: Shop) -> None:
         ],
         "services": [{"name": "all", "features": ["visit.seconds"]}],
     }
-    made = replace(shop, services=read(section), section=section)
+    composite = replace(shop, services=read(section), section=section)
     whole = {'["1","a"]': 10, '["1","b"]': 20, '["2","a"]': 30, '["3","é\\"/"]': 40}
 
     def seconds(view: str) -> dict[str, int]:
-        return {id: row[0] for id, row in made.rows(view).items() if row is not None}
+        return {id: row[0] for id, row in composite.rows(view).items() if row is not None}
 
     for view in ("visit", "last", "hot"):
-        assert made.fill(view).how == "full"
+        assert composite.fill(view).how == "full"
     assert seconds("visit") == seconds("last") == whole
     sql(f"UPDATE {table} SET seconds = 21, at = {at} + INTERVAL 1 DAY WHERE user_id = 1 AND page = 'b'")
     sql(f"DELETE FROM {table} WHERE user_id = 2")
     sync()
     whole = {'["1","a"]': 10, '["1","b"]': 21, '["3","é\\"/"]': 40}
-    found = {view: made.fill(view) for view in ("visit", "last", "hot")}
-    assert {(each.how, each.rows, each.gone) for name, each in found.items() if name != "hot"} == {("changes", 1, 1)}
-    assert (found["hot"].how, found["hot"].rows, found["hot"].gone) == ("changes", 0, 2)
+    materialized = {view: composite.fill(view) for view in ("visit", "last", "hot")}
+    assert {(outcome.how, outcome.rows, outcome.gone) for name, outcome in materialized.items() if name != "hot"} == {
+        ("changes", 1, 1)
+    }
+    assert (materialized["hot"].how, materialized["hot"].rows, materialized["hot"].gone) == ("changes", 0, 2)
     assert seconds("visit") == seconds("last") == whole
-    with made.context() as context:
+    with composite.context() as context:
         for sample in (1, 2):
-            looked = verify(
-                context, shop.world.spark, made.store, made.features, made.features.by_name["visit"], sample
+            looked = verify_view(
+                context,
+                shop.world.spark,
+                composite.store,
+                composite.features,
+                composite.features.views_by_name["visit"],
+                sample,
             )
-            assert looked.good and looked.compared == sum(
+            assert looked.matches and looked.compared == sum(
                 zlib.crc32("\x00".join(json.loads(id)).encode()) % sample == 0 for id in whole
             )
     labels = shop.world.spark.sql("SELECT 1L AS user_id, 'b' AS page, now() AS event_timestamp")
-    service = TrainingService(made.features, made.features.services[0], "replica_eu")
+    service = TrainingService(composite.features, composite.features.services[0], "replica_eu")
     assert [row["visit.seconds"] for row in training_set(labels, service).collect()] == [21]

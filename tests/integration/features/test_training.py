@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from sterna.errors import LabelTooOld, UsageError
-from sterna.features import TrainingService, training_set
-from tests.integration.features.conftest import Shop
+from sterna.pipelines.features import TrainingService, training_set
+from tests.integration.features.conftest import FeatureTestbed
 
 TS = "TIMESTAMP_NTZ'2023-10-27 10:00:00'"
 
 
-def test_what_was_known_then(shop: Shop) -> None:
-    table, sql = f"main_us.{shop.features.by_name['user'].table}", shop.world.sql
-    clicks, spark = f"main_us.{shop.features.by_name['seen'].table}", shop.world.spark
+def test_what_was_known_then(shop: FeatureTestbed) -> None:
+    table, sql = f"main_us.{shop.features.views_by_name['user'].table}", shop.world.sql
+    clicks, spark = f"main_us.{shop.features.views_by_name['seen'].table}", shop.world.spark
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     times: list[datetime] = []
 
@@ -45,10 +45,10 @@ def test_what_was_known_then(shop: Shop) -> None:
     with pytest.raises(UsageError, match="have no time zone and are meant as UTC"):
         training_set(labels, service)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    found = training_set(labels, service)
-    assert found.columns == ["user_id", "event_timestamp", "y", "user.age", "user.balance", "seen.page"]
+    training_rows = training_set(labels, service)
+    assert training_rows.columns == ["user_id", "event_timestamp", "y", "user.age", "user.balance", "seen.page"]
     rows = {row["y"]: (row["user.age"], row["user.balance"] and str(row["user.balance"]), row["seen.page"])
-            for row in found.collect()}  # fmt: skip
+            for row in training_rows.collect()}  # fmt: skip
     assert rows == {
         "1/0": (None, None, None),  # before the first commit
         "2/0": (None, None, None),
@@ -79,10 +79,10 @@ def test_what_was_known_then(shop: Shop) -> None:
         training_set(labels.drop("event_timestamp"), service)
 
 
-def test_a_history_that_catalog_or_replacement_cut_is_not_told_as_nothing(shop: Shop) -> None:
+def test_a_history_that_catalog_or_replacement_cut_is_not_told_as_nothing(shop: FeatureTestbed) -> None:
     """Nessie's Iceberg REST keeps the current snapshot alone and no parent; a table that is made anew names none."""
-    table, sql = shop.features.by_name["user"].table, shop.world.sql
-    clicks = shop.features.by_name["seen"].table
+    table, sql = shop.features.views_by_name["user"].table, shop.world.sql
+    clicks = shop.features.views_by_name["seen"].table
     before = datetime.now(UTC)
     sql(f"INSERT INTO main_us.{clicks} VALUES (1, 'first', current_timestamp())")
     sql(f"INSERT INTO main_us.{table} VALUES (1, 10, 'a', 1.10, {TS})")
@@ -102,9 +102,9 @@ def test_a_history_that_catalog_or_replacement_cut_is_not_told_as_nothing(shop: 
         training_set(labels, service)
 
 
-def test_a_writer_whose_clock_is_behind(shop: Shop) -> None:
+def test_a_writer_whose_clock_is_behind(shop: FeatureTestbed) -> None:
     """A later commit counts from its own time on, with all before it; no label is told what came after that."""
-    table, sql, spark = f"main_us.{shop.features.by_name['user'].table}", shop.world.sql, shop.world.spark
+    table, sql, spark = f"main_us.{shop.features.views_by_name['user'].table}", shop.world.sql, shop.world.spark
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     sql(f"INSERT INTO {table} VALUES (1, 10, 'a', 1.10, {TS})")
     sql(f"INSERT INTO {table} VALUES (2, 20, 'b', 2.20, {TS})")
@@ -113,19 +113,23 @@ def test_a_writer_whose_clock_is_behind(shop: Shop) -> None:
     loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
     operations, last = loaded.operations(), loaded.currentSnapshot()
     base, before = operations.current(), loaded.snapshot(last.parentId())
-    told = json.loads(jvm.org.apache.iceberg.SnapshotParser.toJson(last))
-    told |= {"snapshot-id": 7, "sequence-number": last.sequenceNumber() + 1}
-    told["timestamp-ms"] = before.timestampMillis() - 20_000
-    late = jvm.org.apache.iceberg.SnapshotParser.fromJson(json.dumps(told))
-    made = jvm.org.apache.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(before.snapshotId(), "main").build()
-    made = jvm.org.apache.iceberg.TableMetadata.buildFrom(made).setBranchSnapshot(late, "main").build()
-    operations.commit(base, made)
+    snapshot_json = json.loads(jvm.org.apache.iceberg.SnapshotParser.toJson(last))
+    snapshot_json |= {"snapshot-id": 7, "sequence-number": last.sequenceNumber() + 1}
+    snapshot_json["timestamp-ms"] = before.timestampMillis() - 20_000
+    late_snapshot = jvm.org.apache.iceberg.SnapshotParser.fromJson(json.dumps(snapshot_json))
+    table_metadata = (
+        jvm.org.apache.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(before.snapshotId(), "main").build()
+    )
+    table_metadata = (
+        jvm.org.apache.iceberg.TableMetadata.buildFrom(table_metadata).setBranchSnapshot(late_snapshot, "main").build()
+    )
+    operations.commit(base, table_metadata)
     shop.world.sync()
-    at = [told["timestamp-ms"] + 1, before.timestampMillis() + 1]
+    at = [snapshot_json["timestamp-ms"] + 1, before.timestampMillis() + 1]
     labels = spark.createDataFrame(
         [(id, datetime.fromtimestamp(moment / 1000, UTC), f"{id}/{place}") for place, moment in enumerate(at)
          for id in (1, 2, 3)], "user_id LONG, event_timestamp TIMESTAMP, y STRING",
     )  # fmt: skip
-    found = training_set(labels, TrainingService(shop.features, shop.features.services[0], "replica_eu"))
-    rows = {row["y"]: row["user.age"] for row in found.collect()}
+    training_rows = training_set(labels, TrainingService(shop.features, shop.features.services[0], "replica_eu"))
+    rows = {row["y"]: row["user.age"] for row in training_rows.collect()}
     assert rows == {f"{id}/{place}": id * 10 for place in (0, 1) for id in (1, 2, 3)}

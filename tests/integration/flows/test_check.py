@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
+from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, ServicesError, SternaError
-from sterna.flows.status import check_flows
-from sterna.services.flows import Flow
+from sterna.pipelines.transforms.status import check_flows
 from tests.integration.flows.test_flows import DWD, DWS, WAP, Layers, layers, ods
 
 __all__ = ["layers"]
@@ -32,7 +32,7 @@ class Case(NamedTuple):
     sql: str
     columns: str
     partitions: str = ""
-    said: str = ""
+    reason: str = ""
     partition: str = ""
 
 
@@ -70,14 +70,14 @@ CASES = {
 }  # fmt: skip
 
 
-def check(layers: Layers, flow: Flow) -> str:
+def check(layers: Layers, flow: Transform) -> str:
     with layers.world.context("eu") as context:
         return check_flows(context, [flow], Path())[0].fault
 
 
-def refused(layers: Layers, flow: tuple[Flow, str], kind: type[SternaError], said: str) -> None:
+def assert_refused(layers: Layers, flow: tuple[Transform, str], kind: type[SternaError], reason: str) -> None:
     """See that the check says what the step does."""
-    with pytest.raises(kind, match=said) as error:
+    with pytest.raises(kind, match=reason) as error:
         layers.step(flow)
     assert check(layers, flow[0]) == f"{kind.__name__}: {error.value}"
 
@@ -90,9 +90,9 @@ def test_what_a_step_refuses_the_check_says_first(layers: Layers) -> None:
     layers.insert(f"{ods(1, 1, 'a')}, {ods(2, 2, 'b', 7)}")
     layers.world.sync("eu")
     for name, case in CASES.items():
-        if case.said:
-            refused(layers, flows[name], ServicesError, case.said)
-    taken = [name for name, case in CASES.items() if not case.said]
+        if case.reason:
+            assert_refused(layers, flows[name], ServicesError, case.reason)
+    taken = [name for name, case in CASES.items() if not case.reason]
     for name in taken:
         assert check(layers, flows[name][0]) == ""
         layers.step(flows[name])
@@ -114,8 +114,8 @@ def test_where_a_flow_has_come_to_is_checked(layers: Layers) -> None:
     dws, own = (layers.flow(name, "ods", "replace(day)", DWS) for name in ("dws", "own"))
     layers.insert(f"{ods(1, 1, 'a')}, {ods(2, 2, 'b')}")
     layers.insert("(DATE'2026-01-09', 1, 1)", "own")
-    layers.synced(dws)
-    refused(layers, own, FlowStopped, "the target has rows, and no mark")
+    layers.sync_and_step(dws)
+    assert_refused(layers, own, FlowStopped, "the target has rows, and no mark")
     # Files of a time without that partition: a step can't replace a part of one.
     layers.sql("ALTER TABLE {} DROP PARTITION FIELD day", "dws")
     options = "options => map('rewrite-all', 'true')"
@@ -123,7 +123,7 @@ def test_where_a_flow_has_come_to_is_checked(layers: Layers) -> None:
     layers.sql("ALTER TABLE {} ADD PARTITION FIELD day", "dws")
     layers.insert(ods(3, 1, "c"))
     layers.world.sync("eu")
-    refused(layers, dws, FlowStopped, "from when it wasn't partitioned by the values of day")
+    assert_refused(layers, dws, FlowStopped, "from when it wasn't partitioned by the values of day")
     layers.rebuild(dws)
     assert check(layers, dws[0]) == ""
     assert [row[1:] for row in layers.rows("dws")] == [(2, 2), (1, 1)]
@@ -132,6 +132,6 @@ def test_where_a_flow_has_come_to_is_checked(layers: Layers) -> None:
     layers.sql("ALTER TABLE {} ADD COLUMN user STRING")
     layers.insert("(4, DATE'2026-01-01', 1, 'd')")
     layers.world.sync("eu")
-    refused(layers, dws, FlowStopped, "user was dropped and added anew")
+    assert_refused(layers, dws, FlowStopped, "user was dropped and added anew")
     layers.sql(f"ALTER TABLE {{}} UNSET TBLPROPERTIES ({WAP.partition('=')[0]})", "dws")
     assert "NotStaged" in check(layers, dws[0])

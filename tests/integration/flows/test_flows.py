@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from sterna.cli.main import main
+from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, Gap, NotAnAncestor, NotOnlyAdded, Remedy, Rewound, ServicesError
-from sterna.flows.rebuild import rebuild
-from sterna.flows.shop import FlowShop
-from sterna.flows.status import FlowStatus, read_flows
-from sterna.flows.step import Stepped, step
-from sterna.render.flows import status_text
-from sterna.services.flows import Flow
+from sterna.pipelines.transforms.rebuild import rebuild
+from sterna.pipelines.transforms.status import FlowStatus, read_flows
+from sterna.pipelines.transforms.step import StepSummary, step
+from sterna.pipelines.transforms.step_context import FlowSpark
+from sterna.text.transforms import status_text
 from tests.support.iceberg_java import data_file, items, load_table
 from tests.support.world import MERGE_ON_READ, World
 
@@ -37,13 +37,13 @@ class Layers:
     world: World
     namespace: str
 
-    def flow(self, name: str, source: str, mode: str, sql: str, **more: str) -> tuple[Flow, str]:
-        said = {"name": name, "from": f"{self.namespace}.{source}", "into": f"{self.namespace}.{name}", **more}
-        return Flow.model_validate({**said, "mode": mode, "sql": sql}), sql
+    def flow(self, name: str, source: str, mode: str, sql: str, **more: str) -> tuple[Transform, str]:
+        section = {"name": name, "from": f"{self.namespace}.{source}", "into": f"{self.namespace}.{name}", **more}
+        return Transform.model_validate({**section, "mode": mode, "sql": sql}), sql
 
     def create(self, name: str, columns: str, more: str = "", properties: str = WAP) -> None:
-        made = f"main_us.{self.namespace}.{name}"
-        self.world.sql(f"CREATE TABLE {made} ({columns}) USING iceberg {more} TBLPROPERTIES ({properties})")
+        table = f"main_us.{self.namespace}.{name}"
+        self.world.sql(f"CREATE TABLE {table} ({columns}) USING iceberg {more} TBLPROPERTIES ({properties})")
 
     def insert(self, values: str, name: str = "ods") -> None:
         self.world.sql(f"INSERT INTO main_us.{self.namespace}.{name} VALUES {values}")
@@ -54,26 +54,26 @@ class Layers:
     def rows(self, name: str) -> list[tuple[Any, ...]]:
         return sorted(self.sql("SELECT * FROM {}", name), key=str)
 
-    def step(self, flow: tuple[Flow, str], region: str = "eu", before: Any = lambda moment: None) -> Stepped:
+    def step(self, flow: tuple[Transform, str], region: str = "eu", before: Any = lambda moment: None) -> StepSummary:
         with self.world.context(region) as context:
-            return step(context, *flow, FlowShop(), before)
+            return step(context, *flow, FlowSpark(), before)
 
-    def synced(self, flow: tuple[Flow, str], region: str = "eu") -> Stepped:
+    def sync_and_step(self, flow: tuple[Transform, str], region: str = "eu") -> StepSummary:
         self.world.sync(region)
         return self.step(flow, region)
 
-    def rebuild(self, flow: tuple[Flow, str]) -> None:
+    def rebuild(self, flow: tuple[Transform, str]) -> None:
         with self.world.context("eu") as context:
-            assert rebuild(context, *flow, FlowShop(), act=True).done
+            assert rebuild(context, *flow, FlowSpark(), act=True).done
 
 
 @pytest.fixture
 def layers(world: World) -> Iterator[Layers]:
     with world.namespace(f"flows_{uuid.uuid4().hex[:8]}") as name:
-        made = Layers(world, name)
+        opened = Layers(world, name)
         _, _, modes = MERGE_ON_READ.partition("(")
-        made.create("ods", "id BIGINT, day DATE, user STRING, amount BIGINT", properties=modes.rstrip(")"))
-        yield made
+        opened.create("ods", "id BIGINT, day DATE, user STRING, amount BIGINT", properties=modes.rstrip(")"))
+        yield opened
 
 
 def ods(id: int, day: int, user: str, amount: int = 1) -> str:
@@ -88,8 +88,8 @@ def test_three_layers_equal_their_rebuild_with_late_rows_and_deletes(layers: Lay
     layers.insert(", ".join([ods(1, 1, "A"), ods(2, 1, "a"), ods(3, 2, "B")]))
 
     def follow() -> None:
-        layers.synced(dwd)
-        layers.synced(dws)
+        layers.sync_and_step(dwd)
+        layers.sync_and_step(dws)
 
     follow()
     assert [row[1:] for row in layers.rows("dws")] == [(2, 1), (1, 1)]
@@ -110,7 +110,7 @@ def test_three_layers_equal_their_rebuild_with_late_rows_and_deletes(layers: Lay
     # A compaction moves the mark and no row; then there is nothing to do.
     options = "options => map('rewrite-all', 'true')"
     layers.world.sql(f"CALL main_us.system.rewrite_data_files(table => '{layers.namespace}.ods', {options})")
-    compacted = layers.synced(dwd)
+    compacted = layers.sync_and_step(dwd)
     assert compacted.end is not None
     assert compacted.snapshot is None
     assert layers.step(dwd).reason == "up to date"
@@ -143,11 +143,11 @@ def test_hours_are_told_apart_whatever_the_workers_clock_says(layers: Layers, ki
     flow = layers.flow("hours", "ods", "replace(at)", sql, partition=at)
     first = int(datetime(2026, 10, 25, 0, 30, tzinfo=UTC).timestamp())
     layers.insert(", ".join([ods(1, 1, "a", first), ods(2, 1, "a", first + 3600)]))
-    layers.synced(flow)
+    layers.sync_and_step(flow)
     layers.insert(ods(3, 1, "a", first + 3600))  # in the second of two hours with one name
-    layers.synced(flow)
+    layers.sync_and_step(flow)
     layers.insert(ods(4, 1, "a", first))
-    layers.synced(flow)
+    layers.sync_and_step(flow)
     assert layers.sql("SELECT date_format(at, 'HH:mm'), n FROM {} ORDER BY at", "hours") == [("00:30", 2), ("01:30", 2)]
 
 
@@ -160,7 +160,7 @@ def test_a_partition_beyond_pythons_calendar(layers: Layers, kind: str) -> None:
     values = ", ".join(f"({kind}'{at}', 1)" for at in ("+12000-01-01", "0001-01-01", "-0044-03-15", "2026-01-01"))
     for _ in range(2):
         layers.insert(f"{values}, (NULL, 1)", "src")
-        layers.synced(flow)
+        layers.sync_and_step(flow)
     numbers = "SELECT CAST(at AS STRING), n FROM {} ORDER BY at"
     summed = layers.sql("SELECT CAST(at AS STRING), sum(n) FROM {} GROUP BY at ORDER BY at", "src")
     assert layers.sql(numbers, "far") == summed
@@ -184,10 +184,10 @@ def test_status_says_why_a_step_failed_until_the_flow_has_come_further(layers: L
     with pytest.raises(ServicesError, match="DIVIDE_BY_ZERO") as failed:
         layers.step(failing)
     assert failed.value.remedy is Remedy.STOP
-    told = status()
-    assert (told.behind, told.exit_code) == (1, ServicesError.exit_code)
-    assert "ServicesError: flow dwd, its SQL fails" in told.state
-    assert "1 snapshots behind, failed at" in status_text([told])
+    flow_status = status()
+    assert (flow_status.behind, flow_status.exit_code) == (1, ServicesError.exit_code)
+    assert "ServicesError: flow dwd, its SQL fails" in flow_status.state
+    assert "1 snapshots behind, failed at" in status_text([flow_status])
     corrected = layers.flow("dwd", "ods", "append", "SELECT id, try_divide(id, amount) AS share FROM changes")
     layers.step(corrected)
     assert status().state.startswith("up to date; its SQL was changed since its last rows")
@@ -246,20 +246,20 @@ def test_two_regions_at_once_bring_each_row_once(layers: Layers) -> None:
     flow = layers.flow("dwd", "ods", "append", DWD)
     layers.insert(ods(1, 1, "a"))
     layers.world.sync("us")
-    layers.synced(flow)
+    layers.sync_and_step(flow)
     layers.insert(ods(2, 1, "a"))
     layers.world.sync("us")  # us has one snapshot more, eu two
     layers.insert(ods(3, 1, "a"))
     layers.world.sync("eu")
-    overtaken: list[Stepped] = []
+    overtaken: list[StepSummary] = []
 
     def overtake(moment: str) -> None:
         if moment == "publish" and not overtaken:
             overtaken.append(layers.step(flow, "us"))
 
-    late = layers.step(flow, "eu", overtake)
+    stale = layers.step(flow, "eu", overtake)
     assert overtaken[0].commit
-    assert late.start == overtaken[0].end
+    assert stale.start == overtaken[0].end
     assert sorted(row[0] for row in layers.rows("dwd")) == [1, 2, 3]
     assert "another region is ahead" in layers.step(flow, "us").reason
     layers.insert(ods(4, 1, "a"))
@@ -275,7 +275,7 @@ def test_what_can_t_be_followed_any_more_stops_until_it_is_rebuilt(layers: Layer
     flow = layers.flow("dwd", "ods", "append", DWD)
     layers.insert(ods(1, 1, "a"))
     layers.insert(ods(2, 1, "a"))
-    layers.synced(flow)
+    layers.sync_and_step(flow)
     ids = lambda: sorted(row[0] for row in layers.rows("dwd"))  # noqa: E731
 
     def mended(*expected: int) -> None:
@@ -286,14 +286,14 @@ def test_what_can_t_be_followed_any_more_stops_until_it_is_rebuilt(layers: Layer
     # The source took rows away.
     layers.sql("DELETE FROM {} WHERE id = 2")
     with pytest.raises(NotOnlyAdded):
-        layers.synced(flow)
+        layers.sync_and_step(flow)
     mended(1)
     # The source was rolled back.
     first = layers.world.snapshots(f"main_us.{layers.namespace}.ods")[0]
     layers.world.sql(f"CALL main_us.system.rollback_to_snapshot('{layers.namespace}.ods', {first})")
     layers.insert(ods(3, 1, "a"))
     with pytest.raises(NotAnAncestor):
-        layers.synced(flow)
+        layers.sync_and_step(flow)
     mended(1, 3)
     # The source has expired what the flow goes on from.
     layers.insert(ods(4, 1, "a"))
@@ -302,11 +302,11 @@ def test_what_can_t_be_followed_any_more_stops_until_it_is_rebuilt(layers: Layer
     layers.world.sql(f"ALTER TABLE main_us.{layers.namespace}.ods SET TBLPROPERTIES ('gc.enabled'='true')")
     layers.world.sql(call.format(layers.namespace))
     with pytest.raises(Gap):
-        layers.synced(flow)
+        layers.sync_and_step(flow)
     mended(1, 3, 4, 5)
     # The target was rolled back.
     layers.insert(ods(6, 1, "a"))
-    layers.synced(flow)
+    layers.sync_and_step(flow)
     before = layers.world.snapshots(f"main_us.{layers.namespace}.dwd")[0]
     layers.world.sql(f"CALL main_us.system.rollback_to_snapshot('{layers.namespace}.dwd', {before})")
     with pytest.raises(Rewound):
@@ -325,12 +325,12 @@ def test_an_append_stops_where_a_compaction_lost_rows_whatever_its_label_says(la
     layers.create("dwd", "id BIGINT, day DATE, user STRING, cents BIGINT")
     flow = layers.flow("dwd", "ods", "append", DWD)
     layers.insert(f"{ods(1, 1, 'a')}, {ods(2, 1, 'a')}")
-    layers.synced(flow)
+    layers.sync_and_step(flow)
     lose_rows(layers, "ods", [{"id": 1, "user": "a", "amount": 1}])
     layers.insert(ods(3, 1, "a"))
     assert sorted(row[0] for row in layers.rows("ods")) == [1, 3]
     with pytest.raises(NotOnlyAdded):
-        layers.synced(flow)
+        layers.sync_and_step(flow)
     layers.rebuild(flow)
     assert sorted(row[0] for row in layers.rows("dwd")) == [1, 3]
 
@@ -362,14 +362,14 @@ def test_the_commands(layers: Layers, tmp_path: Path, capsys: pytest.CaptureFixt
         with pytest.raises(SystemExit) as ended:
             registry = str(layers.world.stage.registry)
             main(["flow", *arguments, "--region", "eu", "--registry", registry, "--services", str(services), "--json"])
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), json.loads((said.out or said.err).splitlines()[-1])
+        output = capsys.readouterr()
+        return int(ended.value.code or 0), json.loads((output.out or output.err).splitlines()[-1])
 
     # What is missing is told as a statement that makes it.
-    code, told = sterna("check")
+    code, answer = sterna("check")
     assert code != 0
-    for each in told["flows"]:
-        layers.world.sql(each["create"].replace("CREATE TABLE ", "CREATE TABLE main_us."))
+    for flow_status in answer["flows"]:
+        layers.world.sql(flow_status["create"].replace("CREATE TABLE ", "CREATE TABLE main_us."))
     assert sterna("check") == (
         0,
         {
@@ -385,22 +385,22 @@ def test_the_commands(layers: Layers, tmp_path: Path, capsys: pytest.CaptureFixt
         ("SELECT", "its SQL"),
     ):
         (tmp_path / "dwd.sql").write_text(wrong)
-        code, told = sterna("check", "dwd")
+        code, answer = sterna("check", "dwd")
         assert code == 2
-        assert why in told["flows"][0]["fault"]
+        assert why in answer["flows"][0]["fault"]
     (tmp_path / "dwd.sql").write_text(DWD)
-    assert [each["behind"] for each in sterna("status")[1]["flows"]] == [1, 1]
-    code, told = sterna("run")
-    assert (code, [each["flow"] for each in told["steps"]], told["failed"]) == (0, ["dwd", "dws"], {})
-    assert [each["state"] for each in sterna("status")[1]["flows"]] == ["up to date"] * 2
-    code, told = sterna("rebuild", "dws")
-    assert (code, told["done"]) == (0, False)
+    assert [flow_status["behind"] for flow_status in sterna("status")[1]["flows"]] == [1, 1]
+    code, answer = sterna("run")
+    assert (code, [step_report["flow"] for step_report in answer["steps"]], answer["failed"]) == (0, ["dwd", "dws"], {})
+    assert [flow_status["state"] for flow_status in sterna("status")[1]["flows"]] == ["up to date"] * 2
+    code, answer = sterna("rebuild", "dws")
+    assert (code, answer["done"]) == (0, False)
     before = layers.rows("dws")
-    code, told = sterna("rebuild", "dws", "--yes")
-    assert (code, told["done"], layers.rows("dws")) == (0, True, before)
+    code, answer = sterna("rebuild", "dws", "--yes")
+    assert (code, answer["done"], layers.rows("dws")) == (0, True, before)
     layers.sql("DELETE FROM {}")
     layers.world.sync("eu")
-    code, told = sterna("run")
-    assert (code, told["stopped"], [each["flow"] for each in told["steps"]]) == (6, ["dwd"], ["dws"])
+    code, answer = sterna("run")
+    assert (code, answer["stopped"], [step_report["flow"] for step_report in answer["steps"]]) == (6, ["dwd"], ["dws"])
     assert layers.rows("dws") == []
     assert sterna("run", "none")[0] == 2

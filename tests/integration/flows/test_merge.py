@@ -41,18 +41,18 @@ def test_a_second_row_of_a_key_is_told_and_no_key_vanishes(layers: Layers, steps
     _source(layers)
     layers.create("dst", COLUMNS)
     flow = layers.flow("dst", "src", "merge(id)", SQL)
-    told = 0
-    for each in steps:
-        layers.insert(each, "src") if each.startswith("(") else layers.sql(each, "src")
+    refusals = 0
+    for step in steps:
+        layers.insert(step, "src") if step.startswith("(") else layers.sql(step, "src")
         try:
-            layers.synced(flow)
+            layers.sync_and_step(flow)
         except NotAKey as error:
-            told += 1
+            refusals += 1
             assert error.remedy is not Remedy.RETRY
             continue
         right = layers.sql("SELECT id, v FROM {} WHERE v <> 'hidden'", "src")
-        assert layers.rows("dst") == sorted(right, key=str), each
-    assert told
+        assert layers.rows("dst") == sorted(right, key=str), step
+    assert refusals
 
 
 def test_no_column_has_a_name_that_is_taken(layers: Layers) -> None:
@@ -65,11 +65,11 @@ def test_no_column_has_a_name_that_is_taken(layers: Layers) -> None:
         flow = layers.flow(target, "src", mode, "SELECT * FROM changes")
         row = ", ".join(map(str, range(1, len(names))))
         layers.insert(f"(1, {row}), (2, {row.replace('2', '20')})", "src")
-        layers.synced(flow)
+        layers.sync_and_step(flow)
         layers.sql("UPDATE {} SET t = 99 WHERE k = 1", "src")
         layers.insert(f"(3, {row.replace('2', '30')})", "src")
         layers.sql("DELETE FROM {} WHERE k = 2", "src")
-        layers.synced(flow)
+        layers.sync_and_step(flow)
         assert layers.rows(target) == layers.rows("src")
         layers.sql("DROP TABLE {}", "src")
 
@@ -81,6 +81,6 @@ def test_a_key_that_sql_makes_is_refused_since_it_may_collide(layers: Layers) ->
     layers.insert("(1, 'a')", "src")
     layers.insert("(-1, 'c')", "src")
     with pytest.raises(ServicesError, match="the key has to be the source's column") as raised:
-        layers.synced(flow)
+        layers.sync_and_step(flow)
     assert raised.value.remedy is not Remedy.RETRY
     assert layers.rows("dst") == []

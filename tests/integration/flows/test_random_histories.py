@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.spark.rewriting import Rewriting
+from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import Gap, NotAnAncestor
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep.run import upkeep
+from sterna.maintenance.tables.run import run_maintenance
+from sterna.spark.rewrite_data_files import TableRewrite
 from tests.integration.flows.test_flows import Layers, layers
 from tests.support.iceberg_java import commit_rows, data_file, equality_deletes, load_table
 from tests.support.row_changes import counted, net
@@ -119,17 +119,17 @@ class History:
     def compact(self) -> None:
         """Sterna's own upkeep of the table."""
         rule = {"match": [self.key], "quiet": "1s"}
-        settings = Upkeep.model_validate({"tables": [rule], "spark": "local[2]"})
+        settings = Maintenance.model_validate({"tables": [rule], "spark": "local[2]"})
         world, later = self.layers.world, datetime.now(UTC) + timedelta(hours=1)
         with world.context("us") as context:
-            done = upkeep(context, settings, [self.key], world.lines.append, dry_run=False, now=later)
+            done = run_maintenance(context, settings, [self.key], world.lines.append, dry_run=False, now=later)
         assert not done.failed, done.tables
 
     def compact_raced(self) -> None:
         """The same, while somebody deletes by value and then appends, between what it has read and its commit."""
-        real, raced = Rewriting.replace_files, []
+        real, raced = TableRewrite.replace_files, []
 
-        def replace_files(table: Rewriting, *arguments: Any) -> None:
+        def replace_files(table: TableRewrite, *arguments: Any) -> None:
             if not raced:
                 raced.append(True)
                 self.delete_values()
@@ -137,7 +137,7 @@ class History:
             real(table, *arguments)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Rewriting, "replace_files", replace_files)
+            patch.setattr(TableRewrite, "replace_files", replace_files)
             self.compact()
 
     def procedures(self) -> None:
@@ -165,7 +165,7 @@ class History:
         """What the replace has to have."""
         parts = sorted({part for _, part, _, _ in self.rows.values()})
         numbers = {part: [n for _, of, _, n in self.rows.values() if of == part] for part in parts}
-        return [(part, len(found), sum(found)) for part, found in numbers.items()]
+        return [(part, len(part_numbers), sum(part_numbers)) for part, part_numbers in numbers.items()]
 
     def _ids(self) -> list[int]:
         return self.rng.sample(range(_IDS), 3)

@@ -14,12 +14,12 @@ from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from sterna.embedded.jars import fetch_jars
-from sterna.embedded.process import LOOPBACK
-from sterna.embedded.spark import add_catalog
-from sterna.flows.sink import StreamSink
-from sterna.wap.protocol import Change, Landed, Look
-from sterna.wap.spark import JavaBase, SparkTable
+from sterna.pipelines.publish.protocol import Change, LoadedTable, TableCommit
+from sterna.pipelines.publish.spark import JavaBase, SparkTable
+from sterna.pipelines.transforms.sink import StreamSink
+from sterna.servers.jars import fetch_jars
+from sterna.servers.process import LOOPBACK
+from sterna.servers.spark import add_catalog
 from tests.support.receivers import KafkaReceiver
 from tests.support.spark_kafka import SPARK_KAFKA
 from tests.support.world import World
@@ -76,7 +76,7 @@ class Topic(Stream):
         for jar in fetch_jars(SPARK_KAFKA):
             self.spark.sql(f"ADD JAR '{jar}'")
         stage = world.stage
-        add_catalog(self.spark, "topics_us", stage.nessie.uri, "main", stage.warehouse("us"), stage.wide)
+        add_catalog(self.spark, "topics_us", stage.nessie.uri, "main", stage.warehouse("us"), stage.combined_endpoint)
         self.sink = StreamSink(self.spark, f"topics_us.{namespace}.kept", "topic")
         self.broker = broker
         self.producer = Producer({"bootstrap.servers": broker})
@@ -87,9 +87,9 @@ class Topic(Stream):
         assert self.producer.flush(60) == 0
 
     def read(self) -> DataFrame:
-        found = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.broker)
-        found = found.option("subscribe", "clicks").option("startingOffsets", "earliest")
-        return found.load().selectExpr("CAST(CAST(value AS STRING) AS BIGINT) AS id")
+        stream = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.broker)
+        stream = stream.option("subscribe", "clicks").option("startingOffsets", "earliest")
+        return stream.load().selectExpr("CAST(CAST(value AS STRING) AS BIGINT) AS id")
 
     def run(self) -> None:
         try:
@@ -128,7 +128,7 @@ def test_each_row_once_across_syncs_kills_and_a_lost_checkpoint(
         assert stream.rows() == [1, 2]
     finally:
         query.stop()
-    struck(stream, monkeypatch)
+    check_killed_commits(stream, monkeypatch)
     # Rows that went are nothing that such a stream can tell: it ends, as docs/flows.md says.
     world.sql(f"DELETE FROM main_us.{namespace}.clicks WHERE id = 1")
     world.sync("eu")
@@ -144,20 +144,22 @@ def test_a_topic_becomes_a_table_across_kills_and_a_lost_checkpoint(
         topic.put()
     topic.run()
     assert topic.rows() == [1, 2, 3]
-    reached = topic.sink.reached()
-    assert reached is not None and [json.loads(each) for each in reached.offsets] == [{"clicks": {"0": 1, "1": 2}}]
-    struck(topic, monkeypatch)
+    reached = topic.sink.read_position()
+    assert reached is not None and [json.loads(offsets) for offsets in reached.offsets] == [
+        {"clicks": {"0": 1, "1": 2}}
+    ]
+    check_killed_commits(topic, monkeypatch)
 
 
-def struck(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_killed_commits(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill the sink on either side of its commit, with the checkpoint kept and lost: each row is there once."""
     real = SparkTable.commit
 
-    def killed(self: SparkTable, look: Look[JavaBase], change: Change, step: Any) -> Landed:
+    def killed(self: SparkTable, loaded: LoadedTable[JavaBase], change: Change, step: Any) -> TableCommit:
         raise RuntimeError("killed between stage and publish")
 
-    def lost(self: SparkTable, look: Look[JavaBase], change: Change, step: Any) -> Landed:
-        real(self, look, change, step)
+    def lost(self: SparkTable, loaded: LoadedTable[JavaBase], change: Change, step: Any) -> TableCommit:
+        real(self, loaded, change, step)
         raise RuntimeError("killed behind it")
 
     for strike, kept in ((killed, True), (lost, True), (killed, False), (lost, False)):

@@ -30,14 +30,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sterna.changes.rows import is_plain
+from sterna.config.sections.transforms import Transform
 from sterna.errors import ServicesError
-from sterna.flows.columns_read import columns_read
-from sterna.flows.expressions import ALLOWED
-from sterna.flows.plan_of_sql import check_sql
-from sterna.flows.shop import FlowShop
-from sterna.services.flows import Flow
-from sterna.wap.spark import jvm
+from sterna.pipelines.changes.rows import is_plain
+from sterna.pipelines.publish.spark import jvm
+from sterna.pipelines.transforms.column_usage import read_columns
+from sterna.pipelines.transforms.expressions import ALLOWED
+from sterna.pipelines.transforms.sql_plan import validate_sql
+from sterna.pipelines.transforms.step_context import FlowSpark
 from tests.support.world import World
 
 SOURCE = StructType().add("id", LongType()).add("day", DateType())
@@ -84,19 +84,19 @@ OTHER = "it may read the view `changes` and nothing else"
     ],
 )
 def test_sql_whose_answer_does_not_follow_from_the_rows_is_refused(world: World, sql: str, said: str) -> None:
-    flow = Flow.model_validate({"name": "a", "from": "n.a", "into": "n.b", "mode": "replace(id)", "sql": sql})
+    flow = Transform.model_validate({"name": "a", "from": "n.a", "into": "n.b", "mode": "replace(id)", "sql": sql})
     if not said:
-        assert check_sql(world.spark, flow, sql, SOURCE, None).names == ["id"]
+        assert validate_sql(world.spark, flow, sql, SOURCE, None).names == ["id"]
         return
     with pytest.raises(ServicesError, match=said):
-        check_sql(world.spark, flow, sql, SOURCE, None)
+        validate_sql(world.spark, flow, sql, SOURCE, None)
 
 
 @pytest.mark.parametrize("kind", [StringType("UTF8_LCASE"), ArrayType(StringType("UNICODE_CI"))])
 def test_a_key_by_a_collation_is_none(world: World, kind: DataType) -> None:
-    said = {"name": "a", "from": "n.a", "into": "n.b", "mode": "merge(id)", "sql": "SELECT id FROM changes"}
+    section = {"name": "a", "from": "n.a", "into": "n.b", "mode": "merge(id)", "sql": "SELECT id FROM changes"}
     with pytest.raises(ServicesError, match="collat"):
-        check_sql(world.spark, Flow.model_validate(said), said["sql"], StructType().add("id", kind), None)
+        validate_sql(world.spark, Transform.model_validate(section), section["sql"], StructType().add("id", kind), None)
     assert not is_plain(kind)
     assert is_plain(StringType())
 
@@ -112,9 +112,9 @@ WIDE = (
 
 def check(world: World, mode: str, sql: str, partition: str = "") -> str:
     """Return why SQL is refused, "" where it isn't."""
-    said = {"name": "a", "from": "n.a", "into": "n.b", "mode": mode, "sql": sql, "partition": partition}
+    section = {"name": "a", "from": "n.a", "into": "n.b", "mode": mode, "sql": sql, "partition": partition}
     try:
-        check_sql(world.spark, Flow.model_validate(said), sql, WIDE, None)
+        validate_sql(world.spark, Transform.model_validate(section), sql, WIDE, None)
     except ServicesError as error:
         return str(error)
     return ""
@@ -394,7 +394,7 @@ NESTED = (
     ],
 )  # fmt: skip
 def test_what_is_read_is_known_down_to_its_fields_or_read_as_a_whole(world: World, sql: str, read: str) -> None:
-    assert columns_read(world.spark, [sql], NESTED).paths == {tuple(path.split(".")) for path in read.split()}
+    assert read_columns(world.spark, [sql], NESTED).paths == {tuple(path.split(".")) for path in read.split()}
 
 
 DEFAULTS = {
@@ -416,19 +416,19 @@ SPOKEN = """
 def test_a_workers_own_defaults_decide_no_row(world: World) -> None:
     """Each region has its own spark-defaults.conf, and a rebuild may run where no step did."""
     conf = world.spark.sparkContext._jsc.sc().conf()  # type: ignore[union-attr]
-    plain = FlowShop().start_session("local[2]").sql(SPOKEN).collect()
+    plain = FlowSpark().start_session("local[2]").sql(SPOKEN).collect()
     before = {name: conf.get(name, "") for name in DEFAULTS}
     try:
         for name, value in DEFAULTS.items():
             conf.set(name, value)
-        odd = FlowShop().start_session("local[2]").sql(SPOKEN).collect()
+        odd = FlowSpark().start_session("local[2]").sql(SPOKEN).collect()
         control = world.spark.newSession().sql(SPOKEN).collect()
     finally:
         for name, value in before.items():
             conf.set(name, value) if value else conf.remove(name)
     assert odd == plain
     assert plain[0][0] == "${env:PATH}"
-    assert all(one != other for one, other in zip(control[0], plain[0], strict=True))
+    assert all(one != other_session for one, other_session in zip(control[0], plain[0], strict=True))
 
 
 def test_names_of_expressions_are_those_of_sparks_classes(world: World) -> None:

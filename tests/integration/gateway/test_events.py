@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx
 
 from sterna.client import EventClient, TableEvent
-from sterna.events.tail import TailOptions
+from sterna.notifications.subscriptions.poller import PollerOptions
 from tests.support.gateway import Stream, gateway
 from tests.support.small_world import World, run
 
-FOLLOWING = TailOptions()  # as in production
+FOLLOWING = PollerOptions()  # as in production
 
 
 def test_a_sync_is_told_at_once_and_resumed_over_a_restart(world: World) -> None:
@@ -23,15 +23,15 @@ def test_a_sync_is_told_at_once_and_resumed_over_a_restart(world: World) -> None
     with gateway(world, following=FOLLOWING) as running, Stream(running.url, tables="ns.a") as stream:  # type: ignore[arg-type]
         source = world.commit(a=world.write("a"))
         run(world)
-        (told,) = stream.events(1)
-        data = told.json["data"]
+        (message,) = stream.events(1)
+        data = message.json["data"]
         current = world.writer.load_table(("ns", "a")).current_snapshot()
         assert current is not None
         assert data["new_snapshot_id"] == current.snapshot_id
         assert data["previous_snapshot_id"] == snapshots["a"]
         assert data["operations"] == ["append"] and data["source_hash"] == source
         assert data["replica_hash"] == world.catalog.reference("main_replica_eu").hash
-        assert [each["table_identifier"] for each in httpx.get(f"{running.url}/v1/tables").json()["tables"]] == [
+        assert [table["table_identifier"] for table in httpx.get(f"{running.url}/v1/tables").json()["tables"]] == [
             "ns.a",
             "ns.b",
         ]
@@ -39,15 +39,15 @@ def test_a_sync_is_told_at_once_and_resumed_over_a_restart(world: World) -> None
     run(world)
 
     async def rest() -> list[tuple[str, str]]:
-        found = []
+        events = []
         with gateway(world, following=FOLLOWING) as again:  # type: ignore[arg-type]
             async with EventClient(again.url, after=begin) as client:
                 async for message in client:
                     assert isinstance(message, TableEvent)
-                    found.append((message.type, message.table))
-                    if len(found) == 2:
-                        return found
-        return found
+                    events.append((message.type, message.table))
+                    if len(events) == 2:
+                        return events
+        return events
 
     assert asyncio.run(asyncio.wait_for(rest(), 30)) == [
         ("sterna.table.updated", "ns.a"),

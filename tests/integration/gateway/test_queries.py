@@ -8,8 +8,8 @@ import httpx
 
 from sterna.catalog.model import Content, Put
 from sterna.client import EventClient, TableEvent
-from sterna.query.sql import check_sql
-from sterna.services.load import parse_services
+from sterna.config.sections.load import parse_services
+from sterna.serving.queries.sql import check_sql
 from tests.support.gateway import gateway
 from tests.support.small_world import World, run, table
 from tests.unit.query.tables import current
@@ -26,13 +26,13 @@ queries:
 )
 
 
-def commit_as_writers_do(world: World) -> int:
+def commit_snapshot(world: World) -> int:
     """Append to a table and commit it with the snapshot's real id; return that."""
     location, head = world.write("a"), world.catalog.reference("main").hash
     snapshot = current(location)
-    known = world.catalog.contents("main", head, [("ns", "a")])[("ns", "a")]
+    current_content = world.catalog.contents("main", head, [("ns", "a")])[("ns", "a")]
     payload = {**table(location).payload, "snapshotId": snapshot}
-    world.catalog.commit("main", head, [Put(("ns", "a"), Content.of(payload).with_id(known.id))], "write")
+    world.catalog.commit("main", head, [Put(("ns", "a"), Content.of(payload).with_id(current_content.id))], "write")
     return snapshot
 
 
@@ -47,13 +47,13 @@ def test_an_event_s_snapshot_is_asked_and_so_are_older_ones_and_one_that_comes_l
         async with EventClient(url, tables=("ns.a",), after=begin) as client:
             async for message in client:
                 assert isinstance(message, TableEvent) and message.previous_snapshot_id is not None
-                asked = [
+                answers = [
                     await client.kpi(snapshot_id=message.new_snapshot_id),
                     await client.kpi(snapshot_id=message.previous_snapshot_id),
                     await client.kpi("both", at=message.id),
                     await client.kpi("both", at=begin),
                 ]
-                return message, [dict(each.kpi) for each in asked]
+                return message, [dict(answer.kpi) for answer in answers]
         raise AssertionError
 
     with gateway(world, SERVICES) as running:  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def test_an_event_s_snapshot_is_asked_and_so_are_older_ones_and_one_that_comes_l
         assert gone.status_code == 410
         assert gone.json()["current"]["snapshots"] == {"ns.a": str(event.new_snapshot_id)}
 
-        snapshot = commit_as_writers_do(world)
+        snapshot = commit_snapshot(world)
         later = httpx.get(f"{running.url}/kpi", params={"snapshotId": snapshot})
         assert (later.status_code, later.headers["retry-after"]) == (503, "1")
         run(world)

@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
-from sterna.embedded.nessie import start_nessie
-from sterna.gateway.gateway import MAY_READ
-from sterna.gateway.replies import RefusedRequest
-from sterna.gateway.tokens import Verifier, verifier
+from sterna.servers.nessie import start_nessie
+from sterna.serving.http.context import READER_ROLES
+from sterna.serving.http.errors import RequestError
+from sterna.serving.http.tokens import Verifier, build_verifier
 from tests.support.issuer import NAMELESS, Issuer, IssuerAccess, encoded, issuer, public_key
 
 # What somebody is told who wants to see main: Nessie's own statuses.
@@ -34,26 +34,28 @@ class Case:
         make: makes it, when it is sent: some are good for moments.
         nessie: what Nessie answers.
         gateway: what the gateway does, where it is stricter.
-        because: the reason why it is.
+        reason: the reason why it is.
     """
 
     make: Callable[[Issuer], str]
     nessie: int
     gateway: int | None = None
-    because: str = ""
+    reason: str = ""
 
 
-def said(expected: int, **claims: Any) -> Case:
+def claiming(expected: int, **claims: Any) -> Case:
     """A token with some claims changed; None takes one away."""
-    return Case(lambda made: made.token(**claims), expected)
+    return Case(lambda token_issuer: token_issuer.token(**claims), expected)
 
 
 def timed(expected: int, **seconds: float | None) -> Case:
     """A token with times so many seconds from now."""
 
-    def make(made: Issuer) -> str:
+    def make(token_issuer: Issuer) -> str:
         now = int(time.time())
-        return made.token(**{name: None if each is None else now + each for name, each in seconds.items()})
+        return token_issuer.token(
+            **{name: None if offset is None else now + offset for name, offset in seconds.items()}
+        )
 
     return Case(make, expected)
 
@@ -61,17 +63,17 @@ def timed(expected: int, **seconds: float | None) -> Case:
 def spelled(expected: int, old: str, new: str, **claims: Any) -> Case:
     """A token in whose claims' text something is replaced."""
 
-    def make(made: Issuer) -> str:
-        text = json.dumps(made.claims(**claims))
+    def make(token_issuer: Issuer) -> str:
+        text = json.dumps(token_issuer.claims(**claims))
         assert old in text
-        return made.signed(text.replace(old, new, 1))
+        return token_issuer.signed(text.replace(old, new, 1))
 
     return Case(make, expected)
 
 
 def header(expected: int, signer: str = "one", **header: Any) -> Case:
     """A good token with another header, or of another key."""
-    return Case(lambda made: made.signed(signer=signer, **header), expected)
+    return Case(lambda token_issuer: token_issuer.signed(signer=signer, **header), expected)
 
 
 def shaped(expected: int, make: Callable[[Issuer], str]) -> Case:
@@ -79,21 +81,21 @@ def shaped(expected: int, make: Callable[[Issuer], str]) -> Case:
     return Case(make, expected)
 
 
-def stricter(because: str, case: Case, gateway: int = REFUSED) -> Case:
+def stricter(reason: str, case: Case, gateway: int = REFUSED) -> Case:
     """Where the gateway doesn't follow Nessie."""
-    return Case(case.make, case.nessie, gateway, because)
+    return Case(case.make, case.nessie, gateway, reason)
 
 
 def instead(expected: int, **claims: Any) -> Case:
     """A token with other claims instead of the one in which it has its role."""
-    return Case(lambda made: made.token(**{made.roles: None, **claims}), expected)
+    return Case(lambda token_issuer: token_issuer.token(**{token_issuer.roles: None, **claims}), expected)
 
 
 ISSUERS = {
-    "of another issuer": said(REFUSED, iss="https://else"),
-    "of nobody": said(REFUSED, iss=None),
-    "of an issuer called any": said(REFUSED, iss="any"),
-    "of no text": said(REFUSED, iss=5),
+    "of another issuer": claiming(REFUSED, iss="https://else"),
+    "of nobody": claiming(REFUSED, iss=None),
+    "of an issuer called any": claiming(REFUSED, iss="any"),
+    "of no text": claiming(REFUSED, iss=5),
     "of a list with the issuer": Case(lambda made: made.token(iss=[made.url]), REFUSED),
     "of the issuer with a slash": Case(lambda made: made.token(iss=f"{made.url}/"), REFUSED),
 }
@@ -108,10 +110,10 @@ TIMES = {
     "without an end": timed(REFUSED, exp=None),
     "end of text": Case(lambda made: made.token(exp=str(int(time.time()) + 600)), REFUSED),
     "end with a fraction": timed(READS, exp=600.5),
-    "end true": said(REFUSED, exp=True),
-    "end beyond numbers": said(REFUSED, exp=10**20),
+    "end true": claiming(REFUSED, exp=True),
+    "end beyond numbers": claiming(REFUSED, exp=10**20),
     "end infinite": spelled(REFUSED, '"@"', "1e999", exp="@"),
-    "end in a far age": said(READS, exp=10**15),
+    "end in a far age": claiming(READS, exp=10**15),
     "without a beginning": timed(REFUSED, iat=None),
     "made in a minute": timed(READS, iat=60),
     "made when it has ended": timed(REFUSED, iat=3600, exp=600),
@@ -119,41 +121,41 @@ TIMES = {
     "not before a minute": timed(REFUSED, nbf=60),
     "not before an hour": timed(REFUSED, nbf=3600, exp=7200),
     "not before a minute ago": timed(READS, nbf=-60),
-    "not before a text": said(REFUSED, nbf="1"),
+    "not before a text": claiming(REFUSED, nbf="1"),
     "not before null": spelled(READS, '"@"', "null", nbf="@"),
 }
 PEOPLE = {
-    "of nobody's subject": said(READS, sub=None),
+    "of nobody's subject": claiming(READS, sub=None),
     "of a subject null": spelled(READS, '"@"', "null", sub="@"),
-    "of an empty subject": said(READS, sub=""),
-    "of a subject that is a number": said(REFUSED, sub=5),
-    "with an id that is a number": said(REFUSED, jti=5),
-    "of Keycloak for refreshing": said(REFUSED, typ="Refresh"),
-    "of Keycloak for access": said(READS, typ="Bearer"),
+    "of an empty subject": claiming(READS, sub=""),
+    "of a subject that is a number": claiming(REFUSED, sub=5),
+    "with an id that is a number": claiming(REFUSED, jti=5),
+    "of Keycloak for refreshing": claiming(REFUSED, typ="Refresh"),
+    "of Keycloak for access": claiming(READS, typ="Bearer"),
 }
 DEFAULT_ROLES = {
-    "groups": said(READS),
+    "groups": claiming(READS),
     "no groups": instead(NO_ROLE),
-    "groups: empty": said(NO_ROLE, groups=[]),
-    "groups: another case": said(NO_ROLE, groups=["Reader"]),
-    "groups: words": said(READS, groups="a reader"),
-    "groups: with a tab": said(NO_ROLE, groups="a\treader"),
-    "groups: with a comma": said(NO_ROLE, groups="a,reader"),
-    "groups: words in a list": said(NO_ROLE, groups=["a reader"]),
-    "groups: among numbers": said(READS, groups=[1, "reader"]),
-    "groups: in a list of lists": said(NO_ROLE, groups=[["reader"]]),
+    "groups: empty": claiming(NO_ROLE, groups=[]),
+    "groups: another case": claiming(NO_ROLE, groups=["Reader"]),
+    "groups: words": claiming(READS, groups="a reader"),
+    "groups: with a tab": claiming(NO_ROLE, groups="a\treader"),
+    "groups: with a comma": claiming(NO_ROLE, groups="a,reader"),
+    "groups: words in a list": claiming(NO_ROLE, groups=["a reader"]),
+    "groups: among numbers": claiming(READS, groups=[1, "reader"]),
+    "groups: in a list of lists": claiming(NO_ROLE, groups=[["reader"]]),
     "groups: an object": stricter(
         "Nessie reads the words of its text",
-        said(READS, groups={"a": "b reader c"}),
+        claiming(READS, groups={"a": "b reader c"}),
         NO_ROLE,
     ),
     "Entra's roles without their path": instead(NO_ROLE, roles=["reader"]),
     "a scope": instead(NO_ROLE, scope="reader"),
     "Keycloak's realm": instead(READS, realm_access={"roles": ["reader"]}),
     "Keycloak's realm: words": instead(READS, realm_access={"roles": "a reader"}),
-    "Keycloak's realm beside groups": said(NO_ROLE, groups=["a"], realm_access={"roles": ["reader"]}),
-    "Keycloak's realm beside empty groups": said(READS, groups=[""], realm_access={"roles": ["reader"]}),
-    "Keycloak's realm beside a number": said(NO_ROLE, groups=[1], realm_access={"roles": ["reader"]}),
+    "Keycloak's realm beside groups": claiming(NO_ROLE, groups=["a"], realm_access={"roles": ["reader"]}),
+    "Keycloak's realm beside empty groups": claiming(READS, groups=[""], realm_access={"roles": ["reader"]}),
+    "Keycloak's realm beside a number": claiming(NO_ROLE, groups=[1], realm_access={"roles": ["reader"]}),
     "Keycloak's realm without roles": instead(NO_ROLE, realm_access={}),
     "Keycloak's client": instead(READS, resource_access={"lake": {"roles": ["reader"]}}),
     "Keycloak's other client": instead(NO_ROLE, resource_access={"pond": {"roles": ["reader"]}}),
@@ -199,7 +201,7 @@ FORGED = {
     "of another key": header(REFUSED, "evil", kid="one"),
     "cut": shaped(REFUSED, lambda made: made.token()[:-10]),
     "without its signature": shaped(REFUSED, lambda made: made.token().rpartition(".")[0] + "."),
-    "of other claims": shaped(REFUSED, lambda made: _with_claims(made, groups=["admin"])),
+    "of other claims": shaped(REFUSED, lambda made: _with_swapped_claims(made, groups=["admin"])),
     "with one part more": shaped(REFUSED, lambda made: f"{made.token()}.x"),
     "encrypted": shaped(REFUSED, lambda _: "a.b.c.d.e"),
     "garbage": shaped(REFUSED, lambda _: "garbage"),
@@ -219,26 +221,26 @@ SHAPES = {
         "what can't be read is read by nobody",
         shaped(READS, lambda made: made.signed(json.dumps(made.claims(a="@")).encode().replace(b"@", b"\xff"))),
     ),
-    "of 9 KB": stricter("so long is none that the gateway looks at", said(READS, a="x" * 7_000)),
-    "deep": said(READS, a=json.loads("[" * 90 + "]" * 90)),
+    "of 9 KB": stricter("so long is none that the gateway looks at", claiming(READS, a="x" * 7_000)),
+    "deep": claiming(READS, a=json.loads("[" * 90 + "]" * 90)),
 }
 AUDIENCES = {
-    "for one of two": said(READS, aud="other"),
-    "for a list with one of them": said(READS, aud=["a", "other"]),
-    "for somebody else": said(REFUSED, aud="else"),
-    "for a list of others": said(REFUSED, aud=["else"]),
-    "for an empty list": said(REFUSED, aud=[]),
-    "for nobody": said(REFUSED, aud=None),
-    "for any": said(REFUSED, aud="any"),
-    "for both in one text": said(REFUSED, aud="nessie,other"),
-    "for a number in a list": said(REFUSED, aud=[5, "nessie"]),
-    "for a name with a comma": said(READS, aud="b,c"),
-    "for half of a name with a comma": said(REFUSED, aud="c"),
+    "for one of two": claiming(READS, aud="other"),
+    "for a list with one of them": claiming(READS, aud=["a", "other"]),
+    "for somebody else": claiming(REFUSED, aud="else"),
+    "for a list of others": claiming(REFUSED, aud=["else"]),
+    "for an empty list": claiming(REFUSED, aud=[]),
+    "for nobody": claiming(REFUSED, aud=None),
+    "for any": claiming(REFUSED, aud="any"),
+    "for both in one text": claiming(REFUSED, aud="nessie,other"),
+    "for a number in a list": claiming(REFUSED, aud=[5, "nessie"]),
+    "for a name with a comma": claiming(READS, aud="b,c"),
+    "for half of a name with a comma": claiming(REFUSED, aud="c"),
 }
 ANY_AUDIENCE = {
-    "for somebody else": said(READS, aud="else"),
-    "for nobody": said(READS, aud=None),
-    "for a number": said(READS, aud=5),
+    "for somebody else": claiming(READS, aud="else"),
+    "for nobody": claiming(READS, aud=None),
+    "for a number": claiming(READS, aud=5),
 }
 PATHS = {
     "groups beside a path": instead(NO_ROLE, groups=["reader"]),
@@ -263,16 +265,16 @@ PATHS = {
 }
 
 
-def _with_claims(made: Issuer, **claims: Any) -> str:
-    head, _, signature = made.token().split(".")
-    return f"{head}.{encoded(json.dumps(made.claims(**claims)))}.{signature}"
+def _with_swapped_claims(token_issuer: Issuer, **claims: Any) -> str:
+    head, _, signature = token_issuer.token().split(".")
+    return f"{head}.{encoded(json.dumps(token_issuer.claims(**claims)))}.{signature}"
 
 
 @dataclass(frozen=True)
-class Pair:
+class VerifierPair:
     """A Nessie and what verifies tokens for the gateway, by the same settings."""
 
-    made: Issuer
+    token_issuer: Issuer
     uri: str
     verify: Verifier
 
@@ -284,18 +286,18 @@ class Pair:
     def gateway(self, token: str) -> int:
         """Ask as the gateway does."""
         try:
-            return READS if self.verify(token).roles & MAY_READ else NO_ROLE
-        except RefusedRequest as refused:
+            return READS if self.verify(token).roles & READER_ROLES else NO_ROLE
+        except RequestError as refused:
             return refused.status
 
     def check(self, cases: Mapping[str, Case]) -> None:
         """Send all tokens to both, and compare."""
-        told, wanted = {}, {}
+        statuses, expected = {}, {}
         for name, case in cases.items():
-            token = case.make(self.made)
-            told[name] = self.nessie(token), self.gateway(token)
-            wanted[name] = case.nessie, case.gateway or case.nessie
-        assert {name: told[name] for name in told if told[name] != wanted[name]} == {}
+            token = case.make(self.token_issuer)
+            statuses[name] = self.nessie(token), self.gateway(token)
+            expected[name] = case.nessie, case.gateway or case.nessie
+        assert {name: statuses[name] for name in statuses if statuses[name] != expected[name]} == {}
 
 
 @pytest.fixture
@@ -304,25 +306,25 @@ def made() -> Iterator[Issuer]:
         yield running
 
 
-def pair(made: Issuer, folder: Path, **settings: str) -> Iterator[Pair]:
+def pair(token_issuer: Issuer, folder: Path, **settings: str) -> Iterator[VerifierPair]:
     variables = {f"QUARKUS_OIDC_{name}": value for name, value in settings.items()}
-    verify = verifier(variables)
+    verify = build_verifier(variables)
     assert verify is not None
-    server = start_nessie(folder, access=IssuerAccess(issuer=made, variables=variables))
+    server = start_nessie(folder, token_issuer=IssuerAccess(issuer=token_issuer, variables=variables))
     try:
-        yield Pair(made, server.uri, verify)
+        yield VerifierPair(token_issuer, server.uri, verify)
     finally:
         server.stop()
 
 
 @pytest.fixture
-def by_url(made: Issuer, tmp_path: Path) -> Iterator[Pair]:
+def by_url(made: Issuer, tmp_path: Path) -> Iterator[VerifierPair]:
     """The issuer's URL, and nothing that says who it is; beside it a key, which doesn't count."""
     yield from pair(made, tmp_path, AUTH_SERVER_URL=made.url, CLIENT_ID="lake", PUBLIC_KEY=public_key())
 
 
 @pytest.fixture
-def by_rules(made: Issuer, tmp_path: Path) -> Iterator[Pair]:
+def by_rules(made: Issuer, tmp_path: Path) -> Iterator[VerifierPair]:
     """Anybody's tokens by the issuer's keys, for some audiences, with roles in several places."""
     yield from pair(
         replace(made, roles="roles"),
@@ -336,27 +338,27 @@ def by_rules(made: Issuer, tmp_path: Path) -> Iterator[Pair]:
 
 
 @pytest.fixture
-def by_key(made: Issuer, tmp_path: Path) -> Iterator[Pair]:
+def by_key(made: Issuer, tmp_path: Path) -> Iterator[VerifierPair]:
     """A key alone."""
     yield from pair(made, tmp_path, PUBLIC_KEY=public_key(), TOKEN_AUDIENCE="any")
 
 
-def test_with_the_issuer_s_url_alone_both_say_the_same_of_each_token(by_url: Pair) -> None:
+def test_with_the_issuer_s_url_alone_both_say_the_same_of_each_token(by_url: VerifierPair) -> None:
     by_url.check(ISSUERS | TIMES | PEOPLE | DEFAULT_ROLES | DOUBLED | KEYS | FORGED | SHAPES | ANY_AUDIENCE)
 
 
-def test_with_audiences_and_paths_of_roles_both_say_the_same_of_each_token(by_rules: Pair) -> None:
+def test_with_audiences_and_paths_of_roles_both_say_the_same_of_each_token(by_rules: VerifierPair) -> None:
     by_rules.check(ANY_ISSUER | AUDIENCES | PATHS)
 
 
-def test_with_a_key_alone_both_say_the_same_of_each_token(by_key: Pair) -> None:
+def test_with_a_key_alone_both_say_the_same_of_each_token(by_key: VerifierPair) -> None:
     by_key.check(ANY_ISSUER | TIMES | ONE_KEY | FORGED | ANY_AUDIENCE)
 
 
 def test_where_the_gateway_is_stricter_it_says_why() -> None:
     every = [ISSUERS, TIMES, PEOPLE, DEFAULT_ROLES, DOUBLED, KEYS, FORGED, SHAPES, ANY_AUDIENCE, AUDIENCES, PATHS]
     apart = {name: case for cases in every for name, case in cases.items() if case.gateway is not None}
-    assert all(case.because and case.gateway in (NO_ROLE, REFUSED) and case.nessie == READS for case in apart.values())
+    assert all(case.reason and case.gateway in (NO_ROLE, REFUSED) and case.nessie == READS for case in apart.values())
     assert sorted(apart) == [
         "Keycloak's realm cut short",
         "groups: an object",

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.stores.objects import Objects
-from sterna.gc.model import Collected, GcOptions
-from sterna.gc.run import collect
-from sterna.replica import head
-from sterna.replica.head import read_head
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.maintenance.gc.model import GcOptions, GcReport
+from sterna.maintenance.gc.run import run_gc
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica import head
+from sterna.replication.replica.head import read_head
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
+from sterna.storage.objects import Objects
 from tests.support.command import STERNA
 from tests.support.own_region import OwnRegion, own_region
 from tests.support.world import World, merge_on_read
@@ -79,9 +79,9 @@ def aged(own: OwnRegion) -> None:
     own.world.stage.endpoints["eu"].start()
 
 
-def clean(own: OwnRegion, **options: Any) -> Collected:
+def clean(own: OwnRegion, **options: Any) -> GcReport:
     with own.context() as context:
-        return collect(
+        return run_gc(
             context,
             GcOptions(**{"keep": GcOptions.keep * 0, "delete": True, "patience": 0.0, **options}),
             own.world.lines.append,
@@ -97,11 +97,11 @@ def needed(own: OwnRegion) -> set[str]:
         "all_manifests": "path",
         "snapshots": "manifest_list",
     }
-    found = {
+    uris = {
         str(row[0]) for name, column in columns.items() for row in own.world.sql(f"SELECT {column} FROM {table}.{name}")
     }
-    found.add(own.replica()["collect.t"].metadata_location or "")
-    return {uri for uri in found if uri.startswith(own.root)}
+    uris.add(own.replica()["collect.t"].metadata_location or "")
+    return {uri for uri in uris if uri.startswith(own.root)}
 
 
 def requests(own: OwnRegion, region: str) -> int:
@@ -208,7 +208,7 @@ def test_the_command_line_counts_and_with_yes_deletes(region: OwnRegion):
 KILLS_ITSELF = """
 import os, signal
 from sterna.cli.main import main
-from sterna.edges.stores import objects
+from sterna.storage import objects
 
 delete_each = objects.delete_each
 
@@ -235,7 +235,7 @@ def test_a_clean_up_that_is_killed_is_taken_up_again(region: OwnRegion, monkeypa
     assert ended.returncode == -signal.SIGKILL
     assert 0 < len(os.listdir(left)) < files
     # Nobody waits a quarter of an hour in a test: the killed one is taken for dead at once.
-    monkeypatch.setattr(head, "COLLECTING_SECONDS", 0.0)
+    monkeypatch.setattr(head, "GC_EXPIRY_SECONDS", 0.0)
     with region.context() as context:
         assert read_head(context.primary, region.branch).run_id.startswith("collect-")
     assert clean(region).failed == 0
@@ -251,9 +251,9 @@ def test_what_residency_forbids_is_evicted(region: OwnRegion):
     shown = {item["key"]: item for item in status["refused"]}["collect.t"]
     assert shown["files"] > 0
     assert shown["bytes"] > 0
-    found = clean(region, evict=True, keep=GcOptions.keep)
-    assert found.deleted == found.refused
-    assert (found.failed, below(region)) == (0, set())
+    evicted = clean(region, evict=True, keep=GcOptions.keep)
+    assert evicted.deleted == evicted.refused
+    assert (evicted.failed, below(region)) == (0, set())
     left = json.loads(sterna(region, "status", "--json").stdout)
     assert not [item for item in left["refused"] if item["bytes"]]
-    assert left["stored"]["unreachable"] == asdict(found.left)
+    assert left["stored"]["unreachable"] == asdict(evicted.left)

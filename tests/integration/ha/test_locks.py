@@ -12,15 +12,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from sterna.edges.postgres.connection import connected
-from sterna.edges.postgres.epoch import Epoch
-from sterna.edges.secrets import Credential
-from sterna.embedded.postgres import Database, start_postgres
+from sterna.config.registry.model import Region, Registry
+from sterna.config.secrets import Credential
 from sterna.errors import DatabaseUnreachable
-from sterna.ha import site
-from sterna.ha.promote import Promotion, promote
-from sterna.ha.site import fence, look_at, prepare, unfence
-from sterna.registry.model import Region, Registry
+from sterna.postgres.connection import open_connection
+from sterna.postgres.term import Term
+from sterna.replication.failover import site
+from sterna.replication.failover.promote import Promotion, promote
+from sterna.replication.failover.site import ensure_schema, fence, inspect_site, unfence
+from sterna.servers.postgres import Database, start_postgres
 
 REFERENCE = "INSERT INTO refs2 (repo, ref_name) VALUES ('', %s)"
 READ = "SELECT count(*) FROM refs2"
@@ -43,8 +43,8 @@ def catalog(_server: Database, request: pytest.FixtureRequest) -> Iterator[Catal
         admin.execute(f"CREATE DATABASE {name}".encode())
         admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'nessie'".encode())
     catalog = Catalog(_server, name)
-    with connected(catalog.region, catalog.secrets) as connection:
-        prepare(connection, catalog.region)
+    with open_connection(catalog.region, catalog.secrets) as connection:
+        ensure_schema(connection, catalog.region)
         unfence(connection, catalog.region)
     yield catalog
 
@@ -90,10 +90,10 @@ class Catalog:
         )
 
     @contextmanager
-    def somebody(self, statement: str, *given: str) -> Iterator[None]:
+    def open_transaction(self, statement: str, *parameters: str) -> Iterator[None]:
         """Somebody's transaction that did something and does not end within the block."""
         with self.nessie() as connection:
-            connection.execute(statement.encode(), given)
+            connection.execute(statement.encode(), parameters)
             yield
             connection.rollback()
 
@@ -123,40 +123,40 @@ class Catalog:
 def test_what_is_prepared_already_is_prepared_again_beside_readers_and_writers(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site, "LOCK_SECONDS", 20.0)  # whoever waits for a lock waits all of them
+    monkeypatch.setattr(site, "LOCK_TIMEOUT_SECONDS", 20.0)  # whoever waits for a lock waits all of them
     started = time.monotonic()
     with (
-        catalog.somebody(READ),
-        catalog.somebody(REFERENCE, "refs/heads/x"),
-        catalog.somebody("SELECT count(*) FROM objs2"),
-        connected(catalog.region, catalog.secrets) as connection,
+        catalog.open_transaction(READ),
+        catalog.open_transaction(REFERENCE, "refs/heads/x"),
+        catalog.open_transaction("SELECT count(*) FROM objs2"),
+        open_connection(catalog.region, catalog.secrets) as connection,
     ):
-        prepare(connection, catalog.region)
-    assert time.monotonic() - started < site.LOCK_SECONDS
+        ensure_schema(connection, catalog.region)
+    assert time.monotonic() - started < site.LOCK_TIMEOUT_SECONDS
 
 
 def test_a_first_time_beside_a_dump_lets_commits_pass_and_gives_up(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site, "PATIENCE_SECONDS", 8.0)
-    with connected(catalog.region, catalog.secrets) as connection:
+    monkeypatch.setattr(site, "MAX_WAIT_SECONDS", 8.0)
+    with open_connection(catalog.region, catalog.secrets) as connection:
         connection.execute(f"ALTER TABLE refs2 OWNER TO {catalog.name}".encode())  # as Nessie left it
-        late = pytest.raises(DatabaseUnreachable, match="still holds a lock")
-        with catalog.somebody(READ), catalog.traffic() as took, late:
-            prepare(connection, catalog.region)
+        times_out = pytest.raises(DatabaseUnreachable, match="still holds a lock")
+        with catalog.open_transaction(READ), catalog.traffic() as took, times_out:
+            ensure_schema(connection, catalog.region)
         assert len(took) > 5
         assert max(took) < 6.0, "a commit waits a try long, not until all have failed"
-        prepare(connection, catalog.region)
+        ensure_schema(connection, catalog.region)
         (owner,) = connection.execute("SELECT tableowner FROM pg_tables WHERE tablename = 'refs2'").fetchone() or ("",)
     assert owner == catalog.server.user
 
 
 def test_a_fence_does_not_wait_for_readers_nor_let_them_wait(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site, "LOCK_SECONDS", 20.0)
+    monkeypatch.setattr(site, "LOCK_TIMEOUT_SECONDS", 20.0)
     started = time.monotonic()
-    with catalog.somebody(READ), connected(catalog.region, catalog.secrets) as connection:
+    with catalog.open_transaction(READ), open_connection(catalog.region, catalog.secrets) as connection:
         fence(connection, catalog.region)
-        assert time.monotonic() - started < site.LOCK_SECONDS
+        assert time.monotonic() - started < site.LOCK_TIMEOUT_SECONDS
         with catalog.nessie() as nessie:
             assert nessie.execute(READ).fetchone() == (0,)
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -167,7 +167,7 @@ def test_a_commit_under_way_ends_before_the_fence(catalog: Catalog) -> None:
     fenced = threading.Event()
 
     def take() -> None:
-        with connected(catalog.region, catalog.secrets) as connection:
+        with open_connection(catalog.region, catalog.secrets) as connection:
             fence(connection, catalog.region)
         fenced.set()
 
@@ -175,22 +175,22 @@ def test_a_commit_under_way_ends_before_the_fence(catalog: Catalog) -> None:
         nessie.execute(REFERENCE, ("refs/heads/under-way",))
         thread = threading.Thread(target=take, daemon=True)
         thread.start()
-        assert not fenced.wait(2 * site.LOCK_SECONDS), "the fence did not wait for the commit"
+        assert not fenced.wait(2 * site.LOCK_TIMEOUT_SECONDS), "the fence did not wait for the commit"
         nessie.commit()
     assert fenced.wait(10)
     thread.join()
-    assert not look_at(catalog.region, catalog.secrets).writable
+    assert not inspect_site(catalog.region, catalog.secrets).writable
 
 
 def test_a_planned_promotion_gives_up_in_time_where_a_commit_never_ends(catalog: Catalog) -> None:
-    promotion = Promotion("eu", Epoch(2, "eu"), "us", True, None, "", None, ())
-    with catalog.somebody(REFERENCE, "refs/heads/never"), catalog.traffic(READ) as took:
+    promotion = Promotion("eu", Term(2, "eu"), "us", True, None, "", None, ())
+    with catalog.open_transaction(REFERENCE, "refs/heads/never"), catalog.traffic(READ) as took:
         started = time.monotonic()
         with pytest.raises(DatabaseUnreachable, match="after 8 s somebody still holds a lock"):
-            promote(catalog.registry, catalog.secrets, promotion, lambda line: None, patience=8.0)
+            promote(catalog.registry, catalog.secrets, promotion, lambda line: None, max_wait=8.0)
         assert time.monotonic() - started < 40
         assert took and max(took) < 6.0
-    assert look_at(catalog.region, catalog.secrets).writable, "nothing was changed"
+    assert inspect_site(catalog.region, catalog.secrets).writable, "nothing was changed"
 
 
 def test_a_primary_whose_tables_somebody_has_locked_is_slow_and_not_silent(catalog: Catalog) -> None:
@@ -198,27 +198,27 @@ def test_a_primary_whose_tables_somebody_has_locked_is_slow_and_not_silent(catal
     region = catalog.region
     assert region.catalog.database is not None
     database = region.catalog.database.model_copy(update={"look_timeout": 1.0})
-    hasty = region.model_copy(update={"catalog": region.catalog.model_copy(update={"database": database})})
-    with catalog.somebody("LOCK TABLE refs2 IN ACCESS EXCLUSIVE MODE"):
-        found = look_at(hasty, catalog.secrets)
-    assert found.slow and not found.silent and "let sterna in and does not answer" in found.problem
-    assert look_at(region, catalog.secrets).writable
+    short_timeout = region.model_copy(update={"catalog": region.catalog.model_copy(update={"database": database})})
+    with catalog.open_transaction("LOCK TABLE refs2 IN ACCESS EXCLUSIVE MODE"):
+        state = inspect_site(short_timeout, catalog.secrets)
+    assert state.slow and not state.is_silent and "let sterna in and does not answer" in state.problem
+    assert inspect_site(region, catalog.secrets).writable
 
 
 def test_one_that_is_long_about_each_login_is_looked_at_all_the_same(catalog: Catalog) -> None:
     """A proxy hands on what the server says four seconds late: longer than an address had once."""
     region = catalog.region
     assert region.catalog.database is not None
-    with late_proxy(catalog.server.host, catalog.server.port, 4.0) as slow, socket.create_server(("", 0)) as hangs:
+    with delaying_proxy(catalog.server.host, catalog.server.port, 4.0) as slow, socket.create_server(("", 0)) as hangs:
         for hosts in ([slow], [f"127.0.0.1:{hangs.getsockname()[1]}", slow]):
             database = region.catalog.database.model_copy(update={"hosts": tuple(hosts), "look_timeout": 60.0})
-            other = region.model_copy(update={"catalog": region.catalog.model_copy(update={"database": database})})
-            found = look_at(other, catalog.secrets)
-            assert found.writable and not found.problem
+            proxied = region.model_copy(update={"catalog": region.catalog.model_copy(update={"database": database})})
+            state = inspect_site(proxied, catalog.secrets)
+            assert state.writable and not state.problem
 
 
 @contextmanager
-def late_proxy(host: str, port: int, seconds: float) -> Iterator[str]:
+def delaying_proxy(host: str, port: int, seconds: float) -> Iterator[str]:
     """Serve `host:port`: hand on all that is said, and begin with the server's answers after some seconds."""
 
     def hand_on(source: socket.socket, target: socket.socket, seconds: float) -> None:

@@ -11,19 +11,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.sql import SparkSession
 
-from sterna.edges.environment import environment
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.spark import add_catalog
-from sterna.embedded.stack import Deployment, deployment
-from sterna.gc.model import GcOptions as Cleaning
-from sterna.gc.run import collect
-from sterna.ha.tables import Moves, move, plan_moves
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext, open_region
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.verify.run import Depth, verify
+from sterna.catalog.nessie.catalog import NessieCatalog
+from sterna.config.environment import temporary_environment
+from sterna.config.secrets import environment_secrets
+from sterna.maintenance.gc.model import GcOptions as Cleaning
+from sterna.maintenance.gc.run import run_gc
+from sterna.replication.failover.tables import MovePlan, apply_moves, plan_moves
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.run import Depth, verify
+from sterna.servers.spark import add_catalog
+from sterna.servers.stack import Deployment, deployment
 from tests.support.answers import ask
 from tests.support.world import merge_on_read
 
@@ -32,7 +32,7 @@ TABLES = ("moved.v2", "moved.v3")
 
 
 @dataclass
-class Story:
+class FailoverScenario:
     """Three regions, and Spark with catalogs for each.
 
     `main` and the replica, both read through that region's endpoint alone.
@@ -41,7 +41,7 @@ class Story:
     stage: Deployment
     spark: SparkSession
     catalog: NessieCatalog
-    said: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     shown: dict[tuple[str, str], dict[str, dict[str, list[str]]]] = field(default_factory=dict)
 
     def context(self, region: str) -> RegionContext:
@@ -49,17 +49,17 @@ class Story:
 
     def sync(self, region: str) -> Report:
         with self.context(region) as context:
-            report = sync(context, SyncOptions(), self.said.append)
+            report = sync(context, SyncOptions(), self.lines.append)
         assert report.held == ()
         return report
 
-    def plan(self, region: str, lost: str) -> Moves:
+    def plan(self, region: str, lost: str) -> MovePlan:
         with self.context(region) as context:
             return plan_moves(context, [lost])
 
-    def move(self, region: str, agreed: Moves) -> Moves:
+    def move(self, region: str, agreed: MovePlan) -> MovePlan:
         with self.context(region) as context:
-            return move(context, agreed, self.said.append)
+            return apply_moves(context, agreed, self.lines.append)
 
     def sql(self, text: str) -> list[tuple[object, ...]]:
         return [tuple(row) for row in self.spark.sql(text).collect()]
@@ -70,9 +70,9 @@ class Story:
         self.sql(f"CREATE TABLE story_main_us.{namespace}.t (id BIGINT) USING iceberg")
         self.sql(f"INSERT INTO story_main_us.{namespace}.t VALUES (1)")
         self.sync("eu")
-        agreed = tuple(each for each in self.plan("eu", "us").moves if each.key == f"{namespace}.t")
+        agreed = tuple(table_move for table_move in self.plan("eu", "us").moves if table_move.key == f"{namespace}.t")
         assert agreed
-        assert self.move("eu", Moves("eu", ("us",), agreed)).moves == agreed
+        assert self.move("eu", MovePlan("eu", ("us",), agreed)).moves == agreed
 
     def write(self, region: str, table: str, first: int) -> None:
         """Add rows and delete some of those before, as a writer does who has that region's store alone."""
@@ -109,33 +109,36 @@ class Story:
             if key.endswith(".parquet") and "-deletes" not in key and "_localized" not in key
         }
 
-    def assert_whole(self, region: str, main: str, *dark: str) -> None:
+    def assert_equals_main(self, region: str, main: str, *dark: str) -> None:
         """A region's replica shows what `main` shows in another region, and stands what `verify` asks, by itself
         while others are dark.
         """
         wanted = self.wanted(main)
         with self.context(region) as context:
             assert verify(context, Depth(deep=True)).findings == ()
-        for other in dark:
-            self.stage.endpoints[other].go_dark()
+        for dark_region in dark:
+            self.stage.endpoints[dark_region].suspend()
         assert {table: self.rows(region, "replica", table) for table in TABLES} == wanted
-        for other in dark:
-            self.stage.endpoints[other].start()
+        for dark_region in dark:
+            self.stage.endpoints[dark_region].start()
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Story]:
-    with deployment(tmp_path_factory.mktemp("story"), REGIONS, postgres=False) as stage, environment(stage.environment):
+def story(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[FailoverScenario]:
+    with (
+        deployment(tmp_path_factory.mktemp("story"), REGIONS, postgres=False) as stage,
+        temporary_environment(stage.environment),
+    ):
         for region in REGIONS:
             for name, ref in (("main", "main"), ("replica", f"main_replica_{region}")):
                 endpoint = stage.endpoints[region]
                 add_catalog(spark, f"story_{name}_{region}", stage.nessie.uri, ref, stage.warehouse(region), endpoint)
         with NessieCatalog(stage.nessie.uri) as catalog:
-            yield Story(stage, spark, catalog)
+            yield FailoverScenario(stage, spark, catalog)
 
 
 @pytest.mark.parametrize("losses", [1, pytest.param(2, marks=pytest.mark.rare)])
-def test_tables_go_on_from_a_replica(story: Story, losses: int) -> None:
+def test_tables_go_on_from_a_replica(story: FailoverScenario, losses: int) -> None:
     """One story, for each step stands on the one before."""
     story.sql("CREATE NAMESPACE story_main_us.moved")
     for version, table in zip((2, 3), TABLES, strict=True):
@@ -148,19 +151,19 @@ def test_tables_go_on_from_a_replica(story: Story, losses: int) -> None:
         story.sync(region)
     kept = {table: story.rows("us", "main", table) for table in TABLES}
     story.write("us", TABLES[0], 100)
-    story.stage.wide.go_dark()
-    story.stage.endpoints["us"].go_dark()
+    story.stage.combined_endpoint.suspend()
+    story.stage.endpoints["us"].suspend()
 
     # us is gone for good.
-    found = story.plan("eu", "us")
-    assert [each.key for each in found.moves] == list(TABLES)
-    assert [len(each.lost) for each in found.moves] == [2, 0]
-    assert not found.left
+    plan = story.plan("eu", "us")
+    assert [table_move.key for table_move in plan.moves] == list(TABLES)
+    assert [len(table_move.lost) for table_move in plan.moves] == [2, 0]
+    assert not plan.left
     before = story.catalog.reference("main").hash
-    assert story.move("eu", Moves("eu", ("us",))).left.keys() == set(TABLES), "what nobody agreed to is not done"
+    assert story.move("eu", MovePlan("eu", ("us",))).left.keys() == set(TABLES), "what nobody agreed to is not done"
     assert story.catalog.reference("main").hash == before
-    assert story.move("eu", found).moves == found.moves
-    assert story.move("eu", found) == Moves("eu", ("us",)), "it is done already"
+    assert story.move("eu", plan).moves == plan.moves
+    assert story.move("eu", plan) == MovePlan("eu", ("us",)), "it is done already"
     assert {table: story.rows("eu", "main", table) for table in TABLES} == kept
 
     # Writers go on in eu, and each region follows.
@@ -170,45 +173,45 @@ def test_tables_go_on_from_a_replica(story: Story, losses: int) -> None:
     written = story.data("eu") - eu_before
     assert story.sync("eu").copied.files == 0, "what writers put below the replica root is here"
     assert story.data("eu") - eu_before == written
-    story.assert_whole("eu", "eu")
+    story.assert_equals_main("eu", "eu")
     assert story.sync("ap").copied.files == len(written), "only what is new is copied"
     assert names(story.data("ap") - ap_before) == names(written)
-    story.assert_whole("ap", "eu")
+    story.assert_equals_main("ap", "eu")
     assert cleaned_up(story, "eu") > 0, "the older versions' metadata.json at least"
 
     # us is back, with its old files.
     story.stage.endpoints["us"].start()
-    story.stage.wide.start()
+    story.stage.combined_endpoint.start()
     us_before = story.data("us")
     assert story.sync("us").copied.files == len(written), "the originals are taken"
     assert names(story.data("us") - us_before) == names(written)
-    story.assert_whole("us", "eu", "eu", "ap")
+    story.assert_equals_main("us", "eu", "eu", "ap")
     assert story.sync("us").outcome == "idle"
 
     # Now eu is lost, and with `--long` us again: deletes hit what was written here and there in between.
     for first, (lost, region) in ((300, ("eu", "us")), (400, ("us", "eu")))[:losses]:
-        story.stage.endpoints[lost].go_dark()
-        found = story.plan(region, lost)
-        assert [each.key for each in found.moves] == list(TABLES)
-        assert story.move(region, found).moves == found.moves
+        story.stage.endpoints[lost].suspend()
+        plan = story.plan(region, lost)
+        assert [table_move.key for table_move in plan.moves] == list(TABLES)
+        assert story.move(region, plan).moves == plan.moves
         for table in TABLES:
             story.write(region, table, first)
         story.sync(region)
         story.stage.endpoints[lost].start()
         for other in REGIONS:
             story.sync(other)
-            story.assert_whole(other, region)
+            story.assert_equals_main(other, region)
     cleaned_up(story, region)
-    story.assert_whole(lost, region, region, "ap")
+    story.assert_equals_main(lost, region, region, "ap")
 
 
-def test_metadata_that_left_the_replica_root_without_its_files_is_held(story: Story) -> None:
+def test_metadata_that_left_the_replica_root_without_its_files_is_held(story: FailoverScenario) -> None:
     """Else nobody could tell that main needs what lies below the root, and the clean-up would delete it."""
     story.moved_table("left")
     story.sync("eu")
     story.sql(f"ALTER TABLE story_main_eu.left.t SET LOCATION '{story.stage.warehouse('eu')}/left/t'")
     with story.context("eu") as context:
-        held = sync(context, SyncOptions(), story.said.append).held
+        held = sync(context, SyncOptions(), story.lines.append).held
     assert [(item.key, item.kind) for item in held] == [("left.t", "Unsupported")]
     story.sql("DROP TABLE story_main_eu.left.t")
     story.sync("eu")
@@ -218,7 +221,7 @@ def names(keys: set[str]) -> set[str]:
     return {key.rpartition("/")[2] for key in keys}
 
 
-def cleaned_up(story: Story, region: str) -> int:
+def cleaned_up(story: FailoverScenario, region: str) -> int:
     """Clean a region up as hard as it can be, and see that `main` and the replica show the same as before.
 
     Return how many files went.
@@ -226,21 +229,21 @@ def cleaned_up(story: Story, region: str) -> int:
     wanted = {(branch, table): story.rows(region, branch, table) for branch in ("main", "replica") for table in TABLES}
     endpoint, ago = story.stage.endpoints[region], time.time() - 30 * 86400
     with story.context(region) as context:
-        cleaning = Cleaning(keep=timedelta(0), grace=timedelta(hours=1), delete=True, patience=0.0)
-        assert collect(context, cleaning).failed == 0
+        cleaning = Cleaning(keep=timedelta(0), grace=timedelta(hours=1), delete=True, max_wait_seconds=0.0)
+        assert run_gc(context, cleaning).failed == 0
         folder = endpoint.folder
         assert folder is not None
         for path in (path for path in folder.rglob("*") if path.is_file()):
             os.utime(path, (ago, ago))
         endpoint.start()
-        done = collect(context, cleaning, now=datetime.now(UTC) + timedelta(days=1))
+        done = run_gc(context, cleaning, now=datetime.now(UTC) + timedelta(days=1))
     assert {
         (branch, table): story.rows(region, branch, table) for branch in ("main", "replica") for table in TABLES
     } == wanted
     return done.deleted.files
 
 
-def test_an_original_of_another_size_is_never_written_over(story: Story) -> None:
+def test_an_original_of_another_size_is_never_written_over(story: FailoverScenario) -> None:
     before = story.data("us")
     story.moved_table("odd")
     (key,) = story.data("us") - before
@@ -249,6 +252,6 @@ def test_an_original_of_another_size_is_never_written_over(story: Story) -> None
     (folder / key).write_bytes(b"something else")
     story.stage.endpoints["us"].start()
     with story.context("us") as context:
-        held = sync(context, SyncOptions(), story.said.append).held
+        held = sync(context, SyncOptions(), story.lines.append).held
     assert [(item.key, item.kind) for item in held] == [("odd.t", "SizeDiffers")]
     assert (folder / key).read_bytes() == b"something else"

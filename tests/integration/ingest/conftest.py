@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.embedded.postgres import Postgres, start_postgres
-from tests.support.ingest import Door, door
+from sterna.servers.postgres import Postgres, start_postgres
+from tests.support.ingest import TrackedInbox, door
 from tests.support.stores import Stores, file_stores
 
 
@@ -25,12 +25,12 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[Stores]:
     """Two regions' stores on disk."""
-    with file_stores(tmp_path / "stores") as made:
-        yield made
+    with file_stores(tmp_path / "stores") as file_locations:
+        yield file_locations
 
 
 @pytest.fixture
-def eu(postgres: Postgres, local: Stores, tmp_path: Path) -> Iterator[Door]:
+def eu(postgres: Postgres, local: Stores, tmp_path: Path) -> Iterator[TrackedInbox]:
     """The door of eu, over its own store."""
-    with door(local.objects, f"{local.eu}/inbox", postgres, f"ingest_{secrets.token_hex(4)}", tmp_path) as made:
-        yield made
+    with door(local.objects, f"{local.eu}/inbox", postgres, f"ingest_{secrets.token_hex(4)}", tmp_path) as eu_door:
+        yield eu_door

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sterna.config.mapping import Mapping
+from sterna.config.policy import Residency
 from sterna.errors import (
     BadDrop,
     BatchRejected,
@@ -24,23 +26,21 @@ from sterna.errors import (
     Unsupported,
     UsageError,
 )
-from sterna.ingest import adding
-from sterna.ingest.adding import Added, Adding
-from sterna.ingest.near import NearCatalog
-from sterna.registry.mapping import Mapping
-from sterna.registry.policy import Residency
-from sterna.replica.region import RegionContext
-from sterna.wap.spark import SparkTable
+from sterna.pipelines.ingest import add_files
+from sterna.pipelines.ingest.add_files import FileAddition, FileAdditionOutcome
+from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
+from sterna.pipelines.publish.spark import SparkTable
+from sterna.replication.replica.region import RegionContext
 from tests.support.world import World
 
 
 @dataclass
-class Yard:
+class TableFixture:
     """Tables that are born in us, and files in both regions."""
 
     world: World
     context: RegionContext
-    catalog: NearCatalog
+    catalog: RegionalIcebergCatalog
     namespace: str
     mapping: Mapping | None = None
 
@@ -57,35 +57,35 @@ class Yard:
         self.context.objects.write_new(uri, content if content is not None else sink.getvalue().to_pybytes())
         return uri
 
-    def add(self, *uris: str, table: str = "t", act: bool = True, rules: Sequence[str] = ()) -> Added:
-        made = self.catalog.table(f"{self.namespace}.{table}")
-        files = Adding(
-            self.mapping or self.context.mapping, self.context.objects, made, uris, rules, ["s3://eu-lake/inbox"]
+    def add(self, *uris: str, table: str = "t", act: bool = True, rules: Sequence[str] = ()) -> FileAdditionOutcome:
+        target = self.catalog.table(f"{self.namespace}.{table}")
+        files = FileAddition(
+            self.mapping or self.context.mapping, self.context.objects, target, uris, rules, ["s3://eu-lake/inbox"]
         )
-        return files.do(act=act)
+        return files.run(apply=act)
 
     def rows(self, what: str = "*", where: str = "true", table: str = "t") -> list[tuple[Any, ...]]:
         return self.world.sql(f"SELECT {what} FROM {self.name(table)} WHERE {where} ORDER BY 1")
 
 
 @pytest.fixture
-def yard(world: World) -> Iterator[Yard]:
+def yard(world: World) -> Iterator[TableFixture]:
     namespace = f"adding_{uuid.uuid4().hex[:8]}"
     spark = world.spark.newSession()
     with world.namespace(namespace), world.context("eu") as context:
-        yield Yard(world, context, NearCatalog(spark, context), namespace)
+        yield TableFixture(world, context, RegionalIcebergCatalog(spark, context), namespace)
 
 
 def ids(*numbers: int) -> pa.Table:
     return pa.table({"id": pa.array(numbers, pa.int64())})
 
 
-def test_files_of_both_regions_are_added_once_and_read(yard: Yard) -> None:
+def test_files_of_both_regions_are_added_once_and_read(yard: TableFixture) -> None:
     yard.create("id BIGINT NOT NULL, name STRING, tags ARRAY<STRING>")
     first = yard.put(pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", "b"], "tags": [["x"], []]}))
     second = yard.put(pa.table({"name": ["c"], "id": pa.array([3], pa.int32())}), "us-lake")
-    told = yard.add(first, second, act=False)
-    assert (told.done, told.rows, len(told.files)) == (False, 3, 2)
+    preview = yard.add(first, second, act=False)
+    assert (preview.done, preview.rows, len(preview.files)) == (False, 3, 2)
     assert yard.rows() == []
     done = yard.add(first, second)
     assert done.done and done.snapshot is not None and done.rows == 3
@@ -109,7 +109,7 @@ def test_files_of_both_regions_are_added_once_and_read(yard: Yard) -> None:
 
 
 @pytest.mark.parametrize("dictionary", [True, False])
-def test_narrower_values_are_read_as_the_wider_columns_have_them(yard: Yard, dictionary: bool) -> None:
+def test_narrower_values_are_read_as_the_wider_columns_have_them(yard: TableFixture, dictionary: bool) -> None:
     yard.create("id BIGINT, f DOUBLE, d DECIMAL(22, 2)")
     rows = [(-(2**31) + n, 0.25 * (n % 3), Decimal(n % 5) / 4) for n in range(6_000)]
     kinds = {"id": pa.int32(), "f": pa.float32(), "d": pa.decimal128(5, 2)}
@@ -144,7 +144,7 @@ SPECS: list[tuple[str, str, pa.Array, str]] = [
 ]
 
 
-def test_every_kind_of_partition_is_that_which_spark_writes(yard: Yard) -> None:
+def test_every_kind_of_partition_is_that_which_spark_writes(yard: TableFixture) -> None:
     for number, (spec, column, values, where) in enumerate(SPECS):
         table = f"t{number}"
         yard.create(f"id BIGINT, {column}", f"PARTITIONED BY ({spec})", table)
@@ -158,7 +158,7 @@ def test_every_kind_of_partition_is_that_which_spark_writes(yard: Yard) -> None:
         assert yard.rows("count(*)", where, table) == [(4,)], (spec, column)
 
 
-def refusals(yard: Yard) -> Iterator[tuple[str, type[SternaError], str]]:
+def refusals(yard: TableFixture) -> Iterator[tuple[str, type[SternaError], str]]:
     good = ids(1)
     yield (
         yard.put(pa.table({"id": pa.array([1, 2], pa.int64()), "part": ["a", "b"]})),
@@ -187,7 +187,7 @@ def refusals(yard: Yard) -> Iterator[tuple[str, type[SternaError], str]]:
     yield f"{root}/a.parquet", UnsafeUri, "doesn't stay"
 
 
-def test_what_is_refused_is_named_and_nothing_changes(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused_is_named_and_nothing_changes(yard: TableFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     yard.create("id BIGINT NOT NULL, part STRING, at TIMESTAMP", "PARTITIONED BY (part)")
     good = yard.put(pa.table({"id": pa.array([1], pa.int64()), "part": ["a"]}))
     for uri, kind, text in refusals(yard):
@@ -202,9 +202,9 @@ def test_what_is_refused_is_named_and_nothing_changes(yard: Yard, monkeypatch: p
     # Meanwhile the table became another one, or somebody else has added the file.
     real = SparkTable.stage_files
 
-    def moved(self: SparkTable, *given: Any) -> None:
+    def moved(self: SparkTable, *args: Any) -> None:
         monkeypatch.setattr(SparkTable, "stage_files", real)
-        real(self, *given)
+        real(self, *args)
         yard.world.sql(f"INSERT INTO {yard.name()} VALUES (5, 'z', NULL)")
 
     monkeypatch.setattr(SparkTable, "stage_files", moved)
@@ -212,18 +212,18 @@ def test_what_is_refused_is_named_and_nothing_changes(yard: Yard, monkeypatch: p
     assert yard.rows("id") == [(1,), (5,)]
     other = yard.put(pa.table({"id": pa.array([9], pa.int64()), "part": ["a"]}))
 
-    def overtaken(*given: Any) -> Any:
+    def overtaken(*args: Any) -> Any:
         monkeypatch.undo()
         yard.add(other)
-        return data_files(*given)
+        return data_files(*args)
 
-    data_files = adding.data_files
-    monkeypatch.setattr(adding, "data_files", overtaken)
+    data_files = add_files.build_data_files
+    monkeypatch.setattr(add_files, "build_data_files", overtaken)
     assert yard.add(other).done  # as somebody else's, once
     assert yard.rows("id") == [(1,), (5,), (9,)]
 
 
-def test_a_file_of_a_region_that_may_not_have_the_table(yard: Yard) -> None:
+def test_a_file_of_a_region_that_may_not_have_the_table(yard: TableFixture) -> None:
     yard.create("id BIGINT")
     uri = yard.put(ids(1))
     registry = yard.context.registry.model_copy(
@@ -239,12 +239,12 @@ class Strike(BaseException):
 
 
 @pytest.mark.parametrize("where", ["stage_files", "commit"])
-def test_one_that_dies_says_it_again(yard: Yard, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_dies_says_it_again(yard: TableFixture, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     yard.create("id BIGINT")
     uri, real = yard.put(ids(1, 2)), getattr(SparkTable, where)
 
-    def dying(*given: Any) -> None:
-        real(*given)
+    def dying(*args: Any) -> None:
+        real(*args)
         raise Strike
 
     monkeypatch.setattr(SparkTable, where, dying)

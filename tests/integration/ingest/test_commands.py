@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from sterna.cli.main import main
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.postgres import Database, Postgres
-from sterna.ingest import service
-from sterna.ingest.counts import Counts
-from sterna.ingest.heartbeat import Sign
-from sterna.ingest.worker import Worked
-from tests.support.ingest import Door, lane
+from sterna.config.secrets import environment_secrets
+from sterna.pipelines.ingest import worker_service
+from sterna.pipelines.ingest.counts import Counts
+from sterna.pipelines.ingest.heartbeat import Heartbeat
+from sterna.pipelines.ingest.worker import WorkerOutcome
+from sterna.servers.postgres import Database, Postgres
+from tests.support.ingest import TrackedInbox, lane
 from tests.support.ingest_gateway import services_of, variables_of, write_settings
 from tests.support.stores import Stores
 
@@ -42,8 +42,8 @@ def command(local: Stores, database: Database, tmp_path: Path, capsys: pytest.Ca
             main(["ingest", *arguments, *options], environment_secrets(variables_of(database)))
         except SystemExit as ended:
             code = int(ended.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return run
 
@@ -53,7 +53,7 @@ def test_what_waits_is_told_closed_and_listed(
 ) -> None:
     assert command("status")[:2] == (0, f"eu: nothing came in yet; the inbox is {local.eu}/inbox\n")
     assert json.loads(command("close", "--json")[1]) == {"region": "eu", "closed": []}
-    eu = Door(local.objects, f"{local.eu}/inbox", database, tmp_path)
+    eu = TrackedInbox(local.objects, f"{local.eu}/inbox", database, tmp_path)
     eu.prepare()
     for partition in ("day=1", "day=2"):
         eu.drop(b"{}\n{}\n", to=lane(partition=partition))
@@ -66,13 +66,13 @@ def test_what_waits_is_told_closed_and_listed(
     }
     with eu.pool.connection() as connection:
         connection.execute("UPDATE sterna_ingest_batch SET oldest = oldest - interval '1 hour' WHERE number = 1")
-    first = eu.queue.take("w", 60.0)
+    first = eu.queue.claim("w", 60.0)
     assert first is not None
-    eu.queue.give_back(first.id, "w", "the home of acme.events is dark")
+    eu.queue.requeue(first.id, "w", "the home of acme.events is dark")
     code, text, _ = command("status")
     assert code == 5 and "the home of acme.events is dark  ALARM (more than 601 s)" in text
-    found = json.loads(command("status", "--json")[1])
-    assert found["oldest_seconds"] > 3600 and found["tables"][0]["alarm"]
+    status = json.loads(command("status", "--json")[1])
+    assert status["oldest_seconds"] > 3600 and status["tables"][0]["alarm"]
     eu.queue.mark_published(first.id, 7, "c0ffee" * 8)
     eu.queue.mark_rejected(closed[1]["id"], "min(amount) >= 0 does not hold")
     code, text, _ = command("status")
@@ -87,12 +87,12 @@ def test_what_waits_is_told_closed_and_listed(
 def test_what_is_bad_is_an_alarm_until_somebody_answers(
     command: Command, local: Stores, database: Database, tmp_path: Path
 ) -> None:
-    eu = Door(local.objects, f"{local.eu}/inbox", database, tmp_path)
+    eu = TrackedInbox(local.objects, f"{local.eu}/inbox", database, tmp_path)
     eu.prepare()
     for _ in range(4):
         eu.drop(b"{}\n{}\n")
         eu.close(asked=True)
-    good, dead, rejected, again = (batch.id for batch in reversed(eu.tracker.batches()))
+    good, dead, rejected, again = (batch.id for batch in reversed(eu.tracker.list_batches()))
     eu.queue.mark_published(good, 7, "c0ffee")
     assert command("status")[0] == 0
     eu.queue.mark_published(dead, 8, "c0ffee", 1)
@@ -101,9 +101,9 @@ def test_what_is_bad_is_an_alarm_until_somebody_answers(
     assert "ALARM 1 rows of 1 batches in the dead letters: sterna ingest replay --batch" in text
     for id in (rejected, again):
         eu.queue.mark_rejected(id, "no")
-    told = json.loads(command("status", "--json")[1])
-    assert (told["counts"]["rejected"], told["counts"]["dead"], told["counts"]["dead_rows"]) == (2, 1, 1)
-    assert [(batch["id"], batch["bad"]) for batch in told["dead"]] == [(dead, 1)]
+    status = json.loads(command("status", "--json")[1])
+    assert (status["counts"]["rejected"], status["counts"]["dead"], status["counts"]["dead_rows"]) == (2, 1, 1)
+    assert [(batch["id"], batch["bad"]) for batch in status["dead"]] == [(dead, 1)]
     # What comes again is answered, and so is what an operator lets be.
     assert command("replay", "--batch", again, "--yes")[0] == 0
     assert "1 rows stay away" in command("replay", "--batch", dead, "--accept")[1]
@@ -121,8 +121,8 @@ def test_what_is_bad_is_an_alarm_until_somebody_answers(
         connection.execute("UPDATE sterna_ingest_bad SET accepted = NULL")
         assert command("status")[0] == 5
         connection.execute("UPDATE sterna_ingest_batch SET settled = settled - interval '8 years'")
-    told = json.loads(command("status", "--json")[1])
-    assert (told["counts"]["rejected"], told["counts"]["dead"], len(told["rejected"])) == (1, 1, 1)
+    status = json.loads(command("status", "--json")[1])
+    assert (status["counts"]["rejected"], status["counts"]["dead"], len(status["rejected"])) == (1, 1, 1)
     for id in (dead, rejected):
         assert command("replay", "--batch", id, "--accept", "--yes")[0] == 0
     assert command("status")[0] == 0
@@ -140,13 +140,13 @@ def test_a_run_that_leaves_batches_which_anybody_may_take_says_so(
     command: Command, monkeypatch: pytest.MonkeyPatch, counts: Counts, code: int
 ) -> None:
     """Those that another worker has are his; the rest of the alarms is what `status` is for."""
-    monkeypatch.setattr(service, "work", lambda *_, **more: Worked((), {}, counts=counts))
+    monkeypatch.setattr(worker_service, "run_worker", lambda *_, **more: WorkerOutcome((), {}, counts=counts))
     assert command("run", "--once")[0] == code
     assert command("run", "--for", "1s")[0] == 0
 
 
 def test_a_run_that_can_not_tell_what_waits_says_so(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "work", lambda *_, **more: Worked((), {}, counts=None))
+    monkeypatch.setattr(worker_service, "run_worker", lambda *_, **more: WorkerOutcome((), {}, counts=None))
     code, text, _ = command("run", "--for", "1s")
     assert (code, "what waits can't be told" in text) == (4, True)
 
@@ -154,18 +154,18 @@ def test_a_run_that_can_not_tell_what_waits_says_so(command: Command, monkeypatc
 def test_every_state_is_told_and_who_has_what(
     command: Command, local: Stores, database: Database, tmp_path: Path
 ) -> None:
-    eu = Door(local.objects, f"{local.eu}/inbox", database, tmp_path)
+    eu = TrackedInbox(local.objects, f"{local.eu}/inbox", database, tmp_path)
     eu.prepare()
     for _ in range(5):
         eu.drop(b"{}\n")
         eu.close(asked=True)
     eu.drop(b"{}\n")
     assert "no worker runs" in command("status")[1]
-    claimed, left, delayed = (eu.queue.take(name, 60.0) for name in ("living", "dead", "w"))
+    claimed, left, delayed = (eu.queue.claim(name, 60.0) for name in ("living", "dead", "w"))
     assert claimed is not None and left is not None and delayed is not None
-    eu.queue.beat(Sign("living", "host-a", 11, 60.0, (claimed.id,)))
-    eu.queue.beat(Sign("dead", "host-b", 12, 60.0, (left.id,)))
-    eu.queue.give_back(delayed.id, "w", "TableGone: no such table", wait=300.0)
+    eu.queue.send_heartbeat(Heartbeat("living", "host-a", 11, 60.0, (claimed.id,)))
+    eu.queue.send_heartbeat(Heartbeat("dead", "host-b", 12, 60.0, (left.id,)))
+    eu.queue.requeue(delayed.id, "w", "TableGone: no such table", delay=300.0)
     with eu.pool.connection() as connection:
         connection.execute("UPDATE sterna_ingest_worker SET seen = seen - interval '1 h' WHERE name = 'dead'")
         connection.execute("UPDATE sterna_ingest_batch SET leased_until = now() - interval '1 h' WHERE worker = 'dead'")
@@ -175,22 +175,22 @@ def test_every_state_is_told_and_who_has_what(
     assert "worker host-a pid 11, since 2" in text and "has 1 batches" in text
     assert "worker host-b pid 12 died or hangs: no sign since 2" in text
     assert "it left acme.events eu.acme.default 2" in text and "no worker runs" not in text
-    told = json.loads(command("status", "--json")[1])
-    assert told["counts"] == {
+    status = json.loads(command("status", "--json")[1])
+    assert status["counts"] == {
         "buffered": 1, "ready": 2, "delayed": 1, "claimed": 1, "abandoned": 1, "rejected": 0, "dead": 0,
         "dead_rows": 0, "waiting": 5,
     }  # fmt: skip
-    assert [(each["host"], each["pid"], each["alive"]) for each in told["workers"]] == [
+    assert [(worker["host"], worker["pid"], worker["alive"]) for worker in status["workers"]] == [
         ("host-a", 11, True), ("host-b", 12, False),
     ]  # fmt: skip
-    assert told["tables"][0]["abandoned"] == 1 and told["tables"][0]["waiting"] == 5
+    assert status["tables"][0]["abandoned"] == 1 and status["tables"][0]["waiting"] == 5
     eu.pool.close()
 
 
 def test_a_status_of_an_earlier_sternas_tracker_is_told_without_making_anything(
     command: Command, local: Stores, database: Database, tmp_path: Path
 ) -> None:
-    eu = Door(local.objects, f"{local.eu}/inbox", database, tmp_path)
+    eu = TrackedInbox(local.objects, f"{local.eu}/inbox", database, tmp_path)
     eu.prepare()
     eu.drop(b"{}\n")
     (batch,) = eu.close(asked=True)
@@ -205,16 +205,16 @@ def test_a_status_of_an_earlier_sternas_tracker_is_told_without_making_anything(
 def test_what_is_wrong_is_told_with_its_exit_code(command: Command, local: Stores) -> None:
     assert command("batches", "--state", "buffered")[0] == 2
     assert command("batches", "--since", "yesterday")[0] == 2
-    code, _, said = command("status", inbox=f"{local.eu}/replica's root/in")
-    assert code == 2 and "replica root" in said
-    code, _, said = command("status", inbox=f"{local.us}/inbox")
-    assert code == 2 and "writers write near" in said
-    code, _, said = command("status", inbox="s3://elsewhere/inbox")
-    assert code == 2 and "no location" in said
-    dark = {"credential_id": "ingest_eu", "hosts": ["127.0.0.1:1"]}
-    code, _, said = command("status", database=dark)
-    assert code == 4 and "the ingest tracker of eu at 127.0.0.1:1 does not answer" in said
-    code, _, said = command("status", database={**dark, "credential_id": "nobody"})
+    code, _, errors = command("status", inbox=f"{local.eu}/replica's root/in")
+    assert code == 2 and "replica root" in errors
+    code, _, errors = command("status", inbox=f"{local.us}/inbox")
+    assert code == 2 and "writers write near" in errors
+    code, _, errors = command("status", inbox="s3://elsewhere/inbox")
+    assert code == 2 and "no location" in errors
+    unreachable = {"credential_id": "ingest_eu", "hosts": ["127.0.0.1:1"]}
+    code, _, errors = command("status", database=unreachable)
+    assert code == 4 and "the ingest tracker of eu at 127.0.0.1:1 does not answer" in errors
+    code, _, errors = command("status", database={**unreachable, "credential_id": "nobody"})
     assert code == 3
-    code, _, said = command("status", database={"credential_id": "ingest_eu"})
-    assert code == 2 and "database.hosts is missing" in said
+    code, _, errors = command("status", database={"credential_id": "ingest_eu"})
+    assert code == 2 and "database.hosts is missing" in errors

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sterna.embedded.access import new_access
-from sterna.embedded.postgres import Database, Postgres
-from tests.support.ingest import Door
-from tests.support.ingest_gateway import Served, services_of, serving
+from sterna.servers.access import create_token_issuer
+from sterna.servers.postgres import Database, Postgres
+from tests.support.ingest import TrackedInbox
+from tests.support.ingest_gateway import GatewayProcess, services_of, serving
 from tests.support.odd_requests import MARK, Odd, odd_requests
 from tests.support.stores import Stores, rclone_stores
 
@@ -35,8 +35,8 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
-    with rclone_stores(tmp_path_factory.mktemp("door")) as made:
-        yield made
+    with rclone_stores(tmp_path_factory.mktemp("door")) as rclone_locations:
+        yield rclone_locations
 
 
 @pytest.fixture(scope="module")
@@ -45,19 +45,19 @@ def database(postgres: Postgres) -> Database:
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory, stores: Stores, database: Database) -> Iterator[Served]:
+def door(tmp_path_factory: pytest.TempPathFactory, stores: Stores, database: Database) -> Iterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("gateway")
     services = services_of(stores, database, file="2MiB", body="1MiB", line="64KiB", depth=8, rows=1000, ratio=100)
-    with serving(folder, stores, database, services, new_access()) as made:
-        yield made
+    with serving(folder, stores, database, services, create_token_issuer()) as served:
+        yield served
 
 
 @pytest.fixture
-def tracked(door: Served, stores: Stores, database: Database, tmp_path: Path) -> Iterator[Door]:
+def tracked(door: GatewayProcess, stores: Stores, database: Database, tmp_path: Path) -> Iterator[TrackedInbox]:
     """The same tracker, looked at from here."""
-    made = Door(stores.objects, f"{stores.eu}/inbox", database, tmp_path)
-    yield made
-    made.pool.close()
+    opened = TrackedInbox(stores.objects, f"{stores.eu}/inbox", database, tmp_path)
+    yield opened
+    opened.pool.close()
 
 
 def parquet(table: pa.Table = TABLE, **options: Any) -> bytes:
@@ -73,14 +73,16 @@ def arrow(table: pa.Table = TABLE) -> bytes:
     return sink.getvalue()
 
 
-def until(look: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + 30
-    while not look():
+    while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
 
 
-def test_rows_and_files_are_durable_and_their_producer_sees_what_became_of_them(door: Served, tracked: Door) -> None:
+def test_rows_and_files_are_durable_and_their_producer_sees_what_became_of_them(
+    door: GatewayProcess, tracked: TrackedInbox
+) -> None:
     for content, path, kind, format in (
         (b'{"a": 1}\n{"a": 2}\n{"a": 3}\n', "rows", "application/x-ndjson; charset=utf-8", "json"),
         (arrow(), "rows", ARROW, "arrow"),
@@ -89,21 +91,26 @@ def test_rows_and_files_are_durable_and_their_producer_sees_what_became_of_them(
         answer = door.post(
             content, path=path, kind=kind, Idempotency_Key=secrets.token_hex(8), Sterna_Partition="day=1"
         )
-        said = answer.json()
-        assert answer.status_code == 201, said
-        assert (said["rows"], said["bytes"], said["format"], said["repeated"]) == (3, len(content), format, False)
-        drop = tracked.tracker.drop(said["id"])
+        receipt = answer.json()
+        assert answer.status_code == 201, receipt
+        assert (receipt["rows"], receipt["bytes"], receipt["format"], receipt["repeated"]) == (
+            3,
+            len(content),
+            format,
+            False,
+        )
+        drop = tracked.tracker.upload(receipt["id"])
         assert drop is not None and tracked.objects.read(drop.uri) == content
         assert "/inbox/acme/acme.events/" in drop.uri and drop.lane.partition == "day=1"
-        found = httpx.get(door.url + answer.headers["location"], headers=door.bearer()).json()
-        assert (found["id"], found["table"], found["channel"]) == (drop.id, "acme.events", "eu.acme.default")
-    until(lambda: door.get(f"drops/{said['id']}").json()["state"] == "closed", "the age of a second closes")
-    batch = door.get(f"drops/{said['id']}").json()["batch"]
+        upload = httpx.get(door.url + answer.headers["location"], headers=door.bearer()).json()
+        assert (upload["id"], upload["table"], upload["channel"]) == (drop.id, "acme.events", "eu.acme.default")
+    until(lambda: door.get(f"drops/{receipt['id']}").json()["state"] == "closed", "the age of a second closes")
+    batch = door.get(f"drops/{receipt['id']}").json()["batch"]
     listed = door.get("batches", tenant="acme", table="acme.events", state="closed", since=batch["closed"]).json()
     assert batch in listed["batches"] and listed["region"] == "eu"
 
 
-def test_the_same_key_is_the_same_drop_and_other_content_is_409(door: Served) -> None:
+def test_the_same_key_is_the_same_drop_and_other_content_is_409(door: GatewayProcess) -> None:
     first = door.post(Idempotency_Key="one")
     again = door.post(Idempotency_Key="one")
     assert (first.status_code, again.status_code) == (201, 200)
@@ -115,11 +122,11 @@ def test_the_same_key_is_the_same_drop_and_other_content_is_409(door: Served) ->
     assert len(unkeyed) == 2
 
 
-def test_a_compressed_body_is_the_same_drop(door: Served, tracked: Door) -> None:
+def test_a_compressed_body_is_the_same_drop(door: GatewayProcess, tracked: TrackedInbox) -> None:
     rows = b'{"a": 1}\n' * 50
     first = door.post(gzip.compress(rows), Content_Encoding="gzip", Idempotency_Key="packed")
     assert (first.status_code, first.json()["bytes"], first.json()["rows"]) == (201, len(rows), 50)
-    drop = tracked.tracker.drop(first.json()["id"])
+    drop = tracked.tracker.upload(first.json()["id"])
     assert drop is not None and tracked.objects.read(drop.uri) == rows
     assert door.post(rows, Idempotency_Key="packed").status_code == 200
     assert door.get(f"drops/{drop.id}").json()["served"] == {}
@@ -133,30 +140,32 @@ def test_questions_channels_and_partitions_have_limits(
     services = services_of(stores, database, asks=3, channels=2, partitions=2)
     services["ingest"]["regions"]["eu"]["inbox"] = f"{stores.eu}/inbox-{database.name}"
     services["ingest"]["tables"][1]["rules"] = {"age": "1h"}
-    with serving(folder, stores, database, services, new_access()) as made:
+    with serving(folder, stores, database, services, create_token_issuer()) as limited:
         with ThreadPoolExecutor(8) as threads:
-            asked = list(threads.map(lambda _: made.get("batches"), range(40)))
-        assert {answer.status_code for answer in asked} == {200, 429}
-        late = next(answer for answer in asked if answer.status_code == 429)
+            responses = list(threads.map(lambda _: limited.get("batches"), range(40)))
+        assert {answer.status_code for answer in responses} == {200, 429}
+        late = next(answer for answer in responses if answer.status_code == 429)
         assert "limits.asks" in late.json()["error"] and late.headers["Retry-After"] == "1"
-        assert made.post(Sterna_Channel="a").status_code == 201
-        assert made.post(Sterna_Partition="p").status_code == 201
+        assert limited.post(Sterna_Channel="a").status_code == 201
+        assert limited.post(Sterna_Partition="p").status_code == 201
         # What was taken up is known as of a second ago at most.
-        until(lambda: made.post(Sterna_Channel=f"c{secrets.token_hex(4)}").status_code == 403, "channels are limited")
-        said = made.post(Sterna_Channel="another")
-        assert "limits.channels" in said.json()["error"]
-        said = made.post(Sterna_Partition="q")
-        assert said.status_code == 429 and "limits.partitions" in said.json()["error"]
-        assert said.headers["Retry-After"]
-        assert made.post(Sterna_Partition="p").status_code == 201
+        until(
+            lambda: limited.post(Sterna_Channel=f"c{secrets.token_hex(4)}").status_code == 403, "channels are limited"
+        )
+        refusal = limited.post(Sterna_Channel="another")
+        assert "limits.channels" in refusal.json()["error"]
+        refusal = limited.post(Sterna_Partition="q")
+        assert refusal.status_code == 429 and "limits.partitions" in refusal.json()["error"]
+        assert refusal.headers["Retry-After"]
+        assert limited.post(Sterna_Partition="p").status_code == 201
 
 
-def test_a_channel_knows_its_last_offset(door: Served) -> None:
+def test_a_channel_knows_its_last_offset(door: GatewayProcess) -> None:
     for offset in ("10", "20", "20"):
         answer = door.post(Sterna_Channel="feed", Sterna_Offset=offset, table="acme.sub.t")
     assert answer.status_code == 200
-    told = door.get("channels/eu.acme.feed").json()
-    assert told == {
+    channel_state = door.get("channels/eu.acme.feed").json()
+    assert channel_state == {
         "channel": "eu.acme.feed",
         "tables": [{"table": "acme.sub.t", "accepted_offset": "20", "settled_offset": None, "drops": 2}],
     }
@@ -184,30 +193,30 @@ def test_a_channel_knows_its_last_offset(door: Served) -> None:
         (("tenant:acme",), "acme." + "x" * 300, 404),
     ],
 )
-def test_nobody_leaves_his_tenant(door: Served, roles: tuple[str, ...], table: str, status: int) -> None:
+def test_nobody_leaves_his_tenant(door: GatewayProcess, roles: tuple[str, ...], table: str, status: int) -> None:
     answer = door.post(roles=roles, table=table)
     assert (answer.status_code, bool(answer.json()["error"])) == (status, True)
 
 
-def test_every_path_takes_whatever_stands_in_its_parameters(door: Served) -> None:
+def test_every_path_takes_whatever_stands_in_its_parameters(door: GatewayProcess) -> None:
     """As `tests/unit/gateway/test_odd_requests.py` does for the other rooms: never a 500, no such text in a log."""
     schema = door.client.get("/openapi.json").json()
     assert {"/v1/tables/{table}/rows", "/v1/batches", "/v1/drops/{id}"} <= schema["paths"].keys()
     fixed = {"table": "acme.odd", "id": "0" * 32, "channel": "eu.acme.odd", "Content-Type": "application/jsonl"}
     failed: list[tuple[int, Odd]] = []
     for odd in odd_requests(schema, fixed, {}):
-        given = {name: value.encode() for name, value in odd.headers.items()}
-        headers = {**door.bearer(), "Content-Type": "application/jsonl", **given}
+        encoded = {name: value.encode() for name, value in odd.headers.items()}
+        headers = {**door.bearer(), "Content-Type": "application/jsonl", **encoded}
         body = b'{"a": 1}\n' if odd.method == "POST" else None
         status = door.client.request(odd.method, odd.address, headers=headers, content=body).status_code
         failed += [(status, odd)] if status >= 500 else []
     assert failed == [] and MARK not in door.log.read_text()
 
 
-def test_what_others_sent_is_not_told(door: Served) -> None:
-    mine = door.post().json()["id"]
-    assert door.get(f"drops/{mine}", "tenant:zeta").status_code == 404
-    assert door.get(f"drops/{mine}", "admin").status_code == 200
+def test_what_others_sent_is_not_told(door: GatewayProcess) -> None:
+    upload_id = door.post().json()["id"]
+    assert door.get(f"drops/{upload_id}", "tenant:zeta").status_code == 404
+    assert door.get(f"drops/{upload_id}", "admin").status_code == 200
     assert door.get("batches", "tenant:zeta", tenant="acme").status_code == 403
     assert door.get("batches", "tenant:zeta").json()["batches"] == []
     assert door.get("batches", "reader").status_code == 403
@@ -226,7 +235,7 @@ def test_what_others_sent_is_not_told(door: Served) -> None:
         ({"tabel": "x"}, "unknown parameter"),
     ],
 )
-def test_a_question_that_is_none_is_400(door: Served, params: dict[str, str], error: str) -> None:
+def test_a_question_that_is_none_is_400(door: GatewayProcess, params: dict[str, str], error: str) -> None:
     answer = door.get("batches", **params)
     assert answer.status_code == 400 and error in answer.json()["error"]
 
@@ -267,14 +276,14 @@ BOMB = pa.table({"x": ["0" * 1000] * 900})
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_with_its_reason(
-    door: Served, stores: Stores, status: int, said: str, content: bytes, given: dict[str, str]
+    door: GatewayProcess, stores: Stores, status: int, said: str, content: bytes, given: dict[str, str]
 ) -> None:
     answer = door.post(content, table="acme.slow", **given)
     assert answer.status_code == status and said.lower() in answer.json()["error"].lower(), answer.text
     assert not list(stores.objects.list(f"{stores.eu}/inbox/acme/acme.slow"))  # nothing of it is kept
 
 
-def test_a_length_is_needed(door: Served) -> None:
+def test_a_length_is_needed(door: GatewayProcess) -> None:
     def chunks() -> Iterator[bytes]:
         yield b"{}\n"
 
@@ -282,7 +291,7 @@ def test_a_length_is_needed(door: Served) -> None:
     assert httpx.post(url, content=chunks(), headers=headers).status_code == 411
 
 
-def test_an_upload_that_breaks_off_leaves_nothing(door: Served, stores: Stores) -> None:
+def test_an_upload_that_breaks_off_leaves_nothing(door: GatewayProcess, stores: Stores) -> None:
     host, port = door.url.removeprefix("http://").split(":")
     token = door.bearer()["Authorization"]
     with socket.create_connection((host, int(port))) as client:
@@ -294,7 +303,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(door: Served, stores: Stores) 
     assert not list(stores.objects.list(f"{stores.eu}/inbox/acme/acme.slow"))
 
 
-def test_a_full_backlog_is_429_and_only_for_its_tenant(door: Served) -> None:
+def test_a_full_backlog_is_429_and_only_for_its_tenant(door: GatewayProcess) -> None:
     filled = [door.post(b'{"a": "%s"}\n' % (b"x" * 40), table="zeta.t", roles=("tenant:zeta",)) for _ in range(2)]
     assert filled[0].status_code == 201
 
@@ -308,20 +317,20 @@ def test_a_full_backlog_is_429_and_only_for_its_tenant(door: Served) -> None:
     assert door.post().status_code == 201
 
 
-def test_large_bodies_of_one_delay_nobody_else(door: Served) -> None:
+def test_large_bodies_of_one_delay_nobody_else(door: GatewayProcess) -> None:
     """While one tenant's large bodies are looked at, another one's question is answered before they are."""
     large = b"".join(b'{"a": %s}\n' % (b'[{"b": 1}]' + b" " * 900) for _ in range(1000))
     with ThreadPoolExecutor(4) as threads:
         uploads = [threads.submit(door.post, large) for _ in range(12)]
-        asked = 0
+        requests = 0
         while not all(upload.done() for upload in uploads):
             assert door.get("batches", "tenant:zeta").status_code == 200
-            asked += 1
+            requests += 1
     assert [upload.result().status_code for upload in uploads] == [201] * 12
-    assert asked >= 2
+    assert requests >= 2
 
 
-def test_numbers_and_logs_name_no_secret_and_no_table(door: Served) -> None:
+def test_numbers_and_logs_name_no_secret_and_no_table(door: GatewayProcess) -> None:
     door.post(Idempotency_Key="not-for-logs")
     numbers = httpx.get(f"{door.url}/metrics").text
     for name in (
@@ -350,9 +359,9 @@ def test_all_that_was_acknowledged_survives_a_kill_and_is_in_one_batch(
     database = postgres.create_database(f"door_{secrets.token_hex(4)}")
     services = services_of(stores, database)
     services["ingest"]["regions"]["eu"]["inbox"] += "2"
-    access, acknowledged = new_access(), {}
+    access, acknowledged = create_token_issuer(), {}
 
-    def send(door: Served, number: int) -> None:
+    def send(door: GatewayProcess, number: int) -> None:
         try:
             answer = door.post(b'{"n": %d}\n' % number, Idempotency_Key=str(number))
         except httpx.TransportError:
@@ -360,7 +369,7 @@ def test_all_that_was_acknowledged_survives_a_kill_and_is_in_one_batch(
         assert answer.status_code in (200, 201)
         acknowledged[number] = answer.json()["id"]
 
-    def send_and_kill(door: Served, number: int) -> None:
+    def send_and_kill(door: GatewayProcess, number: int) -> None:
         send(door, number)
         if len(acknowledged) > 10:
             door.process.send_signal(signal.SIGKILL)
@@ -373,9 +382,9 @@ def test_all_that_was_acknowledged_survives_a_kill_and_is_in_one_batch(
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(partial(send, door), range(40)))
         assert {number: acknowledged[number] for number in before} == before
-        tracked = Door(stores.objects, f"{stores.eu}/inbox2", database, tmp_path)
-        until(lambda: sum(batch.files for batch in tracked.tracker.batches(most=1000)) == 40, "all are closed")
-        batches = tracked.tracker.batches(most=1000)
+        tracked = TrackedInbox(stores.objects, f"{stores.eu}/inbox2", database, tmp_path)
+        until(lambda: sum(batch.files for batch in tracked.tracker.list_batches(limit=1000)) == 40, "all are closed")
+        batches = tracked.tracker.list_batches(limit=1000)
         ids = [id for batch in batches for id in tracked.ids(batch)]
         assert sorted(ids) == sorted(acknowledged.values()) and len(set(ids)) == 40
         assert sorted(batch.number for batch in batches) == list(range(1, len(batches) + 1))
@@ -387,9 +396,9 @@ def test_what_is_dark_is_503_and_comes_back(stores: Stores, postgres: Postgres, 
     services = services_of(stores, database)
     services["ingest"]["regions"]["eu"]["inbox"] += "3"
     services["ingest"]["regions"]["eu"]["timeout"] = services["ingest"]["regions"]["eu"]["database"]["timeout"] = 5
-    with serving(tmp_path, stores, database, services, new_access()) as door:
+    with serving(tmp_path, stores, database, services, create_token_issuer()) as door:
         assert door.post().status_code == 201
-        admin = Door(stores.objects, f"{stores.eu}/inbox3", database, tmp_path)
+        admin = TrackedInbox(stores.objects, f"{stores.eu}/inbox3", database, tmp_path)
         with admin.pool.connection() as connection:
             connection.execute("ALTER TABLE sterna_ingest_drop RENAME TO gone")
         answer = door.post()

@@ -21,16 +21,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from pyiceberg.table import StaticTable
 
+from sterna.config.policy import matching_pattern
+from sterna.config.sections.ingest import IngestTable, TenantLimits
 from sterna.errors import BadDrop
-from sterna.ingest.check import check
-from sterna.ingest.columns import METADATA_COLUMNS, Column
-from sterna.ingest.consolidate import Consolidated
-from sterna.ingest.gather import dead_uri
-from sterna.ingest.model import Format, State
-from sterna.registry.policy import matching
-from sterna.services.ingest import IngestTable, TenantLimits
-from sterna.wap.spark import jvm
-from tests.integration.ingest.test_worker import Room, create, room
+from sterna.pipelines.ingest.batch_publisher import BatchOutcome
+from sterna.pipelines.ingest.columns import METADATA_COLUMNS, Column
+from sterna.pipelines.ingest.fetch import dead_letters_uri
+from sterna.pipelines.ingest.model import Format, State
+from sterna.pipelines.ingest.validate import check
+from sterna.pipelines.publish.spark import jvm
+from tests.integration.ingest.test_worker import WorkerFixture, create, room
 from tests.support.bodies import DEAD, JSON_COLUMNS, LEAVES, Body, files, lines, plain_rows, written
 from tests.support.bodies import read as read_body
 from tests.support.ingest import lane
@@ -40,11 +40,13 @@ __all__ = ["room"]
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
 
 
-def declared(room: Room, columns: tuple[Column, ...], table: str, **properties: str) -> None:
-    room.shop.catalog.create(room.key(table), columns, f"s3://eu-lake/tables/{room.namespace}/{table}", properties)
+def declared(room: WorkerFixture, columns: tuple[Column, ...], table: str, **properties: str) -> None:
+    room.step_context.catalog.create(
+        room.key(table), columns, f"s3://eu-lake/tables/{room.namespace}/{table}", properties
+    )
 
 
-def send_table(room: Room, rows: pa.Table, table: str, format: Format = Format.PARQUET) -> None:
+def send_table(room: WorkerFixture, rows: pa.Table, table: str, format: Format = Format.PARQUET) -> None:
     sink = pa.BufferOutputStream()
     if format is Format.PARQUET:
         pq.write_table(rows, sink)
@@ -52,34 +54,39 @@ def send_table(room: Room, rows: pa.Table, table: str, format: Format = Format.P
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
     sent = room.door.sent(sink.getvalue().to_pybytes(), to=lane(room.key(table)))
-    room.door.box.take(replace(sent, format=format, rows=rows.num_rows))
+    room.door.box.accept(replace(sent, format=format, rows=rows.num_rows))
 
 
-def scanned(room: Room, table: str) -> pa.Table:
+def scanned(room: WorkerFixture, table: str) -> pa.Table:
     """The rows of a table on `main`, as PyIceberg reads them."""
     location = room.world.content(tuple(room.key(table).split("."))).metadata_location or ""
     endpoint = room.world.stage.endpoints["eu"]
     return StaticTable.from_metadata(location, pyiceberg_properties(endpoint)).scan().to_arrow()
 
 
-def read(room: Room, table: str) -> list[dict[str, Any]]:
+def read(room: WorkerFixture, table: str) -> list[dict[str, Any]]:
     """The same in their order by `id`."""
     return sorted(scanned(room, table).to_pylist(), key=lambda row: int(row["id"]))
 
 
-def ruled(room: Room, rule: IngestTable) -> None:
-    settings = room.shop.settings.model_copy(update={"tables": [rule, *room.shop.settings.tables]})
-    room.shop = replace(room.shop, settings=settings, table=lambda key: settings.table(key, matching))
+def ruled(room: WorkerFixture, rule: IngestTable) -> None:
+    settings = room.step_context.settings.model_copy(update={"tables": [rule, *room.step_context.settings.tables]})
+    room.step_context = replace(
+        room.step_context, settings=settings, table=lambda key: settings.table_rule(key, matching_pattern)
+    )
 
 
-def partition_by(room: Room, table: str, *terms: str) -> None:
+def partition_by(room: WorkerFixture, table: str, *terms: str) -> None:
     """Partition a table by Java's own interface: Spark's SQL can't name one that has a column of type `time`."""
-    loaded = room.shop.catalog.table(room.key(table)).load()
-    update, expressions = loaded.updateSpec(), jvm(room.shop.catalog.spark).org.apache.iceberg.expressions.Expressions
+    loaded = room.step_context.catalog.table(room.key(table)).load()
+    update, expressions = (
+        loaded.updateSpec(),
+        jvm(room.step_context.catalog.spark).org.apache.iceberg.expressions.Expressions,
+    )
     for term in terms:
         update = update.addField(expressions.bucket(term, 4)) if term == "key" else update.addField(term)
     update.commit()
-    first = jvm(room.shop.catalog.spark).org.apache.iceberg.NullOrder.NULLS_FIRST
+    first = jvm(room.step_context.catalog.spark).org.apache.iceberg.NullOrder.NULLS_FIRST
     loaded.replaceSortOrder().asc(expressions.ref("at"), first).commit()
 
 
@@ -108,7 +115,7 @@ WHOLE = {
 }
 
 
-def send_times(room: Room, table: str) -> None:
+def send_times(room: WorkerFixture, table: str) -> None:
     more = {"at": "00:00:00", "ats": ["01:00:00", None], "by": {"k": "02:00"}, "code": "YWI="}
     room.send({"id": 1, "at": "23:59:59.999999", "code": "AAE=", "key": UUID, "more": more}, {"id": 2}, table=table)
     room.send({"id": 3, "at": "10:00:00.0000001"}, {"id": 4, "code": "AA=="}, {"id": 5, "at": "12:00"}, table=table)
@@ -119,7 +126,7 @@ def send_times(room: Room, table: str) -> None:
     send_table(room, pa.table({"id": [8], "key": pa.array([uuid.UUID(UUID).bytes], pa.uuid())}), table, Format.ARROW)
 
 
-def test_columns_of_time_fixed_and_uuid_are_on_main_as_they_came(room: Room) -> None:
+def test_columns_of_time_fixed_and_uuid_are_on_main_as_they_came(room: WorkerFixture) -> None:
     rule = IngestTable.model_validate(
         {"match": ["**.timed", "**.parted"], "max_bad": 10, "audit": ["min(id) >= 0", "max(at) < 86400000000"]}
     )
@@ -129,7 +136,7 @@ def test_columns_of_time_fixed_and_uuid_are_on_main_as_they_came(room: Room) -> 
         send_times(room, table)
     partition_by(room, "parted", "at", "key")
     room.close()
-    done = {each.table: each for each in room.work()}
+    done = {outcome.table: outcome for outcome in room.work()}
     for table in ("timed", "parted"):
         assert (done[room.key(table)].state, done[room.key(table)].rows, done[room.key(table)].bad) == (
             State.PUBLISHED,
@@ -142,7 +149,11 @@ def test_columns_of_time_fixed_and_uuid_are_on_main_as_they_came(room: Room) -> 
         assert [row["at"] for row in rows[1:]] == [None, dt.time(12), dt.time(0, 0, 0, 1), None]
         assert (rows[3]["code"], rows[4]["key"]) == (b"ab", uuid.UUID(UUID))
         dead = pq.read_table(
-            pa.BufferReader(room.shop.objects.read(dead_uri(room.shop.inbox, room.batch(done[room.key(table)].batch))))
+            pa.BufferReader(
+                room.step_context.objects.read(
+                    dead_letters_uri(room.step_context.inbox, room.batch(done[room.key(table)].batch))
+                )
+            )
         )
         assert [(row["offset"], row["error"]) for row in dead.to_pylist()] == [
             (0, "column 'at': more than microseconds"),
@@ -151,7 +162,7 @@ def test_columns_of_time_fixed_and_uuid_are_on_main_as_they_came(room: Room) -> 
         ]
 
 
-def test_a_column_that_ingestion_lacks_costs_its_own_batches_alone(room: Room) -> None:
+def test_a_column_that_ingestion_lacks_costs_its_own_batches_alone(room: WorkerFixture) -> None:
     declared(room, (Column("id", "long"), Column("at", "timestamp_ns")), "nanos", **{"format-version": "3"})
     create(room, "id BIGINT")
     declared(room, COLUMNS, "by_fixed")
@@ -160,7 +171,7 @@ def test_a_column_that_ingestion_lacks_costs_its_own_batches_alone(room: Room) -
     room.send({"id": 1, "code": "AAE="}, table="by_fixed")
     room.send({"id": 1})
     room.close()
-    done = {each.table: each for each in room.work()}
+    done = {outcome.table: outcome for outcome in room.work()}
     assert done[room.key("nanos")].state is State.REJECTED
     assert "column 'at': columns of type timestamp_ns can't be written" in done[room.key("nanos")].reason
     # Iceberg's own writer makes a manifest of it that neither PyIceberg nor fastavro reads.
@@ -180,9 +191,9 @@ GROWING = (
 )
 
 
-def test_no_drop_adds_a_column_that_iceberg_has_of_each_table(room: Room) -> None:
+def test_no_drop_adds_a_column_that_iceberg_has_of_each_table(room: WorkerFixture) -> None:
     """Spark would read none of the table's columns any more."""
-    of_java = jvm(room.shop.catalog.spark).org.apache.iceberg.MetadataColumns
+    of_java = jvm(room.step_context.catalog.spark).org.apache.iceberg.MetadataColumns
     of_changes = {of_java.CHANGE_TYPE.name(), of_java.CHANGE_ORDINAL.name(), of_java.COMMIT_SNAPSHOT_ID.name()}
     assert of_changes < METADATA_COLUMNS
     assert all(of_java.isMetadataColumn(name) for name in METADATA_COLUMNS - of_changes)
@@ -195,17 +206,17 @@ def test_no_drop_adds_a_column_that_iceberg_has_of_each_table(room: Room) -> Non
     assert room.rows("id, files, _._pos") == [(1, None, None), (4, 1, 2)]
 
 
-def test_a_field_inside_is_added_and_widened_on_main(room: Room) -> None:
+def test_a_field_inside_is_added_and_widened_on_main(room: WorkerFixture) -> None:
     declared(room, (Column("id", "long"), *GROWING), "t")
     room.send({"id": 1, "place": {"city": "a", "at": {"x": 1}}, "items": [{"a": 1}], "by": {"k": {"v": 0.5}}})
     room.send({"id": 2, "place": {"zip": "b", "at": {"y": [1]}}, "items": [{"b": True}], "by": {"k": {"u": "c"}}})
     room.close()
-    assert [(each.state, each.rows) for each in room.work()] == [(State.PUBLISHED, 2)]
+    assert [(outcome.state, outcome.rows) for outcome in room.work()] == [(State.PUBLISHED, 2)]
     x = pa.struct([("y", pa.list_(pa.int64())), ("x", pa.int64())])
     place = pa.array([{"at": {"x": 2**40}, "zip": "d"}], pa.struct([("at", x), ("zip", pa.string())]))
     send_table(room, pa.table({"id": [3], "place": place}), "t")
     room.close()
-    assert [(each.state, each.rows) for each in room.work()] == [(State.PUBLISHED, 1)]
+    assert [(outcome.state, outcome.rows) for outcome in room.work()] == [(State.PUBLISHED, 1)]
     # By Spark: PyIceberg shows a list that isn't there as an empty one, where a field was added inside of it.
     wanted = [
         (1, ("a", (1, None), None), [(1, None)], {"k": (0.5, None)}),
@@ -293,7 +304,7 @@ LINES = b"""{"id": 0, "d": 9007199254740993}
 """
 
 
-def test_each_row_that_is_taken_is_on_main_or_dead_by_its_line(room: Room) -> None:
+def test_each_row_that_is_taken_is_on_main_or_dead_by_its_line(room: WorkerFixture) -> None:
     ruled(room, IngestTable.model_validate({"match": "**.any*", "create": "auto", "max_bad": 1_000}))
     bodies = decisive()
     for name, body in bodies.items():
@@ -304,8 +315,8 @@ def test_each_row_that_is_taken_is_on_main_or_dead_by_its_line(room: Room) -> No
     create(room, "id BIGINT", table="others")
     room.send({"id": 1}, table="others")
     room.close()
-    done = {each.table: each for each in room.work()}
-    assert {each.state for each in done.values()} == {State.PUBLISHED}
+    done = {outcome.table: outcome for outcome in room.work()}
+    assert {outcome.state for outcome in done.values()} == {State.PUBLISHED}
     assert set(done) == {room.key(table) for table in (*(f"any_{name}" for name in (*bodies, "lines")), "others")}
     for name, body in bodies.items():
         became(room, body, f"any_{name}", done)
@@ -314,14 +325,14 @@ def test_each_row_that_is_taken_is_on_main_or_dead_by_its_line(room: Room) -> No
     assert [row["id"] for row in read(room, "any_lines")] == [1, 5, 7]
 
 
-def send_body(room: Room, body: Body, table: str) -> None:
+def send_body(room: WorkerFixture, body: Body, table: str) -> None:
     formats = {"json": Format.JSON_LINES, "arrow": Format.ARROW, "parquet": Format.PARQUET}
     sent = room.door.sent(body.content, to=lane(room.key(table)))
     taken = check(formats[body.format], sent.path, TenantLimits(ratio=100_000))
-    room.door.box.take(replace(sent, format=formats[body.format], rows=taken))
+    room.door.box.accept(replace(sent, format=formats[body.format], rows=taken))
 
 
-def became(room: Room, body: Body, table: str, done: dict[str, Consolidated]) -> None:
+def became(room: WorkerFixture, body: Body, table: str, done: dict[str, BatchOutcome]) -> None:
     """See that a body became what is to become of it."""
     dead = [place for place, row in enumerate(body.rows) if row is DEAD]
     if len(dead) == len(body.rows) and done[room.key(table)].state is State.REJECTED:
@@ -331,17 +342,17 @@ def became(room: Room, body: Body, table: str, done: dict[str, Consolidated]) ->
     assert rows == [row for row in body.rows if row is not DEAD]
 
 
-def dead_of(room: Room, done: Consolidated) -> list[int]:
-    uri = dead_uri(room.shop.inbox, room.batch(done.batch))
-    if room.shop.objects.size(uri) is None:
+def dead_of(room: WorkerFixture, done: BatchOutcome) -> list[int]:
+    uri = dead_letters_uri(room.step_context.inbox, room.batch(done.batch))
+    if room.step_context.objects.size(uri) is None:
         return []
-    return [row["offset"] for row in pq.read_table(pa.BufferReader(room.shop.objects.read(uri))).to_pylist()]
+    return [row["offset"] for row in pq.read_table(pa.BufferReader(room.step_context.objects.read(uri))).to_pylist()]
 
 
 @pytest.mark.rare
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(files() | lines())
-def test_any_body_is_on_main_or_dead_by_its_line(room: Room, body: Body) -> None:
+def test_any_body_is_on_main_or_dead_by_its_line(room: WorkerFixture, body: Body) -> None:
     ruled(room, IngestTable.model_validate({"match": "**.any*", "create": "auto", "max_bad": 1_000}))
     table = f"any_{uuid.uuid4().hex}"
     if body.columns:
@@ -352,4 +363,4 @@ def test_any_body_is_on_main_or_dead_by_its_line(room: Room, body: Body) -> None
         assert body.refused or body.overlapping
         return
     room.close()
-    became(room, body, table, {each.table: each for each in room.work()})
+    became(room, body, table, {outcome.table: outcome for outcome in room.work()})

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.embedded.jars import ICEBERG_AWS, ICEBERG_SPARK, fetch_jars
-from sterna.embedded.process import free_port
+from sterna.servers.jars import ICEBERG_AWS, ICEBERG_SPARK, fetch_jars
+from sterna.servers.process import free_port
 from tests.support.command import STERNA
 
 _ROOT = Path(__file__).parents[3]
@@ -30,8 +30,8 @@ def section() -> str:
 
 def blocks() -> list[str]:
     """What is typed, without the indent of the list."""
-    found = re.findall(r"^   ```bash\n(.*?)^   ```$", section(), re.DOTALL | re.MULTILINE)
-    return [re.sub("^   ", "", block, flags=re.MULTILINE) for block in found]
+    snippets = re.findall(r"^   ```bash\n(.*?)^   ```$", section(), re.DOTALL | re.MULTILINE)
+    return [re.sub("^   ", "", block, flags=re.MULTILINE) for block in snippets]
 
 
 def test_the_page_names_the_jars_that_are_tested() -> None:

@@ -22,17 +22,17 @@ from typing import Any
 import pytest
 
 from sterna.errors import LeaseLost
-from sterna.ingest.counts import count_states, total
-from sterna.ingest.heartbeat import Sign, WorkerStanding, workers
-from tests.support.ingest import Door
+from sterna.pipelines.ingest.counts import count_states, sum_counts
+from sterna.pipelines.ingest.heartbeat import Heartbeat, WorkerStatus, list_workers
+from tests.support.ingest import TrackedInbox
 
 _ROOT = Path(__file__).parents[3]
 _WORKER = """
 import json, sys, threading
 from pathlib import Path
-from sterna.embedded.postgres import Database
-from sterna.ingest import worker as working
-from sterna.ingest.work_queue import PostgresQueue
+from sterna.servers.postgres import Database
+from sterna.pipelines.ingest import worker as working
+from sterna.pipelines.ingest.work_queue import PostgresQueue
 from tests.support.ingest import pool_of
 
 class Consolidation:
@@ -50,7 +50,7 @@ working.Worker(shop, print, print, lease=4.5, stall=float(sys.argv[2])).run()
 
 
 @pytest.fixture
-def busy(eu: Door, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+def busy(eu: TrackedInbox, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
     """A worker that has a batch, and never gets on with it; it gives signs for so long."""
     stall = getattr(request, "param", 1_000_000)
     eu.drop()
@@ -59,7 +59,7 @@ def busy(eu: Door, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *sys.path])}
     process = subprocess.Popen([sys.executable, "-c", _WORKER, json.dumps(fields), str(stall)], cwd=_ROOT, env=environ)
     try:
-        until(lambda: total(count_states(eu.pool).values()).claimed == 1)
+        until(lambda: sum_counts(count_states(eu.pool).values()).claimed == 1)
         yield process
     finally:
         process.kill()
@@ -73,12 +73,12 @@ def until(holds: Callable[[], Any]) -> None:
         time.sleep(0.05)
 
 
-def only(eu: Door) -> WorkerStanding:
-    (found,) = workers(eu.pool)
-    return found
+def only_worker(eu: TrackedInbox) -> WorkerStatus:
+    (worker,) = list_workers(eu.pool)
+    return worker
 
 
-def pass_by(eu: Door, seconds: int) -> None:
+def advance_clock(eu: TrackedInbox, seconds: int) -> None:
     """Let time pass, as far as the tracker knows."""
     with eu.pool.connection() as connection, connection.transaction():
         back = f"interval '{seconds} s'"
@@ -86,78 +86,82 @@ def pass_by(eu: Door, seconds: int) -> None:
         connection.execute(f"UPDATE sterna_ingest_batch SET leased_until = leased_until - {back}".encode())
 
 
-def test_a_worker_that_is_killed_is_named_and_its_batch_is_free(eu: Door, busy: subprocess.Popen[bytes]) -> None:
-    living = only(eu)
+def test_a_worker_that_is_killed_is_named_and_its_batch_is_free(
+    eu: TrackedInbox, busy: subprocess.Popen[bytes]
+) -> None:
+    living = only_worker(eu)
     assert (living.host, living.pid, living.alive) == (socket.gethostname(), busy.pid, True)
     assert living.batches == ("acme.events eu.acme.default 1",)
     # It is slow, and lives: a lease that was over is its own again, unless another was first.
-    pass_by(eu, 60)
-    assert not only(eu).alive
-    until(lambda: only(eu).alive and total(count_states(eu.pool).values()).claimed == 1)
-    assert eu.queue.take("another", 60.0) is None
+    advance_clock(eu, 60)
+    assert not only_worker(eu).alive
+    until(lambda: only_worker(eu).alive and sum_counts(count_states(eu.pool).values()).claimed == 1)
+    assert eu.queue.claim("another", 60.0) is None
     busy.send_signal(signal.SIGKILL)
     busy.wait(30)
-    pass_by(eu, 46)
-    counts = total(count_states(eu.pool).values())
+    advance_clock(eu, 46)
+    counts = sum_counts(count_states(eu.pool).values())
     assert (counts.abandoned, counts.claimed, counts.waiting) == (1, 0, 1)
-    dead = only(eu)
+    dead = only_worker(eu)
     assert (dead.name, dead.pid, dead.alive, dead.batches) == (living.name, busy.pid, False, living.batches)
-    taken = eu.queue.take("another", 60.0)
+    taken = eu.queue.claim("another", 60.0)
     assert taken is not None and taken.number == 1
     # It is named for a day, though it has nothing any more.
-    assert (only(eu).pid, only(eu).batches) == (busy.pid, ())
-    eu.queue.leave("another")
-    assert only(eu).pid == busy.pid
-    pass_by(eu, 2 * 86_400)
-    assert workers(eu.pool) == []
+    assert (only_worker(eu).pid, only_worker(eu).batches) == (busy.pid, ())
+    eu.queue.deregister("another")
+    assert only_worker(eu).pid == busy.pid
+    advance_clock(eu, 2 * 86_400)
+    assert list_workers(eu.pool) == []
 
 
 @pytest.mark.parametrize("busy", [2], indirect=True)
-def test_a_worker_that_hangs_is_named_and_its_batch_is_free(eu: Door, busy: subprocess.Popen[bytes]) -> None:
-    until(lambda: total(count_states(eu.pool).values()).abandoned == 1)
+def test_a_worker_that_hangs_is_named_and_its_batch_is_free(eu: TrackedInbox, busy: subprocess.Popen[bytes]) -> None:
+    until(lambda: sum_counts(count_states(eu.pool).values()).abandoned == 1)
     assert busy.poll() is None, "it lives, and would go on to say so"
-    pass_by(eu, 46)
-    found = only(eu)
-    assert (found.pid, found.alive, len(found.batches)) == (busy.pid, False, 1)
-    taken = eu.queue.take("another", 60.0)
+    advance_clock(eu, 46)
+    standing = only_worker(eu)
+    assert (standing.pid, standing.alive, len(standing.batches)) == (busy.pid, False, 1)
+    taken = eu.queue.claim("another", 60.0)
     assert taken is not None and taken.number == 1
 
 
-def test_a_worker_that_died_keeps_its_name_for_as_long_as_it_has_a_batch(eu: Door) -> None:
+def test_a_worker_that_died_keeps_its_name_for_as_long_as_it_has_a_batch(eu: TrackedInbox) -> None:
     for _ in range(2):
         eu.drop()
         eu.close(asked=True)
-    left = eu.queue.take("dead", 60.0)
+    left = eu.queue.claim("dead", 60.0)
     assert left is not None
     for name in ("dead", "idle", "living"):
-        eu.queue.beat(Sign(name, "h", 1, 60.0, (left.id,) if name == "dead" else ()))
-    pass_by(eu, 3 * 86_400)
-    eu.queue.leave("living")
-    assert [(each.name, each.batches) for each in workers(eu.pool)] == [("dead", ("acme.events eu.acme.default 1",))]
-    assert total(count_states(eu.pool).values()).abandoned == 1
-    taken = eu.queue.take("another", 60.0)
+        eu.queue.send_heartbeat(Heartbeat(name, "h", 1, 60.0, (left.id,) if name == "dead" else ()))
+    advance_clock(eu, 3 * 86_400)
+    eu.queue.deregister("living")
+    assert [(worker.name, worker.batches) for worker in list_workers(eu.pool)] == [
+        ("dead", ("acme.events eu.acme.default 1",))
+    ]
+    assert sum_counts(count_states(eu.pool).values()).abandoned == 1
+    taken = eu.queue.claim("another", 60.0)
     assert taken is not None and taken.id == left.id
-    eu.queue.leave("another")
-    assert workers(eu.pool) == []
+    eu.queue.deregister("another")
+    assert list_workers(eu.pool) == []
     with eu.pool.connection() as connection:
         assert connection.execute("SELECT count(*) FROM sterna_ingest_worker").fetchone() == (0,)
 
 
-def test_a_late_sign_takes_nothing_back_and_keeps_nothing_that_a_worker_never_heard_of(eu: Door) -> None:
+def test_a_late_sign_takes_nothing_back_and_keeps_nothing_that_a_worker_never_heard_of(eu: TrackedInbox) -> None:
     for _ in range(2):
         eu.drop()
         eu.close(asked=True)
-    mine, lost = eu.queue.take("slow", 60.0), eu.queue.take("slow", 60.0)
-    assert mine is not None and lost is not None
-    pass_by(eu, 61)
-    eu.queue.beat(Sign("slow", "h", 1, 60.0, (mine.id,)))  # the answer to the second one never came
-    theirs = eu.queue.take("quick", 60.0)
-    assert theirs is not None and theirs.id == lost.id
-    eu.queue.renew(mine.id, "slow", 60.0)
-    eu.queue.beat(Sign("slow", "h", 1, 600.0, (mine.id, lost.id)))
+    kept, lost = eu.queue.claim("slow", 60.0), eu.queue.claim("slow", 60.0)
+    assert kept is not None and lost is not None
+    advance_clock(eu, 61)
+    eu.queue.send_heartbeat(Heartbeat("slow", "h", 1, 60.0, (kept.id,)))  # the answer to the second one never came
+    reclaimed = eu.queue.claim("quick", 60.0)
+    assert reclaimed is not None and reclaimed.id == lost.id
+    eu.queue.renew(kept.id, "slow", 60.0)
+    eu.queue.send_heartbeat(Heartbeat("slow", "h", 1, 600.0, (kept.id, lost.id)))
     after = eu.tracker.batch(lost.id)
-    assert after is not None and (after.worker, after.leased_until) == ("quick", theirs.leased_until)
+    assert after is not None and (after.worker, after.leased_until) == ("quick", reclaimed.leased_until)
     with pytest.raises(LeaseLost):
         eu.queue.renew(lost.id, "slow", 60.0)
-    eu.queue.leave("slow")
-    assert workers(eu.pool) == []
+    eu.queue.deregister("slow")
+    assert list_workers(eu.pool) == []

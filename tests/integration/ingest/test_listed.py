@@ -12,18 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sterna.edges.secrets import environment_secrets
-from sterna.edges.stores.objects import Objects
-from sterna.edges.stores.writing import read_file, write_file
-from sterna.embedded.postgres import Database, Postgres
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.load import parse_services
 from sterna.errors import TrackerLost, UsageError
-from sterna.gateway.ingest_replies import refused
-from sterna.ingest import listed
-from sterna.ingest.listed import ListedFolder
-from sterna.ingest.region import RegionIngest, open_ingest
-from sterna.ingest.room import IngestRoom
-from sterna.replica.region import open_region
-from sterna.services.load import parse_services
+from sterna.pipelines.ingest import prefix_watcher
+from sterna.pipelines.ingest.intake import IngestService
+from sterna.pipelines.ingest.prefix_watcher import PrefixWatcher
+from sterna.pipelines.ingest.region import RegionIngest, open_ingest
+from sterna.replication.replica.region import open_region
+from sterna.servers.postgres import Database, Postgres
+from sterna.serving.http.ingest_errors import translate_error
+from sterna.storage.objects import Objects
+from sterna.storage.write import read_file, write_file
 from tests.support.ingest_gateway import services_of, variables_of, write_settings
 from tests.support.stores import Stores
 
@@ -51,20 +51,22 @@ def test_each_file_is_taken_once_and_bad_ones_hold_up_nobody(local: Stores, data
     landing = {"prefix": f"{local.eu}/landing", "table": "acme.events", "every": "1s"}
     ingest = opened(tmp_path, local, database, landing, file="1MiB", body="1KiB")
     ingest.prepare()
-    folder = ListedFolder(ingest, ingest.own.listed[0])
-    assert folder.look().taken == 0
+    folder = PrefixWatcher(ingest, ingest.region_settings.listed[0])
+    assert folder.poll().accepted == 0
     local.put(f"{local.eu}/landing/day=1/a.parquet", parquet(3))
     local.put(f"{local.eu}/landing/b.jsonl", b'{"id": 1}\n')
     local.put(f"{local.eu}/landing/c.jsonl", b"{")
     local.put(f"{local.eu}/landing/d.jsonl", b'{"id": 1}\n' * 1000)
     local.put(f"{local.eu}/landing/e.parquet", parquet(3)[:-9])
     local.put(f"{local.eu}/landing/_SUCCESS", b"")
-    found = folder.look()
-    assert (found.taken, found.refused, found.full) == (2, 3, False)
-    assert folder.look().taken == 0
-    anew = ListedFolder(ingest, ingest.own.listed[0]).look()  # another gateway, or this one after a kill
-    assert (anew.taken, anew.refused) == (0, 3)
-    (state,) = ingest.tracker.channel("eu.acme.listed")
+    listing = folder.poll()
+    assert (listing.accepted, listing.rejected, listing.is_full) == (2, 3, False)
+    assert folder.poll().accepted == 0
+    relisting = PrefixWatcher(
+        ingest, ingest.region_settings.listed[0]
+    ).poll()  # another gateway, or this one after a kill
+    assert (relisting.accepted, relisting.rejected) == (0, 3)
+    (state,) = ingest.tracker.list_channel_states("eu.acme.listed")
     assert (state.table, state.drops) == ("acme.events", 2)
     assert local.objects.read(f"{local.eu}/landing/b.jsonl") == b'{"id": 1}\n'  # it stays where it is
     ingest.close()
@@ -76,19 +78,19 @@ def test_a_file_that_is_written_over_while_it_is_read_is_taken_once(
     landing = {"prefix": f"{local.eu}/landing", "table": "acme.events", "every": "1s"}
     ingest = opened(tmp_path, local, database, landing)
     ingest.prepare()
-    folder = ListedFolder(ingest, ingest.own.listed[0])
+    folder = PrefixWatcher(ingest, ingest.region_settings.listed[0])
     uri, new = f"{local.eu}/landing/a.jsonl", b'{"id": 2}\n{"id": 3}\n'
     local.put(uri, b'{"id": 1}\n')
 
-    def overtaken(objects: Objects, which: str, path: Path, *given: Any) -> str:
+    def overtaken(objects: Objects, which: str, path: Path, *args: Any) -> str:
         monkeypatch.undo()
         (tmp_path / "new").write_bytes(new)
         write_file(objects, which, tmp_path / "new")
-        return read_file(objects, which, path, *given)
+        return read_file(objects, which, path, *args)
 
-    monkeypatch.setattr(listed, "read_file", overtaken)
-    assert [folder.look().taken for _ in range(3)] == [0, 1, 0]
-    (state,) = ingest.tracker.channel("eu.acme.listed")
+    monkeypatch.setattr(prefix_watcher, "read_file", overtaken)
+    assert [folder.poll().accepted for _ in range(3)] == [0, 1, 0]
+    (state,) = ingest.tracker.list_channel_states("eu.acme.listed")
     assert state.drops == 1
     ingest.close()
 
@@ -100,14 +102,14 @@ def test_a_room_takes_what_is_listed_and_stops_at_a_full_backlog(
     for number in range(10):
         local.put(f"{local.eu}/landing/{number}.jsonl", b'{"id": 1}\n')
     ingest = opened(tmp_path, local, database, landing, backlog="55B")
-    assert ListedFolder(ingest, ingest.own.listed[0])
-    room = IngestRoom(ingest)
+    assert PrefixWatcher(ingest, ingest.region_settings.listed[0])
+    room = IngestService(ingest)
     room.start()
     try:
         while room.counts.listed < 5:
             assert all(thread.is_alive() for thread in room.threads)
             time.sleep(0.02)
-        assert ListedFolder(ingest, ingest.own.listed[0]).look().full and room.counts.listed == 5
+        assert PrefixWatcher(ingest, ingest.region_settings.listed[0]).poll().is_full and room.counts.listed == 5
     finally:
         room.stop()
 
@@ -118,12 +120,12 @@ def test_an_empty_tracker_for_an_inbox_in_use_takes_nothing_and_producers_get_50
     ingest = opened(tmp_path, local, database)
     ingest.prepare()
     local.put(f"{local.eu}/inbox/acme/acme.events/00/x.drop.json", b"{}")
-    room = IngestRoom(opened(tmp_path, local, postgres.create_database(f"{database.name}_empty")))
+    room = IngestService(opened(tmp_path, local, postgres.create_database(f"{database.name}_empty")))
     room.start()
     try:
         with pytest.raises(TrackerLost) as lost:
-            room.usage("acme")
-        answer = refused(lost.value, "1")
+            room.read_usage("acme")
+        answer = translate_error(lost.value, "1")
         assert answer is not None and answer.status == 503 and "rebuild" not in answer.error
         while not room.problem:
             time.sleep(0.02)

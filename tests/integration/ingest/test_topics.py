@@ -20,22 +20,22 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from sterna.edges.environment import environment
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.postgres import Postgres
-from sterna.embedded.process import LOOPBACK
+from sterna.config.environment import temporary_environment
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.ingest import CloseRules
+from sterna.config.sections.load import parse_services
 from sterna.errors import KeyReused, MessagesGone, SternaError, TopicRecreated, TopicUnreachable, UsageError
-from sterna.ingest.closing import close_due
-from sterna.ingest.counts import count_states
-from sterna.ingest.inbox import Sent
-from sterna.ingest.model import Drop, Format
-from sterna.ingest.region import RegionIngest, open_ingest
-from sterna.ingest.room import IngestRoom
-from sterna.ingest.topic_places import PartitionStanding, look_at_topic, open_topic
-from sterna.ingest.topics import TopicReader
-from sterna.replica.region import open_region
-from sterna.services.ingest import CloseRules
-from sterna.services.load import parse_services
+from sterna.pipelines.ingest.batch_rules import close_due
+from sterna.pipelines.ingest.counts import count_states
+from sterna.pipelines.ingest.inbox import UploadRequest
+from sterna.pipelines.ingest.intake import IngestService
+from sterna.pipelines.ingest.model import Format, Upload
+from sterna.pipelines.ingest.region import RegionIngest, open_ingest
+from sterna.pipelines.ingest.topic_offsets import PartitionStatus, list_partitions, open_topic
+from sterna.pipelines.ingest.topics import TopicReader
+from sterna.replication.replica.region import open_region
+from sterna.servers.postgres import Postgres
+from sterna.servers.process import LOOPBACK
 from tests.support.ingest_gateway import services_of, variables_of, write_settings
 from tests.support.receivers import KafkaReceiver, make_topic
 from tests.support.stores import Stores
@@ -45,13 +45,13 @@ Opened = Callable[..., RegionIngest]
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaReceiver]:
-    made = KafkaReceiver(tmp_path_factory.mktemp("topics"))
-    made.start()
+    receiver = KafkaReceiver(tmp_path_factory.mktemp("topics"))
+    receiver.start()
     try:
-        with environment(made.environ):
-            yield made
+        with temporary_environment(receiver.environ):
+            yield receiver
     finally:
-        made.stop()
+        receiver.stop()
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def put(broker: KafkaReceiver, topic: str, *values: Any, partition: int = 0) -> 
 @pytest.fixture
 def opened(broker: KafkaReceiver, local: Stores, postgres: Postgres, tmp_path: Path) -> Iterator[Opened]:
     database = postgres.create_database(f"topics_{secrets.token_hex(4)}")
-    made: list[RegionIngest] = []
+    ingests: list[RegionIngest] = []
 
     def one(topic: str, limits: dict[str, str] | None = None, **more: Any) -> RegionIngest:
         services = services_of(local, database, **(limits or {}))
@@ -85,21 +85,21 @@ def opened(broker: KafkaReceiver, local: Stores, postgres: Postgres, tmp_path: P
         entry = {"name": "clicks", "region": "eu", "topic": topic, "into": "acme.events", "every": "1s"}
         services["ingest"]["topics"] = [{**plain, **entry, **more}]
         registry, path = write_settings(tmp_path, local, services)
-        known = {**variables_of(database), "AIRFLOW_CONN_KAFKA": json.dumps(
+        credentials = {**variables_of(database), "AIRFLOW_CONN_KAFKA": json.dumps(
             {"conn_type": "kafka", "login": broker.credential.login, "password": broker.credential.password}
         )}  # fmt: skip
-        context = open_region(registry, "eu", environment_secrets(known))
+        context = open_region(registry, "eu", environment_secrets(credentials))
         ingest = open_ingest(context, parse_services(path.read_text(), "s.yaml"))
         ingest.prepare()
-        made.append(ingest)
+        ingests.append(ingest)
         return ingest
 
     yield one
-    for each in made:
-        each.close()
+    for ingest in ingests:
+        ingest.close()
 
 
-Take = Callable[[Sent], tuple[Drop, bool]]
+Take = Callable[[UploadRequest], tuple[Upload, bool]]
 
 
 def reading(ingest: RegionIngest, take: Take | None = None, *, at_once: bool = True) -> TopicReader:
@@ -108,7 +108,12 @@ def reading(ingest: RegionIngest, take: Take | None = None, *, at_once: bool = T
     ticks = iter(range(0, 10**9, 1000))
     clock: dict[str, Any] = {"clock": lambda: next(ticks)} if at_once else {}
     return TopicReader(
-        ingest, topic, lambda: open_topic(ingest, topic), take or ingest.inbox.take, ingest.tracker.usage, **clock
+        ingest,
+        topic,
+        lambda: open_topic(ingest, topic),
+        take or ingest.inbox.accept,
+        ingest.tracker.read_usage,
+        **clock,
     )
 
 
@@ -117,14 +122,14 @@ def until(reader: TopicReader, done: Callable[[], bool]) -> None:
     for _ in range(200):
         if done():
             return
-        reader.step(0.2)
+        reader.poll(0.2)
     raise AssertionError(f"it never held; {reader.problems}")
 
 
-def drops(ingest: RegionIngest) -> list[Drop]:
+def drops(ingest: RegionIngest) -> list[Upload]:
     with ingest.pool.connection() as connection:
         rows = connection.execute("SELECT id FROM sterna_ingest_drop ORDER BY sequence").fetchall()
-    return [drop for (id,) in rows if (drop := ingest.tracker.drop(id)) is not None]
+    return [drop for (id,) in rows if (drop := ingest.tracker.upload(id)) is not None]
 
 
 def lines(ingest: RegionIngest) -> list[Any]:
@@ -147,11 +152,11 @@ def test_a_reader_that_dies_anywhere_costs_nothing(
     ingest = opened(topic)
     put(broker, topic, *({"n": n} for n in range(5)))
 
-    def dying(sent: Sent) -> tuple[Drop, bool]:
+    def dying(sent: UploadRequest) -> tuple[Upload, bool]:
         if where == "marked":
             monkeypatch.setattr(type(ingest.tracker), "accept", lambda *_: (_ for _ in ()).throw(Strike))
         if where != "before":
-            ingest.inbox.take(sent)
+            ingest.inbox.accept(sent)
         raise Strike
 
     dead = reading(ingest, dying)
@@ -165,7 +170,7 @@ def test_a_reader_that_dies_anywhere_costs_nothing(
     reader.close()
     assert numbers(ingest) == list(range(9))
     assert {drop.lane.channel for drop in drops(ingest)} == {"eu.acme.kafka-clicks-0"}
-    (state,) = ingest.tracker.channel("eu.acme.kafka-clicks-0")
+    (state,) = ingest.tracker.list_channel_states("eu.acme.kafka-clicks-0")
     assert state.accepted == "9"
 
 
@@ -174,16 +179,16 @@ def test_two_who_read_the_same_make_each_drop_once(opened: Opened, broker: Kafka
     put(broker, topic, *({"n": n} for n in range(4)))
     overtaken: list[KeyReused] = []
 
-    def late(sent: Sent) -> tuple[Drop, bool]:
+    def late(sent: UploadRequest) -> tuple[Upload, bool]:
         # While this one was held up another one has read the same, and more of it: another drop of the same beginning.
         if not overtaken:
             path = sent.path.with_name("other")
             path.write_bytes(sent.path.read_bytes() + b'{"n": 4}\n')
             put(broker, topic, {"n": 4}, {"n": 5})
-            other = Sent(sent.lane, sent.key, "5", Format.JSON_LINES, path, path.stat().st_size, 5, "f" * 64)
-            ingest.inbox.take(other)
+            other = UploadRequest(sent.lane, sent.key, "5", Format.JSON_LINES, path, path.stat().st_size, 5, "f" * 64)
+            ingest.inbox.accept(other)
         try:
-            return ingest.inbox.take(sent)
+            return ingest.inbox.accept(sent)
         except KeyReused as error:
             overtaken.append(error)
             raise
@@ -205,7 +210,7 @@ def test_members_share_partitions_and_one_that_goes_loses_nothing(opened: Opened
     def run(reader: TopicReader) -> None:
         try:
             while not stop.is_set():
-                reader.step(0.2)
+                reader.poll(0.2)
         except SternaError as error:
             failed.append(error)
 
@@ -216,7 +221,7 @@ def test_members_share_partitions_and_one_that_goes_loses_nothing(opened: Opened
         if n == 30:
             thread.start()
         if n % 15 == 0:
-            first.step(0.05)
+            first.poll(0.05)
     first.close()  # in the middle: what it held is somebody else's
     put(broker, topic, {"n": 300})
     for _ in range(400):
@@ -245,16 +250,16 @@ def test_a_topic_that_was_made_anew_is_told_by_name(opened: Opened, broker: Kafk
     # More than it had: by its offsets alone nothing would be seen.
     put(broker, topic, *({"n": 10 + n} for n in range(5)))
     reader.close()
-    anew = reading(ingest)
-    until(anew, lambda: bool(anew.problems))
-    anew.step(0.2)
-    anew.close()
-    assert topic in anew.problems[0] and "made anew" in anew.problems[0]
+    restarted = reading(ingest)
+    until(restarted, lambda: bool(restarted.problems))
+    restarted.poll(0.2)
+    restarted.close()
+    assert topic in restarted.problems[0] and "made anew" in restarted.problems[0]
     assert numbers(ingest) == [0, 1]
     source = open_topic(ingest, ingest.topics[0])
-    (told,) = look_at_topic(ingest, ingest.topics[0], source)
+    (standing,) = list_partitions(ingest, ingest.topics[0], source)
     source.close()
-    assert told.problem.startswith(TopicRecreated.__name__)
+    assert standing.problem.startswith(TopicRecreated.__name__)
     # On an operator's word it is read from its beginning.
     renamed = opened(topic, name="clicks2")
     reader = reading(renamed)
@@ -268,7 +273,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read(opened: Opened, broker: Kafk
     put(broker, topic, {"n": 0})
     reader = reading(ingest, at_once=False)
     until(reader, lambda: len(drops(ingest)) == 1)
-    places = reader.places
+    places = reader.positions
     places.anchors[0] = replace(places.anchors[0], id="another")
     put(broker, topic, {"n": 1})
     with pytest.raises(TopicRecreated, match=topic):
@@ -292,10 +297,10 @@ def test_messages_that_are_gone_unread_are_told(opened: Opened, broker: KafkaRec
     reader.close()
     assert "3 offsets are gone unread" in reader.problems[0]
     assert numbers(ingest) == [0]
-    room = IngestRoom(ingest)  # whose numbers say so for as long as it is so
-    (mine,) = room.readers
-    until(mine, lambda: room.stopped == 1)
-    mine.close()
+    room = IngestService(ingest)  # whose numbers say so for as long as it is so
+    (topic_reader,) = room.readers
+    until(topic_reader, lambda: room.stopped_partitions == 1)
+    topic_reader.close()
     renamed = opened(topic, name="clicks2", begin={0: 4})
     reader = reading(renamed)
     until(reader, lambda: len(drops(renamed)) == 2)
@@ -329,10 +334,10 @@ def expire(broker: KafkaReceiver, topic: str, *partitions: int) -> None:
         future.result(30)
 
 
-def standings(ingest: RegionIngest) -> list[PartitionStanding]:
+def standings(ingest: RegionIngest) -> list[PartitionStatus]:
     source = open_topic(ingest, ingest.topics[0])
     try:
-        return look_at_topic(ingest, ingest.topics[0], source)
+        return list_partitions(ingest, ingest.topics[0], source)
     finally:
         source.close()
 
@@ -347,12 +352,12 @@ def test_a_stretch_without_rows_stops_nothing_once_it_is_deleted(opened: Opened,
     transaction(broker, topic, controls, {"n": -1}, commit=False)
     put(broker, topic, None, partition=unread)
     reader = reading(ingest)
-    until(reader, lambda: [each.behind for each in standings(ingest)] == [0, 0, 0, 0])
+    until(reader, lambda: [standing.behind for standing in standings(ingest)] == [0, 0, 0, 0])
     reader.close()
     # Only what comes now is lost where it is deleted.
     put(broker, topic, {"n": -2}, {"n": -3}, partition=unread)
     expire(broker, topic, tombstones, aborted, controls, unread)
-    assert [bool(each.problem) for each in standings(ingest)] == [False, False, False, True]
+    assert [bool(standing.problem) for standing in standings(ingest)] == [False, False, False, True]
     reader = reading(ingest)
     for partition in (tombstones, aborted, controls):
         put(broker, topic, {"n": 10 + partition}, partition=partition)
@@ -363,9 +368,9 @@ def test_a_stretch_without_rows_stops_nothing_once_it_is_deleted(opened: Opened,
     # Behind the inbox, too, each partition says what became of it.
     close_due(ingest.pool, lambda table: CloseRules(files=1))
     source = open_topic(ingest, ingest.topics[0])
-    told = look_at_topic(ingest, ingest.topics[0], source, count_states(ingest.pool))
+    partitions = list_partitions(ingest, ingest.topics[0], source, count_states(ingest.pool))
     source.close()
-    assert [each.counts.waiting for each in told] == [1, 1, 2, 0]
+    assert [standing.counts.waiting for standing in partitions] == [1, 1, 2, 0]
     # The chain goes on from its drops: one who never heard of the empty stretches makes none of them anew.
     assert [drop.key for drop in drops(ingest) if drop.lane.channel.endswith("-0")] == ["key:kafka-0"]
 
@@ -412,11 +417,11 @@ def messages(broker: KafkaReceiver, topic: str) -> list[tuple[int, bytes | None]
     consumer = Consumer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}", "group.id": "test",
                          "enable.partition.eof": True, "auto.offset.reset": "earliest"})  # fmt: skip
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[tuple[int, bytes | None]] = []
+    received: list[tuple[int, bytes | None]] = []
     try:
         while (message := consumer.poll(30)) is not None and not message.error():
-            found.append((message.offset() or 0, message.value()))
-        return found
+            received.append((message.offset() or 0, message.value()))
+        return received
     finally:
         consumer.close()
 
@@ -425,9 +430,9 @@ def test_a_topic_recreated_while_it_had_no_row_is_refused(opened: Opened, broker
     ingest = opened(topic, tombstones="skip")
     put(broker, topic, None)
     reader = reading(ingest, at_once=False)
-    reader.opened()
-    until(reader, lambda: 0 in reader.held and reader.held[0].end == 1)
-    reader.places.anchors[0] = replace(reader.places.anchors[0], id="another")
+    reader.connect()
+    until(reader, lambda: 0 in reader.buffers and reader.buffers[0].end == 1)
+    reader.positions.anchors[0] = replace(reader.positions.anchors[0], id="another")
     with pytest.raises(TopicRecreated, match=topic):
         until(reader, lambda: False)
 
@@ -452,9 +457,9 @@ def test_what_is_no_row_becomes_a_dead_letter_s_line(opened: Opened, broker: Kaf
     reader = reading(ingest)
     until(reader, lambda: sum(drop.rows for drop in drops(ingest)) == 11)
     reader.close()
-    found = lines(ingest)
-    assert [line for line in found if isinstance(line, dict)] == [{"n": 1}, {"n": 2}]
-    dead = [line for line in found if isinstance(line, str)]
+    decoded = lines(ingest)
+    assert [line for line in decoded if isinstance(line, dict)] == [{"n": 1}, {"n": 2}]
+    dead = [line for line in decoded if isinstance(line, str)]
     assert len(dead) == 9 and dead[0] == "offset 1: a message without a value: "
     assert "twice" in dead[6] and "offset 9: 100000 bytes" in dead[7] and "limits.line" in dead[8]
     # Where tombstones mean nothing.
@@ -483,20 +488,20 @@ def test_a_login_a_transaction_that_is_given_up_and_a_full_backlog(
     until(reader, lambda: len(drops(ingest)) == 1)
     assert numbers(ingest) == [2]
     # Behind the marker of the transaction, too: what is deleted up to there wasn't lost.
-    (standing,) = look_at_topic(ingest, ingest.topics[0], open_topic(ingest, ingest.topics[0]))
+    (standing,) = list_partitions(ingest, ingest.topics[0], open_topic(ingest, ingest.topics[0]))
     assert standing.position == standing.end and standing.behind == 0
     put(broker, topic, *({"n": n, "filling": "x" * 50} for n in range(3, 5)))
     until(reader, lambda: len(numbers(ingest)) == 3)
     put(broker, topic, {"n": 5})
     for _ in range(5):
-        reader.step(0.1)
+        reader.poll(0.1)
     reader.close()
     assert numbers(ingest) == [2, 3, 4]  # it waits in its topic until there is room
 
 
 def test_a_gateway_reads_its_region_s_topics(opened: Opened, broker: KafkaReceiver, topic: str) -> None:
     put(broker, topic, {"n": 1})
-    room = IngestRoom(opened(topic))
+    room = IngestService(opened(topic))
     room.start()
     try:
         for _ in range(300):

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from sterna.errors import TrackerLost, TrackerTooNew
-from sterna.ingest.lost import read_seen, write_seen
-from sterna.ingest.model import Batch, State
-from sterna.ingest.records import INSERT_DROP, drop_row
-from sterna.ingest.schema import MARKER_FILE, TABLES, Marker, marker_uri, prepare
-from tests.support.ingest import Door
+from sterna.pipelines.ingest.failover_recovery import read_checkpoint, write_checkpoint
+from sterna.pipelines.ingest.model import Batch, State
+from sterna.pipelines.ingest.records import INSERT_UPLOAD, build_upload_row
+from sterna.pipelines.ingest.tracker_schema import MARKER_FILE, TABLES, Marker, marker_uri, prepare
+from tests.support.ingest import TrackedInbox
 from tests.support.records_ingest import AT, BATCH_ID, CLOSED, DROPS
 
 _FOLDER = Path(__file__).parents[2] / "data" / "written-2026-11" / "ingest"
@@ -54,14 +54,14 @@ _BATCH = replace(
 _TAKEN = (replace(DROPS[0], state=State.REJECTED, batch=BATCH_ID), DROPS[1])
 
 
-def _load(eu: Door, rows: str = _ROWS) -> None:
+def _load(eu: TrackedInbox, rows: str = _ROWS) -> None:
     with eu.pool.connection() as connection:
         for statement in rows.splitlines():
             if "sterna_ingest_version" not in statement:
                 connection.execute(statement.encode())
 
 
-def _dump(eu: Door) -> str:
+def _dump(eu: TrackedInbox) -> str:
     """Return all rows as statements, by the database's own quoting."""
     lines = []
     with eu.pool.connection() as connection:
@@ -72,11 +72,11 @@ def _dump(eu: Door) -> str:
     return "".join(lines)
 
 
-def _read(eu: Door) -> tuple[Batch | None, list[object]]:
-    return eu.tracker.batch(BATCH_ID), [eu.tracker.drop(drop.id) for drop in _TAKEN]
+def _read(eu: TrackedInbox) -> tuple[Batch | None, list[object]]:
+    return eu.tracker.batch(BATCH_ID), [eu.tracker.upload(drop.id) for drop in _TAKEN]
 
 
-def test_the_tables_are_those_of_november_2026(eu: Door) -> None:
+def test_the_tables_are_those_of_november_2026(eu: TrackedInbox) -> None:
     with eu.pool.connection() as connection:
         lines = [row[0] for row in connection.execute(_CATALOG.encode()).fetchall()]
     newer = [line for line in lines if any(name in line for name in (*_NEWER, _NEWER_INDEX))]
@@ -101,22 +101,22 @@ def test_the_tables_are_those_of_november_2026(eu: Door) -> None:
     ]
 
 
-def test_rows_of_november_2026_are_read(eu: Door) -> None:
+def test_rows_of_november_2026_are_read(eu: TrackedInbox) -> None:
     _load(eu)
     assert _read(eu) == (_BATCH, list(_TAKEN))
-    assert eu.queue.drops_of(BATCH_ID) == [_TAKEN[0]]
-    assert read_seen(eu.pool)[:2] == ("c0ffee", AT)
+    assert eu.queue.list_uploads(BATCH_ID) == [_TAKEN[0]]
+    assert read_checkpoint(eu.pool)[:2] == ("c0ffee", AT)
 
 
-def test_rows_are_written_as_in_november_2026(eu: Door) -> None:
+def test_rows_are_written_as_in_november_2026(eu: TrackedInbox) -> None:
     with eu.pool.connection() as connection:
         for drop in DROPS[:2]:
-            connection.execute(INSERT_DROP, drop_row(drop))
+            connection.execute(INSERT_UPLOAD, build_upload_row(drop))
     (row,) = (line for line in _ROWS.splitlines() if "INTO sterna_ingest_batch" in line)
     channel = next(line for line in _ROWS.splitlines() if "INTO sterna_ingest_channel" in line)
     served = next(line for line in _ROWS.splitlines() if "INTO sterna_ingest_served" in line)
     _load(eu, "\n".join([channel, row, served]))
-    write_seen(eu.pool, "c0ffee", AT)
+    write_checkpoint(eu.pool, "c0ffee", AT)
     with eu.pool.connection() as connection:
         connection.execute("UPDATE sterna_ingest_drop SET taken = accepted")
         connection.execute("UPDATE sterna_ingest_drop SET batch = %s WHERE id = %s", (BATCH_ID, DROPS[0].id))
@@ -124,7 +124,7 @@ def test_rows_are_written_as_in_november_2026(eu: Door) -> None:
     assert _dump(eu) == _ROWS
 
 
-def test_where_a_column_stands_and_what_a_newer_version_adds_changes_nothing(eu: Door) -> None:
+def test_where_a_column_stands_and_what_a_newer_version_adds_changes_nothing(eu: TrackedInbox) -> None:
     with eu.pool.connection() as connection:
         older = ("sterna_ingest_served", "sterna_ingest_drop", "sterna_ingest_batch", "sterna_ingest_seen")
         for table in (*older, *_NEWER):
@@ -141,12 +141,12 @@ def test_where_a_column_stands_and_what_a_newer_version_adds_changes_nothing(eu:
     assert eu.drop(b"[]\n", key="k").state is State.BUFFERED
     closed = eu.close(asked=True)
     assert len(closed) == 2 and [eu.tracker.batch(batch.id) for batch in closed] == closed
-    write_seen(eu.pool, "d0d0", AT)
-    assert read_seen(eu.pool)[:2] == ("d0d0", AT)
+    write_checkpoint(eu.pool, "d0d0", AT)
+    assert read_checkpoint(eu.pool)[:2] == ("d0d0", AT)
 
 
 @pytest.mark.parametrize("column", ["commit_hash", "reason", "leased_until"])
-def test_a_column_that_is_absent_is_not_read_as_empty(eu: Door, column: str) -> None:
+def test_a_column_that_is_absent_is_not_read_as_empty(eu: TrackedInbox, column: str) -> None:
     from sterna.errors import DatabaseRefused
 
     _load(eu)
@@ -156,7 +156,7 @@ def test_a_column_that_is_absent_is_not_read_as_empty(eu: Door, column: str) -> 
         eu.tracker.batch(BATCH_ID)
 
 
-def test_the_marker_is_that_of_november_2026_and_another_versions_is_none(eu: Door) -> None:
+def test_the_marker_is_that_of_november_2026_and_another_versions_is_none(eu: TrackedInbox) -> None:
     uri = marker_uri(eu.inbox)
     with eu.pool.connection() as connection:
         row = connection.execute("SELECT tracker FROM sterna_ingest_version").fetchone()

@@ -19,42 +19,42 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.catalog.model import Commit
-from sterna.embedded.postgres import Postgres
+from sterna.config.policy import matching_pattern
+from sterna.config.sections.ingest import Ingest
 from sterna.errors import CatalogStateUnknown, LeaseLost, OutOfTurn, UsageError
-from sterna.ingest import consolidate as consolidating
-from sterna.ingest.came_back import CameBack, came_back
-from sterna.ingest.columns import Column, Evolution
-from sterna.ingest.consolidate import Consolidated, Consolidation, Shop, consolidate
-from sterna.ingest.counts import Counts, count_states, total
-from sterna.ingest.gather import dead_uri
-from sterna.ingest.lost import Looked, LostLook
-from sterna.ingest.marks import TableMarks
-from sterna.ingest.model import Batch, Format, State
-from sterna.ingest.near import NearCatalog
-from sterna.ingest.places import batch_uri
-from sterna.ingest.region import RegionIngest
-from sterna.ingest.replay import replay_rewound
-from sterna.ingest.served import ServedLook, served_of, unserved
-from sterna.ingest.service import work
-from sterna.ingest.worker import Worker
-from sterna.registry.policy import matching
-from sterna.render.ingest_work import worked_text
-from sterna.replica.region import RegionContext
-from sterna.services.ingest import Ingest
-from sterna.wap.model import Step
-from sterna.wap.protocol import Change, Landed, Look
-from sterna.wap.spark import JavaBase, SparkTable
-from tests.support.ingest import Door, door, lane
+from sterna.pipelines.ingest import batch_publisher as consolidating
+from sterna.pipelines.ingest.applied_positions import AppliedPositions
+from sterna.pipelines.ingest.batch_publisher import BatchOutcome, BatchPublisher, StepContext, publish_batch
+from sterna.pipelines.ingest.columns import Column, Evolution
+from sterna.pipelines.ingest.counts import Counts, count_states, sum_counts
+from sterna.pipelines.ingest.failover_recovery import FailoverRecovery, Recovery
+from sterna.pipelines.ingest.fetch import dead_letters_uri
+from sterna.pipelines.ingest.layout import batch_uri
+from sterna.pipelines.ingest.model import Batch, Format, State
+from sterna.pipelines.ingest.recovered_batches import RecoveredBatches, list_recovered
+from sterna.pipelines.ingest.region import RegionIngest
+from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
+from sterna.pipelines.ingest.replay import replay_rewound
+from sterna.pipelines.ingest.visibility import ReplicaVisibility, list_replica_backlogs, read_visibility
+from sterna.pipelines.ingest.worker import Worker
+from sterna.pipelines.ingest.worker_service import run_worker
+from sterna.pipelines.publish.model import Step
+from sterna.pipelines.publish.protocol import Change, LoadedTable, TableCommit
+from sterna.pipelines.publish.spark import JavaBase, SparkTable
+from sterna.replication.replica.region import RegionContext
+from sterna.servers.postgres import Postgres
+from sterna.text.ingest_worker import work_text
+from tests.support.ingest import TrackedInbox, door, lane
 from tests.support.world import World
 
 
 @dataclass
-class Room:
+class WorkerFixture:
     """Ingestion in eu, of tables that are born in us."""
 
     world: World
-    door: Door
-    shop: Shop
+    door: TrackedInbox
+    step_context: StepContext
     namespace: str
     folder: Path
     context: RegionContext
@@ -72,20 +72,20 @@ class Room:
     def send_file(self, table: pa.Table) -> None:
         pq.write_table(table, self.folder / "made")
         sent = self.door.sent((self.folder / "made").read_bytes(), to=lane(self.key()))
-        self.door.box.take(replace(sent, format=Format.PARQUET, rows=table.num_rows))
+        self.door.box.accept(replace(sent, format=Format.PARQUET, rows=table.num_rows))
 
     def close(self) -> list[Batch]:
         return self.door.close(asked=True)
 
     @property
     def ingest(self) -> RegionIngest:
-        settings, context = self.shop.settings, self.context
-        own = settings.regions["eu"].model_copy(update={"inbox": self.shop.inbox, "spark": "local[2]"})
+        settings, context = self.step_context.settings, self.context
+        own = settings.regions["eu"].model_copy(update={"inbox": self.step_context.inbox, "spark": "local[2]"})
         return RegionIngest("eu", settings, own, context.registry, context.objects, self.door.pool, context)
 
-    def work(self, lost: Callable[[bool], Looked] = lambda urgent: Looked()) -> list[Consolidated]:
-        done: list[Consolidated] = []
-        worker = Worker(self.shop, done.append, print, lost=lost)
+    def work(self, lost: Callable[[bool], Recovery] = lambda urgent: Recovery()) -> list[BatchOutcome]:
+        done: list[BatchOutcome] = []
+        worker = Worker(self.step_context, done.append, print, recover=lost)
         worker.run(once=True)
         return done
 
@@ -96,16 +96,16 @@ class Room:
         return [row[0] for row in self.world.sql(f"SELECT file_path FROM {self.name(table)}.files ORDER BY 1")]
 
     def batch(self, id: str) -> Batch:
-        found = self.door.tracker.batch(id)
-        assert found is not None
-        return found
+        stored = self.door.tracker.batch(id)
+        assert stored is not None
+        return stored
 
     def commits(self) -> list[str]:
         return [commit.hash for commit in self.world.catalog.history("main", operations=False)]
 
 
 @pytest.fixture
-def room(world: World, postgres: Postgres, tmp_path: Path) -> Iterator[Room]:
+def room(world: World, postgres: Postgres, tmp_path: Path) -> Iterator[WorkerFixture]:
     spark = world.spark.newSession()
     namespace = f"ingest_{uuid.uuid4().hex[:8]}"
     settings = Ingest.model_validate(
@@ -122,24 +122,24 @@ def room(world: World, postgres: Postgres, tmp_path: Path) -> Iterator[Room]:
     )
     with world.namespace(namespace), world.context("eu") as context:
         inbox = f"s3://eu-lake/inbox-{namespace}"
-        with door(context.objects, inbox, postgres, f"ingest_{secrets.token_hex(4)}", tmp_path) as made:
-            shop = Shop(
+        with door(context.objects, inbox, postgres, f"ingest_{secrets.token_hex(4)}", tmp_path) as opened:
+            step_context = StepContext(
                 context.mapping,
                 settings,
                 inbox,
-                lambda key: settings.table(key, matching),
+                lambda key: settings.table_rule(key, matching_pattern),
                 context.objects,
-                made.queue,
-                NearCatalog(spark, context),
+                opened.queue,
+                RegionalIcebergCatalog(spark, context),
             )
-            yield Room(world, made, shop, namespace, tmp_path, context)
+            yield WorkerFixture(world, opened, step_context, namespace, tmp_path, context)
 
 
-def create(room: Room, columns: str = "id BIGINT, part STRING", more: str = "", table: str = "t") -> None:
+def create(room: WorkerFixture, columns: str = "id BIGINT, part STRING", more: str = "", table: str = "t") -> None:
     room.world.sql(f"CREATE TABLE {room.name(table)} ({columns}) USING iceberg {more}")
 
 
-def test_15_small_files_in_4_partitions_become_4_files_in_one_commit(room: Room) -> None:
+def test_15_small_files_in_4_partitions_become_4_files_in_one_commit(room: WorkerFixture) -> None:
     create(room, more="PARTITIONED BY (part)")
     drops = [[{"id": 10 * number + row, "part": f"p{number % 4}"} for row in range(3)] for number in range(15)]
     # Without buffering: a commit and a file each.
@@ -147,7 +147,7 @@ def test_15_small_files_in_4_partitions_become_4_files_in_one_commit(room: Room)
     for rows in drops:
         room.send(*rows)
         room.close()
-    assert [each.files for each in room.work()] == [1] * 15
+    assert [outcome.files for outcome in room.work()] == [1] * 15
     assert len(room.files()) == 15
     one_by_one = len(room.commits()) - before
     room.world.sql(f"DELETE FROM {room.name()}")
@@ -164,13 +164,13 @@ def test_15_small_files_in_4_partitions_become_4_files_in_one_commit(room: Room)
     # The files are near, and the metadata at the table's home.
     assert all(file.startswith("s3://eu-lake/near/") for file in room.files())
     assert room.rows("count(*), count(DISTINCT id)") == [(45, 45)]
-    told = room.batch(batch.id)
-    assert (told.state, told.snapshot, told.commit) == (State.PUBLISHED, done.snapshot, done.commit)
-    assert told.commit in room.commits()
+    stored = room.batch(batch.id)
+    assert (stored.state, stored.snapshot, stored.commit) == (State.PUBLISHED, done.snapshot, done.commit)
+    assert stored.commit in room.commits()
 
 
 @pytest.mark.parametrize("spec", ["", "PARTITIONED BY (bucket(4, id))", "PARTITIONED BY (days(at), part)"])
-def test_every_kind_of_partition_and_format(room: Room, spec: str) -> None:
+def test_every_kind_of_partition_and_format(room: WorkerFixture, spec: str) -> None:
     create(room, "id BIGINT NOT NULL, part STRING, at TIMESTAMP, n DECIMAL(10,2)", spec)
     room.world.sql(f"ALTER TABLE {room.name()} WRITE ORDERED BY id")
     room.send({"id": 3, "part": "a", "at": "2026-01-01T10:00:00Z", "n": 1.25})
@@ -187,13 +187,13 @@ def test_every_kind_of_partition_and_format(room: Room, spec: str) -> None:
     assert [row[0] for row in room.world.sql(f"SELECT id FROM {room.name()} WHERE id = 2")] == [2]
 
 
-def test_a_table_is_made_and_grows(room: Room) -> None:
+def test_a_table_is_made_and_grows(room: WorkerFixture) -> None:
     room.send({"id": 1, "score": 1.5, "tags": ["a"]}, table="auto")
     room.close()
     room.work()
     room.send({"id": 2, "more": {"x": 1}}, table="auto")
     room.close()
-    assert [each.state for each in room.work()] == [State.PUBLISHED]
+    assert [outcome.state for outcome in room.work()] == [State.PUBLISHED]
     assert room.rows("id, score, tags[0], more.x", "auto") == [(1, 1.5, "a", None), (2, None, None, 1)]
     assert all(file.startswith("s3://eu-lake/tables/") for file in room.files("auto"))
     # A table that is declared isn't made; nothing else waits for it.
@@ -201,12 +201,12 @@ def test_a_table_is_made_and_grows(room: Room) -> None:
     create(room)
     room.send({"id": 1})
     room.close()
-    assert [each.table for each in room.work()] == [room.key()]
-    (waiting,) = room.door.tracker.batches(state=State.CLOSED)
+    assert [outcome.table for outcome in room.work()] == [room.key()]
+    (waiting,) = room.door.tracker.list_batches(state=State.CLOSED)
     assert waiting.reason.startswith("TableGone")
 
 
-def test_drops_from_before_and_after_a_column_was_widened(room: Room) -> None:
+def test_drops_from_before_and_after_a_column_was_widened(room: WorkerFixture) -> None:
     create(room, "id BIGINT, i INT, f FLOAT, d DECIMAL(5, 2)")
     narrow = {"i": pa.int32(), "f": pa.float32(), "d": pa.decimal128(5, 2)}
     wide = {"i": pa.int64(), "f": pa.float64(), "d": pa.decimal128(22, 2)}
@@ -234,15 +234,20 @@ def test_drops_from_before_and_after_a_column_was_widened(room: Room) -> None:
     assert room.rows() == sent[::2]
 
 
-def test_a_column_that_several_add_at_once_is_one(room: Room) -> None:
+def test_a_column_that_several_add_at_once_is_one(room: WorkerFixture) -> None:
     create(room, "id BIGINT")
     spark = room.world.spark
     with room.world.context("us") as us:
-        catalogs = [NearCatalog(spark.newSession(), each) for each in (us, room.context, us, room.context)]
+        catalogs = [
+            RegionalIcebergCatalog(spark.newSession(), context) for context in (us, room.context, us, room.context)
+        ]
         more = Evolution((Column("more", "long"),), ())
         with ThreadPoolExecutor(len(catalogs)) as regions:
             list(regions.map(lambda catalog: catalog.evolve(room.key(), more), catalogs))
-    assert [each.name for each in room.shop.catalog.columns(room.shop.catalog.table(room.key()).look())] == [
+    assert [
+        column.name
+        for column in room.step_context.catalog.read_columns(room.step_context.catalog.table(room.key()).refresh())
+    ] == [
         "id",
         "more",
     ]
@@ -252,14 +257,14 @@ def test_a_column_that_several_add_at_once_is_one(room: Room) -> None:
     assert room.rows("id, more") == [(1, 2)]
 
 
-def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) -> None:
+def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: WorkerFixture) -> None:
     create(room, "id BIGINT, part STRING")
     create(room, "id BIGINT", table="u")
     room.send({"id": 1}, {"id": "x"}, {"id": 2})
     room.close()
     # A drop that is cut, in a store that somebody else can write to, and one that says it is Parquet.
     room.send({"id": 3}, {"id": 4}, {"id": 5})
-    room.door.box.take(replace(room.door.sent(b"PAR1 this is none PAR1", to=lane(room.key())), format=Format.PARQUET))
+    room.door.box.accept(replace(room.door.sent(b"PAR1 this is none PAR1", to=lane(room.key())), format=Format.PARQUET))
     room.close()
     room.send({"id": -1})
     room.close()
@@ -276,8 +281,10 @@ def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) ->
     room.send({"id": 1}, {"id": "bad"}, table="zero")
     room.close()
     # One that is rejected while it is read is settled while the one before it is published.
-    done = sorted(room.work(), key=lambda each: (each.table, each.number))
-    assert [(each.table, each.number, each.state, each.bad) for each in done if each.table == room.key()] == [
+    done = sorted(room.work(), key=lambda outcome: (outcome.table, outcome.number))
+    assert [
+        (outcome.table, outcome.number, outcome.state, outcome.bad) for outcome in done if outcome.table == room.key()
+    ] == [
         (room.key(), 1, State.PUBLISHED, 1),
         (room.key(), 2, State.PUBLISHED, 1),
         (room.key(), 3, State.REJECTED, 0),
@@ -288,13 +295,15 @@ def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) ->
     assert "max_bad" in done[3].reason
     assert room.rows("id") == [(1,), (2,), (3,), (4,), (5,), (6,)]
     assert room.rows("id", "u") == [(1,)]
-    assert [(each.number, each.state, each.bad) for each in done if each.table == room.key("u")] == [
+    assert [(outcome.number, outcome.state, outcome.bad) for outcome in done if outcome.table == room.key("u")] == [
         (1, State.PUBLISHED, 5),
         (2, State.REJECTED, 1),  # of which nothing is left
     ]
-    assert [(each.state, each.bad) for each in done if each.table == room.key("zero")] == [(State.REJECTED, 1)]
-    assert total(count_states(room.door.pool).values()) == Counts(rejected=4, dead=3, dead_rows=7)
-    dead = room.shop.objects.read(dead_uri(room.shop.inbox, room.batch(done[0].batch)))
+    assert [(outcome.state, outcome.bad) for outcome in done if outcome.table == room.key("zero")] == [
+        (State.REJECTED, 1)
+    ]
+    assert sum_counts(count_states(room.door.pool).values()) == Counts(rejected=4, dead=3, dead_rows=7)
+    dead = room.step_context.objects.read(dead_letters_uri(room.step_context.inbox, room.batch(done[0].batch)))
     (row,) = pq.read_table(pa.BufferReader(dead)).to_pylist()
     assert (row["offset"], row["raw"], row["error"]) == (1, '{"id": "x"}\n', "column 'id': expected int, not str")
     mark = [
@@ -303,40 +312,40 @@ def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) ->
     assert mark == ["5"]
 
 
-def test_once_takes_what_waits_once_a_setting_is_mended_and_counts_what_still_does(room: Room) -> None:
+def test_once_takes_what_waits_once_a_setting_is_mended_and_counts_what_still_does(room: WorkerFixture) -> None:
     for number in range(4):
         room.send({"id": number}, table="declared")
         room.close()
     room.send({"id": 9}, table="u")  # of which no batch is made
-    worked = work(room.context, room.ingest, lambda _: None, print, once=True)
+    worked = run_worker(room.context, room.ingest, lambda _: None, print, once=True)
     assert worked.counts == Counts(buffered=1, delayed=4)
-    assert worked_text(worked).startswith(
+    assert work_text(worked).startswith(
         "0 batches settled, 4 given back; 1 drops without a batch, 4 batches wait (4 tried again later)\n"
     )
     create(room, "id BIGINT", table="declared")
-    worked = work(room.context, room.ingest, lambda _: None, print, once=True)
+    worked = run_worker(room.context, room.ingest, lambda _: None, print, once=True)
     assert (len(worked.done), worked.failed, worked.counts) == (4, {}, Counts(buffered=1))
     assert room.rows("id", "declared") == [(0,), (1,), (2,), (3,)]
 
 
 def test_dead_letters_are_told_though_the_worker_died_before_the_tracker_knew(
-    room: Room, monkeypatch: pytest.MonkeyPatch
+    room: WorkerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(room, "id BIGINT", table="u")
     room.send({"id": 1}, {"id": "bad"}, table="u")
     room.close()
-    batch = room.door.queue.take("dying", 0.0)
+    batch = room.door.queue.claim("dying", 0.0)
     assert batch is not None
     with monkeypatch.context() as dying:
         dying.setattr(type(room.door.queue), "renew", lambda *_: None)
         dying.setattr(type(room.door.queue), "mark_staged", lambda *_: None)
         dying.setattr(type(room.door.queue), "mark_published", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            consolidate(room.shop, batch, "dying")
+            publish_batch(room.step_context, batch, "dying")
     (done,) = room.work()
     assert (done.state, done.bad) == (State.PUBLISHED, 1)
     assert room.rows("id", "u") == [(1,)]
-    assert total(count_states(room.door.pool).values()) == Counts(dead=1, dead_rows=1)
+    assert sum_counts(count_states(room.door.pool).values()) == Counts(dead=1, dead_rows=1)
 
 
 def parquet(columns: dict[str, Any], **options: Any) -> bytes:
@@ -355,26 +364,32 @@ BAD = {
 }
 
 
-def test_no_bad_input_delays_another_tenant(room: Room) -> None:
+def test_no_bad_input_delays_another_tenant(room: WorkerFixture) -> None:
     """What is bad in one tenant's drops, though a gateway has let it in, is told; the other's are all published."""
-    zeta = {**room.shop.settings.tenants, "zeta": room.shop.settings.tenants["acme"]}
-    room.shop = replace(room.shop, settings=room.shop.settings.model_copy(update={"tenants": zeta}))
+    zeta = {**room.step_context.settings.tenants, "zeta": room.step_context.settings.tenants["acme"]}
+    room.step_context = replace(
+        room.step_context, settings=room.step_context.settings.model_copy(update={"tenants": zeta})
+    )
     create(room, "id BIGINT, part STRING", table="plain")
     create(room, "id BIGINT", table="others")
-    theirs = lane(room.key("others"), tenant="zeta")
+    other_lane = lane(room.key("others"), tenant="zeta")
     for number, content in enumerate(BAD.values()):
         sent = room.door.sent(content, to=lane(room.key("plain"), channel=f"c{number}"))
-        room.door.box.take(replace(sent, format=Format.JSON_LINES if content[:1] == b"{" else Format.PARQUET, rows=1))
-        room.door.drop(b'{"id": %d}\n' % number, to=theirs)
+        room.door.box.accept(replace(sent, format=Format.JSON_LINES if content[:1] == b"{" else Format.PARQUET, rows=1))
+        room.door.drop(b'{"id": %d}\n' % number, to=other_lane)
         room.close()
     done = room.work()
-    bad = {int(room.batch(each.batch).lane.channel[-1]): each for each in done if each.table == room.key("plain")}
+    bad = {
+        int(room.batch(outcome.batch).lane.channel[-1]): outcome
+        for outcome in done
+        if outcome.table == room.key("plain")
+    }
     for number, reason in enumerate(BAD):
         assert bad[number].state is State.REJECTED and reason in bad[number].reason, (reason, bad[number])
-        dead = room.shop.objects.read(dead_uri(room.shop.inbox, room.batch(bad[number].batch)))
+        dead = room.step_context.objects.read(dead_letters_uri(room.step_context.inbox, room.batch(bad[number].batch)))
         assert reason in pq.read_table(pa.BufferReader(dead)).to_pylist()[0]["error"]
-    good = [each for each in done if each.table == room.key("others")]
-    assert [each.state for each in good] == [State.PUBLISHED] * len(BAD)
+    good = [outcome for outcome in done if outcome.table == room.key("others")]
+    assert [outcome.state for outcome in good] == [State.PUBLISHED] * len(BAD)
     assert room.rows("id", "others") == [(number,) for number in range(len(BAD))]
     assert room.rows("id", "plain") == []
 
@@ -384,7 +399,9 @@ class Strike(BaseException):
 
 
 @pytest.mark.parametrize("where", ["write_batch_file", "write", "stage_files", "commit", "lost", "mark_published"])
-def test_a_worker_that_dies_anywhere_costs_nothing(room: Room, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_anywhere_costs_nothing(
+    room: WorkerFixture, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     create(room)
     room.send({"id": 1}, {"id": 2})
     (closed,) = room.close()
@@ -405,7 +422,7 @@ def test_a_worker_that_dies_anywhere_costs_nothing(room: Room, where: str, monke
     elif where == "mark_published":
         monkeypatch.setattr(type(room.door.queue), where, dying(room.door.queue.mark_published.__func__))
     elif where == "write":
-        monkeypatch.setattr(NearCatalog, where, dying(NearCatalog.write))
+        monkeypatch.setattr(RegionalIcebergCatalog, where, dying(RegionalIcebergCatalog.write))
     else:
         name = "commit" if where == "lost" else where
         monkeypatch.setattr(SparkTable, name, dying(getattr(SparkTable, name)))
@@ -415,19 +432,19 @@ def test_a_worker_that_dies_anywhere_costs_nothing(room: Room, where: str, monke
         room.work()
     assert room.rows("id") == [(1,), (2,)]
     assert room.batch(closed.id).state is State.PUBLISHED
-    assert room.shop.objects.size(batch_uri(room.shop.inbox, closed.lane, closed.number)) is not None
+    assert room.step_context.objects.size(batch_uri(room.step_context.inbox, closed.lane, closed.number)) is not None
 
 
 @pytest.mark.parametrize(("where", "time"), [("write", 2), ("stage_files", 1), ("commit", 1), ("commit", 2)])
 def test_a_worker_that_dies_between_one_batch_and_the_next_costs_nothing(
-    room: Room, where: str, time: int, monkeypatch: pytest.MonkeyPatch
+    room: WorkerFixture, where: str, time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second batch is prepared while the first is published: whichever of the two it dies in."""
     create(room)
     for number in range(3):
         room.send({"id": number})
         room.close()
-    owner: Any = NearCatalog if where == "write" else SparkTable
+    owner: Any = RegionalIcebergCatalog if where == "write" else SparkTable
     real, calls = getattr(owner, where), count(1)
 
     def dying(*args: Any, **more: Any) -> Any:
@@ -439,59 +456,59 @@ def test_a_worker_that_dies_between_one_batch_and_the_next_costs_nothing(
     monkeypatch.setattr(owner, where, dying)
     with pytest.raises(Strike):
         room.work()
-    assert {each.state for each in room.door.tracker.batches()} & {State.CLOSED, State.STAGED}
+    assert {stored.state for stored in room.door.tracker.list_batches()} & {State.CLOSED, State.STAGED}
     room.work()
     assert room.rows("id") == [(0,), (1,), (2,)]
-    assert {each.state for each in room.door.tracker.batches()} == {State.PUBLISHED}
+    assert {stored.state for stored in room.door.tracker.list_batches()} == {State.PUBLISHED}
 
 
-def test_one_that_is_staged_is_published_after_the_one_before_it_was_rejected(room: Room) -> None:
+def test_one_that_is_staged_is_published_after_the_one_before_it_was_rejected(room: WorkerFixture) -> None:
     create(room)
     room.send({"id": -1})
     (first,) = room.close()
     room.send({"id": 1})
     (second,) = room.close()
     queue = room.door.queue
-    assert queue.take("slow", 900) == replace(room.batch(first.id), worker="slow")
-    quick = queue.take("quick", 900)
+    assert queue.claim("slow", 900) == replace(room.batch(first.id), worker="slow")
+    quick = queue.claim("quick", 900)
     assert quick is not None
     with pytest.raises(OutOfTurn):
-        consolidate(room.shop, quick, "quick")
+        publish_batch(room.step_context, quick, "quick")
     assert room.rows("id") == []
     for worker, batch in (("quick", second), ("slow", first)):
-        queue.give_back(batch.id, worker, "")
-    assert [(each.number, each.state, each.files) for each in room.work()] == [
+        queue.requeue(batch.id, worker, "")
+    assert [(outcome.number, outcome.state, outcome.files) for outcome in room.work()] == [
         (1, State.REJECTED, 1), (2, State.PUBLISHED, 0),
     ]  # fmt: skip
     assert room.rows("id") == [(1,)]
 
 
-def one_taken_by(room: Room, worker: str, seconds: float) -> Batch:
+def one_taken_by(room: WorkerFixture, worker: str, seconds: float) -> Batch:
     """A batch of one row, which a worker has taken."""
     create(room)
     room.send({"id": 1})
     room.close()
-    batch = room.door.queue.take(worker, seconds)
+    batch = room.door.queue.claim(worker, seconds)
     assert batch is not None
     return batch
 
 
-def test_a_zombie_finds_its_batch_published(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zombie_finds_its_batch_published(room: WorkerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = one_taken_by(room, "zombie", 0.001)
     real = SparkTable.commit
-    overtaken: list[Consolidated] = []
+    overtaken: list[BatchOutcome] = []
 
-    def commit(self: SparkTable, look: Look[JavaBase], change: Change, step: Step) -> Landed:
+    def commit(self: SparkTable, loaded: LoadedTable[JavaBase], change: Change, step: Step) -> TableCommit:
         monkeypatch.setattr(SparkTable, "commit", real)
-        again = room.door.queue.take("another", 900)
+        again = room.door.queue.claim("another", 900)
         assert again is not None
-        overtaken.append(consolidate(room.shop, again, "another"))
-        return real(self, look, change, step)
+        overtaken.append(publish_batch(room.step_context, again, "another"))
+        return real(self, loaded, change, step)
 
     monkeypatch.setattr(SparkTable, "commit", commit)
     monkeypatch.setattr(type(room.door.queue), "renew", lambda *_: None)
     monkeypatch.setattr(type(room.door.queue), "mark_staged", lambda *_: None)
-    late = consolidate(room.shop, batch, "zombie")
+    late = publish_batch(room.step_context, batch, "zombie")
     assert late.snapshot == overtaken[0].snapshot
     assert room.rows("id") == [(1,)]
     with pytest.raises(LeaseLost):
@@ -499,62 +516,64 @@ def test_a_zombie_finds_its_batch_published(room: Room, monkeypatch: pytest.Monk
         room.door.queue.renew(batch.id, "zombie", 1)
 
 
-def test_one_that_hung_until_another_had_its_batch_commits_nothing(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_hung_until_another_had_its_batch_commits_nothing(
+    room: WorkerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     batch = one_taken_by(room, "hung", 60.0)
     taken: list[Batch | None] = []
 
     def audit(*_: object) -> None:  # it is staged; then nothing gets on until its lease is over
         with room.door.pool.connection() as connection:
             connection.execute("UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() - interval '1 s'")
-        taken.append(room.door.queue.take("another", 900.0))
+        taken.append(room.door.queue.claim("another", 900.0))
 
-    monkeypatch.setattr(Consolidation, Consolidation.audit_snapshot.__name__, audit)
+    monkeypatch.setattr(BatchPublisher, BatchPublisher.audit_snapshot.__name__, audit)
     with pytest.raises(LeaseLost):
-        consolidate(room.shop, batch, "hung")
+        publish_batch(room.step_context, batch, "hung")
     monkeypatch.undo()
     assert room.rows("id") == []
     assert taken[0] is not None
-    assert consolidate(room.shop, taken[0], "another").state is State.PUBLISHED
+    assert publish_batch(room.step_context, taken[0], "another").state is State.PUBLISHED
     assert room.rows("id") == [(1,)]
 
 
-def test_what_a_table_has_lost_comes_again_on_a_word(room: Room) -> None:
+def test_what_a_table_has_lost_comes_again_on_a_word(room: WorkerFixture) -> None:
     create(room)
     for number in (1, 2):
         room.send({"id": number})
         room.close()
     assert len(room.work()) == 2
     first = room.world.snapshots(room.name())[0]
-    snapshots = {done.number: done.snapshot for done in room.door.tracker.batches()}
+    snapshots = {done.number: done.snapshot for done in room.door.tracker.list_batches()}
     room.world.sql(f"CALL main_us.system.rollback_to_snapshot('{room.key()}', {snapshots[1] or first})")
     room.send({"id": 3})
     room.close()
     assert room.work() == []
-    (waiting,) = room.door.tracker.batches(state=State.CLOSED)
+    (waiting,) = room.door.tracker.list_batches(state=State.CLOSED)
     assert waiting.reason.startswith("Rewound")
     where = lane(room.key())
-    shown = replay_rewound(room.door.pool, room.shop.catalog, where, 1, accept=False, act=False)
+    shown = replay_rewound(room.door.pool, room.step_context.catalog, where, 1, accept=False, apply=False)
     assert (len(shown.batches), shown.mark, shown.done) == (1, "2", False)
-    assert replay_rewound(room.door.pool, room.shop.catalog, where, 1, accept=False, act=True).mark == "1"
+    assert replay_rewound(room.door.pool, room.step_context.catalog, where, 1, accept=False, apply=True).mark == "1"
     with room.door.pool.connection() as connection:  # what waits for somebody waits for minutes
         connection.execute("UPDATE sterna_ingest_batch SET leased_until = NULL")
     assert [(done.number, done.files) for done in room.work()] == [(2, 0), (3, 1)]
     assert room.rows("id") == [(1,), (2,), (3,)]
     with pytest.raises(UsageError):
-        replay_rewound(room.door.pool, room.shop.catalog, where, 1, accept=False, act=True)
-    assert TableMarks(room.context)(room.key(), str(where.channel)) == 3
+        replay_rewound(room.door.pool, room.step_context.catalog, where, 1, accept=False, apply=True)
+    assert AppliedPositions(room.context)(room.key(), str(where.channel)) == 3
 
 
-def go_back(room: Room, commit: str) -> None:
+def rewind_main(room: WorkerFixture, commit: str) -> None:
     """Let `main` go back to an earlier commit, as a forced promotion does of a region that had no more."""
     uri = room.world.stage.nessie.uri
     head = room.world.catalog.reference("main").hash
-    told = {"type": "BRANCH", "name": "main", "hash": commit}
-    answer = httpx.put(f"{uri}/trees/main@{head}", params={"type": "BRANCH"}, json=told)
+    reference = {"type": "BRANCH", "name": "main", "hash": commit}
+    answer = httpx.put(f"{uri}/trees/main@{head}", params={"type": "BRANCH"}, json=reference)
     assert answer.status_code == 200, answer.text
 
 
-def keep_what_is_lost(room: Room, since: str) -> tuple[str, list[Commit]]:
+def keep_lost_commits(room: WorkerFixture, since: str) -> tuple[str, list[Commit]]:
     """Keep what comes after a commit on a branch, as a rejoin does; return its name and the commits, newest first."""
     head = room.world.catalog.reference("main").hash
     branch = f"lost/{room.namespace}"
@@ -562,16 +581,16 @@ def keep_what_is_lost(room: Room, since: str) -> tuple[str, list[Commit]]:
     return branch, list(room.world.catalog.history(f"main@{head}", operations=False, until=since))
 
 
-def test_what_a_promotion_has_lost_is_published_anew_once(room: Room) -> None:
+def test_what_a_promotion_has_lost_is_published_anew_once(room: WorkerFixture) -> None:
     create(room)
-    look = LostLook(room.ingest)
+    recovery = FailoverRecovery(room.ingest)
     room.send({"id": 1})
     room.close()
     room.work()
     room.send({"id": 11}, table="auto")
     room.close()
     replica = room.world.catalog.reference("main").hash
-    assert look(True) == Looked()
+    assert recovery(True) == Recovery()
     room.send({"id": 2})
     room.close()
     room.send({"id": -1})  # its audit fails
@@ -579,36 +598,36 @@ def test_what_a_promotion_has_lost_is_published_anew_once(room: Room) -> None:
     room.send({"id": 4})
     room.close()
     assert len(room.work()) == 4
-    assert look(True) == Looked()
-    kept, commits = keep_what_is_lost(room, replica)
-    go_back(room, replica)
+    assert recovery(True) == Recovery()
+    kept, commits = keep_lost_commits(room, replica)
+    rewind_main(room, replica)
     assert room.rows("id") == [(1,)]
     channel = str(lane("").channel)
-    auto, own = CameBack(room.key("auto"), channel, 1, 1), CameBack(room.key(), channel, 2, 4)
-    assert came_back(room.context, kept, commits) == [auto, own]
+    auto, own = RecoveredBatches(room.key("auto"), channel, 1, 1), RecoveredBatches(room.key(), channel, 2, 4)
+    assert list_recovered(room.context, kept, commits) == [auto, own]
     room.send({"id": 5})
     room.close()
-    done = room.work(look)  # it finds out by the batch that doesn't fit
-    assert sorted((each.table, each.number, each.state) for each in done) == [
+    done = room.work(recovery)  # it finds out by the batch that doesn't fit
+    assert sorted((batch.table, batch.number, batch.state) for batch in done) == [
         (room.key("auto"), 1, State.PUBLISHED),
         *((room.key(), number, State.PUBLISHED) for number in (2, 4, 5)),
     ]
     assert room.rows("id") == [(1,), (2,), (4,), (5,)]
     assert room.rows("id", "auto") == [(11,)]  # the table itself was lost with it
-    told = {each.number: each for each in room.door.tracker.batches(table=room.key())}
-    assert {number: each.state for number, each in told.items() if each.state is not State.PUBLISHED} == {
+    stored = {batch.number: batch for batch in room.door.tracker.list_batches(table=room.key())}
+    assert {number: batch.state for number, batch in stored.items() if batch.state is not State.PUBLISHED} == {
         3: State.REJECTED
     }
-    assert {each.commit for each in told.values() if each.commit} <= set(room.commits())
-    assert look(True) == Looked()
-    assert came_back(room.context, kept, commits) == [replace(auto, again=1), replace(own, again=4)]
+    assert {batch.commit for batch in stored.values() if batch.commit} <= set(room.commits())
+    assert recovery(True) == Recovery()
+    assert list_recovered(room.context, kept, commits) == [replace(auto, again=1), replace(own, again=4)]
     room.send({"id": 6})
     room.close()
-    worked = work(room.context, room.ingest, print, print, once=True)  # as the command and the DAG do
-    assert ([each.number for each in worked.done], worked.failed, worked.moved) == ([6], {}, "")
+    worked = run_worker(room.context, room.ingest, print, print, once=True)  # as the command and the DAG do
+    assert ([batch.number for batch in worked.done], worked.failed, worked.moved) == ([6], {}, "")
 
 
-def test_what_somebody_took_away_is_not_published_anew(room: Room) -> None:
+def test_what_somebody_took_away_is_not_published_anew(room: WorkerFixture) -> None:
     create(room)
     for number in (1, 2):
         room.send({"id": number})
@@ -616,47 +635,47 @@ def test_what_somebody_took_away_is_not_published_anew(room: Room) -> None:
         room.work()
     room.world.sql(f"DROP TABLE {room.name()}")
     create(room)
-    look = LostLook(room.ingest)
-    assert look(True) == Looked()
+    recovery = FailoverRecovery(room.ingest)
+    assert recovery(True) == Recovery()
     # Nor where the tracker doesn't know which commits had them: that is for somebody to say.
     with room.door.pool.connection() as connection:
         connection.execute("UPDATE sterna_ingest_batch SET commit_hash = ''")
         connection.execute("DELETE FROM sterna_ingest_seen")
-    (why,) = look(True).untold.values()
+    (why,) = recovery(True).undecided.values()
     assert "batches 1 to 2" in why
-    assert [each.state for each in room.door.tracker.batches()] == [State.PUBLISHED] * 2
-    worked = Worker(room.shop, print, print, lost=look).run(once=True)
+    assert [stored.state for stored in room.door.tracker.list_batches()] == [State.PUBLISHED] * 2
+    worked = Worker(room.step_context, print, print, recover=recovery).run(once=True)
     assert worked.stopped == () and worked.done == ()
-    worked = Worker(room.shop, print, print, lost=LostLook(room.ingest)).run(once=True)
+    worked = Worker(room.step_context, print, print, recover=FailoverRecovery(room.ingest)).run(once=True)
     (stopped,) = worked.stopped
     assert "sterna ingest replay" in stopped
 
 
-def test_since_when_each_replica_serves_a_batch(room: Room) -> None:
+def test_since_when_each_replica_serves_a_batch(room: WorkerFixture) -> None:
     ingest = room.ingest
     create(room)
     room.send({"id": 1})
     (batch,) = room.close()
-    looking = ServedLook(ingest)
-    assert looking.look() == 0
+    visibility = ReplicaVisibility(ingest)
+    assert visibility.poll() == 0
     room.work()
-    assert looking.look() == 0
-    assert served_of(ingest, batch.id, room.key()) == {"us": None, "eu": None}
-    assert {each.region: each.batches for each in unserved(ingest)} == {"us": 1, "eu": 1}
+    assert visibility.poll() == 0
+    assert read_visibility(ingest, batch.id, room.key()) == {"us": None, "eu": None}
+    assert {lagging.region: lagging.batches for lagging in list_replica_backlogs(ingest)} == {"us": 1, "eu": 1}
     room.world.sync("eu")
-    assert looking.look() == 1 and looking.look() == 0
-    told = served_of(ingest, batch.id, room.key())
-    since = told["eu"]
-    assert told["us"] is None and since is not None
+    assert visibility.poll() == 1 and visibility.poll() == 0
+    served = read_visibility(ingest, batch.id, room.key())
+    since = served["eu"]
+    assert served["us"] is None and since is not None
     settled = room.batch(batch.id).settled
     assert settled is not None and abs((since - settled).total_seconds()) < 300
-    assert [each.region for each in unserved(ingest)] == ["us"]
+    assert [lagging.region for lagging in list_replica_backlogs(ingest)] == ["us"]
     # A later batch is told of by itself, and what is known stays.
     room.send({"id": 2})
     (second,) = room.close()
     room.work()
-    assert looking.look() == 0
+    assert visibility.poll() == 0
     room.world.sync("eu")
-    assert looking.look() == 1
-    assert served_of(ingest, batch.id, room.key())["eu"] == since
-    assert served_of(ingest, second.id, room.key())["eu"] is not None
+    assert visibility.poll() == 1
+    assert read_visibility(ingest, batch.id, room.key())["eu"] == since
+    assert read_visibility(ingest, second.id, room.key())["eu"] is not None

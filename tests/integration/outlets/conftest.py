@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.environment import environment
+from sterna.config.environment import temporary_environment
 from tests.support.receivers import AmqpPeer, AmqpReceiver, HookReceiver, KafkaReceiver, Receiving, proton_at_hand
 
 KINDS: dict[str, Any] = {"webhook": HookReceiver, "kafka": KafkaReceiver, "amqp": AmqpReceiver, "amqp peer": AmqpPeer}
@@ -16,43 +16,43 @@ KINDS: dict[str, Any] = {"webhook": HookReceiver, "kafka": KafkaReceiver, "amqp"
 @pytest.fixture(scope="session")
 def receivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
     """Return a receiver of one kind, which runs."""
-    made: dict[str, Any] = {}
+    started: dict[str, Any] = {}
 
     def one(kind: str) -> Any:
-        if kind not in made:
+        if kind not in started:
             if "amqp" in kind:
                 proton_at_hand()
-            made[kind] = KINDS[kind](tmp_path_factory.mktemp(kind.replace(" ", "-")))
-            made[kind].start()
-        return made[kind]
+            started[kind] = KINDS[kind](tmp_path_factory.mktemp(kind.replace(" ", "-")))
+            started[kind].start()
+        return started[kind]
 
     yield one
-    for each in made.values():
-        each.stop()
+    for receiver in started.values():
+        receiver.stop()
 
 
 @pytest.fixture(params=KINDS)
 def receiving(request: pytest.FixtureRequest, receivers: Callable[[str], Any]) -> Iterator[Receiving]:
     """One of each kind, in turn."""
-    yield from _believed(receivers(request.param))
+    yield from _with_trust(receivers(request.param))
 
 
 @pytest.fixture
 def kafka(receivers: Callable[[str], Any]) -> Iterator[KafkaReceiver]:
-    yield from _believed(receivers("kafka"))
+    yield from _with_trust(receivers("kafka"))
 
 
 @pytest.fixture
 def artemis(receivers: Callable[[str], Any]) -> Iterator[AmqpReceiver]:
-    yield from _believed(receivers("amqp"))
+    yield from _with_trust(receivers("amqp"))
 
 
 @pytest.fixture
 def peer(receivers: Callable[[str], Any]) -> AmqpPeer:
-    found: AmqpPeer = receivers("amqp peer")
-    return found
+    amqp_peer: AmqpPeer = receivers("amqp peer")
+    return amqp_peer
 
 
-def _believed(made: Any) -> Iterator[Any]:
-    with environment(made.environ):
-        yield made
+def _with_trust(receiver: Any) -> Iterator[Any]:
+    with temporary_environment(receiver.environ):
+        yield receiver

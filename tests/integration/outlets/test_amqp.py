@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.brokers.message import Message
-from sterna.edges.environment import environment
-from sterna.embedded.broker import USER
+from sterna.brokers.message import Message
+from sterna.config.environment import temporary_environment
+from sterna.config.registry.connection import Credential
+from sterna.config.sections.sinks import AmqpAddress
 from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable
-from sterna.registry.connection import Credential
-from sterna.services.outlets import Amqp
+from sterna.servers.brokers import USER
 from tests.support.receivers import AmqpPeer, AmqpReceiver
 
 ABOUT = {"specversion": "1.0", "source": "/regions/eu/branches/b", "type": "sterna.table.updated", "time": "2026-01-01"}
@@ -27,39 +27,39 @@ def message(number: int, table: str = "ns.t") -> Message:
 
 
 def sending(at: AmqpReceiver | AmqpPeer, topic: str, credential: Credential | None = None) -> Any:
-    from sterna.edges.brokers.amqp import AmqpSender
+    from sterna.brokers.amqp import AmqpSender
 
     target = at.outlet(topic)["target"]["amqp"]
     login = credential or at.credential if isinstance(at, AmqpReceiver) else None
-    return AmqpSender(Amqp.model_validate(target), login)
+    return AmqpSender(AmqpAddress.model_validate(target), login)
 
 
 def test_an_event_is_a_cloud_event_in_binary_mode(artemis: AmqpReceiver) -> None:
-    made = sending(artemis, "binary")
-    assert made.send([message(1, "ns.größe"), message(2, "ns.\ud800")]).count == 2
-    made.close()
+    sender = sending(artemis, "binary")
+    assert sender.send([message(1, "ns.größe"), message(2, "ns.\ud800")]).count == 2
+    sender.close()
     first, second = artemis.got("binary", at_least=2)
-    told = {f"cloudEvents:{name}": value for name, value in ABOUT.items()}
-    told |= {"cloudEvents:id": "id-1", "cloudEvents:subject": "ns.größe"}
-    assert first.about == {**told, "content_type": "application/json", "durable": True}
+    attributes = {f"cloudEvents:{name}": value for name, value in ABOUT.items()}
+    attributes |= {"cloudEvents:id": "id-1", "cloudEvents:subject": "ns.größe"}
+    assert first.about == {**attributes, "content_type": "application/json", "durable": True}
     assert (first.id, first.data) == ("id-1", {"number": 1}) and second.table == "ns.?"
 
 
 def test_a_full_queue_is_waited_for_and_each_table_s_order_is_kept(artemis: AmqpReceiver) -> None:
-    made = sending(artemis, "full.a")
+    sender = sending(artemis, "full.a")
     messages = [message(number, f"ns.t{number % 4}") for number in range(40)]
     left = messages
     for _ in range(100):
-        sent = made.send(left)
+        sent = sender.send(left)
         left = left[sent.count :]
         artemis.got("full.a")  # which makes room
         if not left:
             break
         assert isinstance(sent.problem, ReceiverUnreachable) and "resource-limit-exceeded" in str(sent.problem)
-    made.close()
+    sender.close()
     got = artemis.got("full.a", at_least=len(messages))
-    for table in {each.table for each in got}:
-        numbers = list(dict.fromkeys(each.data["number"] for each in got if each.table == table))
+    for table in {received.table for received in got}:
+        numbers = list(dict.fromkeys(received.data["number"] for received in got if received.table == table))
         assert numbers == sorted(numbers) and len(numbers) == 10
 
 
@@ -76,45 +76,45 @@ def test_a_full_queue_is_waited_for_and_each_table_s_order_is_kept(artemis: Amqp
 def test_what_a_refusal_means(peer: AmqpPeer, condition: str, kind: type[Exception]) -> None:
     topic = condition.replace(":", "-")
     peer.rules(topic, rejects={"ns.bad": condition})
-    made = sending(peer, topic)
-    sent = made.send([message(1, "ns.a"), message(2, "ns.bad"), message(3, "ns.bad"), message(4, "ns.b")])
+    sender = sending(peer, topic)
+    sent = sender.send([message(1, "ns.a"), message(2, "ns.bad"), message(3, "ns.bad"), message(4, "ns.b")])
     assert sent.count == 1 and type(sent.problem) is kind
-    assert [each.table for each in peer.got(topic)] == ["ns.a"]
+    assert [received.table for received in peer.got(topic)] == ["ns.a"]
     peer.rules(topic)
-    assert made.send([message(2, "ns.bad")]).count == 1
-    made.close()
+    assert sender.send([message(2, "ns.bad")]).count == 1
+    sender.close()
 
 
 def test_what_is_over_the_announced_limit_is_not_even_tried(peer: AmqpPeer) -> None:
     peer.rules("limit", most=1_000)
-    made = sending(peer, "limit")
-    sent = made.send([message(1, "ns.a"), message(2, "ns." + "x" * 2_000), message(3, "ns.b")])
-    made.close()
+    sender = sending(peer, "limit")
+    sent = sender.send([message(1, "ns.a"), message(2, "ns." + "x" * 2_000), message(3, "ns.b")])
+    sender.close()
     assert sent.count == 1 and isinstance(sent.problem, EventRefused) and "limit of 1000" in str(sent.problem)
-    assert [each.table for each in peer.got("limit")] == ["ns.a"]
+    assert [received.table for received in peer.got("limit")] == ["ns.a"]
 
 
 def test_a_broker_that_is_full_as_a_whole_is_told_as_that(peer: AmqpPeer) -> None:
     peer.rules("disk", full=True)
-    made = sending(peer, "disk")
-    made.answer_seconds = 3.0
-    sent = made.send([message(1)])
-    made.answer_seconds = 15.0
+    sender = sending(peer, "disk")
+    sender.answer_seconds = 3.0
+    sent = sender.send([message(1)])
+    sender.answer_seconds = 15.0
     assert sent.count == 0 and isinstance(sent.problem, ReceiverUnreachable) and "no credit" in str(sent.problem)
     peer.rules("disk")
-    assert made.send([message(1)]).problem is None
-    made.close()
+    assert sender.send([message(1)]).problem is None
+    sender.close()
 
 
 def test_a_connection_on_which_nothing_happened_is_opened_anew(peer: AmqpPeer) -> None:
     peer.rules("idle")
-    made = sending(peer, "idle")
-    assert made.send([message(1)]).problem is None
+    sender = sending(peer, "idle")
+    assert sender.send([message(1)]).problem is None
     peer.kill()
     peer.start()
-    made.idle_seconds = 0.0
-    assert made.send([message(2)]).problem is None
-    made.close()
+    sender.idle_seconds = 0.0
+    assert sender.send([message(2)]).problem is None
+    sender.close()
 
 
 def test_logins(artemis: AmqpReceiver, caplog: pytest.LogCaptureFixture) -> None:
@@ -129,10 +129,10 @@ def test_logins(artemis: AmqpReceiver, caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_an_authority_that_nobody_believes_is_refused(artemis: AmqpReceiver, tmp_path: Path) -> None:
-    from sterna.embedded.certificate import make_certificate
+    from sterna.servers.certificate import make_certificate
 
-    with environment({"SSL_CERT_FILE": str(make_certificate(tmp_path, "x").authority)}):
-        made = sending(artemis, "tls")
-        sent = made.send([message(1)])
-        made.close()
+    with temporary_environment({"SSL_CERT_FILE": str(make_certificate(tmp_path, "x").authority)}):
+        sender = sending(artemis, "tls")
+        sent = sender.send([message(1)])
+        sender.close()
     assert isinstance(sent.problem, ReceiverUnreachable) and str(sent.problem).endswith("TLS")

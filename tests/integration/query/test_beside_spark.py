@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sterna.query.answer import QueryRequest, QueryService
-from sterna.query.engine.values import json_value
-from sterna.query.job import Job
-from sterna.query.sql import check_sql
-from sterna.services.queries import NamedQueries
+from sterna.config.sections.queries import NamedQueries
+from sterna.serving.queries.engine.values import json_value
+from sterna.serving.queries.job import QueryJob
+from sterna.serving.queries.service import QueryRequest, QueryService
+from sterna.serving.queries.sql import check_sql
 from tests.support.asked_tables import KINDS, NAMESPACE, Kind
 from tests.support.world import World
 
@@ -21,7 +21,7 @@ LIMITS = {"at_once": 1, "seconds": 120, "spark_bytes": "1MiB"}
 LARGE = "large"
 
 
-class Asked:
+class QueryTestbed:
     """A service over eu's replica, and how often its processes asked Spark."""
 
     def __init__(self, world: World) -> None:
@@ -35,14 +35,14 @@ class Asked:
             check_sql(str(query["sql"]))
         self.context = world.context()
         self.service = QueryService(self.context, NamedQueries.model_validate({"limits": LIMITS, **queries}))
-        self.wishes = 0
+        self.spark_requests = 0
         real = self.service.spark.fetch
 
-        def fetch(job: Job, *args: Any) -> str:
-            self.wishes += 1
+        def fetch(job: QueryJob, *args: Any) -> str:
+            self.spark_requests += 1
             return real(job, *args)
 
-        self.service.children.fetch = fetch
+        self.service.workers.fetch = fetch
 
     def __call__(self, name: str, **pin: str) -> tuple[int, Any]:
         params = {"name": [name], **{key: [value] for key, value in pin.items()}}
@@ -51,7 +51,7 @@ class Asked:
 
 
 @pytest.fixture(scope="module")
-def asked(world: World) -> Iterator[Asked]:
+def asked(world: World) -> Iterator[QueryTestbed]:
     with world.namespace(NAMESPACE):
         for kind in KINDS:
             kind.make(world, f"main_us.{NAMESPACE}.{kind.name}")
@@ -60,22 +60,22 @@ def asked(world: World) -> Iterator[Asked]:
             "SELECT id, repeat(concat('n', id), 500) AS name FROM range(2000)"
         )
         assert not world.sync().held
-        made = Asked(world)
-        with made.context:
+        testbed = QueryTestbed(world)
+        with testbed.context:
             try:
-                yield made
+                yield testbed
             finally:
-                made.service.close()
+                testbed.service.close()
 
 
-def spark_says(world: World, sql: str) -> list[dict[str, Any]]:
-    found = world.spark.sql(sql).toArrow()
-    return [{name: json_value(found.column(name)[at]) for name in found.column_names} for at in range(found.num_rows)]
+def query_spark(world: World, sql: str) -> list[dict[str, Any]]:
+    frame = world.spark.sql(sql).toArrow()
+    return [{name: json_value(frame.column(name)[at]) for name in frame.column_names} for at in range(frame.num_rows)]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_figures_are_those_of_spark(world: World, asked: Asked, kind: Kind) -> None:
-    cursor, before = world.catalog.reference("main_replica_eu").hash, asked.wishes
+def test_figures_are_those_of_spark(world: World, asked: QueryTestbed, kind: Kind) -> None:
+    cursor, before = world.catalog.reference("main_replica_eu").hash, asked.spark_requests
     table = f"replica_eu.{NAMESPACE}.{kind.name}"
     snapshots = world.snapshots(table)
     pins = [({"at": cursor}, table), *(({"snapshotId": str(id)}, f"{table} VERSION AS OF {id}") for id in snapshots)]
@@ -83,12 +83,12 @@ def test_figures_are_those_of_spark(world: World, asked: Asked, kind: Kind) -> N
         for pin, named in pins if number == len(kind.figures) - 1 else pins[:1]:
             status, body = asked(f"{kind.name}_{number}", **pin)
             assert status == 200, (figure, pin, body)
-            assert body["rows"] == spark_says(world, figure.replace("{t}", named)), (figure, pin)
-    assert (asked.wishes > before) == kind.by_spark
+            assert body["rows"] == query_spark(world, figure.replace("{t}", named)), (figure, pin)
+    assert (asked.spark_requests > before) == kind.by_spark
 
 
 def test_more_than_spark_may_hand_over_is_refused_and_the_setting_named(
-    world: World, asked: Asked, caplog: pytest.LogCaptureFixture
+    world: World, asked: QueryTestbed, caplog: pytest.LogCaptureFixture
 ) -> None:
     cursor = world.catalog.reference("main_replica_eu").hash
     assert asked(LARGE, at=cursor)[0] == 500
@@ -96,7 +96,7 @@ def test_more_than_spark_may_hand_over_is_refused_and_the_setting_named(
 
 
 def test_what_spark_fails_at_is_told_to_the_log_without_secrets(
-    world: World, asked: Asked, caplog: pytest.LogCaptureFixture
+    world: World, asked: QueryTestbed, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = f"replica_eu.{NAMESPACE}.{LARGE}"
     (uri,) = world.sql(f"SELECT file_path FROM {table}.data_files")[0]

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 
-from sterna.edges.spark.start import start_connect
-from sterna.edges.spark.tables import SparkTables, TableRead
-from sterna.embedded.connect import start_spark_connect
-from sterna.embedded.jars import ICEBERG_AWS, ICEBERG_SPARK, fetch_jars
-from sterna.embedded.process import free_port
+from sterna.config.registry.credential import fileio_properties
 from sterna.errors import EngineError, OutOfTime
-from sterna.registry.credential import fileio_properties
+from sterna.servers.connect import start_spark_connect
+from sterna.servers.jars import ICEBERG_AWS, ICEBERG_SPARK, fetch_jars
+from sterna.servers.process import free_port
+from sterna.spark.read import SparkTables, TableScan
+from sterna.spark.start import start_connect
 from tests.support.world import World
 
 SLOW = "reflect('java.lang.Thread', 'sleep', 1000L) IS NULL"  # a second a row
@@ -41,20 +41,20 @@ def properties(world: World, table: str) -> dict[str, str]:
         return fileio_properties(location, context.secrets(location.credential_id or ""))
 
 
-def read(tables: SparkTables, wanted: TableRead, properties: dict[str, str], seconds: float = 60.0) -> pa.Table:
-    found: list[pa.RecordBatch] = []
-    tables.read(wanted, properties, found.append, seconds)
-    return pa.Table.from_batches(found)
+def read(tables: SparkTables, wanted: TableScan, properties: dict[str, str], seconds: float = 60.0) -> pa.Table:
+    batches: list[pa.RecordBatch] = []
+    tables.read(wanted, properties, batches.append, seconds)
+    return pa.Table.from_batches(batches)
 
 
 def test_a_job_is_cancelled_when_its_time_is_over(world: World, table: str, properties: dict[str, str]) -> None:
     tables = SparkTables("local[2]")
-    wanted = TableRead(table, None, ("id", "odd`na me"))
+    wanted = TableScan(table, None, ("id", "odd`na me"))
     assert read(tables, wanted, properties)["id"].to_pylist() == list(range(60))
     tracker = world.spark.sparkContext.statusTracker()
     started = time.monotonic()
     with pytest.raises(OutOfTime, match="the region's Spark"):
-        read(tables, TableRead(table, None, ("id",), SLOW), properties, 2.0)
+        read(tables, TableScan(table, None, ("id",), SLOW), properties, 2.0)
     while tracker.getActiveJobsIds():
         assert time.monotonic() - started < 30
         time.sleep(0.05)
@@ -71,8 +71,8 @@ def test_whoever_wants_no_more_ends_the_job(world: World, table: str, properties
         raise Enough
 
     with pytest.raises(Enough):
-        tables.read(TableRead(table, None, ("id",)), properties, take, 60.0)
-    assert read(tables, TableRead(table, None, ("id",), "`id` < 5L"), properties).num_rows == 5
+        tables.read(TableScan(table, None, ("id",)), properties, take, 60.0)
+    assert read(tables, TableScan(table, None, ("id",), "`id` < 5L"), properties).num_rows == 5
 
 
 def test_a_server_is_asked_as_well_and_keeps_nothing(
@@ -91,14 +91,14 @@ def test_a_server_is_asked_as_well_and_keeps_nothing(
         assert ExecutePlanResponseReattachableIterator._get_or_create_release_thread_pool() is pool
         tables = SparkTables(server.url)
         for _ in range(4):  # a session each: the end of one holds up no other
-            found = read(tables, TableRead(table, None, ("id",), "`id` >= 50L"), properties)
-            assert sorted(found["id"].to_pylist()) == list(range(50, 60))
+            rows = read(tables, TableScan(table, None, ("id",), "`id` >= 50L"), properties)
+            assert sorted(rows["id"].to_pylist()) == list(range(50, 60))
         with pytest.raises(OutOfTime):
-            read(tables, TableRead(table, None, ("id",), SLOW), properties, 3.0)
-        with pytest.raises(EngineError, match="nosuch") as told:
-            read(tables, TableRead(f"{table}.nosuch.metadata.json", None, ("id",)), properties)
-        assert properties["s3.secret-access-key"] not in str(told.value)
-        assert read(tables, TableRead(table, None, ("id",)), properties).num_rows == 60
+            read(tables, TableScan(table, None, ("id",), SLOW), properties, 3.0)
+        with pytest.raises(EngineError, match="nosuch") as raised:
+            read(tables, TableScan(f"{table}.nosuch.metadata.json", None, ("id",)), properties)
+        assert properties["s3.secret-access-key"] not in str(raised.value)
+        assert read(tables, TableScan(table, None, ("id",)), properties).num_rows == 60
         assert properties["s3.secret-access-key"] not in (server.process.log.read_text())
     finally:
         server.stop()
@@ -108,8 +108,8 @@ def test_a_spark_without_iceberg_and_none_at_all(properties: dict[str, str], tab
     server = start_spark_connect(tmp_path, "eu", free_port())
     try:
         with pytest.raises(EngineError, match=r"SparkCatalog|CATALOG"):
-            read(SparkTables(server.url), TableRead(table, None, ("id",)), properties)
+            read(SparkTables(server.url), TableScan(table, None, ("id",)), properties)
     finally:
         server.stop()
     with pytest.raises(EngineError, match="can't be reached"):
-        read(SparkTables(server.url), TableRead(table, None, ("id",)), properties)
+        read(SparkTables(server.url), TableScan(table, None, ("id",)), properties)

@@ -15,9 +15,7 @@ import pytest
 import yaml
 
 from sterna.catalog.model import Put, namespace_content
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.process import free_port
-from sterna.embedded.s3 import Endpoint
+from sterna.config.secrets import environment_secrets
 from sterna.errors import (
     BranchChanged,
     CatalogUnreachable,
@@ -27,11 +25,13 @@ from sterna.errors import (
     StoreUnreachable,
     UsageError,
 )
-from sterna.replica.region import RegionContext, open_region
-from sterna.status.read import read_status
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.operations.status.read import read_status
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
+from sterna.servers.process import free_port
+from sterna.servers.s3 import Endpoint
 from tests.support.command import STERNA
 from tests.support.world import MERGE_ON_READ, World
 
@@ -91,7 +91,7 @@ def table(world: World, name: str, extra: str = MERGE_ON_READ, rows: int = 10) -
 def test_a_table_outside_the_registry_is_held_and_recovers_once_its_prefix_is_registered(
     world: World, ns: str, third_region
 ):
-    good = table(world, "inside")
+    readable = table(world, "inside")
     held = table(world, "outside", "TBLPROPERTIES ('write.data.path'='s3://us-lake/elsewhere')")
 
     def register(registry: dict[str, Any]) -> None:
@@ -101,7 +101,7 @@ def test_a_table_outside_the_registry_is_held_and_recovers_once_its_prefix_is_re
 
     context = third_region(narrow)
     report = run(context)
-    assert good in report.published
+    assert readable in report.published
     (fault,) = (item for item in report.held if item.key == held)
     assert fault.kind == "UnregisteredUri"
     assert fault.file.startswith("s3://us-lake/elsewhere")
@@ -195,16 +195,16 @@ def test_a_killed_sync_is_taken_up_where_it_was(world: World, ns: str):
     for number in range(8):
         world.sql(f"INSERT INTO main_us.{name} SELECT id + {number} FROM range(20000)")
     eu = world.stage.endpoints["eu"]
-    looks = []
+    progress = []
     for words, pause in (("copying batch", 0.05), (" manifest files", 0.0), ("publishing", 0.0)):
         kill_at(world, words, pause)
-        looks.append((stored(eu), len(eu.requests())))
+        progress.append((stored(eu), len(eu.requests())))
     report = world.sync()
     assert report.held == ()
     assert name in world.replica(), "published by this sync, or by the last one, killed right after its commit"
     world.assert_equal(name)
     whole = stored(eu)
-    for there, mark in looks:
+    for there, mark in progress:
         sent = {request.key for request in eu.requests(mark) if request.method in ("PUT", "COMPLETE")}
         arrived = {key for key, size in there.items() if whole.get(key) == size}
         assert not sent & arrived, "what arrived is not sent again; what was cut off is"
@@ -214,8 +214,8 @@ def test_a_killed_sync_is_taken_up_where_it_was(world: World, ns: str):
 def stored(endpoint: Endpoint) -> dict[str, int]:
     """The data files that an endpoint has, with their sizes."""
     assert endpoint.folder
-    found = {path.relative_to(endpoint.folder): path.stat().st_size for path in endpoint.folder.rglob("*.parquet")}
-    return {"/".join(path.parts[1:]): size for path, size in found.items() if "_sterna" not in path.parts}
+    sizes = {path.relative_to(endpoint.folder): path.stat().st_size for path in endpoint.folder.rglob("*.parquet")}
+    return {"/".join(path.parts[1:]): size for path, size in sizes.items() if "_sterna" not in path.parts}
 
 
 # It watches itself: from outside, a machine that is busy would see it too late.

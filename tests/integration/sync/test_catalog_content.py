@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from sterna.catalog.model import ICEBERG_VIEW, NAMESPACE, Content, Delete, Key, Put, key_name, namespace_content
-from sterna.sync.explain import explain
-from sterna.sync.plan.make import make_plan
-from sterna.verify.findings import Finding
-from sterna.verify.run import Depth, verify
+from sterna.replication.plan.planner import make_plan
+from sterna.replication.sync.explain import explain
+from sterna.replication.verify.findings import Finding
+from sterna.replication.verify.run import Depth, verify
 from tests.support.own_region import OwnRegion, commit, drop_all, own_region, put_object, read_metadata
 from tests.support.world import World
 
@@ -170,10 +170,10 @@ def test_a_view_that_names_its_catalog_is_marked_until_the_registry_says_what_th
     marked = {action.key: action.catalogs for action in explained.actions if action.catalogs}
     assert marked == {"cat.v": ("main_us", "spark_catalog")}
     assert region.sync().held == ()
-    found = {finding.table: finding for finding in verify_all(region)}
-    assert found.keys() == {"cat.v"}
-    assert found["cat.v"].kind == "another catalog"
-    assert "main_us, spark_catalog" in found["cat.v"].message
+    findings = {finding.table: finding for finding in verify_all(region)}
+    assert findings.keys() == {"cat.v"}
+    assert findings["cat.v"].kind == "another catalog"
+    assert "main_us, spark_catalog" in findings["cat.v"].message
 
     region.registry["views"] = {"own_catalogs": ["main_us"]}
     assert "cat.v" in region.sync().published
@@ -281,13 +281,13 @@ def test_contents_that_can_not_be_replicated_are_held_and_named(world: World, ns
     make(world, "cat.good")
     commit(world, Put(("cat", "delta"), Content.of(DELTA)))
     commit(world, Put(("cat", "function"), Content.of(UDF)))
-    encrypted(world, "by_property", lambda found: found["properties"].update({"encryption.key-id": "k1"}))
-    encrypted(
+    create_encrypted(world, "by_property", lambda metadata: metadata["properties"].update({"encryption.key-id": "k1"}))
+    create_encrypted(
         world,
         "by_keys",
-        lambda found: found.update({"encryption-keys": [{"key-id": "1", "encrypted-key-metadata": "eA=="}]}),
+        lambda metadata: metadata.update({"encryption-keys": [{"key-id": "1", "encrypted-key-metadata": "eA=="}]}),
     )
-    encrypted(world, "by_snapshot", lambda found: found["snapshots"][0].update({"key-id": "1"}))
+    create_encrypted(world, "by_snapshot", lambda metadata: metadata["snapshots"][0].update({"key-id": "1"}))
     report = region.sync()
     assert "cat.good" in report.published
     held = region.held()
@@ -308,13 +308,13 @@ def test_contents_that_can_not_be_replicated_are_held_and_named(world: World, ns
     region.assert_equal("cat.good", "cat.delta")
 
 
-def encrypted(world: World, name: str, change: Any) -> None:
+def create_encrypted(world: World, name: str, change: Any) -> None:
     """Make a table and let its metadata say that it is encrypted."""
     make(world, f"cat.{name}")
     content = world.content(("cat", name))
     location = content.metadata_location or ""
-    found = read_metadata(world, content)
-    change(found)
+    metadata = read_metadata(world, content)
+    change(metadata)
     changed = location.replace(".metadata.json", "-encrypted.metadata.json")
-    put_object(world, changed, json.dumps(found).encode())
+    put_object(world, changed, json.dumps(metadata).encode())
     commit(world, Put(("cat", name), content.with_metadata_location(changed)))

@@ -15,7 +15,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from sterna.demo import nyc
-from sterna.embedded.s3 import Endpoint
+from sterna.servers.s3 import Endpoint
 from tests.support.world import World, pyiceberg_properties
 
 
@@ -32,7 +32,7 @@ def rest(world: World, branch: str, warehouse: str, endpoint: Endpoint) -> Catal
 
 def write_at_home(world: World, region: str, name: str, data: pa.Table) -> str:
     uri = f"{world.stage.warehouse(region)}/incoming/{name}.parquet"
-    nyc.write_at_home(world.stage.endpoints[region], uri, data)
+    nyc.write_region_file(world.stage.endpoints[region], uri, data)
     return uri
 
 
@@ -71,9 +71,9 @@ def test_a_pyiceberg_writer_keeps_its_new_files_at_home(world: World, ns: str):
     rows = pa.table({"id": pa.array([1, 2], pa.int64())})
     nyc.create_table(world.spark, "main_us", "pyiceberg_writer", rows)
     uri = write_at_home(world, "eu", "pyiceberg/part", pa.table({"id": pa.array([3, 4, 5], pa.int64())}))
-    table = rest(world, "main", "us", world.stage.wide).load_table("nyc.pyiceberg_writer")
+    table = rest(world, "main", "us", world.stage.combined_endpoint).load_table("nyc.pyiceberg_writer")
     # The server names each table's own region's store; this writer's files are in two.
-    table.io.properties.update(pyiceberg_properties(world.stage.wide))
+    table.io.properties.update(pyiceberg_properties(world.stage.combined_endpoint))
     table.add_files([uri])
     check_home(world, "nyc.pyiceberg_writer", uri, 5)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.replica.head import read_head
+from sterna.replication.replica.head import read_head
 from tests.support.command import STERNA
 from tests.support.world import MERGE_ON_READ, World
 
@@ -23,10 +23,10 @@ def ns(world: World) -> Iterator[str]:
 
 
 @contextmanager
-def following(world: World, told: Path) -> Iterator[subprocess.Popen[bytes]]:
+def following(world: World, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A follower of eu; what it tells goes to a file. The environment has this deployment's credentials."""
     command = [*STERNA, "follow", "--region", "eu", "--registry"]
-    with told.open("ab") as out:
+    with log.open("ab") as out:
         process = subprocess.Popen([*command, str(world.stage.registry)], stdout=out, stderr=subprocess.STDOUT)
         try:
             yield process
@@ -35,10 +35,10 @@ def following(world: World, told: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
-def until(what: Callable[[], object], told: Path, seconds: float = 90) -> float:
+def until(what: Callable[[], object], log: Path, seconds: float = 90) -> float:
     begun = time.monotonic()
     while not what():
-        assert time.monotonic() - begun < seconds, told.read_text()
+        assert time.monotonic() - begun < seconds, log.read_text()
         time.sleep(0.02)
     return time.monotonic() - begun
 
@@ -50,7 +50,7 @@ def catches_sigterm(pid: int) -> bool:
     return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
-def stands_for_main(world: World) -> bool:
+def is_at_main(world: World) -> bool:
     names = {reference.name for reference in world.catalog.references()}
     if "main_replica_eu" not in names:
         return False
@@ -60,38 +60,38 @@ def stands_for_main(world: World) -> bool:
 def test_each_commit_is_published_at_once_and_a_signal_leaves_nothing_torn(
     world: World, ns: str, tmp_path: Path
 ) -> None:
-    told, table = tmp_path / "told", f"{ns}.orders"
+    log, table = tmp_path / "told", f"{ns}.orders"
     world.sql(f"CREATE TABLE main_us.{table} (id BIGINT, name STRING) USING iceberg {MERGE_ON_READ}")
     seconds = []
-    with following(world, told) as process:
-        until(lambda: stands_for_main(world), told)
+    with following(world, log) as process:
+        until(lambda: is_at_main(world), log)
         for number in range(3):
             world.sql(f"INSERT INTO main_us.{table} SELECT id, 'n' FROM range({number * 10}, {number * 10 + 10})")
-            seconds.append(until(lambda: stands_for_main(world), told))
+            seconds.append(until(lambda: is_at_main(world), log))
         world.sql(f"DELETE FROM main_us.{table} WHERE id = 5")
-        until(lambda: stands_for_main(world), told)
+        until(lambda: is_at_main(world), log)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, told.read_text()
-    lines = told.read_text().splitlines()
+        assert process.wait(60) == 0, log.read_text()
+    lines = log.read_text().splitlines()
     # The first one may be full of what other tests left, and the last one is committed before it is told.
     assert len([line for line in lines if line.startswith("published main@")]) >= 4, lines
     assert lines[-1] == "ended; the next sync goes on from here"
     assert not any("Spark" in line for line in lines)
-    print(f"seconds from a commit to the replica: {[round(each, 2) for each in seconds]}")
+    print(f"seconds from a commit to the replica: {[round(delay, 2) for delay in seconds]}")
     world.assert_equal(table)
 
 
 def test_a_signal_in_the_middle_of_a_sync_leaves_nothing_torn(world: World, ns: str, tmp_path: Path) -> None:
-    told, table = tmp_path / "told", f"{ns}.cut"
+    log, table = tmp_path / "told", f"{ns}.cut"
     world.sql(f"CREATE TABLE main_us.{table} (id BIGINT, name STRING) USING iceberg {MERGE_ON_READ}")
     world.sync()
     for number, delay in enumerate((0.05, 0.25, 0.5, 0.8)):
-        with following(world, told) as process:
-            until(lambda: catches_sigterm(process.pid), told)
+        with following(world, log) as process:
+            until(lambda: catches_sigterm(process.pid), log)
             world.sql(f"INSERT INTO main_us.{table} SELECT id, 'n' FROM range({number * 100}, {number * 100 + 100})")
             time.sleep(delay)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0, told.read_text()
+            assert process.wait(60) == 0, log.read_text()
     world.sync()
     ids = [
         commit.properties.get("sterna.run-id") for commit in world.catalog.history("main_replica_eu", operations=False)

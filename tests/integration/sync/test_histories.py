@@ -16,9 +16,9 @@ from tests.support.world import World
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    given = metafunc.config.getoption("--history-seed")
+    seed = metafunc.config.getoption("--history-seed")
     if "number" in metafunc.fixturenames:
-        metafunc.parametrize("number", range(metafunc.config.getoption("--histories") if given is None else 1))
+        metafunc.parametrize("number", range(metafunc.config.getoption("--histories") if seed is None else 1))
 
 
 @pytest.fixture(scope="module")
@@ -33,5 +33,5 @@ def test_replicas_equal_main_through_a_random_history(
     minutes = request.config.getoption("--history-minutes")
     if minutes is not None and time.monotonic() - began > minutes * 60:
         pytest.skip(f"the {minutes:g} minutes of --history-minutes are over")
-    given = request.config.getoption("--history-seed")
-    print(run_history(world, secrets.randbits(32) if given is None else given).summary)
+    seed = request.config.getoption("--history-seed")
+    print(run_history(world, secrets.randbits(32) if seed is None else seed).summary)

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from sterna.catalog.model import Delete, Operation, Put
-from sterna.replica.editions import edition_now
-from sterna.replica.head import REASSERTED, RESEEDED, read_head
+from sterna.replication.replica.head import RESTORED_OVER, WATERMARK_RESET_FROM, read_head
+from sterna.replication.replica.metadata_version import current_metadata_version
 from tests.support.command import STERNA
 from tests.support.own_region import OwnRegion, own_region, put_object, read_object, remove_object
 from tests.support.world import MERGE_ON_READ, World
@@ -45,7 +45,7 @@ def sterna(own: OwnRegion, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
-def by_somebody(own: OwnRegion, *operations: Operation) -> str:
+def commit_as_operator(own: OwnRegion, *operations: Operation) -> str:
     catalog = own.world.catalog
     return catalog.commit(own.branch, catalog.reference(own.branch).hash, operations, "a helping hand")
 
@@ -65,7 +65,7 @@ def test_a_replica_branch_that_somebody_changed_is_put_right(world: World, own: 
     world.sql(f"INSERT INTO {own.spark_catalog}.{changed} VALUES (500)")
     world.sql(f"CREATE NAMESPACE {own.spark_catalog}.stray")
     world.sql(f"CREATE TABLE {own.spark_catalog}.stray.t (id BIGINT) USING iceberg")
-    foreign = by_somebody(own, Delete(("op", "re_dropped")))
+    foreign = commit_as_operator(own, Delete(("op", "re_dropped")))
     answer = sterna(own, "sync", "--json")
     assert answer.returncode == 6
     assert foreign in answer.stderr and "a helping hand" in answer.stderr and "--reassert" in answer.stderr
@@ -78,7 +78,7 @@ def test_a_replica_branch_that_somebody_changed_is_put_right(world: World, own: 
     assert (after[changed], after[kept]) == (before[changed], before[kept]), "the replica's own ids"
     commits = list(world.catalog.history(own.branch, operations=False))
     (over,) = (commit for commit in commits if commit.parent == foreign)
-    assert over.properties[REASSERTED] == foreign
+    assert over.properties[RESTORED_OVER] == foreign
     assert json.loads(sterna(own, "sync", "--json").stdout)["outcome"] == "idle"
 
 
@@ -130,7 +130,7 @@ def test_main_reset_and_main_rewritten_are_followed_on_the_operators_word(world:
     assert sterna(own, "reseed", "--from", head).returncode == 0
     own.assert_equal(one, two)
     newest = next(iter(world.catalog.history(own.branch, operations=False)))
-    assert newest.properties[RESEEDED] == behind
+    assert newest.properties[WATERMARK_RESET_FROM] == behind
     assert own.sync().outcome == "idle"
 
 
@@ -145,9 +145,9 @@ def test_wrong_and_missing_files_of_a_replica_are_repaired(world: World, own: Ow
     own.sync()
     with own.context() as context:
         mapping = context.mapping
-    localized = partial(mapping.localized, edition=edition_now(mapping))
+    localized = partial(mapping.localized_uri, version=current_metadata_version(mapping))
     copied = [
-        mapping.content(str(row[0]))
+        mapping.content_uri(str(row[0]))
         for row in world.sql(f"SELECT file_path FROM main_us.{table}.data_files ORDER BY 1")
     ]
     deletes = [

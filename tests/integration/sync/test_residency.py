@@ -46,10 +46,10 @@ def assert_nothing_crossed(region: OwnRegion, mark: int, *names: str) -> None:
     """No request reached us for a table's files, and what stands in the region's store doesn't even name them."""
     world = region.world
     folders = [f"warehouse/{name.replace('.', '/')}_" for name in names]
-    asked = [
+    requests = [
         request for request in world.stage.endpoints["us"].requests(mark) if request.key.startswith(tuple(folders))
     ]
-    assert asked == []
+    assert requests == []
     store = world.stage.endpoints["eu"].folder
     assert store is not None
     written = [path for path in (store / "eu-lake" / region.name).rglob("*") if path.is_file()]

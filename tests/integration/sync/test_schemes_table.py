@@ -21,16 +21,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 
 from sterna.catalog.model import Put, namespace_content
-from sterna.edges.secrets import environment_secrets
-from sterna.edges.stores.objects import Objects
-from sterna.embedded.s3 import Endpoint, start_s3
-from sterna.registry.credential import fileio_properties
-from sterna.registry.mapping import Mapping
-from sterna.registry.model import Registry
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.config.mapping import Mapping
+from sterna.config.registry.credential import fileio_properties
+from sterna.config.registry.model import Registry
+from sterna.config.secrets import environment_secrets
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.run import sync
+from sterna.servers.s3 import Endpoint, start_s3
+from sterna.storage.objects import Objects
 from tests.support.all_stores import all_stores
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.emulators import ACCOUNT, Azure, Google, start_azure, start_google
@@ -58,20 +58,20 @@ class World:
         return sync(self.context(region), SyncOptions(), lambda line: None, engine=in_process)
 
     @contextmanager
-    def alone(self, region: str) -> Iterator[None]:
+    def without_other_regions(self, region: str) -> Iterator[None]:
         """Turn every other region off; the disk is us's."""
-        others = [
+        servers = [
             server for name, server in (("us", self.s3), ("eu", self.google), ("ap", self.azure)) if name != region
         ]
         disk, away = self.folder / "disk", self.folder / "away"
-        for server in others:
-            server.go_dark()
+        for server in servers:
+            server.suspend()
         if region != "us":
             disk.rename(away)
         try:
             yield
         finally:
-            for server in others:
+            for server in servers:
                 server.start()
             if region != "us":
                 away.rename(disk)
@@ -156,9 +156,9 @@ class Table:
         head = catalog.reference("main").hash
         now = catalog.contents("main", head, [("ns",), key]) if head != catalog.no_ancestor() else {}
         location = self.writer.load_table(key).metadata_location
-        made = [] if ("ns",) in now else [Put(("ns",), namespace_content(("ns",)))]
+        namespaces = [] if ("ns",) in now else [Put(("ns",), namespace_content(("ns",)))]
         catalog.commit(
-            "main", head, [*made, Put(key, content_of(location, now[key].id if key in now else None))], "write"
+            "main", head, [*namespaces, Put(key, content_of(location, now[key].id if key in now else None))], "write"
         )
 
     def rows(self) -> list[int]:
@@ -207,12 +207,12 @@ def test_tables_with_files_in_every_store_are_read_in_a_region_alone(
     wanted = {table.name: table.rows() for table in tables}
     assert all(rows == [*range(8), *range(100, 104)] for rows in wanted.values())
     local = (f"{PREFIXES[region]}/", f"file://{world.folder}/disk/") if region == "us" else (f"{PREFIXES[region]}/",)
-    with world.alone(region):
+    with world.without_other_regions(region):
         for table in tables:
             replica = world.read(region, table.name)
             assert sorted(replica.scan().to_arrow().column("id").to_pylist()) == wanted[table.name]
             assert all(task.file.file_path.startswith(local) for task in replica.scan().plan_files())
-            rows = [len(replica.scan(snapshot_id=each.snapshot_id).to_arrow()) for each in replica.snapshots()]
+            rows = [len(replica.scan(snapshot_id=snapshot.snapshot_id).to_arrow()) for snapshot in replica.snapshots()]
             assert rows == [2, 4, 6, 8, 9, 10, 11, 12]
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from sterna.catalog.model import Put
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan.make import make_plan
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.planner import make_plan
 from tests.support.command import STERNA
 from tests.support.world import MERGE_ON_READ, World
 
@@ -186,8 +186,8 @@ def test_both_regions_may_sync_at_the_same_moment(world: World, ns: str):
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as other:
         report = world.sync("eu")
-        said, _ = other.communicate(timeout=300)
-    assert json.loads(said.splitlines()[-1])["held"] == []
+        stdout, _ = other.communicate(timeout=300)
+    assert json.loads(stdout.splitlines()[-1])["held"] == []
     assert report.held == ()
     world.assert_equal(from_us, from_eu, region="eu")
     world.assert_equal(from_us, from_eu, region="us")
@@ -240,7 +240,7 @@ def test_two_tables_of_one_commit_become_visible_in_one(world: World, ns: str):
     world.catalog.commit("main", base, puts, "both at once")
     with world.context() as context:
         plan, _ = make_plan(context, SyncOptions())
-    assert (one, two) in plan.together
+    assert (one, two) in plan.atomic_groups
     world.sync()
     world.assert_equal(one, two)
     newest = next(iter(world.catalog.history("main_replica_eu", operations=True)))

@@ -69,12 +69,12 @@ def newest(world: World, name: str, what: str) -> str:
     snapshot = metadata["current-snapshot-id"]
     manifest, data = (f"main_us.broken.{name}.{part}" for part in ("manifests", "entries"))
     if what == "manifest":
-        (found,) = world.sql(f"SELECT path FROM {manifest} WHERE added_snapshot_id = {snapshot} AND content = 1")
+        (newest_row,) = world.sql(f"SELECT path FROM {manifest} WHERE added_snapshot_id = {snapshot} AND content = 1")
     else:
-        (found,) = world.sql(
+        (newest_row,) = world.sql(
             f"SELECT data_file.file_path FROM {data} WHERE snapshot_id = {snapshot} AND data_file.content = 1"
         )
-    return str(found[0])
+    return str(newest_row[0])
 
 
 def located(world: World, name: str) -> str:
@@ -129,8 +129,8 @@ DAMAGES = {
     "codec": spoilt("manifest", "Unsupported", "codec", lambda data: data.replace(b"\x0edeflate", b"\x0ebrotli9", 1)),
     "shorter": spoilt("manifest", "SizeDiffers", "bytes", lambda data: data[:-20]),
     "flipped": spoilt("manifest", "BrokenMetadata", "", lambda data: data[:-30] + b"\xff" * 14 + data[-16:]),
-    "version": committed("Unsupported", "version 4", lambda found: found.update({"format-version": 4})),
-    "no_location": committed("BrokenMetadata", "location", lambda found: found.pop("location")),
+    "version": committed("Unsupported", "version 4", lambda metadata: metadata.update({"format-version": 4})),
+    "no_location": committed("BrokenMetadata", "location", lambda metadata: metadata.pop("location")),
 }
 
 

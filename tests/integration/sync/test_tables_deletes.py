@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sterna.sync.plan import in_parts
+from sterna.replication.plan import sharded_listing
 from tests.support.iceberg_java import (
     commit_rows,
     data_file,
@@ -167,21 +167,23 @@ def test_position_deletes_beside_vectors_in_one_table(world: World, ns: str):
 
 def test_tables_with_deletes_that_are_listed_in_parts(world: World, ns: str, monkeypatch: pytest.MonkeyPatch):
     """Equality deletes, position deletes and vectors beside data files, in a new table and in one that is here."""
-    monkeypatch.setattr(in_parts, "LIMITS", in_parts.PartLimits(many_manifests=1, group_manifests=1))
+    monkeypatch.setattr(
+        sharded_listing, "LIMITS", sharded_listing.ShardingLimits(min_manifests=1, max_group_manifests=1)
+    )
     mixed, upserted = make(world, "parts_mixed"), make(world, "parts_upserted", partition="PARTITIONED BY (part)")
     world.sql(f"DELETE FROM main_us.{mixed} WHERE id IN (7, 37)")
     alter(world, mixed, "format-version", "3")
     world.sql(f"DELETE FROM main_us.{mixed} WHERE id IN (8, 59)")
     upsert(world, upserted, [2, 32, 1000], "PARQUET", "part=0")
     world.sync_and_compare(mixed, upserted)
-    told = [line for line in world.lines if "in parts" in line]
-    assert len(told) == 2, world.lines
+    lines = [line for line in world.lines if "in parts" in line]
+    assert len(lines) == 2, world.lines
     for table in (mixed, upserted):
         world.sql(f"DELETE FROM main_us.{table} WHERE id IN (9, 39)")
         world.sql(f"DELETE FROM main_us.{table} WHERE id IN (10, 40)")
     world.sync_and_compare(mixed, upserted)
-    told = [line for line in world.lines if "in parts" in line]
-    assert len(told) == 2, world.lines
+    lines = [line for line in world.lines if "in parts" in line]
+    assert len(lines) == 2, world.lines
 
 
 @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.rare), 3])

@@ -114,13 +114,13 @@ def test_manifests_of_many_blocks(world: World, ns: str):
 
 def manifests(world: World, table: str) -> list[tuple[str, int]]:
     """Return codec and number of Avro blocks of each manifest that main's newest snapshot lists."""
-    found = []
+    codecs = []
     with world.context() as context:
         for (uri,) in world.sql(f"SELECT path FROM main_us.{table}.manifests"):
             data = context.objects.read(uri)
             # The marker that ends a file ends its header and each block.
-            found.append((fastavro.block_reader(io.BytesIO(data)).codec, data.count(data[-16:]) - 1))
-    return found
+            codecs.append((fastavro.block_reader(io.BytesIO(data)).codec, data.count(data[-16:]) - 1))
+    return codecs
 
 
 def test_version_1_with_inline_manifests(world: World, ns: str):

@@ -56,8 +56,8 @@ def assert_same_history(world: World, table: str) -> None:
     assert list(replica) == list(main)
     for key in main.keys() - CHANGED - {"snapshots"}:
         assert replica[key] == main[key], key
-    wanted, found = ([item | {"manifest-list": ""} for item in one["snapshots"]] for one in (main, replica))
-    assert found == wanted
+    wanted, copied = ([item | {"manifest-list": ""} for item in one["snapshots"]] for one in (main, replica))
+    assert copied == wanted
     assert replica["metadata-log"] == []
 
 
@@ -299,8 +299,10 @@ def assert_keeps(region: OwnRegion, table: str, kept: list[int], *, gone: list[i
         for snapshot in gone:
             assert_unknown(world, f"{region.spark_catalog}.{table}", snapshot)
         static = StaticTable.from_metadata(location, pyiceberg_properties(world.stage.endpoints["eu"]))
-        found = {snapshot: sorted(static.scan(snapshot_id=snapshot).to_arrow()["id"].to_pylist()) for snapshot in kept}
-    assert found == {snapshot: ids(world, f"main_us.{table} VERSION AS OF {snapshot}") for snapshot in kept}
+        ids_by_snapshot = {
+            snapshot: sorted(static.scan(snapshot_id=snapshot).to_arrow()["id"].to_pylist()) for snapshot in kept
+        }
+    assert ids_by_snapshot == {snapshot: ids(world, f"main_us.{table} VERSION AS OF {snapshot}") for snapshot in kept}
     assert {entry.snapshot_id for entry in static.metadata.snapshot_log} <= set(kept)
     for item in (*static.metadata.statistics, *static.metadata.partition_statistics):
         assert item.snapshot_id in kept
@@ -308,8 +310,8 @@ def assert_keeps(region: OwnRegion, table: str, kept: list[int], *, gone: list[i
 
 def statistics_of(region: OwnRegion, table: str) -> set[int]:
     """The snapshots that the replica's metadata has statistics of."""
-    found = read_metadata(region.world, region.replica()[table])
-    return {item["snapshot-id"] for item in found["statistics"]}
+    metadata = read_metadata(region.world, region.replica()[table])
+    return {item["snapshot-id"] for item in metadata["statistics"]}
 
 
 def stats(world: World, table: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from sterna.demo import nyc
-from sterna.replica.records import Report
+from sterna.replication.replica.model import Report
 from tests.support.own_region import own_region, read_metadata
 from tests.support.world import MERGE_ON_READ, World
 
@@ -53,12 +53,12 @@ def data_files(world: World, table: str) -> set[str]:
 def assert_writes_below_the_root(world: World, table: str) -> None:
     """Whatever tells a writer or a cleaner where the table's files are points below the replica root."""
     root = world.context().region.replica_root
-    found = replica_metadata(world, table)
-    assert found["location"].startswith(f"{root}/")
-    assert found["properties"]["gc.enabled"] == "false"
+    metadata = replica_metadata(world, table)
+    assert metadata["location"].startswith(f"{root}/")
+    assert metadata["properties"]["gc.enabled"] == "false"
     for name in WRITE_PATHS:
-        if name in found["properties"]:
-            assert found["properties"][name].startswith(f"{root}/"), name
+        if name in metadata["properties"]:
+            assert metadata["properties"][name].startswith(f"{root}/"), name
 
 
 @pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path"])
@@ -231,7 +231,7 @@ def remove_orphans(world: World, table: str) -> None:
 def register(world: World, table: str, uri: str, rows: pa.Table | None = None) -> None:
     """Append a Parquet file of us that stands anywhere; written first where rows are given."""
     if rows is not None:
-        nyc.write_at_home(world.stage.endpoints["us"], uri, nyc.with_field_ids(rows))
+        nyc.write_region_file(world.stage.endpoints["us"], uri, nyc.with_field_ids(rows))
     nyc.register_file(world.spark, f"main_us.{table}", uri, "")
 
 

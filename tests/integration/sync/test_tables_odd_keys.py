@@ -46,14 +46,14 @@ FINE = [
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ThreadedMotoServer, str, str]]:
-    with odd_servers(tmp_path_factory.mktemp("odd")) as made:
-        yield made
+    with odd_servers(tmp_path_factory.mktemp("odd")) as running:
+        yield running
 
 
 @pytest.fixture
 def world(servers: tuple[ThreadedMotoServer, str, str], tmp_path: Path) -> Iterator[OddWorld]:
-    with odd_world(servers, tmp_path) as made:
-        yield made
+    with odd_world(servers, tmp_path) as odd_keys:
+        yield odd_keys
 
 
 def assert_arrived(world: OddWorld, *names: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from sterna.catalog.model import Content, Delete, Key, Put, namespace_content
-from sterna.verify.run import Depth, verify
+from sterna.replication.verify.run import Depth, verify
 from tests.support import wheel_engines
 from tests.support.foreign_readers import READERS, Rows, engines_python, rows_of
 from tests.support.strangers import BUCKET, PREFIX, ReadersStore, Stranger, readers_store, strangers
@@ -25,16 +25,16 @@ from tests.support.world import World
 NAMESPACE = "of_others"
 TABLES = strangers()
 _NO_EQUALITY = "PyIceberg does not yet support equality deletes"  # Polars asks PyIceberg for the plan
-_ONE_FILE_EACH = "position delete file not limited to one data file"
+_ONE_FILE_PER_DELETE = "position delete file not limited to one data file"
 # Engine and table → what it says instead of an answer.
 REFUSED = {
     ("pyiceberg", "flink_upsert"): _NO_EQUALITY,
     ("pyiceberg", "go_equality"): _NO_EQUALITY,
     ("polars", "flink_upsert"): _NO_EQUALITY,
     ("polars", "go_equality"): _NO_EQUALITY,
-    ("polars", "clickhouse_position"): _ONE_FILE_EACH,
-    ("polars", "duckdb_position"): _ONE_FILE_EACH,
-    ("polars", "go_position"): _ONE_FILE_EACH,
+    ("polars", "clickhouse_position"): _ONE_FILE_PER_DELETE,
+    ("polars", "duckdb_position"): _ONE_FILE_PER_DELETE,
+    ("polars", "go_position"): _ONE_FILE_PER_DELETE,
     ("clickhouse", "spark_vectors"): "Position deletes are supported only for parquet format",
     ("duckdb", "flink_upsert"): "INTERNAL Error: Expected vector of type INT32, but found vector of type INT64",
 }
@@ -81,10 +81,10 @@ def registered(world: World) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def read(registered: World, tmp_path_factory: pytest.TempPathFactory) -> Read:
-    return asked_twice(registered, tmp_path_factory.mktemp("readers"), asked)
+    return read_both(registered, tmp_path_factory.mktemp("readers"), read_by_engines)
 
 
-def asked_twice(world: World, folder: Path, ask: Callable[[dict[str, str], ReadersStore], Answers]) -> Read:
+def read_both(world: World, folder: Path, read_tables: Callable[[dict[str, str], ReadersStore], Answers]) -> Read:
     """Ask engines about the tables on `main`, then about their replicas in a store that has nothing of us."""
     us, eu = world.stage.endpoints["us"].folder, world.stage.endpoints["eu"].folder
     assert us is not None and eu is not None
@@ -92,58 +92,62 @@ def asked_twice(world: World, folder: Path, ask: Callable[[dict[str, str], Reade
     replicas = {table.name: replica[f"{NAMESPACE}.{table.name}"].metadata_location or "" for table in TABLES}
     with readers_store(folder) as store:
         store.fill(BUCKET, us / BUCKET, PREFIX)
-        main = ask({table.name: table.location for table in TABLES}, store)
+        main = read_tables({table.name: table.location for table in TABLES}, store)
         store.remove(BUCKET)
         # Not the whole replica: other tests have thousands of files in it.
         store.fill("eu-lake", eu / "eu-lake", *(f"replica/{part}{BUCKET}/{PREFIX}" for part in ("", "_localized/")))
         with world.dark("us"):
-            return Read(main, ask(replicas, store))
+            return Read(main, read_tables(replicas, store))
 
 
-def asked(locations: dict[str, str], store: ReadersStore) -> Answers:
+def read_by_engines(locations: dict[str, str], store: ReadersStore) -> Answers:
     """Return each engine's rows of each table, or what it says instead."""
-    said: Answers = {}
+    answers: Answers = {}
     for engine, reader in READERS.items():
         for table, location in locations.items():
             try:
-                said[engine, table] = rows_of(reader(location, store.properties))
+                answers[engine, table] = rows_of(reader(location, store.properties))
             except Exception as error:  # noqa: BLE001
-                said[engine, table] = f"{type(error).__name__}: {error}"
-    return said
+                answers[engine, table] = f"{type(error).__name__}: {error}"
+    return answers
 
 
-def asked_elsewhere(locations: dict[str, str], store: ReadersStore) -> Answers:
+def read_by_other_environment(locations: dict[str, str], store: ReadersStore) -> Answers:
     """As `asked`, of the engines in an environment of their own."""
     question = json.dumps({"store": store.properties, "locations": locations})
     command = [engines_python(), Path(wheel_engines.__file__)]
     answer = subprocess.run(command, input=question, capture_output=True, text=True, check=True, timeout=300).stdout
-    return {(engine, table): said for engine, tables in json.loads(answer).items() for table, said in tables.items()}
+    return {
+        (engine, table): table_rows
+        for engine, tables in json.loads(answer).items()
+        for table, table_rows in tables.items()
+    }
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 @pytest.mark.parametrize("engine", READERS)
 def test_an_engine_reads_on_the_replica_what_it_reads_on_main(read: Read, engine: str, table: Stranger):
-    agree(read, engine, table)
+    assert_agreement(read, engine, table)
 
 
 @pytest.mark.rare
 def test_engines_of_another_environment(registered: World, tmp_path: Path):
-    read = asked_twice(registered, tmp_path, asked_elsewhere)
+    read = read_both(registered, tmp_path, read_by_other_environment)
     for engine in ("clickhouse", "duckdb"):
         for table in TABLES:
-            agree(read, engine, table)
+            assert_agreement(read, engine, table)
 
 
-def agree(read: Read, engine: str, table: Stranger) -> None:
+def assert_agreement(read: Read, engine: str, table: Stranger) -> None:
     """An engine reads what was written, on `main` and on the replica; or it says on both what stands in `REFUSED`."""
     main, replica = read.main[engine, table.name], read.replica[engine, table.name]
-    refusal, known = REFUSED.get((engine, table.name)), without(table.rows, MISREAD.get((engine, table.name)))
+    refusal, expected = REFUSED.get((engine, table.name)), without(table.rows, MISREAD.get((engine, table.name)))
     if refusal is None:
-        assert main == known
+        assert main == expected
     else:
         assert refusal in main
     if refusal is None and engine not in NO_REPLICAS:
-        assert replica == known
+        assert replica == expected
     else:
         assert NO_REPLICAS.get(engine, refusal) in replica
 

@@ -62,7 +62,7 @@ def same_statistics(world: World, table: str, snapshots: int) -> None:
         assert distinct["name"] == 7
         with world.dark("us"), world.context() as context:
             copies, answered = statistics(world, f"replica_eu.{table}")
-            assert [(context.mapping.content(path), *rest) for path, *rest in files] == copies
+            assert [(context.mapping.content_uri(path), *rest) for path, *rest in files] == copies
             assert [context.objects.size(path) for path, _, size in copies] == [size for _, _, size in copies]
             assert answered == partitions
             assert distinct_values(world, f"replica_eu.{table}") == distinct

@@ -48,16 +48,16 @@ def catalogs(world: World) -> list[Catalog]:
 def recipe() -> SimpleNamespace:
     """What README has people write."""
     (code,) = re.findall(r"^(import random$.*?)^files = ", _README.read_text(), re.DOTALL | re.MULTILINE)
-    found: dict[str, object] = {}
-    exec(code, found)
-    return SimpleNamespace(**found)
+    module_globals: dict[str, object] = {}
+    exec(code, module_globals)
+    return SimpleNamespace(**module_globals)
 
 
 def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
 
 
-def at_once(work: Callable[[int], object]) -> list[int]:
+def run_concurrently(work: Callable[[int], object]) -> list[int]:
     """Let all writers begin together, and return the numbers of those that were told they had written."""
     begin = threading.Barrier(WRITERS)
 
@@ -70,7 +70,7 @@ def at_once(work: Callable[[int], object]) -> list[int]:
         return True
 
     with ThreadPoolExecutor(WRITERS) as pool:
-        return [number for number, told in enumerate(pool.map(one, range(WRITERS))) if told]
+        return [number for number, succeeded in enumerate(pool.map(one, range(WRITERS))) if succeeded]
 
 
 def ids(catalog: Catalog, table: str) -> list[int]:
@@ -86,11 +86,11 @@ def test_pyiceberg_writers_of_a_new_table(
     def write(table: str, number: int) -> None:
         with suppress(TableAlreadyExistsError):  # another writer was first
             recipe.create(catalogs[number], table, SCHEMA)
-        recipe.commit(catalogs[number], table, lambda found: found.append(rows(number)))
+        recipe.commit(catalogs[number], table, lambda opened_table: opened_table.append(rows(number)))
 
     for round_ in range(rounds):
         table = f"{ns}.new_{round_}"
-        assert at_once(lambda number, table=table: write(table, number)) == ALL
+        assert run_concurrently(lambda number, table=table: write(table, number)) == ALL
         assert ids(catalogs[0], table) == ALL
 
 
@@ -103,12 +103,12 @@ def test_pyiceberg_writers_of_an_existing_table(
     for round_ in range(rounds):
         files = [f"{world.stage.warehouse('us')}/incoming/{round_}-{number}.parquet" for number in ALL]
         for number, file in enumerate(files):
-            nyc.write_at_home(world.stage.endpoints["us"], file, rows(round_ * WRITERS + number))
+            nyc.write_region_file(world.stage.endpoints["us"], file, rows(round_ * WRITERS + number))
 
         def write(number: int, files: list[str] = files) -> None:
-            recipe.commit(catalogs[number], table, lambda found: found.add_files([files[number]]))
+            recipe.commit(catalogs[number], table, lambda opened_table: opened_table.add_files([files[number]]))
 
-        assert at_once(write) == ALL
+        assert run_concurrently(write) == ALL
     assert ids(catalogs[0], table) == list(range(-1, rounds * WRITERS))
 
 
@@ -119,9 +119,11 @@ def test_pyiceberg_tells_the_losers_of_a_table_with_rows(ns: str, catalogs: list
         before = ids(catalogs[0], table)
         opened = [catalog.load_table(table) for catalog in catalogs]
         numbers = [round_ * WRITERS + number for number in ALL]
-        told = at_once(lambda number, opened=opened, numbers=numbers: opened[number].append(rows(numbers[number])))
-        assert told
-        assert ids(catalogs[0], table) == sorted([*before, *(numbers[number] for number in told)])
+        winners = run_concurrently(
+            lambda number, opened=opened, numbers=numbers: opened[number].append(rows(numbers[number]))
+        )
+        assert winners
+        assert ids(catalogs[0], table) == sorted([*before, *(numbers[number] for number in winners)])
 
 
 @pytest.mark.xfail(raises=AssertionError, strict=True, reason="projectnessie/nessie#10062: mended when this passes")
@@ -129,8 +131,8 @@ def test_without_the_recipe_the_first_rows_of_a_new_table_replace_one_another(ns
     table = f"{ns}.replaced"
     catalogs[0].create_table(table, SCHEMA)
     opened = [catalog.load_table(table) for catalog in catalogs]
-    for number, each in enumerate(opened):
-        each.append(rows(number))  # and nobody is told that another one was first
+    for number, opened_table in enumerate(opened):
+        opened_table.append(rows(number))  # and nobody is told that another one was first
     assert ids(catalogs[0], table) == ALL
 
 
@@ -141,6 +143,6 @@ def test_sparks_writers_by_the_native_catalog(world: World, ns: str, rounds: int
         world.sql(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
         if exists:
             world.sql(f"INSERT INTO {table} VALUES (-1)")
-        assert at_once(lambda number, table=table: world.sql(f"INSERT INTO {table} VALUES ({number})")) == ALL
-        found = [row[0] for row in world.sql(f"SELECT id FROM {table} ORDER BY id")]
-        assert found == [*([-1] if exists else []), *ALL]
+        assert run_concurrently(lambda number, table=table: world.sql(f"INSERT INTO {table} VALUES ({number})")) == ALL
+        row_ids = [row[0] for row in world.sql(f"SELECT id FROM {table} ORDER BY id")]
+        assert row_ids == [*([-1] if exists else []), *ALL]

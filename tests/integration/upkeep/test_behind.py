@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.secrets import environment_secrets
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import StoreDenied, UpkeepBlocked, UsageError
-from sterna.gc.hold import hold
-from sterna.replica.region import open_region
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep.committing import BySpark
-from sterna.upkeep.expire import expire, refuse_blocked
-from sterna.upkeep.results import ExpiredTable, Swept
-from sterna.upkeep.sweep import sweep
+from sterna.maintenance.gc.pin import pin
+from sterna.maintenance.tables.expire import expire_snapshots, require_unblocked
+from sterna.maintenance.tables.expire_commit import SparkSnapshotRemover
+from sterna.maintenance.tables.orphan_files import sweep
+from sterna.maintenance.tables.results import ExpiredTable, SweepReport
+from sterna.replication.replica.region import open_region
 from tests.support.command import STERNA
 from tests.support.iceberg_java import load_table
 from tests.support.own_region import OwnRegion, own_region, put_object, remove_object
@@ -42,7 +42,7 @@ def region(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         own = own_region(world, tmp_path, "behind")
         own.registry["policies"] = [{"tables": ["behind.**"]}, {"tables": ["**"], "replicate": False}]
         folder = f"s3://us-lake/{own.name}"
-        lake = next(each for each in own.registry["locations"] if each["region"] == "us")
+        lake = next(location for location in own.registry["locations"] if location["region"] == "us")
         sweep = {"sweep": True, "sweep_credential_id": SWEEPER}
         own.registry["locations"].append({**lake, "id": f"swept-{own.name}", "prefix": folder, **sweep})
         monkeypatch.setenv(LOGIN, os.environ[f"AIRFLOW_CONN_{lake['credential_id'].upper()}"])
@@ -58,25 +58,27 @@ def region(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def names(world: World) -> set[str]:
-    return {each.name for each in world.catalog.references()}
+    return {reference.name for reference in world.catalog.references()}
 
 
-def settings(own: OwnRegion, **more: Any) -> Upkeep:
-    others = [each["name"] for each in own.registry["regions"] if each["name"] != own.name]
+def settings(own: OwnRegion, **more: Any) -> Maintenance:
+    others = [registered["name"] for registered in own.registry["regions"] if registered["name"] != own.name]
     rule = {"match": ["behind.**"], "keep": "1h"}
-    given = {"tables": [rule], "without": others, "heads": "1h", "grace": "24h"}
-    return Upkeep.model_validate({**given, **more})
+    options = {"tables": [rule], "without": others, "heads": "1h", "grace": "24h"}
+    return Maintenance.model_validate({**options, **more})
 
 
 def expired(own: OwnRegion, *, act: bool = True, later: timedelta = SOON, **more: Any) -> ExpiredTable:
     with own.context() as context:
         now = datetime.now(UTC) + later
-        found = expire(context, settings(own, **more), remove=BySpark(context) if act else None, now=now)
-    (table,) = found.tables
+        expiry = expire_snapshots(
+            context, settings(own, **more), remove=SparkSnapshotRemover(context) if act else None, now=now
+        )
+    (table,) = expiry.tables
     return table
 
 
-def swept(own: OwnRegion, *, delete: bool = True, **more: Any) -> Swept:
+def swept(own: OwnRegion, *, delete: bool = True, **more: Any) -> SweepReport:
     own.context().close()  # writes the registry
     with open_region(own.path, "us", environment_secrets()) as context:
         return sweep(context, settings(own, **more), delete=delete, now=datetime.now(UTC) + timedelta(days=1, hours=3))
@@ -112,7 +114,7 @@ def forgotten(own: OwnRegion) -> None:
     """No record of a pass is left for another test."""
     root = own.world.stage.endpoints["us"].folder
     assert root is not None
-    for path in [each for each in root.rglob("_sterna/sweep/*") if each.is_file()]:
+    for path in [file for file in root.rglob("_sterna/sweep/*") if file.is_file()]:
         path.unlink()
     own.world.stage.endpoints["us"].start()
 
@@ -144,17 +146,19 @@ def test_what_a_lagging_region_needs_stays_until_it_has_caught_up(region: OwnReg
 
 
 def test_a_region_that_knows_nothing_blocks_until_it_is_left_out(region: OwnRegion) -> None:
-    eu = next(each for each in region.registry["regions"] if each["name"] == "eu")
+    eu = next(registered for registered in region.registry["regions"] if registered["name"] == "eu")
     eu["replica_branch"] = f"main_replica_never_{region.name}"
     with region.context() as context:
         now = datetime.now(UTC) + SOON
-        found = expire(context, settings(region, without=["us"]), remove=BySpark(context), now=now)
-        assert [block.region for block in found.blocks] == ["eu"]
-        assert "it has no watermark" in found.tables[0].problem and not found.tables[0].done
+        expiry = expire_snapshots(
+            context, settings(region, without=["us"]), remove=SparkSnapshotRemover(context), now=now
+        )
+        assert [block.region for block in expiry.blocks] == ["eu"]
+        assert "it has no watermark" in expiry.tables[0].problem and not expiry.tables[0].done
         with pytest.raises(UpkeepBlocked):
-            refuse_blocked(found)
+            require_unblocked(expiry)
         with pytest.raises(UsageError):
-            expire(context, settings(region), tables=["behind.other"])
+            expire_snapshots(context, settings(region), tables=["behind.other"])
     with pytest.raises(UpkeepBlocked, match="eu: it has no watermark"):
         swept(region, without=["us"])
     assert expired(region).done
@@ -163,7 +167,7 @@ def test_a_region_that_knows_nothing_blocks_until_it_is_left_out(region: OwnRegi
 def test_a_writer_that_is_faster_is_looked_at_again(region: OwnRegion) -> None:
     world = region.world
     with region.context() as context:
-        real, tries = BySpark(context), []
+        real, tries = SparkSnapshotRemover(context), []
 
         def beaten(key: str, metadata: str, ids: Any) -> bool:
             tries.append(metadata)
@@ -171,7 +175,7 @@ def test_a_writer_that_is_faster_is_looked_at_again(region: OwnRegion) -> None:
                 world.sql(f"INSERT INTO {TABLE} VALUES (99)")
             return real(key, metadata, ids)
 
-        (table,) = expire(context, settings(region), remove=beaten, now=datetime.now(UTC) + SOON).tables
+        (table,) = expire_snapshots(context, settings(region), remove=beaten, now=datetime.now(UTC) + SOON).tables
     assert table.done and len(set(tries)) == 2
     assert snapshots(region) == 2
     assert world.sql(f"SELECT count(*) FROM {TABLE}") == [(7,)]
@@ -193,7 +197,7 @@ def test_a_sweep_deletes_exactly_the_garbage_in_two_passes(region: OwnRegion, mo
     assert swept(region, delete=False).garbage.files > 0
     assert files(region) == before
     with region.context() as context:
-        held = hold(context, context.primary.reference(region.branch).hash, timedelta(days=400))
+        held = pin(context, context.primary.reference(region.branch).hash, timedelta(days=400))
     login = os.environ[LOGIN]
     monkeypatch.setenv(LOGIN, json.dumps({**json.loads(login), "password": "another"}))
     with pytest.raises(StoreDenied):
@@ -228,11 +232,11 @@ def needed(own: OwnRegion) -> set[str]:
         "snapshots": "manifest_list",
         "metadata_log_entries": "file",
     }
-    found = {
+    uris = {
         str(row[0]) for name, column in columns.items() for row in own.world.sql(f"SELECT {column} FROM {TABLE}.{name}")
     }
-    found.add(own.world.content(("behind", "t")).metadata_location or "")
-    return {uri.removeprefix(f"s3://us-lake/{own.name}/") for uri in found}
+    uris.add(own.world.content(("behind", "t")).metadata_location or "")
+    return {uri.removeprefix(f"s3://us-lake/{own.name}/") for uri in uris}
 
 
 def test_metadata_that_is_gone_blocks_a_sweep(region: OwnRegion) -> None:
@@ -251,7 +255,7 @@ def test_metadata_that_is_gone_blocks_a_sweep(region: OwnRegion) -> None:
 
 def test_the_command_line(region: OwnRegion, tmp_path: Path) -> None:
     services = tmp_path / "services.yaml"
-    others = [each["name"] for each in region.registry["regions"] if each["name"] != region.name]
+    others = [registered["name"] for registered in region.registry["regions"] if registered["name"] != region.name]
     rule = {"match": ["behind.**"], "keep": "1s"}
     services.write_text(json.dumps({"upkeep": {"tables": [rule], "without": others, "heads": "1s"}}))
 
@@ -287,14 +291,14 @@ def test_what_the_table_and_its_branches_ask_for_stays_as_in_icebergs_own_expiry
     world.sql(f"ALTER TABLE {TABLE} CREATE TAG first AS OF VERSION {world.snapshots(TABLE)[0]}")
     region.sync()
     for least in (1, 2, 20):
-        asked = f"'history.expire.min-snapshots-to-keep'='{least}', 'gc.enabled'='true'"
-        world.sql(f"ALTER TABLE {TABLE} SET TBLPROPERTIES ({asked})")
+        properties = f"'history.expire.min-snapshots-to-keep'='{least}', 'gc.enabled'='true'"
+        world.sql(f"ALTER TABLE {TABLE} SET TBLPROPERTIES ({properties})")
         region.sync()
         table = load_table(world.spark, TABLE)
         wanted = table.expireSnapshots().expireOlderThan(int((time.time() + 86_400) * 1000)).apply()
-        assert set(expired(region, act=False).expired) == {each.snapshotId() for each in wanted}
+        assert set(expired(region, act=False).expired) == {snapshot.snapshotId() for snapshot in wanted}
     world.sql(f"ALTER TABLE {TABLE} SET TBLPROPERTIES ('history.expire.min-snapshots-to-keep'='many')")
     region.sync()
-    found = expired(region, act=False)
-    assert not found.expired and "is no number" in found.problem
+    expiry = expired(region, act=False)
+    assert not expiry.expired and "is no number" in expiry.problem
     assert set(names(world)) == before

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.spark.rewriting import Chosen, Rewriting, Written
-from sterna.embedded.spark import add_catalog
+from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import EngineError
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep.model import PRICE_MARK, UpkeepDone
-from sterna.upkeep.plan import make_plan
-from sterna.upkeep.run import upkeep
+from sterna.maintenance.tables.model import PRICE_PROPERTY, MaintenanceReport
+from sterna.maintenance.tables.plan import plan_maintenance
+from sterna.maintenance.tables.run import run_maintenance
+from sterna.servers.spark import add_catalog
+from sterna.spark.rewrite_data_files import PlannedGroup, TableRewrite, WrittenGroup
 from tests.support.iceberg_java import load_table
 from tests.support.promoted import (
     ENCODINGS,
@@ -41,9 +41,11 @@ def space(world: World) -> Iterator[World]:
         yield world
 
 
-def settings(**rule: Any) -> Upkeep:
+def settings(**rule: Any) -> Maintenance:
     # What tests write is old enough after a second, where it isn't told to be quiet for longer.
-    return Upkeep.model_validate({"tables": [{"match": [f"{SPACE}.**"], "quiet": "1s", **rule}], "spark": "local[2]"})
+    return Maintenance.model_validate(
+        {"tables": [{"match": [f"{SPACE}.**"], "quiet": "1s", **rule}], "spark": "local[2]"}
+    )
 
 
 def later(seconds: float = 60.0) -> datetime:
@@ -51,12 +53,12 @@ def later(seconds: float = 60.0) -> datetime:
     return datetime.now(UTC) + timedelta(seconds=seconds)
 
 
-def run(world: World, *tables: str, region: str = "us", given: Upkeep | None = None) -> UpkeepDone:
+def run(world: World, *tables: str, region: str = "us", options: Maintenance | None = None) -> MaintenanceReport:
     with world.context(region) as context:
-        return upkeep(context, given or settings(), tables, world.lines.append, dry_run=False, now=later())
+        return run_maintenance(context, options or settings(), tables, world.lines.append, dry_run=False, now=later())
 
 
-def made(world: World, name: str, version: int = 2, files: int = 6, more: str = "") -> str:
+def create_table(world: World, name: str, version: int = 2, files: int = 6, more: str = "") -> str:
     """A table of rows that no codec makes smaller, so that what a rewrite writes follows from what it reads."""
     table = f"main_us.{SPACE}.{name}"
     world.sql(f"CREATE TABLE {table} (id BIGINT, part INT, v STRING) USING iceberg {more} {merge_on_read(version)}")
@@ -78,7 +80,7 @@ def files(world: World, table: str) -> list[str]:
     return [row[0] for row in world.sql(f"SELECT file_path FROM {table}.files WHERE content = 0")]
 
 
-def close_to_plan(done: UpkeepDone) -> None:
+def close_to_plan(done: MaintenanceReport) -> None:
     for table in done.tables:
         assert not table.failed, table.failed
         assert table.written.files == table.planned.files
@@ -88,7 +90,7 @@ def close_to_plan(done: UpkeepDone) -> None:
 
 def test_a_table_that_spark_does_not_read_is_told_with_its_column_and_no_other_waits(space: World) -> None:
     """A column has the name of a metadata column of Iceberg's: that isn't a table that others changed meanwhile."""
-    odd, other = made(space, "odd_name"), made(space, "beside_odd")
+    odd, other = create_table(space, "odd_name"), create_table(space, "beside_odd")
     load_table(space.spark, odd).updateSchema().renameColumn("v", "_file").commit()
     done = run(space, f"{SPACE}.odd_name", f"{SPACE}.beside_odd", region="us")
     failed = {table.table: table.failed for table in done.tables}
@@ -100,7 +102,7 @@ def test_a_table_that_spark_does_not_read_is_told_with_its_column_and_no_other_w
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_rows_and_their_ids_stay_and_the_replica_follows(space: World, version: int):
-    table = made(space, f"kept{version}", version)
+    table = create_table(space, f"kept{version}", version)
     space.sql(f"DELETE FROM {table} WHERE id % 3 = 0")
     before = rows(space, table)
     ids = dict(space.sql(f"SELECT id, _row_id FROM {table}")) if version == 3 else {}
@@ -115,17 +117,17 @@ def test_rows_and_their_ids_stay_and_the_replica_follows(space: World, version: 
     # A second run has nothing to do, and finds what the first one spent.
     assert run(space, f"{SPACE}.kept{version}").tables == ()
     with space.context("us") as context:
-        given = settings(match=[f"{SPACE}.kept{version}"], egress_per_day=5.0)
-        money = make_plan(context, given, now=later()).money[0]
-    told = space.sql(f"SELECT summary['{PRICE_MARK}'] FROM {table}.snapshots")
-    assert money.spent == pytest.approx(sum(float(price) for (price,) in told if price))
+        options = settings(match=[f"{SPACE}.kept{version}"], egress_per_day=5.0)
+        money = plan_maintenance(context, options, now=later()).money[0]
+    prices = space.sql(f"SELECT summary['{PRICE_PROPERTY}'] FROM {table}.snapshots")
+    assert money.spent == pytest.approx(sum(float(price) for (price,) in prices if price))
     # A table of version 2 has its files of deletes tidied as well.
     price = done.tables[0].written.price
     assert money.spent > price if version == 2 else money.spent == pytest.approx(price)
 
 
 def test_a_partition_field_that_went_with_its_column_holds_up_no_other_file(space: World):
-    table = made(space, "dropped", files=5, more="PARTITIONED BY (part)")
+    table = create_table(space, "dropped", files=5, more="PARTITIONED BY (part)")
     for number in range(5):
         add(space, table, 10_000 + number * ROWS, ROWS, part=1)
     space.sql(f"ALTER TABLE {table} DROP PARTITION FIELD part")
@@ -147,17 +149,17 @@ def test_a_partition_field_that_went_with_its_column_holds_up_no_other_file(spac
 
 
 def test_a_group_that_cannot_be_written_is_its_own(space: World, monkeypatch: pytest.MonkeyPatch):
-    table = made(space, "one_bad", files=5, more="PARTITIONED BY (part)")
+    table = create_table(space, "one_bad", files=5, more="PARTITIONED BY (part)")
     for number in range(5):
         add(space, table, 10_000 + number * ROWS, ROWS, part=1)
-    before, write = rows(space, table), Rewriting.write
+    before, write = rows(space, table), TableRewrite.write
 
-    def fails(self: Rewriting, chosen: Chosen, number: int) -> Written:
+    def fails(self: TableRewrite, chosen: PlannedGroup, number: int) -> WrittenGroup:
         if any("part=0" in path for path in chosen.paths):
             raise EngineError("no room")
         return write(self, chosen, number)
 
-    monkeypatch.setattr(Rewriting, "write", fails)
+    monkeypatch.setattr(TableRewrite, "write", fails)
     done = run(space, f"{SPACE}.one_bad").tables[0]
     assert (done.groups, done.failed) == (1, "part=0: EngineError: no room")
     assert rows(space, table) == before
@@ -176,19 +178,19 @@ def test_a_group_that_cannot_be_written_is_its_own(space: World, monkeypatch: py
 
 
 def test_a_partition_that_is_being_written_is_left_and_named(space: World):
-    table = made(space, "parts", files=5, more="PARTITIONED BY (part)")
+    table = create_table(space, "parts", files=5, more="PARTITIONED BY (part)")
     for number in range(5):
         add(space, table, 10_000 + number * ROWS, ROWS, part=1)
     before = rows(space, table)
     space.sql(f"ALTER TABLE {table} ADD PARTITION FIELD bucket(2, id)")
     with space.context("us") as context:
-        asked = make_plan(context, settings(quiet="10m"), [f"{SPACE}.parts"])
-        assert [group.when for group in asked.tables[0].groups] == ["quiet", "quiet"]
-        assert asked.tables[0].left == ("part=0: written too recently", "part=1: written too recently")
+        plan = plan_maintenance(context, settings(quiet="10m"), [f"{SPACE}.parts"])
+        assert [group.when for group in plan.tables[0].groups] == ["quiet", "quiet"]
+        assert plan.tables[0].left == ("part=0: written too recently", "part=1: written too recently")
         # What doesn't fit a day waits: one of the two does.
-        price = make_plan(context, settings(), [f"{SPACE}.parts"], now=later()).tables[0].groups[0].price
-        given = settings(match=[f"{SPACE}.parts"], egress_per_day=price * 1.5, sort="zorder(id, v)")
-    done = run(space, f"{SPACE}.parts", given=given)
+        price = plan_maintenance(context, settings(), [f"{SPACE}.parts"], now=later()).tables[0].groups[0].price
+        options = settings(match=[f"{SPACE}.parts"], egress_per_day=price * 1.5, sort="zorder(id, v)")
+    done = run(space, f"{SPACE}.parts", options=options)
     close_to_plan(done)
     assert done.tables[0].groups == 1
     assert "wait for another day" in done.tables[0].left[-1]
@@ -198,13 +200,13 @@ def test_a_partition_that_is_being_written_is_left_and_named(space: World):
 
 def test_files_of_older_specs_stay_in_them(space: World):
     """Two specs of a table, deletes in both: rows, their ids and the specs stay."""
-    table = made(space, "specs", 3, files=5, more="PARTITIONED BY (part)")
+    table = create_table(space, "specs", 3, files=5, more="PARTITIONED BY (part)")
     space.sql(f"ALTER TABLE {table} REPLACE PARTITION FIELD part WITH bucket(2, id)")
     for number in range(5):
         add(space, table, 10_000 + number * ROWS, ROWS)
     space.sql(f"DELETE FROM {table} WHERE id % 50 = 3")
     before, ids = rows(space, table), dict(space.sql(f"SELECT id, _row_id FROM {table}"))
-    done = run(space, f"{SPACE}.specs", given=settings(match=[f"{SPACE}.specs"]))
+    done = run(space, f"{SPACE}.specs", options=settings(match=[f"{SPACE}.specs"]))
     close_to_plan(done)
     specs = space.sql(f"SELECT spec_id, count(*) FROM {table}.files WHERE content = 0 GROUP BY spec_id ORDER BY 1")
     assert [tuple(row) for row in specs] == [(0, 1), (1, 2)]
@@ -227,14 +229,14 @@ def test_files_from_before_their_columns_were_widened_keep_their_values(space: W
             for statement in promotions(table) if kind is narrow_rows else ():
                 space.sql(statement)
         assert space.sql(differing(table, *queries)) == []
-        given = settings(match=[f"{SPACE}.widened_{encoding}"], sort=sorts[encoding])
-        done = run(space, f"{SPACE}.widened_{encoding}", given=given)
+        options = settings(match=[f"{SPACE}.widened_{encoding}"], sort=sorts[encoding])
+        done = run(space, f"{SPACE}.widened_{encoding}", options=options)
         assert (done.tables[0].failed, done.tables[0].replaced.files) == ("", 6)
         assert space.sql(differing(table, *queries)) == []
 
 
 def test_each_region_rewrites_its_own_files_where_they_lie(space: World):
-    table = made(space, "both", 3)
+    table = create_table(space, "both", 3)
     for number in range(5):
         space.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.data.path'='s3://eu-lake/homes/both')")
         add(space, table, 50_000 + number * ROWS, ROWS)
@@ -255,33 +257,35 @@ def test_each_region_rewrites_its_own_files_where_they_lie(space: World):
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_beside_writers_no_append_fails_and_no_row_is_lost(space: World, version: int):
-    table = made(space, f"beside{version}", version, files=8)
+    table = create_table(space, f"beside{version}", version, files=8)
     session = space.spark.newSession()
-    other = replace(space, spark=session)
-    add_catalog(session, "main_us", space.stage.nessie.uri, "main", space.stage.warehouse("us"), space.stage.wide)
+    concurrent = replace(space, spark=session)
+    add_catalog(
+        session, "main_us", space.stage.nessie.uri, "main", space.stage.warehouse("us"), space.stage.combined_endpoint
+    )
     stop, failed, count = threading.Event(), [], [0]
 
-    def certainly(text: str) -> None:
+    def retry_sql(text: str) -> None:
         """Whoever deletes or changes rows of the very files that are being rewritten may have to try again."""
         try:
-            other.sql(text)
+            concurrent.sql(text)
         except Exception as error:
             if "ValidationException" not in str(error):
                 raise
-            certainly(text)
+            retry_sql(text)
 
     def merge(number: int) -> None:
         both = (
             f"SELECT {number * 7 + 1} AS id, 0 AS part, 'merged' AS v UNION ALL SELECT {200_000 + number}, 0, 'merged'"
         )
         matched = "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
-        certainly(f"MERGE INTO {table} t USING ({both}) s ON t.id = s.id {matched}")
+        retry_sql(f"MERGE INTO {table} t USING ({both}) s ON t.id = s.id {matched}")
 
     def writer() -> None:
         while not stop.is_set():
             try:
-                add(other, table, 100_000 + count[0], 1)
-                certainly(f"DELETE FROM {table} WHERE id = {count[0] * 7}")
+                add(concurrent, table, 100_000 + count[0], 1)
+                retry_sql(f"DELETE FROM {table} WHERE id = {count[0] * 7}")
                 merge(count[0])
                 count[0] += 1
             except Exception as error:  # noqa: BLE001 - told below
@@ -296,12 +300,12 @@ def test_beside_writers_no_append_fails_and_no_row_is_lost(space: World, version
         stop.set()
         thread.join()
     assert not failed, failed
-    assert not [table.failed for each in done for table in each.tables if table.failed]
-    found = Counter(row[0] for row in space.sql(f"SELECT id FROM {table}"))
+    assert not [table.failed for compaction in done for table in compaction.tables if table.failed]
+    counts = Counter(row[0] for row in space.sql(f"SELECT id FROM {table}"))
     gone = {number * 7 for number in range(count[0])}
     merged = {200_000 + number for number in range(count[0])}
     wanted = {*range(8 * ROWS), *range(100_000, 100_000 + count[0]), *merged} - gone
-    assert found == Counter(wanted)
+    assert counts == Counter(wanted)
     # When the writer rests, what was left to do is done: fewer than five files of a partition aren't worth a rewrite.
     run(space, f"{SPACE}.beside{version}")
     assert len(files(space, table)) < 5
@@ -311,11 +315,11 @@ def test_beside_writers_no_append_fails_and_no_row_is_lost(space: World, version
 
 
 def test_a_delete_between_look_and_commit_wins_and_a_kill_loses_nothing(space: World, monkeypatch: pytest.MonkeyPatch):
-    table = made(space, "raced", files=5)
-    replace_files = Rewriting.replace_files
+    table = create_table(space, "raced", files=5)
+    replace_files = TableRewrite.replace_files
     turns: list[str] = ["delete", "kill"]
 
-    def disturbed(self: Rewriting, groups: Any, marks: Any) -> None:
+    def disturbed(self: TableRewrite, groups: Any, marks: Any) -> None:
         if turns and turns[0] == "delete":
             turns.pop(0)
             space.sql(f"DELETE FROM {table} WHERE id = 5")
@@ -324,13 +328,13 @@ def test_a_delete_between_look_and_commit_wins_and_a_kill_loses_nothing(space: W
             raise KeyboardInterrupt
         replace_files(self, groups, marks)
 
-    monkeypatch.setattr(Rewriting, "replace_files", disturbed)
+    monkeypatch.setattr(TableRewrite, "replace_files", disturbed)
     with pytest.raises(KeyboardInterrupt):
         run(space, f"{SPACE}.raced")
     assert len(files(space, table)) == 5
     done = run(space, f"{SPACE}.raced").tables[0]
     assert (done.groups, done.failed) == (1, "")
-    found = Counter(row[0] for row in space.sql(f"SELECT id FROM {table}"))
-    assert found == Counter(set(range(5 * ROWS)) - {5})
+    counts = Counter(row[0] for row in space.sql(f"SELECT id FROM {table}"))
+    assert counts == Counter(set(range(5 * ROWS)) - {5})
     summary = dict(space.sql(f"SELECT operation, summary FROM {table}.snapshots ORDER BY committed_at"))["replace"]
-    assert json.loads(json.dumps(summary))["sterna.upkeep-region"] == "us"
+    assert json.loads(json.dumps(summary))["sterna.maintenance.tables-region"] == "us"

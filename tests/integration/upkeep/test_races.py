@@ -25,12 +25,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.catalog.model import parse_key
-from sterna.edges.spark.main_tables import LostRace, MainTables, Outdated
-from sterna.edges.spark.rewriting import Rewriting
-from sterna.upkeep.committing import BySpark
-from sterna.upkeep.model import APP
-from sterna.wap.main_catalog import main_catalog
-from tests.integration.upkeep.test_compaction import ROWS, SPACE, made, run, space
+from sterna.maintenance.tables.expire_commit import SparkSnapshotRemover
+from sterna.maintenance.tables.model import APP_ID
+from sterna.pipelines.publish.main_access import main_catalog
+from sterna.spark.main_catalog import CommitConflict, MainTables, TableChanged
+from sterna.spark.rewrite_data_files import TableRewrite
+from tests.integration.upkeep.test_compaction import ROWS, SPACE, create_table, run, space
 from tests.support.foreign_readers import READERS
 from tests.support.iceberg_java import commit_rows, data_file, equality_deletes, load_table, position_deletes
 from tests.support.strangers import ReadersStore, readers_store
@@ -64,7 +64,7 @@ def _upserts(world: World, table: str, rows: Rows) -> Rows:
         loaded, row = load_table(world.spark, table), {"id": number, "v": "upserted"}
         deletes = equality_deletes(world.spark, loaded, ["id"], [{"id": number}])
         commit_rows(loaded, data=[data_file(world.spark, loaded, [row])], deletes=[deletes])
-        rows = [*(each for each in rows if each["id"] != number), row]
+        rows = [*(existing for existing in rows if existing["id"] != number), row]
     world.sql(f"REFRESH TABLE {table}")
     return rows
 
@@ -91,8 +91,8 @@ def _sql(*statements: str, makes: Callable[[Rows], Rows]) -> Commit:
 
 def _both(*commits: Commit) -> Commit:
     def commit(world: World, table: str, rows: Rows) -> Rows:
-        for each in commits:
-            rows = each(world, table, rows)
+        for apply in commits:
+            rows = apply(world, table, rows)
         return rows
 
     return commit
@@ -171,7 +171,7 @@ COMMITS: dict[str, tuple[tuple[int, ...], Commit]] = {
 
 def _table(world: World, name: str, version: int) -> tuple[str, Rows]:
     """A table, and its rows: what `made` writes, computed without Spark."""
-    table = made(world, name, version, _FILES)
+    table = create_table(world, name, version, _FILES)
     world.sql(f"ALTER TABLE {table} DROP COLUMN part")  # its values are of a type that Iceberg's Java rows lack here
     noise = lambda id: "".join(hashlib.sha512(f"{part}-{id}".encode()).hexdigest() for part in range(4))  # noqa: E731
     return table, [{"id": id, "v": noise(id)} for id in range(_FILES * ROWS)]
@@ -204,12 +204,12 @@ def read_elsewhere(world: World, table: str, store: ReadersStore) -> dict[str, C
     folder = world.stage.endpoints["us"].folder
     assert folder is not None and location is not None
     store.fill("us-lake", folder / "us-lake", location.removeprefix("s3://us-lake/").split("/metadata/")[0])
-    found = {}
+    counts = {}
     for engine, reader in READERS.items():
         with suppress(Exception):
-            found[engine] = counted(reader(location, store.properties).to_pylist())
+            counts[engine] = counted(reader(location, store.properties).to_pylist())
     store.remove("us-lake")
-    return found
+    return counts
 
 
 @pytest.mark.parametrize("kind", COMMITS)
@@ -220,15 +220,15 @@ def test_rows_after_a_race_are_those_of_the_history(
     (version, *_), commit = COMMITS[kind]
     table, rows = _table(space, f"raced_{list(COMMITS).index(kind)}", version)
     wanted: list[Counter[Any]] = []
-    replace_files = Rewriting.replace_files
+    replace_files = TableRewrite.replace_files
 
-    def disturbed(self: Rewriting, groups: Any, marks: Any) -> None:
+    def disturbed(self: TableRewrite, groups: Any, marks: Any) -> None:
         if not wanted:
             wanted.append(counted(commit(space, table, rows)))
             assert read(space, table) == wanted[0], "Spark reads another history"
         replace_files(self, groups, marks)
 
-    monkeypatch.setattr(Rewriting, "replace_files", disturbed)
+    monkeypatch.setattr(TableRewrite, "replace_files", disturbed)
     done = run(space, table.removeprefix("main_us.")).tables[0]
     assert wanted, "nobody committed in between"
     assert not done.failed, done.failed
@@ -286,16 +286,16 @@ def test_what_else_upkeep_commits_is_raced_with_each_kind(
 
     monkeypatch.setattr(MainTables, "call", disturbed)
     name = table.removeprefix("main_us.")
-    with space.context("us") as context, closing(MainTables("local[2]", main_catalog(context, None, APP))) as tables:
-        remove = BySpark(context)
+    with space.context("us") as context, closing(MainTables("local[2]", main_catalog(context, None, APP_ID))) as tables:
+        remove = SparkSnapshotRemover(context)
 
         def at() -> str:
             return space.content(parse_key(name)).metadata_location or ""
 
         def act() -> None:
             if action != "expire":
-                with suppress(Outdated, LostRace):
-                    getattr(Rewriting(tables, parse_key(name), ""), action)({})
+                with suppress(TableChanged, CommitConflict):
+                    getattr(TableRewrite(tables, parse_key(name), ""), action)({})
                 return
             oldest = space.snapshots(table)[:1]
             assert not remove(name, at(), Between(oldest).then(commit)), "committed over what came meanwhile"
@@ -313,13 +313,13 @@ def test_what_else_upkeep_commits_is_raced_with_each_kind(
 
 def test_who_loses_each_race_says_so_and_changes_no_row(space: World, monkeypatch: pytest.MonkeyPatch):
     table, rows = _table(space, "lost", 2)
-    replace_files = Rewriting.replace_files
+    replace_files = TableRewrite.replace_files
 
-    def disturbed(self: Rewriting, groups: Any, marks: Any) -> None:
+    def disturbed(self: TableRewrite, groups: Any, marks: Any) -> None:
         COMMITS["equality delete, append"][1](space, table, rows)
         replace_files(self, groups, marks)
 
-    monkeypatch.setattr(Rewriting, "replace_files", disturbed)
+    monkeypatch.setattr(TableRewrite, "replace_files", disturbed)
     done = run(space, f"{SPACE}.lost").tables[0]
     assert done.conflicts >= 3
     assert done.groups == 0

@@ -13,10 +13,10 @@ import fastavro
 import pytest
 
 from sterna.errors import StoreUnreachable
-from sterna.replica.editions import edition_now
-from sterna.verify.findings import Verified
-from sterna.verify.run import Depth, verify
-from sterna.verify.sample import parse_sample
+from sterna.replication.replica.metadata_version import current_metadata_version
+from sterna.replication.verify.findings import VerificationReport
+from sterna.replication.verify.run import Depth, verify
+from sterna.replication.verify.sample import parse_sample
 from tests.support.command import STERNA
 from tests.support.own_region import put_object, read_object, remove_object
 from tests.support.world import World, merge_on_read
@@ -62,25 +62,25 @@ def change(world: World, table: str, key: str, value: str) -> None:
     world.sql(f"ALTER TABLE main_us.{table} SET TBLPROPERTIES ('{key}'='{value}')")
 
 
-def check(world: World, depth: Depth, *tables: str) -> Verified:
+def check(world: World, depth: Depth, *tables: str) -> VerificationReport:
     with world.context() as context:
         return verify(context, depth, tables or TABLES)
 
 
 def test_a_healthy_replica_with_the_other_region_dark(synced: World):
     with synced.dark("us"):
-        found = check(synced, Depth())
-    assert found.findings == ()
-    assert (found.tables, found.faults, found.foreign, found.compared) == (3, 0, 0, 0)
+        verification = check(synced, Depth())
+    assert verification.findings == ()
+    assert (verification.tables, verification.faults, verification.foreign, verification.compared) == (3, 0, 0, 0)
 
 
 def test_a_healthy_replica_is_what_its_source_is(synced: World):
-    found = check(synced, DEEP)
-    assert found.findings == ()
-    assert found.not_comparable == 0
+    verification = check(synced, DEEP)
+    assert verification.findings == ()
+    assert verification.not_comparable == 0
     days = [date(2026, 1, 1) + timedelta(days=number) for number in range(3)]
     parts = [check(synced, Depth(True, parse_sample("1/3", day))) for day in days]
-    assert sum(part.compared for part in parts) == found.compared > 20
+    assert sum(part.compared for part in parts) == verification.compared > 20
     assert all(part.findings == () for part in parts)
 
 
@@ -108,12 +108,12 @@ def damaged(world: World, uri: str, data: bytes | None) -> Iterator[None]:
 
 def content(world: World, uri: str) -> str:
     with world.context() as context:
-        return context.mapping.content(uri)
+        return context.mapping.content_uri(uri)
 
 
 def localized(world: World, uri: str) -> str:
     with world.context() as context:
-        return context.mapping.localized(uri, edition_now(context.mapping))
+        return context.mapping.localized_uri(uri, current_metadata_version(context.mapping))
 
 
 def flipped(data: bytes) -> bytes:
@@ -153,11 +153,13 @@ def vectors_copied(world: World) -> tuple[str, bytes | None]:
 
 def manifest_copied(world: World) -> tuple[str, bytes | None]:
     rows = world.sql("SELECT path FROM main_us.verify.rows.manifests WHERE content = 0")
-    found = {str(row[0]): read_object(world, str(row[0])) for row in rows}
+    manifests = {str(row[0]): read_object(world, str(row[0])) for row in rows}
     abroad = [
-        uri for uri in found if any("s3://us-lake/" in str(entry) for entry in fastavro.reader(io.BytesIO(found[uri])))
+        uri
+        for uri in manifests
+        if any("s3://us-lake/" in str(entry) for entry in fastavro.reader(io.BytesIO(manifests[uri])))
     ]
-    return localized(world, abroad[0]), found[abroad[0]]
+    return localized(world, abroad[0]), manifests[abroad[0]]
 
 
 def maintenance_allowed(world: World) -> tuple[str, bytes | None]:
@@ -195,10 +197,10 @@ def test_what_is_broken_is_named(
 ):
     uri, data = damage(synced)
     with damaged(synced, uri, data):
-        found = check(synced, depth)
+        verification = check(synced, depth)
     table = "verify.vectors" if damage is vectors_copied else "verify.rows"
-    assert (table, kind, uri) in [(item.table, item.kind, item.file) for item in found.findings]
-    assert {item.table for item in found.findings} == {table}
+    assert (table, kind, uri) in [(item.table, item.kind, item.file) for item in verification.findings]
+    assert {item.table for item in verification.findings} == {table}
 
 
 def test_the_command_line_says_what_is_wrong_where(synced: World):
@@ -244,7 +246,7 @@ def test_what_main_has_expired_meanwhile_is_no_fault(synced: World):
         "CALL main_us.system.rewrite_data_files(table => 'verify.expired', options => map('rewrite-all', 'true'))"
     )
     synced.sql("CALL main_us.system.expire_snapshots(table => 'verify.expired', older_than => now(), retain_last => 1)")
-    found = check(synced, DEEP, "verify.expired")
-    assert found.findings == ()
-    assert found.not_comparable > 5
-    assert found.compared > 0
+    verification = check(synced, DEEP, "verify.expired")
+    assert verification.findings == ()
+    assert verification.not_comparable > 5
+    assert verification.compared > 0

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sterna.errors import BatchRejected, CatalogStateUnknown, MarkMoved, NotStaged, Rewound, TableMoved, UsageError
-from sterna.wap.audit import audit
-from sterna.wap.decide import FastForward
-from sterna.wap.model import Channel, Step
-from sterna.wap.protocol import Change, Landed, Look, Outcome, put
-from sterna.wap.rewind import set_mark
-from sterna.wap.spark import JavaBase, SparkTable
+from sterna.pipelines.publish.audit import audit
+from sterna.pipelines.publish.decide import FastForward
+from sterna.pipelines.publish.model import Channel, Step
+from sterna.pipelines.publish.protocol import Change, LoadedTable, PublishOutcome, TableCommit, publish_step
+from sterna.pipelines.publish.rewind import set_position
+from sterna.pipelines.publish.spark import JavaBase, SparkTable
 from tests.support.world import World
 
 CHANNEL = Channel("eu", "acme", "rows")
@@ -30,13 +30,13 @@ def namespace(world: World) -> Iterator[str]:
 @pytest.fixture
 def name(world: World, namespace: str, request: pytest.FixtureRequest) -> str:
     """A table whose rows can be staged, in the middle of its life."""
-    made = f"main_us.{namespace}.t"
+    table = f"main_us.{namespace}.t"
     world.sql(
-        f"CREATE TABLE {made} (id BIGINT, batch STRING) USING iceberg TBLPROPERTIES ("
+        f"CREATE TABLE {table} (id BIGINT, batch STRING) USING iceberg TBLPROPERTIES ("
         f"'format-version'='{getattr(request, 'param', 2)}', 'write.wap.enabled'='true', 'gc.enabled'='true')"
     )
-    world.sql(f"INSERT INTO {made} VALUES (0, 'first')")
-    return made
+    world.sql(f"INSERT INTO {table} VALUES (0, 'first')")
+    return table
 
 
 def of(world: World, name: str) -> SparkTable:
@@ -45,19 +45,19 @@ def of(world: World, name: str) -> SparkTable:
 
 def insert(table: SparkTable, number: int, step: Step):
     text = f"INSERT INTO {table.name} VALUES ({number}, '{step.id}')"
-    return lambda look: table.stage_sql(look, step, lambda spark: spark.sql(text).collect())
+    return lambda loaded: table.stage_sql(loaded, step, lambda spark: spark.sql(text).collect())
 
 
-def nothing(look: Look[JavaBase], snapshot: int) -> None:
+def accept(loaded: LoadedTable[JavaBase], snapshot: int) -> None:
     """No audit."""
 
 
 def batch(number: int) -> Step:
-    return Step.batch(CHANNEL, number, number - 1)
+    return Step.of_batch(CHANNEL, number, number - 1)
 
 
-def put_batch(table: SparkTable, number: int) -> Outcome:
-    return put(table, batch(number), insert(table, number, batch(number)), nothing)
+def put_batch(table: SparkTable, number: int) -> PublishOutcome:
+    return publish_step(table, batch(number), insert(table, number, batch(number)), accept)
 
 
 def commits(world: World) -> str:
@@ -70,40 +70,40 @@ def test_staged_audited_published_once_and_remembered(world: World, name: str) -
     rules = ["count(*) = 1", "count(id) = count(*)", "min(id) >= 1", "count(DISTINCT id) = count(*)"]
     seen: list[int] = []
 
-    def look_at(look: Look[JavaBase], snapshot: int) -> None:
+    def audit_staged(loaded: LoadedTable[JavaBase], snapshot: int) -> None:
         assert world.sql(f"SELECT count(*) FROM {name}") == [(1,)]
-        audit(table.rows(look, snapshot), rules, name)
+        audit(table.read_rows(loaded, snapshot), rules, name)
         seen.append(snapshot)
 
-    first = put(table, batch(1), insert(table, 1, batch(1)), look_at)
-    assert (first.mine, first.staged, [first.snapshot]) == (True, 1, seen)
+    first = publish_step(table, batch(1), insert(table, 1, batch(1)), audit_staged)
+    assert (first.is_own, first.stagings, [first.snapshot]) == (True, 1, seen)
     assert world.sql(f"SELECT id FROM {name} ORDER BY id") == [(0,), (1,)]
-    properties = table.look().state.properties
-    assert properties[CHANNEL.mark] == "1"
+    properties = table.refresh().state.properties
+    assert properties[CHANNEL.position_property] == "1"
     before = commits(world)
     again = put_batch(table, 1)
-    assert (again.mine, again.staged, again.snapshot) == (False, 0, first.snapshot)
+    assert (again.is_own, again.stagings, again.snapshot) == (False, 0, first.snapshot)
     assert commits(world) == before
     # After an expiry nothing but the mark tells.
     world.sql(f"INSERT INTO {name} VALUES (100, 'other')")
     catalog, rest = name.split(".", 1)
     world.sql(f"CALL {catalog}.system.expire_snapshots(table => '{rest}', older_than => now(), retain_last => 1)")
-    assert put_batch(table, 1) == Outcome(None, commits(world), False, 1, 0)
+    assert put_batch(table, 1) == PublishOutcome(None, commits(world), False, 1, 0)
     assert world.sql(f"SELECT count(*), count(DISTINCT id) FROM {name}") == [(3, 3)]
 
 
 def test_expiring_what_was_staged_leaves_what_was_published_of_it(world: World, name: str) -> None:
     """Older Iceberg deletes the files of what was never current, but where another snapshot names it as its source."""
-    table = Struck.of_catalog(world.spark, name)
+    table = InterruptedTable.of_catalog(world.spark, name)
     table.before = lambda: world.sql(f"INSERT INTO {name} VALUES (100, 'other')")
     published = put_batch(table, 1).snapshot
     world.sql(f"INSERT INTO {name} VALUES (101, 'other')")
     util = world.spark._jvm.org.apache.iceberg.spark.Spark3Util
     iceberg = util.loadIcebergTable(world.spark._jsparkSession, name)
-    (staged,) = [each.id for each in table.look().state.snapshots if each.wap_id == batch(1).id]
+    (staged,) = [snapshot.id for snapshot in table.refresh().state.snapshots if snapshot.wap_id == batch(1).id]
     assert iceberg.snapshot(published).summary().get("source-snapshot-id") == str(staged)
     iceberg.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
-    assert staged not in {each.id for each in table.look().state.snapshots}
+    assert staged not in {snapshot.id for snapshot in table.refresh().state.snapshots}
     world.sql(f"REFRESH TABLE {name}")
     assert world.sql(f"SELECT id FROM {name} ORDER BY id") == [(0,), (1,), (100,), (101,)]
 
@@ -111,48 +111,48 @@ def test_expiring_what_was_staged_leaves_what_was_published_of_it(world: World, 
 def test_what_the_audit_refuses_stays_staged(world: World, name: str) -> None:
     table = of(world, name)
 
-    def refuse(look: Look[JavaBase], snapshot: int) -> None:
-        audit(table.rows(look, snapshot), ["count(*) > 0", "min(id) > 5"], name)
+    def refuse(loaded: LoadedTable[JavaBase], snapshot: int) -> None:
+        audit(table.read_rows(loaded, snapshot), ["count(*) > 0", "min(id) > 5"], name)
 
     with pytest.raises(BatchRejected, match=r"min\(id\) > 5"):
-        put(table, batch(1), insert(table, 1, batch(1)), refuse)
+        publish_step(table, batch(1), insert(table, 1, batch(1)), refuse)
     assert world.sql(f"SELECT count(*) FROM {name}") == [(1,)]
-    state = table.look().state
-    assert [each.wap_id for each in state.snapshots if each.id != state.current] == [batch(1).id]
+    state = table.refresh().state
+    assert [staged.wap_id for staged in state.snapshots if staged.id != state.current] == [batch(1).id]
     # The next number goes on after what came before the rejected one.
-    step = Step.batch(CHANNEL, 2, 0)
-    assert put(table, step, insert(table, 2, step), nothing).mine
+    step = Step.of_batch(CHANNEL, 2, 0)
+    assert publish_step(table, step, insert(table, 2, step), accept).is_own
     assert world.sql(f"SELECT id FROM {name} ORDER BY id") == [(0,), (2,)]
 
 
 @pytest.mark.parametrize("name", [2, 3], indirect=True)
 def test_six_racers_publish_one_id_once(world: World, name: str) -> None:
     table = of(world, name)
-    insert(table, 1, batch(1))(table.look())
+    insert(table, 1, batch(1))(table.refresh())
     world.sql(f"INSERT INTO {name} VALUES (100, 'other')")
 
-    def never(look: Look[JavaBase]) -> None:
+    def never(loaded: LoadedTable[JavaBase]) -> None:
         raise AssertionError("it is staged")
 
     with ThreadPoolExecutor(6) as pool:
-        outcomes = list(pool.map(lambda _: put(of(world, name), batch(1), never, nothing), range(6)))
-    assert [each.mine for each in outcomes].count(True) == 1
-    assert len({each.snapshot for each in outcomes}) == 1
+        outcomes = list(pool.map(lambda _: publish_step(of(world, name), batch(1), never, accept), range(6)))
+    assert [outcome.is_own for outcome in outcomes].count(True) == 1
+    assert len({outcome.snapshot for outcome in outcomes}) == 1
     assert world.sql(f"SELECT count(*), count(DISTINCT id) FROM {name}") == [(3, 3)]
 
 
 def test_beside_an_appender_that_never_stops(world: World, name: str) -> None:
     world.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('commit.retry.num-retries'='30')")  # the appender's own
     table, stop = of(world, name), []
-    other = world.spark.newSession()
+    other_session = world.spark.newSession()
     for key, value in world.spark.conf.getAll.items():
         if key.startswith("spark.sql.catalog.main_us"):
-            other.conf.set(key, value)
+            other_session.conf.set(key, value)
     appended = []
 
     def append() -> None:
         while not stop:
-            other.sql(f"INSERT INTO {name} VALUES ({1000 + len(appended)}, 'other')").collect()
+            other_session.sql(f"INSERT INTO {name} VALUES ({1000 + len(appended)}, 'other')").collect()
             appended.append(1)
 
     with ThreadPoolExecutor(1) as pool:
@@ -162,36 +162,36 @@ def test_beside_an_appender_that_never_stops(world: World, name: str) -> None:
         finally:
             stop.append(1)
         running.result()
-    assert all(each.mine and each.staged == 1 for each in outcomes)
+    assert all(outcome.is_own and outcome.stagings == 1 for outcome in outcomes)
     rows = 1 + 3 + len(appended)
     assert world.sql(f"SELECT count(*), count(DISTINCT id) FROM {name}") == [(rows, rows)]
 
 
-class Struck(SparkTable):
+class InterruptedTable(SparkTable):
     """A table to which something happens before, or after, a commit."""
 
     before = after = staticmethod(lambda: None)
 
-    def commit(self, look: Look[JavaBase], change: Change, step: Step) -> Landed:
+    def commit(self, loaded: LoadedTable[JavaBase], change: Change, step: Step) -> TableCommit:
         before, self.before = self.before, lambda: None
         before()
-        landed = super().commit(look, change, step)
+        landed = super().commit(loaded, change, step)
         self.after()
         return landed
 
 
 def test_a_lost_answer_and_a_zombie(world: World, name: str) -> None:
-    table = Struck.of_catalog(world.spark, name)
+    table = InterruptedTable.of_catalog(world.spark, name)
 
     def lost() -> None:
         raise CatalogStateUnknown("the answer is lost")
 
     table.after = lost
-    assert put_batch(table, 1).mine is False
+    assert put_batch(table, 1).is_own is False
     # One that looked before that, and wakes up now.
     zombie = of(world, name)
-    stale = zombie.look()
-    assert put_batch(of(world, name), 2).mine
+    stale = zombie.refresh()
+    assert put_batch(of(world, name), 2).is_own
     with pytest.raises(TableMoved):
         zombie.commit(stale, FastForward(stale.state.current or 0), batch(2))
     assert world.sql(f"SELECT id FROM {name} ORDER BY id") == [(0,), (1,), (2,)]
@@ -199,23 +199,23 @@ def test_a_lost_answer_and_a_zombie(world: World, name: str) -> None:
 
 @pytest.mark.parametrize("name", [2, 3], indirect=True)
 def test_a_merge_is_published_as_it_was_made_or_made_anew(world: World, name: str) -> None:
-    table = Struck.of_catalog(world.spark, name)
-    step = Step("flow-5", FLOW, "5", "", numbered=False, rereads=True)
+    table = InterruptedTable.of_catalog(world.spark, name)
+    step = Step("flow-5", FLOW, "5", "", is_numbered=False, is_snapshot_bound=True)
     text = (
         f"MERGE INTO {name} t USING (SELECT 7L AS id, 'merged' AS batch UNION ALL SELECT 0L, 'merged') s "
         "ON t.id = s.id WHEN MATCHED THEN UPDATE SET batch = s.batch WHEN NOT MATCHED THEN INSERT *"
     )
 
-    def merge(look: Look[JavaBase]) -> None:
-        table.stage_sql(look, step, lambda spark: spark.sql(text).collect())
+    def merge(loaded: LoadedTable[JavaBase]) -> None:
+        table.stage_sql(loaded, step, lambda spark: spark.sql(text).collect())
 
     # Somebody appends the very key that the staged MERGE would insert.
     table.before = lambda: world.sql(f"INSERT INTO {name} VALUES (7, 'other')")
-    outcome = put(table, step, merge, nothing)
-    assert (outcome.mine, outcome.staged) == (True, 2)
+    outcome = publish_step(table, step, merge, accept)
+    assert (outcome.is_own, outcome.stagings) == (True, 2)
     assert world.sql(f"SELECT id, batch FROM {name} ORDER BY id") == [(0, "merged"), (7, "merged")]
     with pytest.raises(MarkMoved):
-        put(table, Step("flow-6", FLOW, "6", "4", numbered=False, rereads=True), merge, nothing)
+        publish_step(table, Step("flow-6", FLOW, "6", "4", is_numbered=False, is_snapshot_bound=True), merge, accept)
 
 
 def test_a_table_that_was_rolled_back_stops(world: World, name: str) -> None:
@@ -228,14 +228,14 @@ def test_a_table_that_was_rolled_back_stops(world: World, name: str) -> None:
         with pytest.raises(Rewound):
             put_batch(table, number)
     with pytest.raises(UsageError):
-        set_mark(table, CHANNEL, "", "2")
+        set_position(table, CHANNEL, "", "2")
     # On an operator's word what was rolled back comes again: it is staged still.
-    set_mark(table, CHANNEL, "", "1")
-    outcome = put(table, batch(1), insert(table, 1, batch(1)), nothing)
-    assert (outcome.mine, outcome.staged) == (True, 0)
+    set_position(table, CHANNEL, "", "1")
+    outcome = publish_step(table, batch(1), insert(table, 1, batch(1)), accept)
+    assert (outcome.is_own, outcome.stagings) == (True, 0)
     assert world.sql(f"SELECT id FROM {name} ORDER BY id") == [(0,), (1,)]
     with pytest.raises(UsageError):
-        set_mark(table, CHANNEL, "", "1")
+        set_position(table, CHANNEL, "", "1")
 
 
 def test_a_commit_through_rest_between_two_batches_is_no_rollback(world: World, name: str) -> None:
@@ -246,8 +246,8 @@ def test_a_commit_through_rest_between_two_batches_is_no_rollback(world: World, 
     written.append(written.scan(row_filter="id = 0").to_arrow())
     world.sql(f"REFRESH TABLE {name}")
     assert world.sql(f"SELECT count(*), count(parent_id) FROM {name}.snapshots") == [(1, 0)]
-    assert put_batch(table, 1).mine is False
-    assert put_batch(table, 2).mine
+    assert put_batch(table, 1).is_own is False
+    assert put_batch(table, 2).is_own
     assert world.sql(f"SELECT id FROM {name} ORDER BY id") == [(0,), (0,), (1,), (2,)]
 
 

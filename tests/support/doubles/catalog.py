@@ -60,10 +60,10 @@ class InMemoryCatalog:
 
     def copied(self) -> InMemoryCatalog:
         """Return a catalog that stays as this one is."""
-        made, numbers = copy(self), itertools.count(1 << 100)
-        made._references, made._commits = dict(self._references), dict(self._commits)
-        made._uuids = lambda: UUID(int=next(numbers))
-        return made
+        clone, numbers = copy(self), itertools.count(1 << 100)
+        clone._references, clone._commits = dict(self._references), dict(self._commits)
+        clone._uuids = lambda: UUID(int=next(numbers))
+        return clone
 
     def fail_next(self, error: CatalogError) -> None:
         """Let the next call, whichever it is, raise this error and do nothing."""
@@ -179,8 +179,8 @@ class InMemoryCatalog:
     def contents(self, ref: str, hash: str, keys: Collection[Key]) -> Mapping[Key, Content]:
         self._maybe_fail()
         self._resolve(ref)
-        known = self._contents_at(hash)
-        return {key: known[key] for key in keys if key in known}
+        stored = self._contents_at(hash)
+        return {key: stored[key] for key in keys if key in stored}
 
     def commit(
         self,
@@ -254,7 +254,7 @@ def _apply(
     deletes = [operation for operation in operations if isinstance(operation, Delete)]
     puts = [operation for operation in operations if isinstance(operation, Put)]
     deleted = {delete.key for delete in deletes}
-    _refuse_duplicates(operations, deleted)
+    _require_unique_keys(operations, deleted)
     for key in deleted - before.keys():
         raise _refusal(f"key {key_name(key)} does not exist")
     after = {key: content for key, content in before.items() if key not in deleted}
@@ -266,12 +266,13 @@ def _apply(
     return after, tuple(sorted(kept, key=lambda operation: operation.key))
 
 
-def _refuse_duplicates(operations: Sequence[Operation], deleted: set[Key]) -> None:
+def _require_unique_keys(operations: Sequence[Operation], deleted: set[Key]) -> None:
     for key, count in Counter(operation.key for operation in operations).items():
         if count == 1:
             continue
         created_again = any(
-            isinstance(each, Put) and each.key == key and each.content.id is None for each in operations
+            isinstance(duplicate, Put) and duplicate.key == key and duplicate.content.id is None
+            for duplicate in operations
         )
         if not (count == 2 and key in deleted and created_again):
             raise _refusal(f"duplicate key {key_name(key)}")
@@ -279,17 +280,17 @@ def _refuse_duplicates(operations: Sequence[Operation], deleted: set[Key]) -> No
 
 def _stored_content(put: Put, before: Mapping[Key, Content], deleted: set[Key], uuids: Callable[[], UUID]) -> Content:
     """Return a put's content under the id it is stored with."""
-    given, existing = put.content.id, before.get(put.key)
-    if existing is None and given is not None:
-        existing = next((before[key] for key in deleted if before[key].id == given), None)
+    content_id, existing = put.content.id, before.get(put.key)
+    if existing is None and content_id is not None:
+        existing = next((before[key] for key in deleted if before[key].id == content_id), None)
         if existing is None:
             raise _refusal(f"new value for key {key_name(put.key)} must not have a content id")
     if existing is not None and existing.kind != put.content.kind:
         raise _refusal(f"{key_name(put.key)} can't turn from {existing.kind} into {put.content.kind} within one commit")
-    if existing is None or (given is None and put.key in deleted):
+    if existing is None or (content_id is None and put.key in deleted):
         return put.content.with_id(str(uuids()))
-    if given != existing.id:
-        raise _refusal(f"key {key_name(put.key)} has content id {existing.id}, not {given}")
+    if content_id != existing.id:
+        raise _refusal(f"key {key_name(put.key)} has content id {existing.id}, not {content_id}")
     return put.content
 
 

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sterna.edges.rclone.transfer import Folder, Transfer
-from sterna.registry.credential import store_address
+from sterna.config.registry.credential import store_address
+from sterna.storage.rclone.transfer import Folder, Transfer
 
 
 def copy_here(
@@ -19,7 +19,7 @@ def copy_here(
     deadline: float | None = None,
     leases: Folder | None = None,
 ) -> Transfer:
-    """Copy files as `sterna.edges.rclone.transfer.copy_files` does; both locations are local."""
+    """Copy files as `sterna.storage.rclone.transfer.copy_files` does; both locations are local."""
     sent, errors = [], []
     for name in names:
         source, target = _path(origin, name), _path(replica, name)

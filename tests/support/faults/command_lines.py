@@ -26,21 +26,21 @@ class CommandLines:
 
     words: set[str] = field(default_factory=set)
     showing: set[str] = field(default_factory=set)
-    _known: dict[int, float] = field(default_factory=dict)
+    _first_seen: dict[int, float] = field(default_factory=dict)
     _last: float = 0.0
 
-    def look(self, secrets: Iterable[str]) -> None:
+    def scan(self, secrets: Iterable[str]) -> None:
         """Look at every process that is new, and now and then at all of them."""
         now = time.monotonic()
         everything = now - self._last > _SETTLED_SECONDS
         self._last = now if everything else self._last
         running = psutil.pids()
-        self._known = {pid: self._known.get(pid, now) for pid in running}
-        for pid, since in self._known.items():
+        self._first_seen = {pid: self._first_seen.get(pid, now) for pid in running}
+        for pid, since in self._first_seen.items():
             if everything or now - since < _SETTLED_SECONDS:
-                self._look_at(pid, secrets)
+                self._scan_process(pid, secrets)
 
-    def _look_at(self, pid: int, secrets: Iterable[str]) -> None:
+    def _scan_process(self, pid: int, secrets: Iterable[str]) -> None:
         words: list[str] = []
         with suppress(psutil.Error):  # it has ended, or is somebody else's
             words = psutil.Process(pid).cmdline()
@@ -55,11 +55,11 @@ def watching(*secrets: str) -> Iterator[CommandLines]:
     """Look, until the block ends, for command lines that show one of some secrets."""
     lines, over = CommandLines(), threading.Event()
 
-    def look() -> None:
+    def scan() -> None:
         while not over.wait(_PAUSE_SECONDS):
-            lines.look(secrets)
+            lines.scan(secrets)
 
-    thread = threading.Thread(target=look, daemon=True, name="command-lines")
+    thread = threading.Thread(target=scan, daemon=True, name="command-lines")
     thread.start()
     try:
         yield lines

@@ -12,15 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.edges.nessie.http import NessieHttp
-from sterna.edges.secrets import environment_secrets
-from sterna.edges.stores.objects import Objects
-from sterna.replica import run_folder
-from sterna.replica.region import open_region
-from sterna.sync import copy, stages
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.catalog.nessie.catalog import NessieCatalog
+from sterna.catalog.nessie.http import NessieHttp
+from sterna.config.secrets import environment_secrets
+from sterna.replication.execution import copy
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica import run_folder
+from sterna.replication.replica.region import open_region
+from sterna.replication.sync import stages
+from sterna.replication.sync.run import sync
+from sterna.storage.objects import Objects
 
 
 @dataclass(frozen=True)

@@ -17,19 +17,19 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import StaticTable
 
 from sterna.catalog.model import key_name
-from sterna.edges.environment import environment
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.edges.nessie.http import NessieAuth
-from sterna.edges.secrets import environment_secrets
-from sterna.embedded.access import Access
-from sterna.embedded.stack import Deployment, deployment
-from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica.head import RUN_ID
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext, open_region
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.catalog.nessie.catalog import NessieCatalog
+from sterna.catalog.nessie.http import NessieAuth
+from sterna.config.environment import temporary_environment
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.config.secrets import environment_secrets
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.head import RUN_ID
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
+from sterna.servers.access import TokenIssuer
+from sterna.servers.stack import Deployment, deployment
 from tests.support.faults.command_lines import CommandLines, watching
 from tests.support.world import pyiceberg_properties
 
@@ -167,14 +167,14 @@ class Pair:
 
 
 @contextmanager
-def pair_in(folder: Path, access: Access | None = None) -> Iterator[Pair]:
+def pair_in(folder: Path, access: TokenIssuer | None = None) -> Iterator[Pair]:
     """Bring up both regions in a folder.
 
     With an access only writers write, and the pair's own catalog is an operator's.
     """
     with (
-        deployment(folder, postgres=False, count_requests=True, access=access) as stage,
-        environment(stage.environment),
+        deployment(folder, postgres=False, count_requests=True, token_issuer=access) as stage,
+        temporary_environment(stage.environment),
         NessieCatalog(
             stage.nessie.uri, NessieAuth("bearer", secret=access.token("operator", "admin")) if access else None
         ) as catalog,

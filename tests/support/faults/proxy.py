@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from sterna.embedded.process import LOOPBACK
+from sterna.servers.process import LOOPBACK
 
-_CHUNK = 64 * 1024
-_LATE = 0.3  # seconds
-_PATIENCE = 5.0
-_SHORT = 300  # bytes of an answer that is cut, or of a head that is left whole
+_CHUNK_BYTES = 64 * 1024
+_DELAY_SECONDS = 0.3  # seconds
+_TIMEOUT_SECONDS = 5.0
+_MAX_TRUNCATED_BYTES = 300  # bytes of an answer that is cut, or of a head that is left whole
 
 
 def _error(status: str, code: str) -> bytes:
@@ -62,19 +62,19 @@ class Connection:
 
     def first(self) -> bytes:
         """Take the beginning of the request."""
-        return self.client.recv(_CHUNK)
+        return self.client.recv(_CHUNK_BYTES)
 
     def _answer(self, answer: bytes) -> None:
         """Answer, and take in what is left of the request: an early end would be a reset, and hide the answer."""
         self.client.sendall(answer)
         self.client.shutdown(socket.SHUT_WR)
-        self.client.settimeout(_PATIENCE)
-        while self.client.recv(_CHUNK):
+        self.client.settimeout(_TIMEOUT_SECONDS)
+        while self.client.recv(_CHUNK_BYTES):
             pass
 
     def _pump(self, source: socket.socket, target: socket.socket, alter: Callable[[bytes], bytes]) -> None:
         with suppress(OSError):
-            while data := source.recv(_CHUNK):
+            while data := source.recv(_CHUNK_BYTES):
                 altered = alter(data)
                 target.sendall(altered)
                 if len(altered) < len(data):
@@ -108,7 +108,7 @@ def late(connection: Connection) -> None:
     """Take a while over each part of an answer."""
 
     def alter(data: bytes) -> bytes:
-        connection.over.wait(_LATE)
+        connection.over.wait(_DELAY_SECONDS)
         return data
 
     connection.forward(alter)
@@ -120,7 +120,7 @@ def truncated(connection: Connection) -> None:
 
     def alter(data: bytes) -> bytes:
         nonlocal sent
-        part = data[: max(0, _SHORT - sent)]
+        part = data[: max(0, _MAX_TRUNCATED_BYTES - sent)]
         sent += len(part)
         return part
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 import time
 
-from sterna.edges.secrets import environment_secrets
+from sterna.config.secrets import environment_secrets
 from sterna.errors import Remedy, SternaError
-from sterna.replica.region import open_region
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.region import open_region
+from sterna.replication.sync.run import sync
 
 _PAUSE_SECONDS = 0.3
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from sterna.catalog.model import Unchanged
-from sterna.edges.nessie.catalog import NessieCatalog
+from sterna.catalog.nessie.catalog import NessieCatalog
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import CatalogConflict, CatalogStateUnknown, SternaError
-from sterna.registry.model import SOURCE_BRANCH
 
-_PAUSE = 0.05
+_PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Accepted:
+class AcceptedCommit:
     """A commit that was acknowledged.
 
     Args:
@@ -44,13 +44,13 @@ class History:
         seen: region → heads of `main` in the order in which they were seen there, each once in a row.
     """
 
-    accepted: list[Accepted] = field(default_factory=list)
+    accepted: list[AcceptedCommit] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
     seen: dict[str, list[str]] = field(default_factory=dict)
 
     def hashes(self, region: str | None = None) -> set[str]:
         """Return the acknowledged commits, of one region or of all."""
-        return {each.hash for each in self.accepted if region in (None, each.region)}
+        return {commit.hash for commit in self.accepted if region in (None, commit.region)}
 
     def assert_nothing_lost(self, main: Sequence[str]) -> None:
         """Every acknowledged commit is in `main`'s history."""
@@ -77,19 +77,21 @@ class History:
                 f"{region} went back from {earlier} to {later}"
             )
 
-    def assert_one_primary_an_epoch(self, main: Sequence[str], epochs: Sequence[tuple[int, str, str]]) -> None:
+    def assert_one_primary_per_term(self, main: Sequence[str], terms: Sequence[tuple[int, str, str]]) -> None:
         """All of `main`'s acknowledged commits between two switches were accepted by the region whose epoch it was.
 
         Args:
             main: hashes of `main`, newest first.
-            epochs: number, region, and head of `main` as it began, of each epoch.
+            terms: number, region, and head of `main` as it began, of each epoch.
         """
         place = {hash: number for number, hash in enumerate(reversed(main))}
-        starts = [(place.get(head, -1), region) for _, region, head in epochs]
-        for each in self.accepted:
-            if each.hash in place:
-                reign = [region for start, region in starts if start < place[each.hash]][-1]
-                assert each.region == reign, f"{each.hash} was accepted by {each.region} while {reign} was the primary"
+        starts = [(place.get(head, -1), region) for _, region, head in terms]
+        for commit in self.accepted:
+            if commit.hash in place:
+                primary = [region for start, region in starts if start < place[commit.hash]][-1]
+                assert commit.region == primary, (
+                    f"{commit.hash} was accepted by {commit.region} while {primary} was the primary"
+                )
 
 
 def write(
@@ -105,14 +107,14 @@ def write(
             catalog = catalogs[order[0]]
             head = catalog.reference(SOURCE_BRANCH).hash
             hash = catalog.commit(SOURCE_BRANCH, head, [Unchanged(("nothing",))], message, {})
-            history.accepted.append(Accepted(hash, order[0]))
+            history.accepted.append(AcceptedCommit(hash, order[0]))
         except CatalogConflict:
             continue
         except CatalogStateUnknown:
             history.unclear.append(message)
         except SternaError:
             order.append(order.pop(0))
-        ended.wait(_PAUSE)
+        ended.wait(_PAUSE_SECONDS)
     for catalog in catalogs.values():
         catalog.close()
 
@@ -121,7 +123,7 @@ def read(history: History, region: str, open: Callable[[str], NessieCatalog], en
     """Look at `main`'s head in one region, again and again, until told to end."""
     heads = history.seen.setdefault(region, [])
     with open(region) as catalog:
-        while not ended.wait(_PAUSE):
+        while not ended.wait(_PAUSE_SECONDS):
             try:
                 head = catalog.reference(SOURCE_BRANCH).hash
             except SternaError:

@@ -18,24 +18,24 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import StaticTable
 
 from sterna.catalog.model import Unchanged, key_name
-from sterna.edges.environment import environment
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.edges.postgres.connection import connected
-from sterna.embedded.sites import Sites, sites
+from sterna.catalog.nessie.catalog import NessieCatalog
+from sterna.config.environment import temporary_environment
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import CatalogUnreachable, SternaError
-from sterna.ha.rejoin import rejoin
-from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext, open_region
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.postgres.connection import open_connection
+from sterna.replication.failover.rejoin import rejoin
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
+from sterna.servers.sites import Sites, sites
 from tests.support.faults.proxy import Fault, Proxy, proxy_to, reset
 from tests.support.world import pyiceberg_properties
 
 NAMESPACE = "ha"
 BRANCH = "main_replica_eu"
-_PATIENCE = 60.0
+_WAIT_SECONDS = 60.0
 
 
 @dataclass
@@ -100,8 +100,8 @@ class TwoSites:
 
     def reader(self, branch: str = BRANCH, warehouse: str = "eu") -> Catalog:
         """Return PyIceberg's view of a branch through eu's own Nessie and, for `eu`, its own store alone."""
-        site = self.sites.site[warehouse]
-        uri = f"{self.sites.site['eu'].iceberg_uri}/{branch}"
+        site = self.sites.by_region[warehouse]
+        uri = f"{self.sites.by_region['eu'].iceberg_uri}/{branch}"
         return load_catalog("copy", type="rest", uri=uri, warehouse=warehouse, **pyiceberg_properties(site.endpoint))
 
     def serves(self) -> bool:
@@ -125,7 +125,7 @@ class TwoSites:
 
     def execute(self, region: str, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement in a region's Postgres, past all proxies, as its superuser."""
-        with connected(self.sites.read_registry().region(region), self.sites.secrets) as connection:
+        with open_connection(self.sites.read_registry().region(region), self.sites.secrets) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
@@ -143,7 +143,7 @@ class TwoSites:
         return {key_name(key): content.metadata_location for key, content in entries if content.metadata_location}
 
     def _rows_at(self, location: str, region: str) -> list[tuple[Any, ...]]:
-        properties = pyiceberg_properties(self.sites.site[region].endpoint)
+        properties = pyiceberg_properties(self.sites.by_region[region].endpoint)
         return rows(StaticTable.from_metadata(location, properties))
 
     def _rows(self) -> pa.Table:
@@ -158,10 +158,10 @@ def rows(table: Any) -> list[tuple[Any, ...]]:
 
 def wait_until(true: Callable[[], bool], otherwise: str) -> None:
     """Wait for something, not for ever."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _WAIT_SECONDS
     while not true():
         if time.monotonic() > deadline:
-            raise AssertionError(f"after {_PATIENCE:.0f} s {otherwise}")
+            raise AssertionError(f"after {_WAIT_SECONDS:.0f} s {otherwise}")
         time.sleep(0.1)
 
 
@@ -177,7 +177,7 @@ class Watcher:
         self.seen: dict[str, list[str]] = {SOURCE_BRANCH: [], BRANCH: []}
         self.failures: list[str] = []
         self._over = Event()
-        self._thread = Thread(target=self._look, daemon=True)
+        self._thread = Thread(target=self._poll, daemon=True)
 
     def __enter__(self) -> Watcher:
         self._thread.start()
@@ -195,7 +195,7 @@ class Watcher:
             places = [history.index(head) for head in heads]
             assert places == sorted(places), branch
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         while not self._over.wait(0.05):
             for branch, heads in self.seen.items():
                 try:
@@ -218,28 +218,28 @@ def two_sites_in(folder: Path) -> Iterator[TwoSites]:
     What eu knows of us goes through proxies.
     """
     with ExitStack() as stack:
-        found = stack.enter_context(sites(folder, ("us", "eu")))
-        stack.enter_context(environment(found.environment))
-        us, eu = (stack.enter_context(NessieCatalog(site.uri)) for site in found.site.values())
-        proxies = {name: stack.enter_context(proxy_to(port)) for name, port in _ports(found).items()}
-        two = TwoSites(found, us, eu, _registry(found, proxies), proxies, {})
-        for region, site in found.site.items():
-            uri = f"{found.site['us'].iceberg_uri}/{SOURCE_BRANCH}"
+        deployment = stack.enter_context(sites(folder, ("us", "eu")))
+        stack.enter_context(temporary_environment(deployment.environment))
+        us, eu = (stack.enter_context(NessieCatalog(site.uri)) for site in deployment.by_region.values())
+        proxies = {name: stack.enter_context(proxy_to(port)) for name, port in _ports(deployment).items()}
+        two = TwoSites(deployment, us, eu, _registry(deployment, proxies), proxies, {})
+        for region, site in deployment.by_region.items():
+            uri = f"{deployment.by_region['us'].iceberg_uri}/{SOURCE_BRANCH}"
             two.writers[region] = load_catalog(
                 "main", type="rest", uri=uri, warehouse=region, **pyiceberg_properties(site.endpoint)
             )
         with two.context() as context:
             rejoin(
-                context.registry, found.secrets, "eu", lambda line: None, keep=False
+                context.registry, deployment.secrets, "eu", lambda line: None, keep=False
             )  # from now on through the proxy
-        for region in found.site:
+        for region in deployment.by_region:
             two.create(region)
         two.sync()
         yield two
 
 
-def _ports(found: Sites) -> dict[str, int]:
-    us = found.site["us"]
+def _ports(deployment: Sites) -> dict[str, int]:
+    us = deployment.by_region["us"]
     return {
         "nessie": us.port,
         "postgres": us.postgres.admin.port,
@@ -248,15 +248,15 @@ def _ports(found: Sites) -> dict[str, int]:
     }
 
 
-def _registry(found: Sites, proxies: dict[str, Proxy]) -> Path:
+def _registry(deployment: Sites, proxies: dict[str, Proxy]) -> Path:
     def host(name: str) -> str:
         return urlsplit(proxies[name].url).netloc
 
-    registry = yaml.safe_load(found.registry.read_text())
+    registry = yaml.safe_load(deployment.registry.read_text())
     us = registry["regions"][0]["catalog"]
     us["read"] = f"{proxies['nessie'].url}/api/v2"
     us["database"] |= {"hosts": [host("postgres")], "replication_hosts": [host("replication")]}
     registry["locations"][0]["remote"]["options"]["endpoint"] = proxies["store"].url
-    path = found.work / "registry-of-eu.yaml"
+    path = deployment.work / "registry-of-eu.yaml"
     path.write_text(yaml.safe_dump(registry))
     return path

@@ -50,9 +50,9 @@ def known_dags(database: None) -> None:
 @pytest.fixture
 def metrics(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What is told to Airflow's statistics, by name."""
-    told: dict[str, float] = {}
+    recorded: dict[str, float] = {}
     for method in ("gauge", "incr"):
         monkeypatch.setattr(
-            f"airflow.sdk.observability.stats.{method}", lambda name, value=1, **_: told.update({name: value})
+            f"airflow.sdk.observability.stats.{method}", lambda name, value=1, **_: recorded.update({name: value})
         )
-    return told
+    return recorded

@@ -13,12 +13,12 @@ from sterna.airflow import operators
 from sterna.airflow.metrics import record_sync
 from sterna.airflow.operators import SternaLagOperator
 from sterna.errors import ServicesError
-from sterna.ha.model import Slot
-from sterna.replica.catalog_copy import CutOff
-from sterna.replica.held import Held
-from sterna.replica.records import Report
-from sterna.status import gather
-from sterna.status.model import HeldNow, InTransitNow, RegionStatus, SilentRegion
+from sterna.operations.status import gather
+from sterna.operations.status.model import HeldStatus, InTransitStatus, LaggingRegion, RegionStatus
+from sterna.replication.failover.model import Slot
+from sterna.replication.replica.catalog_copy import PrimaryOutage
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.model import Report
 
 MONTH = 30 * 86_400.0
 SOUND = RegionStatus(
@@ -30,9 +30,11 @@ def ago(seconds: float) -> str:
     return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
 
 
-def held(key: str, lag: float | None, kind: str = "Unsupported", reason: str = "is encrypted", **more: Any) -> HeldNow:
+def held(
+    key: str, lag: float | None, kind: str = "Unsupported", reason: str = "is encrypted", **more: Any
+) -> HeldStatus:
     since = "" if lag is None else ago(lag)
-    return HeldNow(Held(key, kind, reason, since=since, **more), lag, "wait")
+    return HeldStatus(Held(key, kind, reason, since=since, **more), lag, "wait")
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(status: RegionStatus, **settings: Any) -> float | None:
         asked: dict[str, Any] = {}
-        monkeypatch.setattr(gather, "watch_status", lambda region, **given: asked.update(given) or status)
+        monkeypatch.setattr(gather, "read_alarm_status", lambda region, **options: asked.update(options) or status)
         task = SternaLagOperator(task_id="lag", limit=timedelta(minutes=1), **settings)
         run.asked = asked
         return task.execute({})
@@ -104,7 +106,9 @@ def test_of_many_held_tables_the_oldest_few_are_named_and_the_others_counted(loo
 
 
 def test_a_table_in_transit_is_not_held_and_lags(look: Any, metrics: dict[str, float]) -> None:
-    moving = InTransitNow(held("ns.big", 100.0, "InTransit", "the large lane brings it", bytes=9).held, 100.0, 5, True)
+    moving = InTransitStatus(
+        held("ns.big", 100.0, "InTransit", "the large lane brings it", bytes=9).held, 100.0, 5, True
+    )
     status = replace(SOUND, lag_seconds=100.0, transit=(moving,), transit_lag_seconds=100.0)
     text = "eu lags behind main by more than 60 s with tables in transit: ns.big by 100 s, 5 bytes left"
     assert message(look, status) == text
@@ -155,7 +159,7 @@ def test_held_nobody_knows_since_when_is_never_green(look: Any, metrics: dict[st
 
 
 def test_a_region_that_is_cut_off_fails(look: Any, metrics: dict[str, float]) -> None:
-    cut = CutOff("us", "does not answer", "ab" * 32, ago(5), ago(5))
+    cut = PrimaryOutage("us", "does not answer", "ab" * 32, ago(5), ago(5))
     text = message(look, replace(SOUND, cut_off=cut))
     assert text.startswith("eu is cut off: primary us does not answer; serving main@abababababab")
     assert (metrics["sterna.cut_off"], metrics["sterna.alarms"]) == (1, 1)
@@ -203,24 +207,24 @@ def test_a_slot_near_its_limit_fails(slot: Slot, fails: bool, look: Any, metrics
 def test_what_can_not_be_looked_at_is_said_and_counted_and_never_called_well(
     look: Any, metrics: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(SternaLagOperator, "say", lambda self, line: said.append(line))
+    lines: list[str] = []
+    monkeypatch.setattr(SternaLagOperator, "log_progress", lambda self, line: lines.append(line))
     unseen = replace(SOUND, unseen=("the replication slots: refused the login", "the evidence of runs: no answer"))
     text = "not looked at: the replication slots: refused the login; the evidence of runs: no answer"
     assert message(look, unseen) == f"can't tell whether eu is well; {text}"
-    assert said == [f"not looked at: {what}" for what in unseen.unseen]
+    assert lines == [f"not looked at: {what}" for what in unseen.unseen]
     assert (metrics["sterna.unseen"], metrics["sterna.alarms"]) == (2, 1)
     look(SOUND)
     assert metrics["sterna.unseen"] == 0
 
 
 def test_what_metadata_brought_along_writes_no_line_of_its_own(look: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(SternaLagOperator, "say", lambda self, line: said.append(line))
+    lines: list[str] = []
+    monkeypatch.setattr(SternaLagOperator, "log_progress", lambda self, line: lines.append(line))
     nasty = held("ns.bad", MONTH, reason="no\n[2026] INFO all is well\x1b[2J \ud800")
     text = message(look, replace(SOUND, held=(nasty,)))
     assert r"no\x0a[2026] INFO all is well\x1b[2J \ud800" in text
-    assert all(line.isprintable() for line in (*text.splitlines(), *said))
+    assert all(line.isprintable() for line in (*text.splitlines(), *lines))
     assert len(text.splitlines()) == 1
 
 
@@ -235,7 +239,7 @@ def test_a_silent_region_that_upkeep_waits_for_is_an_alarm_where_upkeep_is_confi
 ) -> None:
     services = tmp_path / "services.yaml"
     services.write_text("version: 1\nupkeep: {tables: [{match: ['**']}], patience: 2d}\n")
-    silent = replace(SOUND, silent=(SilentRegion("ap", 3 * 86_400.0), SilentRegion("us", None, "was changed")))
+    silent = replace(SOUND, silent=(LaggingRegion("ap", 3 * 86_400.0), LaggingRegion("us", None, "was changed")))
     assert message(look, silent, services=str(services)) == (
         "upkeep of main waits for ap, and storage grows: it is 259200 s behind main; "
         "upkeep of main waits for us, and storage grows: was changed"

@@ -6,8 +6,8 @@ import pytest
 
 from sterna.airflow.assets import MAIN, main_asset, normalize_uri, region_asset, replica_asset
 from sterna.airflow.triggers import NessieCommitTrigger
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import UsageError
-from sterna.registry.model import SOURCE_BRANCH
 
 
 def _normalized(uri: str) -> str:

@@ -11,8 +11,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from sterna.airflow.cdc_operator import SternaCdcOperator, cdc_dag
-from sterna.cdc import run as cdc_run
-from sterna.cdc.run import Ran
+from sterna.pipelines.cdc import run as cdc_run
+from sterna.pipelines.cdc.run import RunSummary
 
 SERVICES = """\
 version: 1
@@ -33,36 +33,38 @@ def test_the_dag_s_shape() -> None:
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaCdcOperator:
     (tmp_path / "services.yaml").write_text(SERVICES)
-    made = SternaCdcOperator(task_id="follow", services=str(tmp_path / "services.yaml"), linger=timedelta(minutes=1))
+    operator = SternaCdcOperator(
+        task_id="follow", services=str(tmp_path / "services.yaml"), linger=timedelta(minutes=1)
+    )
     region = SimpleNamespace(region=SimpleNamespace(name="eu"))
     monkeypatch.setattr(SternaCdcOperator, "open", lambda self: region)
     monkeypatch.setattr(cdc_run, "open_sources", lambda context, services, names: [services.cdc.sources[0].name])
-    return made
+    return operator
 
 
-def played(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> list[Any]:
-    given: list[Any] = []
+def played(monkeypatch: pytest.MonkeyPatch, ran: RunSummary) -> list[Any]:
+    calls: list[Any] = []
 
     class Played:
-        def __init__(self, followed: Any, say: Any) -> None:
-            given.append(followed)
+        def __init__(self, sources: Any, report: Any) -> None:
+            calls.append(sources)
 
-        def run(self, seconds: float) -> Ran:
-            given.append(seconds)
+        def run(self, seconds: float) -> RunSummary:
+            calls.append(seconds)
             return ran
 
     monkeypatch.setattr(cdc_run, "Runner", Played)
-    return given
+    return calls
 
 
 def test_a_task_follows_and_counts(task: SternaCdcOperator, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = played(monkeypatch, Ran(3, 2, {}))
+    calls = played(monkeypatch, RunSummary(3, 2, {}))
     assert task.execute({}) == 2  # type: ignore[typeddict-item]
-    assert given == [["shop"], 60.0]
+    assert calls == [["shop"], 60.0]
 
 
 def test_what_fails_is_told(task: SternaCdcOperator, monkeypatch: pytest.MonkeyPatch) -> None:
-    played(monkeypatch, Ran(3, 2, {"shop: reading": "SlotLost: it is gone"}, 6))
+    played(monkeypatch, RunSummary(3, 2, {"shop: reading": "SlotLost: it is gone"}, 6))
     with pytest.raises(AirflowFailException, match="shop: reading: SlotLost"):
         task.execute({})  # type: ignore[typeddict-item]
 

@@ -12,16 +12,16 @@ import pytest
 
 from sterna.airflow import dags, operators
 from sterna.airflow.retry import RemedyRetryPolicy
-from sterna.cleaning.model import Amount
 from sterna.errors import RegistryError, StoreUnreachable
-from sterna.feed import fresh
-from sterna.feed.fresh import Announced, Fresh
-from sterna.gc import run as gc_run
-from sterna.gc.model import Collected, GcOptions
-from sterna.replica.records import Batch, Report, StageReport
-from sterna.sync import follow
-from sterna.sync import stages as sync_stages
-from sterna.sync.options import SyncOptions
+from sterna.maintenance.deletion.model import Amount
+from sterna.maintenance.gc import run as gc_run
+from sterna.maintenance.gc.model import GcOptions, GcReport
+from sterna.notifications.change_log import fresh_tables
+from sterna.notifications.change_log.fresh_tables import Announcement, FreshTable
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import CopyBatch, Report, StageReport
+from sterna.replication.sync import follow
+from sterna.replication.sync import stages as sync_stages
 from tests.unit.airflow.trial import trial_run
 
 if TYPE_CHECKING:
@@ -43,16 +43,16 @@ class Stages:
     calls: list[tuple[Any, ...]] = field(default_factory=list)
 
     def plan(self, context: object, options: SyncOptions, progress: Any) -> Any:
-        from sterna.sync.stages import Planned
+        from sterna.replication.sync.stages import PlannedRun
 
         self.calls.append(("plan", options))
         progress("the plan in one line")
         if self.idle:
-            return Planned("", (), Report("run-1", "eu", "h", "idle", "r", lag_seconds=0.0, large=self.large))
-        return Planned(RUN, tuple(Batch(number, "us-lake", 10, 1000) for number in range(self.batches)))
+            return PlannedRun("", (), Report("run-1", "eu", "h", "idle", "r", lag_seconds=0.0, large=self.large))
+        return PlannedRun(RUN, tuple(CopyBatch(number, "us-lake", 10, 1000) for number in range(self.batches)))
 
     def copy(
-        self, context: object, run: str, batch: int, progress: Any, *, deadline: float, dark: object
+        self, context: object, run: str, batch: int, progress: Any, *, deadline: float, unavailable: object
     ) -> StageReport:
         assert deadline > 0
         self.calls.append(("copy", run, batch))
@@ -80,14 +80,16 @@ class Stages:
             watermark_lag_seconds=2.0,
         )
 
-    def arrive(self, context: object, run: str, copied: StageReport, localized: StageReport, progress: Any) -> Report:
+    def finish_bulk(
+        self, context: object, run: str, copied: StageReport, localized: StageReport, progress: Any
+    ) -> Report:
         self.calls.append(("arrive", run, copied, localized))
         return Report("run-1", "eu", "h", "copied", "", copied=copied)
 
-    def since(self, context: object, last: str | None) -> Announced:
+    def since(self, context: object, last: str | None) -> Announcement:
         self.calls.append(("since", last))
-        news = () if last == self.head else (Fresh("shop.orders", "r", "h", 7, "s3://eu-lake/m.json"),)
-        return Announced(self.head, news)
+        news = () if last == self.head else (FreshTable("shop.orders", "r", "h", 7, "s3://eu-lake/m.json"),)
+        return Announcement(self.head, news)
 
     @property
     def names(self) -> list[str]:
@@ -102,7 +104,7 @@ def stages(known_dags: None, monkeypatch: pytest.MonkeyPatch, metrics: dict[str,
     monkeypatch.setattr(dags, "RemedyRetryPolicy", partial(RemedyRetryPolicy, delay=timedelta(seconds=0.1)))
     for name in ("plan", "copy", "localize", "publish", "arrive"):
         monkeypatch.setattr(sync_stages, name, getattr(stages, name))
-    monkeypatch.setattr(fresh, "fresh_since", stages.since)
+    monkeypatch.setattr(fresh_tables, "read_fresh_tables", stages.since)
     monkeypatch.setattr(
         operators.SternaOperator, "open", lambda self: SimpleNamespace(region=SimpleNamespace(name="eu"))
     )
@@ -159,12 +161,12 @@ def test_a_clean_up_does_what_it_is_asked_for(
 ) -> None:
     calls: list[GcOptions] = []
 
-    def collect(context: object, options: GcOptions, progress: Any) -> Collected:
+    def collect(context: object, options: GcOptions, progress: Any) -> GcReport:
         calls.append(options)
         some = Amount(3, 30)
-        return Collected("eu", "collect-1", "r", not options.delete, some, Amount(), some, some, Amount())
+        return GcReport("eu", "collect-1", "r", not options.delete, some, Amount(), some, some, Amount())
 
-    monkeypatch.setattr(gc_run, "collect", collect)
+    monkeypatch.setattr(gc_run, "run_gc", collect)
     run = trial_run("sterna_gc", conf)
     assert str(run.state) == "success"
     assert calls == [asked]
@@ -266,7 +268,7 @@ def test_tables_that_a_follower_put_in_transit_start_the_large_lane_too(stages: 
 
 
 @dataclass
-class Following:
+class FakeFollower:
     """Stands for a follower: publishes once, or fails."""
 
     stages: Stages
@@ -274,9 +276,9 @@ class Following:
     large: bool = False
     seconds: list[float] = field(default_factory=list)
 
-    def __call__(self, region: object, told: Any, say: Any, options: Any) -> Following:
+    def __call__(self, region: object, on_published: Any, notify: Any, options: Any) -> FakeFollower:
         assert options.yields, "neither the next run nor the large lane begins before this task has ended"
-        self.told = told
+        self.on_published = on_published
         return self
 
     def run(self, seconds: float) -> None:
@@ -285,20 +287,22 @@ class Following:
             raise self.error
         self.stages.head = "head-2"
         lag: Any = {"lag_seconds": 0.5, "watermark_lag_seconds": 0.5}
-        self.told(Report("run-2", "eu", "h2", "published", "r2", published=("shop.orders",), large=self.large, **lag))
+        self.on_published(
+            Report("run-2", "eu", "h2", "published", "r2", published=("shop.orders",), large=self.large, **lag)
+        )
 
 
 @pytest.fixture
-def following(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> Following:
-    found = Following(stages)
-    monkeypatch.setattr(follow, "Follower", found)
+def following(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> FakeFollower:
+    follower = FakeFollower(stages)
+    monkeypatch.setattr(follow, "Follower", follower)
     monkeypatch.setenv("AIRFLOW__STERNA__LINGER", "90s")
-    return found
+    return follower
 
 
 @pytest.mark.usefixtures("events")
 def test_after_a_publication_a_run_lingers_and_announces_what_that_brought(
-    stages: Stages, following: Following, metrics: dict[str, float]
+    stages: Stages, following: FakeFollower, metrics: dict[str, float]
 ) -> None:
     run = _run()
     assert _states(run)["linger"] == ["success"]
@@ -311,7 +315,7 @@ def test_after_a_publication_a_run_lingers_and_announces_what_that_brought(
 
 
 @pytest.mark.usefixtures("events")
-def test_what_is_put_in_transit_while_a_run_lingers_starts_the_large_lane(following: Following) -> None:
+def test_what_is_put_in_transit_while_a_run_lingers_starts_the_large_lane(following: FakeFollower) -> None:
     following.large = True
     assert str(_run().state) == "success"
     assert "sterna://eu/transit" in [uri for uri, _ in _events()]
@@ -320,7 +324,7 @@ def test_what_is_put_in_transit_while_a_run_lingers_starts_the_large_lane(follow
 @pytest.mark.usefixtures("events")
 @pytest.mark.parametrize("conf", [{}, {"dry_run": True}])
 def test_a_run_that_published_nothing_does_not_linger(
-    stages: Stages, following: Following, conf: dict[str, Any]
+    stages: Stages, following: FakeFollower, conf: dict[str, Any]
 ) -> None:
     stages.idle = not conf
     run = _run(**conf)
@@ -330,7 +334,7 @@ def test_a_run_that_published_nothing_does_not_linger(
 
 @pytest.mark.usefixtures("events")
 def test_an_error_that_waits_for_somebody_fails_the_lingering_and_what_was_published_stays_announced(
-    stages: Stages, following: Following
+    stages: Stages, following: FakeFollower
 ) -> None:
     following.error = RegistryError("the registry is wrong")
     run = _run()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sterna.airflow import gc_operator
-from sterna.airflow.dags import gc_dag, lag_dag, large_dag, sync_dag
+from sterna.airflow.dags import bulk_dag, gc_dag, lag_dag, sync_dag
+from sterna.config.registry import model
 from sterna.errors import UsageError
-from sterna.registry import model
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -137,7 +137,7 @@ def test_the_clean_up_s_shape(bag: Any) -> None:
 @pytest.mark.parametrize("given", [{"keep": "soon"}, {"grace": "1m"}, {"kepe": "7d"}, {"keep": "7"}])
 def test_a_clean_up_that_nobody_can_mean_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        gc_operator.read_gc_options(given)
+        gc_operator.parse_gc_options(given)
 
 
 def test_a_clean_up_of_one_s_own_may_have_no_schedule() -> None:
@@ -179,8 +179,8 @@ def test_parsing_them_imports_nothing_heavy() -> None:
         "pynessie",
         model.__name__,
     )
-    made = "; ".join(f"dags.{dag.__name__}()" for dag in (sync_dag, lag_dag, gc_dag, large_dag))
-    code = f"import sys, {sync_dag.__module__} as dags; {made}; print([n for n in sys.argv[1:] if n in sys.modules])"
+    calls = "; ".join(f"dags.{dag.__name__}()" for dag in (sync_dag, lag_dag, gc_dag, bulk_dag))
+    code = f"import sys, {sync_dag.__module__} as dags; {calls}; print([n for n in sys.argv[1:] if n in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
 

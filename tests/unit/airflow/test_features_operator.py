@@ -13,17 +13,17 @@ from airflow.sdk import AssetAny
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from sterna.airflow.features_operator import (
-    SternaFeaturesLookOperator,
     SternaFeaturesOperator,
+    SternaFeaturesStatusOperator,
     SternaMaterializeOperator,
     features_dag,
 )
 from sterna.errors import FeatureStoreUnreachable
-from sterna.features import region as features_region
-from sterna.features import status
-from sterna.features.materialize import Materialized
-from sterna.features.region import Failed
-from sterna.features.status import ViewStatus
+from sterna.pipelines.features import region as features_region
+from sterna.pipelines.features import status
+from sterna.pipelines.features.materialize import Materialization
+from sterna.pipelines.features.region import FailedView
+from sterna.pipelines.features.status import ViewStatus
 
 SERVICES = """
 features:
@@ -54,18 +54,18 @@ def test_the_dag_s_shape() -> None:
 
 def test_what_is_written_is_counted_and_what_failed_is_raised(services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    failed: list[Failed] = []
+    failed: list[FailedView] = []
 
     def played(region: Any, features: Any, *, linger: float, done: Any, say: Any) -> Any:
         asked.append(linger)
         for _ in range(2):
-            done(Materialized("user", "changes", "", 7, 3, 1))
+            done(Materialization("user", "changes", "", 7, 3, 1))
         return [], failed
 
     monkeypatch.setattr(features_region, "materialize_all", played)
     task = SternaMaterializeOperator(task_id="work", services=str(services), linger=timedelta(minutes=1))
     assert task.execute({}) == {"user": 8} and asked == [60.0]
-    failed.append(Failed("user", FeatureStoreUnreachable("dark")))
+    failed.append(FailedView("user", FeatureStoreUnreachable("dark")))
     with pytest.raises(FeatureStoreUnreachable):
         task.execute({})
     services.write_text("version: 1\n")
@@ -74,19 +74,19 @@ def test_what_is_written_is_counted_and_what_failed_is_raised(services: Path, mo
 
 
 def test_a_late_view_fails_the_look(services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[ViewStatus] = [ViewStatus("user", "d.t", "complete", 7, 7, 0.0, True)]
+    statuses: list[ViewStatus] = [ViewStatus("user", "d.t", "complete", 7, 7, 0.0, True)]
     gauges: dict[str, float] = {}
 
     @contextmanager
     def opened(*_: Any) -> Any:
         yield None
 
-    monkeypatch.setattr(features_region, "opened_store", opened)
-    monkeypatch.setattr(status, "status", lambda *_: tuple(told))
+    monkeypatch.setattr(features_region, "open_feature_store", opened)
+    monkeypatch.setattr(status, "read_status", lambda *_: tuple(statuses))
     monkeypatch.setattr("airflow.sdk.observability.stats.gauge", lambda name, value, tags: gauges.update({name: value}))
-    task = SternaFeaturesLookOperator(task_id="look", services=str(services))
+    task = SternaFeaturesStatusOperator(task_id="look", services=str(services))
     assert task.execute({}) == {"user": 0.0}
-    told[0] = ViewStatus("user", "d.t", "complete", 6, 7, 1000.0, True, "the store is 1000 s behind")
+    statuses[0] = ViewStatus("user", "d.t", "complete", 6, 7, 1000.0, True, "the store is 1000 s behind")
     with pytest.raises(AirflowFailException, match="user: the store is 1000 s behind"):
         task.execute({})
     assert gauges == {"sterna.features_behind_seconds": 1000.0, "sterna.features_alarm": 1}

@@ -11,10 +11,10 @@ import pytest
 from airflow.sdk import AssetAny
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from sterna.airflow.flows_operator import SternaFlowsOperator, flows_dag
-from sterna.flows import run as flows_run
-from sterna.flows.run import Ran
-from sterna.flows.step import Stepped
+from sterna.airflow.transforms_operator import SternaTransformsOperator, transforms_dag
+from sterna.pipelines.transforms import run as flows_run
+from sterna.pipelines.transforms.run import RunSummary
+from sterna.pipelines.transforms.step import StepSummary
 
 SERVICES = """\
 version: 1
@@ -25,7 +25,7 @@ flows:
 
 
 def test_the_dag_s_shape() -> None:
-    dag = flows_dag(region="eu", registry="/r.yaml", sources=["acme.ods", "acme.dwd"], linger="2m")
+    dag = transforms_dag(region="eu", registry="/r.yaml", sources=["acme.ods", "acme.dwd"], linger="2m")
     assert dag.is_paused_upon_creation
     assert dag.max_active_runs == 1
     (task,) = dag.tasks
@@ -33,53 +33,57 @@ def test_the_dag_s_shape() -> None:
     condition = dag.timetable.asset_condition
     assert isinstance(condition, AssetAny)
     assert [asset.uri for asset in condition.objects] == ["sterna://eu/acme.ods", "sterna://eu/acme.dwd"]
-    anything = flows_dag(region="eu", registry="/r.yaml")
+    anything = transforms_dag(region="eu", registry="/r.yaml")
     assert anything.timetable.asset_condition.uri == "sterna://eu/"
 
 
-class Played:
+class FakeRunner:
     """A runner that has nothing behind it."""
 
-    given: tuple[list[str], Path, float] | None = None
-    ran = Ran((Stepped("dwd", 1, 2), Stepped("dws", 1, 2), Stepped("dwd", 2, 3)), {"dws": "up to date"}, {}, ())
+    call: tuple[list[str], Path, float] | None = None
+    ran = RunSummary(
+        (StepSummary("dwd", 1, 2), StepSummary("dws", 1, 2), StepSummary("dwd", 2, 3)), {"dws": "up to date"}, {}, ()
+    )
 
-    def __init__(self, region: Any, flows: Any, folder: Path, say: Any) -> None:
+    def __init__(self, region: Any, flows: Any, folder: Path, report: Any) -> None:
         self._flows, self._folder = [flow.name for flow in flows], folder
 
-    def run(self, seconds: float) -> Ran:
-        type(self).given = (self._flows, self._folder, seconds)
+    def run(self, seconds: float) -> RunSummary:
+        type(self).call = (self._flows, self._folder, seconds)
         return self.ran
 
 
 @pytest.fixture
-def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaFlowsOperator:
+def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaTransformsOperator:
     (tmp_path / "services.yaml").write_text(SERVICES)
-    made = SternaFlowsOperator(task_id="follow", services=str(tmp_path / "services.yaml"), linger=timedelta(minutes=1))
+    operator = SternaTransformsOperator(
+        task_id="follow", services=str(tmp_path / "services.yaml"), linger=timedelta(minutes=1)
+    )
     kept = SimpleNamespace(now=lambda: None, forget=lambda: None)
-    monkeypatch.setattr(SternaFlowsOperator, "kept", lambda self: kept)
-    monkeypatch.setattr(flows_run, "Runner", Played)
-    return made
+    monkeypatch.setattr(SternaTransformsOperator, "open_reloading", lambda self: kept)
+    monkeypatch.setattr(flows_run, "Runner", FakeRunner)
+    return operator
 
 
-def test_a_task_lingers_and_counts(task: SternaFlowsOperator, tmp_path: Path) -> None:
+def test_a_task_lingers_and_counts(task: SternaTransformsOperator, tmp_path: Path) -> None:
     assert task.execute({}) == {"dwd": 2, "dws": 1}
     # The file of dwd's SQL is missing: the runner tells, of that flow alone.
-    assert Played.given == (["dwd", "dws"], tmp_path, 60.0)
+    assert FakeRunner.call == (["dwd", "dws"], tmp_path, 60.0)
     task.flows = ("dws",)
     task.execute({})
-    assert Played.given == (["dws"], tmp_path, 60.0)
+    assert FakeRunner.call == (["dws"], tmp_path, 60.0)
 
 
 def test_a_flow_that_waits_for_somebody_fails_the_task(
-    task: SternaFlowsOperator, monkeypatch: pytest.MonkeyPatch
+    task: SternaTransformsOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = {"dwd": "StoreUnreachable: later", "dws": "Gap: look"}
-    monkeypatch.setattr(Played, "ran", Ran((), {}, failed, ("dws",)))
+    monkeypatch.setattr(FakeRunner, "ran", RunSummary((), {}, failed, ("dws",)))
     with pytest.raises(AirflowFailException, match="2 flows failed; dws: Gap: look"):
         task.execute({})
 
 
-def test_without_settings_it_is_off(task: SternaFlowsOperator, tmp_path: Path) -> None:
+def test_without_settings_it_is_off(task: SternaTransformsOperator, tmp_path: Path) -> None:
     (tmp_path / "services.yaml").write_text("version: 1\n")
     with pytest.raises(AirflowSkipException):
         task.execute({})

@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowTaskTerminated
 
 from sterna.airflow.gc_operator import SternaGcOperator
-from sterna.gc import run
+from sterna.maintenance.gc import run
 
 
 def test_it_unwinds_what_it_is_at_and_is_not_disturbed_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +18,7 @@ def test_it_unwinds_what_it_is_at_and_is_not_disturbed_afterwards(monkeypatch: p
         finally:
             fence[0] = "down"
 
-    monkeypatch.setattr(run, "collect", collect)
+    monkeypatch.setattr(run, "run_gc", collect)
     monkeypatch.setattr(SternaGcOperator, "open", lambda self: None)
     with pytest.raises(AirflowTaskTerminated):
         task.execute({})

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from sterna.airflow.ingest_add_operator import SternaIngestAddOperator
-from sterna.ingest import adding as room
-from sterna.ingest import region, shop
-from sterna.ingest.adding import Added
-from sterna.ingest.file_proof import ProvenFile
+from sterna.pipelines.ingest import add_files as room
+from sterna.pipelines.ingest import region, step_context
+from sterna.pipelines.ingest.add_files import FileAdditionOutcome
+from sterna.pipelines.ingest.file_proof import ProvenFile
 from tests.unit.airflow.test_ingest_operator import SERVICES
 
 
@@ -24,9 +24,9 @@ def test_a_task_adds_and_returns_the_snapshot(monkeypatch: pytest.MonkeyPatch, t
     uris = ["s3://us-lake/a.parquet"]
 
     def adding(ingest: Any, mapping: Any, catalog: Any, table: str, files: Sequence[str]) -> Any:
-        def do(*, act: bool) -> Added:
+        def do(*, act: bool) -> FileAdditionOutcome:
             acted.append((table, list(files), act))
-            return Added(table, (ProvenFile(files[0], 9, 3),), 9, 3, snapshot=7, commit="c", done=True)
+            return FileAdditionOutcome(table, (ProvenFile(files[0], 9, 3),), 9, 3, snapshot=7, commit="c", done=True)
 
         return SimpleNamespace(do=do)
 
@@ -35,8 +35,8 @@ def test_a_task_adds_and_returns_the_snapshot(monkeypatch: pytest.MonkeyPatch, t
         yield
 
     ingest = SimpleNamespace(close=lambda: closed.append(True))
-    monkeypatch.setattr(room, "adding", adding)
-    monkeypatch.setattr(shop, "open_catalog", catalog)
+    monkeypatch.setattr(room, "build_addition", adding)
+    monkeypatch.setattr(step_context, "open_catalog", catalog)
     monkeypatch.setattr(region, "open_ingest", lambda *_: ingest)
     task = SternaIngestAddOperator(task_id="add", table="acme.t", uris=uris, services=str(services))
     monkeypatch.setattr(SternaIngestAddOperator, "open", lambda self: SimpleNamespace(mapping=None))

@@ -11,11 +11,11 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from sterna.airflow.ingest_operator import SternaIngestOperator, ingest_dag
-from sterna.ingest import region as ingest_region
-from sterna.ingest import service
-from sterna.ingest.consolidate import Consolidated
-from sterna.ingest.model import State
-from sterna.ingest.worker import Worked
+from sterna.pipelines.ingest import region as ingest_region
+from sterna.pipelines.ingest import worker_service
+from sterna.pipelines.ingest.batch_publisher import BatchOutcome
+from sterna.pipelines.ingest.model import State
+from sterna.pipelines.ingest.worker import WorkerOutcome
 
 SERVICES = """\
 version: 1
@@ -37,7 +37,7 @@ def test_the_dag_s_shape() -> None:
     assert ingest_dag(region="eu", registry="/r.yaml", schedule="").schedule is None
 
 
-class Played:
+class FakeWorker:
     """Work that has nothing behind it."""
 
     ran: tuple[float | None, bool] | None = None
@@ -45,19 +45,19 @@ class Played:
 
     @classmethod
     def work(
-        cls, region: Any, ingest: Any, done: Any, say: Any, seconds: float | None = None, *, once: bool = False
-    ) -> Worked:
+        cls, region: Any, ingest: Any, on_settled: Any, report: Any, seconds: float | None = None, *, once: bool = False
+    ) -> WorkerOutcome:
         cls.ran = (seconds, once)
         for number in (1, 2):
-            done(Consolidated(f"b{number}", "acme.t", number, State.PUBLISHED, 7, "c0ffee", 15, 45, 0, 4))
-        return Worked((), {}, cls.stopped)
+            on_settled(BatchOutcome(f"b{number}", "acme.t", number, State.PUBLISHED, 7, "c0ffee", 15, 45, 0, 4))
+        return WorkerOutcome((), {}, cls.stopped)
 
 
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaIngestOperator:
     file = tmp_path / "services.yaml"
     file.write_text(SERVICES)
-    made = SternaIngestOperator(task_id="work", services=str(file), linger=timedelta(minutes=1))
+    operator = SternaIngestOperator(task_id="work", services=str(file), linger=timedelta(minutes=1))
     region = SimpleNamespace(region=SimpleNamespace(name="eu"))
     monkeypatch.setattr(SternaIngestOperator, "open", lambda self: region)
     monkeypatch.setattr(
@@ -66,23 +66,23 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaIngestOperato
         lambda *_: SimpleNamespace(pool=None, rules=None, close=lambda: None),
     )
 
-    monkeypatch.setattr(service, "work", Played.work)
-    monkeypatch.setattr(Played, "stopped", ())
-    return made
+    monkeypatch.setattr(worker_service, "run_worker", FakeWorker.work)
+    monkeypatch.setattr(FakeWorker, "stopped", ())
+    return operator
 
 
 def test_a_task_lingers_and_counts(task: SternaIngestOperator) -> None:
     assert task.execute({}) == {"published": 2}
-    assert Played.ran == (60.0, False)
+    assert FakeWorker.ran == (60.0, False)
     task.linger = timedelta(0)
     task.execute({})
-    assert Played.ran == (0.0, True)
+    assert FakeWorker.ran == (0.0, True)
 
 
 def test_a_batch_that_waits_for_somebody_fails_the_task(
     task: SternaIngestOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Played, "stopped", ("Rewound: look",))
+    monkeypatch.setattr(FakeWorker, "stopped", ("Rewound: look",))
     with pytest.raises(AirflowFailException, match="Rewound: look"):
         task.execute({})
 

@@ -10,26 +10,26 @@ from airflow.sdk import ExceptionRetryPolicy
 from airflow.sdk.exceptions import AirflowFailException
 
 from sterna.airflow import operators
-from sterna.airflow.assets import announcements, main_asset
+from sterna.airflow.assets import asset_alias, main_asset
 from sterna.airflow.operators import (
     SternaCopyOperator,
     SternaLocalizeOperator,
     SternaPlanOperator,
     SternaSyncOperator,
-    add_up,
-    in_short,
-    read_options,
+    merge_stage_reports,
+    parse_sync_options,
+    report_summary,
 )
 from sterna.airflow.retry import RemedyRetryPolicy
-from sterna.edges.rclone.transfer import Transfer
 from sterna.errors import UsageError
-from sterna.replica.codecs import STAGE_REPORT
-from sterna.replica.held import Held
-from sterna.replica.records import Report, StageReport
-from sterna.sync import copy as copying
-from sterna.sync import run as sync_run
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
+from sterna.replication.execution import copy as copying
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.codecs import STAGE_REPORT
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.model import Report, StageReport
+from sterna.replication.sync import run as sync_run
+from sterna.replication.sync import stages
+from sterna.storage.rclone.transfer import Transfer
 from tests.support.small_world import make_world, quiet, run
 
 BATCH = {"number": 3, "origin": "us-lake", "files": 120, "bytes": 3_100_000_000}
@@ -61,18 +61,18 @@ def _report(**changes: Any) -> Report:
 
 
 def test_options_come_as_a_mapping_or_as_json() -> None:
-    given = {"tables": ["shop.*"], "everything": True, "dry_run": True}
+    options = {"tables": ["shop.*"], "everything": True, "dry_run": True}
     assert (
-        read_options(given)
-        == read_options(json.dumps(given))
+        parse_sync_options(options)
+        == parse_sync_options(json.dumps(options))
         == (SyncOptions(tables=("shop.*",), everything=True), True)
     )
-    assert read_options({}) == (SyncOptions(), False)
+    assert parse_sync_options({}) == (SyncOptions(), False)
 
 
 def test_an_unknown_option_is_refused_with_those_that_exist() -> None:
     with pytest.raises(UsageError, match=r"no such option: table; there are bytes_per_batch, dry_run"):
-        read_options({"table": "shop.orders"})
+        parse_sync_options({"table": "shop.orders"})
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,10 @@ def test_a_copy_task_is_labelled_with_origin_files_and_size(size: int, text: str
 def test_reports_of_mapped_tasks_add_up_and_skipped_ones_count_nothing() -> None:
     to_json = STAGE_REPORT.dumps
 
-    assert add_up([to_json(StageReport(1, 10, 5)), to_json(StageReport(2, 20, 5))]) == StageReport(3, 30, 10)
-    assert add_up(None) == add_up([]) == StageReport()
+    assert merge_stage_reports([to_json(StageReport(1, 10, 5)), to_json(StageReport(2, 20, 5))]) == StageReport(
+        3, 30, 10
+    )
+    assert merge_stage_reports(None) == merge_stage_reports([]) == StageReport()
 
 
 def test_reports_of_another_run_count_nothing_and_those_that_name_none_as_before() -> None:
@@ -96,21 +98,21 @@ def test_reports_of_another_run_count_nothing_and_those_that_name_none_as_before
 
     now, before = StageReport(1, 10, 5, run_id="run-2"), StageReport(7, 70, 7, missing=2, run_id="run-1")
     texts = [to_json(now), to_json(before), "", to_json(now)]
-    assert add_up(texts, "s3://eu/replica/_sterna/runs/run-2") == StageReport(2, 20, 10, run_id="run-2")
-    assert add_up(texts).files == 9
+    assert merge_stage_reports(texts, "s3://eu/replica/_sterna/runs/run-2") == StageReport(2, 20, 10, run_id="run-2")
+    assert merge_stage_reports(texts).files == 9
     unnamed = '{"files":3,"bytes":30,"sent":30,"failed":[],"missing":0}'
-    assert add_up([unnamed, to_json(now)], "s3://eu/replica/_sterna/runs/run-2").files == 4
-    assert add_up([to_json(before)], "s3://eu/replica/_sterna/runs/run-2") == StageReport()
+    assert merge_stage_reports([unnamed, to_json(now)], "s3://eu/replica/_sterna/runs/run-2").files == 4
+    assert merge_stage_reports([to_json(before)], "s3://eu/replica/_sterna/runs/run-2") == StageReport()
 
 
 @pytest.mark.parametrize("text", ['{"files":1,"bytes":2,"newer":1}', '{"files":1}', "[]", "{"])
 def test_a_report_of_another_version_is_refused_and_not_read_as_empty(text: str) -> None:
     with pytest.raises(UsageError, match="this version of sterna doesn't understand"):
-        add_up([STAGE_REPORT.dumps(StageReport(1, 10, 5)), text])
+        merge_stage_reports([STAGE_REPORT.dumps(StageReport(1, 10, 5)), text])
 
 
 def test_a_report_in_short_has_counts_and_no_names() -> None:
-    short = in_short(_report(held=(Held("a.b", "Unsupported", "encrypted"),), more=True))
+    short = report_summary(_report(held=(Held("a.b", "Unsupported", "encrypted"),), more=True))
     assert short == {
         "run_id": "run-1",
         "outcome": "published",
@@ -168,17 +170,19 @@ def test_localizing_what_no_copy_brought_says_at_once_what_to_do(
     monkeypatch.setattr(copying, "copy_files", copy_files)
     context = world.context()
     monkeypatch.setattr(operators.SternaOperator, "open", lambda self: context)
-    made = stages.plan(context, SyncOptions(files_per_batch=1), quiet)
-    assert len(made.batches) == 2
+    planned = stages.plan(context, SyncOptions(files_per_batch=1), quiet)
+    assert len(planned.batches) == 2
     copied = [
-        SternaCopyOperator(task_id="copy", run=made.run, batch={"number": number}).execute({}) for number in (0, 1)
+        SternaCopyOperator(task_id="copy", run=planned.run, batch={"number": number}).execute({}) for number in (0, 1)
     ]
-    task = SternaLocalizeOperator(task_id="localize", run=made.run, copied=copied)
+    task = SternaLocalizeOperator(task_id="localize", run=planned.run, copied=copied)
     if broken == "ab":
         with pytest.raises(AirflowFailException, match=r"were not copied .* clear the run, or wait for the next one"):
             task.execute({})
         return
-    report = stages.publish(context, made.run, add_up(copied), add_up([task.execute({})]), quiet)
+    report = stages.publish(
+        context, planned.run, merge_stage_reports(copied), merge_stage_reports([task.execute({})]), quiet
+    )
     assert (report.published, [item.key for item in report.held]) == (("ns.b",), ["ns.a"])
 
 
@@ -194,9 +198,11 @@ def test_one_task_copies_its_share_of_the_batches(tmp_path: Path, monkeypatch: p
     items = task.execute({"ti": SimpleNamespace(xcom_push=pushed.__setitem__)})
     assert [(item["number"], item["last"]) for item in items] == [(0, 1), (2, 4)]
     copied = [SternaCopyOperator(task_id="copy", run=pushed["run"], batch=item).execute({}) for item in items]
-    assert [STAGE_REPORT.loads(each).files for each in copied] == [2, 3]
+    assert [STAGE_REPORT.loads(stage_report).files for stage_report in copied] == [2, 3]
     localized = SternaLocalizeOperator(task_id="localize", run=pushed["run"], copied=copied).execute({})
-    report = stages.publish(context, pushed["run"], add_up(copied), add_up([localized]), quiet)
+    report = stages.publish(
+        context, pushed["run"], merge_stage_reports(copied), merge_stage_reports([localized]), quiet
+    )
     assert len(report.published) == 6
 
 
@@ -207,6 +213,6 @@ def test_a_copy_that_makes_a_table_whole_starts_a_sync(monkeypatch: pytest.Monke
     events: list[tuple[Any, Any]] = []
     outlet = SimpleNamespace(add=lambda asset, extra: events.append((asset, extra)))
     task = SternaCopyOperator(task_id="copy", run="r", batch=BATCH)
-    task.execute({"outlet_events": {announcements(): outlet}})
+    task.execute({"outlet_events": {asset_alias(): outlet}})
     assert events == [(main_asset("eu"), {"reason": "tables in transit are here"})]
     SternaCopyOperator(task_id="copy", run="r", batch=BATCH, outlets=[]).execute({})

@@ -43,9 +43,9 @@ def token(role: str) -> dict[str, str]:
 
 
 def test_every_route_refuses_who_has_no_session(airflow: TestClient, tmp_path: Path) -> None:
-    found = routes(make_world(tmp_path))
-    assert len(found) > 10
-    for method, path in found:
+    all_routes = routes(make_world(tmp_path))
+    assert len(all_routes) > 10
+    for method, path in all_routes:
         assert airflow.request(method, path).status_code == 401, (method, path)
 
 
@@ -60,23 +60,23 @@ def test_a_viewer_is_let_in_by_token_and_by_cookie(airflow: TestClient) -> None:
 
 
 def test_replay_needs_a_right_of_its_own_and_no_other_sites_word(airflow: TestClient) -> None:
-    path, said = "/sterna/api/outlets/pager/replay", {"confirmed": 1}
-    assert airflow.post(path, json=said, headers=token("viewer")).status_code == 403
+    path, body = "/sterna/api/outlets/pager/replay", {"confirmed": 1}
+    assert airflow.post(path, json=body, headers=token("viewer")).status_code == 403
     admin = token("admin")
-    assert airflow.post(path, json=said, headers=admin).status_code == 400  # let in; there is no such outlet
+    assert airflow.post(path, json=body, headers=admin).status_code == 400  # let in; there is no such outlet
     cookie = {"Cookie": f"_token={admin['Authorization'].split()[1]}"}
-    assert airflow.post(path, json=said, headers={**cookie, **SAME}).status_code == 400
+    assert airflow.post(path, json=body, headers={**cookie, **SAME}).status_code == 400
     for other in ({}, {"Origin": "https://elsewhere.example"}, {**SAME, "Sec-Fetch-Site": "cross-site"}):
-        assert airflow.post(path, json=said, headers={**cookie, **other}).status_code == 403, other
+        assert airflow.post(path, json=body, headers={**cookie, **other}).status_code == 403, other
 
 
 def test_airflow_shows_the_entry_in_its_navigation(airflow: TestClient) -> None:
-    found = airflow.get("/api/v2/plugins", headers=token("admin")).json()["plugins"]
-    (plugin,) = [each for each in found if each["name"] == "sterna"]
+    plugins = airflow.get("/api/v2/plugins", headers=token("admin")).json()["plugins"]
+    (plugin,) = [candidate for candidate in plugins if candidate["name"] == "sterna"]
     (view,) = plugin["external_views"]
     assert (view["href"], view["url_route"], view["destination"]) == ("/sterna/", "sterna", "nav")
 
 
 def test_the_plugin_imports_no_web_framework_before_a_request() -> None:
     (app,) = SternaPlugin.fastapi_apps
-    assert isinstance(app["app"], mount.LateApp)
+    assert isinstance(app["app"], mount.LazyApp)

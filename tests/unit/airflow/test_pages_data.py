@@ -16,13 +16,13 @@ from fastapi.testclient import TestClient
 
 from sterna.airflow.pages import upstream
 from sterna.airflow.pages.app import create_app
+from sterna.brokers.message import Message
 from sterna.catalog.model import Put, namespace_content
-from sterna.edges.brokers.message import Message
+from sterna.config.registry.credential import Credential
 from sterna.errors import CatalogUnreachable, CredentialError
-from sterna.gc.hold import hold
-from sterna.outlets.letters import bury, dead_files
-from sterna.registry.credential import Credential
-from sterna.status.alarms import AlarmLimits
+from sterna.maintenance.gc.pin import pin
+from sterna.notifications.sinks.dead_letters import list_dead_letters, write_dead_letter
+from sterna.operations.alarms import AlarmLimits
 from tests.support.pages import OPEN, Pages
 from tests.support.small_world import World, make_world, run
 
@@ -50,13 +50,13 @@ outlets:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """Region eu serves three tables, and holds one."""
-    made = make_world(tmp_path)
+    world = make_world(tmp_path)
     for name in ("orders", "items", "customers"):
-        made.commit(**{name: made.write(name)})
-    run(made)
-    made.commit(bad="s3://nowhere/1.metadata.json")
-    run(made)
-    return made
+        world.commit(**{name: world.write(name)})
+    run(world)
+    world.commit(bad="s3://nowhere/1.metadata.json")
+    run(world)
+    return world
 
 
 @pytest.fixture
@@ -66,11 +66,11 @@ def pages(world: World) -> Pages:
 
 @pytest.fixture
 def client(pages: Pages) -> Iterator[TestClient]:
-    with TestClient(create_app(pages.source, OPEN, lambda seconds: upstream_double(seconds))) as made:
-        yield made
+    with TestClient(create_app(pages.source, OPEN, lambda seconds: upstream_double(seconds))) as client:
+        yield client
 
 
-def told(asked: dict[str, Any], token: str) -> httpx.Response:
+def features_response(asked: dict[str, Any], token: str) -> httpx.Response:
     """Answer as `POST /v1/features` of the gateway does: see `tests/unit/gateway/test_features_answers.py`."""
     (entity,), (name,) = asked["entities"], asked["features"]
     there = "404" not in entity.values()
@@ -85,7 +85,7 @@ def upstream_double(seconds: float) -> httpx.AsyncClient:
         if request.url.path == "/kpi":
             return httpx.Response(200, json={"kpi": {"total_revenue": 12.5}, "snapshot_id": "1"})
         if request.url.path == "/v1/features":
-            return told(json.loads(request.content), request.headers.get("authorization", ""))
+            return features_response(json.loads(request.content), request.headers.get("authorization", ""))
         user = request.url.path.rpartition("/")[2]
         if user == "401":
             return httpx.Response(200 if request.headers.get("authorization") == "Bearer a-token" else 401, json={})
@@ -162,14 +162,14 @@ def test_tables_are_searched_sorted_and_paged(client: TestClient, world: World) 
 
 
 def test_a_table_tells_its_last_events_and_the_holds_that_show_it(client: TestClient, world: World) -> None:
-    held = hold(world.context(), world.catalog.reference("main_replica_eu").hash, timedelta(days=1))
+    held = pin(world.context(), world.catalog.reference("main_replica_eu").hash, timedelta(days=1))
     world.commit(items=world.write("items"), fresh=world.write("fresh"))
     run(world)
-    found = client.get("/api/tables/eu/one", params={"key": "ns.items"}).json()
-    told = [(each["type"], each["table"]) for each in found["events"]]
-    assert told == 2 * [("sterna.table.updated", "ns.items")]
-    assert found["events"][0]["at"] > found["events"][1]["at"]
-    assert found["holds"] == [{"until": held.until, "snapshot": "1"}]
+    details = client.get("/api/tables/eu/one", params={"key": "ns.items"}).json()
+    events = [(event["type"], event["table"]) for event in details["events"]]
+    assert events == 2 * [("sterna.table.updated", "ns.items")]
+    assert details["events"][0]["at"] > details["events"][1]["at"]
+    assert details["holds"] == [{"until": held.until, "snapshot": "1"}]
     assert client.get("/api/tables/eu/one", params={"key": "ns.fresh"}).json()["holds"] == []
     assert client.get("/api/tables/eu/one", params={"key": "no.such"}).json() == {"events": [], "holds": []}
 
@@ -194,10 +194,10 @@ def test_an_inspector_answers_as_its_service_does(client: TestClient, pages: Pag
         assert (refused.status_code, refused.json()["statusMessage"]) == (400, "Invalid user ID format"), user
     for user, status in (("404", 404), ("500", 500), ("504", 500), ("302", 500), ("9223372036854775807", 500)):
         failed = client.get(f"/api/features/{user}")
-        told = (failed.status_code, failed.json()["statusMessage"])
-        assert told == (status, f"Failed to fetch features for user {user}."), user
+        answer = (failed.status_code, failed.json()["statusMessage"])
+        assert answer == (status, f"Failed to fetch features for user {user}."), user
         assert "secret" not in failed.text
-    assert upstream.FEATURE_SECONDS == 5.0
+    assert upstream.FEATURE_TIMEOUT_SECONDS == 5.0
 
 
 def test_an_inspector_knows_each_view_and_sends_its_token(client: TestClient, pages: Pages) -> None:
@@ -263,7 +263,7 @@ def test_a_replay_is_what_was_confirmed_or_nothing(client: TestClient, pages: Pa
     pages.secrets = lambda id: Credential(id, password="whsec_" + base64.b64encode(b"k" * 32).decode())
     context = world.context()
     event = b'{"time": "2026-01-01T00:00:00Z", "id": "a-1"}'
-    bury(context, "pager", Message("a-1", "ns.orders", event), "HTTP 400")
+    write_dead_letter(context, "pager", Message("a-1", "ns.orders", event), "HTTP 400")
     assert client.get("/api/outlets").json()["outlets"][0]["dead"] == 1
     shown = client.get("/api/outlets/pager/dead").json()
     assert (shown["count"], shown["letters"][0]["reason"]) == (1, "HTTP 400")
@@ -275,4 +275,4 @@ def test_a_replay_is_what_was_confirmed_or_nothing(client: TestClient, pages: Pa
     done = client.post(path, json={"confirmed": 1}, headers=own).json()
     # Nobody listens there: the letter stays.
     assert (done["sent"], done["left"]) == (0, 1) and done["problem"]
-    assert len(dead_files(context, "pager")) == 1
+    assert len(list_dead_letters(context, "pager")) == 1

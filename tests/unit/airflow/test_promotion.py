@@ -18,16 +18,16 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOper
 from airflow.sdk.exceptions import TaskAwaitingInput, TaskDeferred
 
 from sterna.airflow.promotion import SternaApprovalOperator, SternaPromotionOperator
-from sterna.edges.postgres.epoch import Epoch
 from sterna.errors import UsageError
-from sterna.ha import promote as ha_promote
-from sterna.ha import tables as ha_tables
-from sterna.ha.approval import APPROVAL, approval_of
-from sterna.ha.promote import Promoted, Promotion
-from sterna.ha.tables import Move, Moves
-from sterna.render.catalog import promotion_text
+from sterna.postgres.term import Term
+from sterna.replication.failover import promote as ha_promote
+from sterna.replication.failover import tables as ha_tables
+from sterna.replication.failover.approval import APPROVAL, approval_of
+from sterna.replication.failover.promote import Promoted, Promotion
+from sterna.replication.failover.tables import Move, MovePlan
+from sterna.text.catalog import promotion_text
 
-NEXT = Promotion("eu", Epoch(2, "eu"), "us", True, None, "ab" * 32, None, ())
+NEXT = Promotion("eu", Term(2, "eu"), "us", True, None, "ab" * 32, None, ())
 SHOWN = promotion_text(NEXT)
 
 
@@ -36,7 +36,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[Promotion]:
     """The promotions that were carried out."""
     promoted: list[Promotion] = []
 
-    def promote(registry: Any, secrets: Any, promotion: Promotion, say: Any, *, moves: Any) -> Promoted:
+    def promote(registry: Any, secrets: Any, promotion: Promotion, progress: Any, *, moves: Any) -> Promoted:
         promoted.append(promotion)
         return Promoted(promotion.epoch, (), {})
 
@@ -51,7 +51,7 @@ def act(approved: str | None, lost: str = "") -> str:
     return SternaPromotionOperator(task_id="promote", planned="True", lost=lost, approved=approved).execute({})
 
 
-def approval(promotion: Promotion = NEXT, moves: Moves | None = None) -> str:
+def approval(promotion: Promotion = NEXT, moves: MovePlan | None = None) -> str:
     return APPROVAL.dumps(approval_of(promotion, moves))
 
 
@@ -79,7 +79,7 @@ def test_one_that_ended_in_the_middle_goes_on_by_the_same_approval(
     act(approval(replace(NEXT, silent=("us",))))
     assert done == [begun]
     with pytest.raises(UsageError, match="another promotion was approved"):
-        act(approval(replace(NEXT, epoch=Epoch(1, "eu"))))
+        act(approval(replace(NEXT, epoch=Term(1, "eu"))))
     assert done == [begun]
 
 
@@ -99,7 +99,7 @@ OF_AN_OLDER_STERNA = '{"region":"eu","epoch":"2-eu","unknown":[],"tables":""}'
     "approved",
     [
         "",
-        approval(replace(NEXT, epoch=Epoch(1, "eu"))),
+        approval(replace(NEXT, epoch=Term(1, "eu"))),
         approval(replace(NEXT, old="ap")),
         approval(replace(NEXT, planned=False)),
         approval(replace(NEXT, newest=datetime(2026, 11, 1, tzinfo=UTC))),
@@ -130,7 +130,7 @@ def test_what_was_approved_while_more_was_seen_is_not_done(
     assert done == [darker, darker]
 
 
-MOVES = Moves("eu", ("us",), (Move("a.b", "s3://us/1", "s3://eu/1"), Move("a.c", "s3://us/2", "s3://eu/2")))
+MOVES = MovePlan("eu", ("us",), (Move("a.b", "s3://us/1", "s3://eu/1"), Move("a.c", "s3://us/2", "s3://eu/2")))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ MOVES = Moves("eu", ("us",), (Move("a.b", "s3://us/1", "s3://eu/1"), Move("a.c",
     ],
 )
 def test_tables_that_were_not_approved_do_not_go_on(
-    done: list[Promotion], monkeypatch: pytest.MonkeyPatch, other: Moves | None
+    done: list[Promotion], monkeypatch: pytest.MonkeyPatch, other: MovePlan | None
 ) -> None:
     monkeypatch.setattr(ha_tables, "plan_moves", lambda *_: MOVES)
     with pytest.raises(UsageError, match=r"other tables would go on"):
@@ -174,11 +174,14 @@ def test_what_is_handed_on_is_what_was_shown_whatever_a_later_look_says(
     asking = SternaApprovalOperator(task_id="approve", subject="?", shown=SHOWN, promotion=approval())
     with pytest.raises(kind) as waiting:
         asking.execute({})
-    later = approval(replace(NEXT, epoch=Epoch(4, "eu")))
+    later = approval(replace(NEXT, epoch=Term(4, "eu")))
     answered = SternaApprovalOperator(task_id="approve", subject="?", shown="another", promotion=later)
     answer = {"chosen_options": ["Approve"]}
-    given = {**waiting.value.kwargs, "event": answer}
-    assert answered.resume_execution(waiting.value.method_name, given, {}) == {**answer, "promotion": approval()}
+    resume_arguments = {**waiting.value.kwargs, "event": answer}
+    assert answered.resume_execution(waiting.value.method_name, resume_arguments, {}) == {
+        **answer,
+        "promotion": approval(),
+    }
 
 
 def test_an_answer_to_a_question_that_kept_nothing_approves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

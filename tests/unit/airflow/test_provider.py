@@ -9,9 +9,9 @@ import pytest
 from sterna.airflow import cli, require_airflow, settings
 from sterna.airflow.provider import get_provider_info
 from sterna.cli import main
+from sterna.config.registry.credential import rclone_environment
+from sterna.config.registry.model import Location
 from sterna.errors import UsageError
-from sterna.registry.credential import rclone_environment
-from sterna.registry.model import Location
 
 _STORES = {
     "sterna_s3": ("s3", "s3://lake"),
@@ -55,8 +55,8 @@ def test_every_field_of_a_store_s_form_is_one_that_a_credential_reads(
         return rclone_environment("lake", location, airflow_secrets("lake"))
 
     for field in form["conn-fields"]:
-        said = {"is_anonymous": "true", "connection_string": "AccountKey=value-of-it"}.get(field, "value-of-it")
-        assert said.removeprefix("AccountKey=") in " ".join(settings_of({field: said}).values())
+        text = {"is_anonymous": "true", "connection_string": "AccountKey=value-of-it"}.get(field, "value-of-it")
+        assert text.removeprefix("AccountKey=") in " ".join(settings_of({field: text}).values())
 
 
 def test_what_the_forms_call_secret_is_what_airflow_masks() -> None:
@@ -70,20 +70,20 @@ def test_what_the_forms_call_secret_is_what_airflow_masks() -> None:
 
 
 def test_the_configuration_section_has_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert settings.text("schedule") == "*/15 * * * *"
-    assert settings.number("poll_interval") == 1
-    assert settings.text("services") == ""
+    assert settings.get_option("schedule") == "*/15 * * * *"
+    assert settings.get_float("poll_interval") == 1
+    assert settings.get_option("services") == ""
     monkeypatch.setenv("AIRFLOW__STERNA__POLL_INTERVAL", "0.5")
-    assert settings.number("poll_interval") == 0.5
+    assert settings.get_float("poll_interval") == 0.5
     monkeypatch.setenv("AIRFLOW__STERNA__POLL_INTERVAL", "soon")
     with pytest.raises(UsageError, match="poll_interval"):
-        settings.number("poll_interval")
+        settings.get_float("poll_interval")
 
 
 def test_a_setting_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AIRFLOW__STERNA__REGION")
     with pytest.raises(UsageError, match="AIRFLOW__STERNA__REGION"):
-        settings.text("region")
+        settings.get_option("region")
 
 
 def test_airflow_sterna_offers_the_console_script_s_commands() -> None:
@@ -99,18 +99,18 @@ def test_airflow_sterna_offers_the_console_script_s_commands() -> None:
 def test_airflow_sterna_takes_region_registry_and_services_from_the_section(monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
-    given: list[list[str]] = []
-    monkeypatch.setattr(main, "main", lambda argv, secrets: given.append([*argv, secrets.__name__]))
+    calls: list[list[str]] = []
+    monkeypatch.setattr(main, "main", lambda argv, secrets: calls.append([*argv, secrets.__name__]))
     monkeypatch.setenv("AIRFLOW__STERNA__SERVICES", "/etc/sterna/services.yaml")
     for name in ("STERNA_REGION", "STERNA_REGISTRY", "STERNA_SERVICES"):
         monkeypatch.setenv(name, "x")  # so that it is put back afterwards
         monkeypatch.delenv(name)
     cli.run(["status", "--json"])
-    assert given == [["status", "--json", "command_secrets"]]
+    assert calls == [["status", "--json", "command_secrets"]]
     assert os.environ["STERNA_REGION"] == "eu"
     assert os.environ["STERNA_SERVICES"] == "/etc/sterna/services.yaml"
     cli.run([])
-    assert given[-1][:1] == ["--help"]
+    assert calls[-1][:1] == ["--help"]
 
 
 @pytest.mark.parametrize("installed", ["2.11.0", "3.0.6", "3.2.1", "3.2.0rc1", "3"])

@@ -9,7 +9,7 @@ from airflow.sdk import RetryAction
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.errors import CatalogUnreachable, Remedy, SternaError, UnregisteredUri
 
-POLICY = RemedyRetryPolicy(delay=timedelta(seconds=5), longest=timedelta(minutes=5))
+POLICY = RemedyRetryPolicy(delay=timedelta(seconds=5), max_delay=timedelta(minutes=5))
 
 
 def _classes(root: type[SternaError] = SternaError) -> Iterator[type[SternaError]]:
@@ -29,7 +29,7 @@ def test_an_error_is_repeated_exactly_when_it_says_so(kind: type[SternaError]) -
 
 def test_pauses_double_up_to_a_bound() -> None:
     pauses = [POLICY.evaluate(CatalogUnreachable("no answer"), number, 9).retry_delay for number in (1, 2, 3, 7, 1000)]
-    assert pauses == [timedelta(seconds=each) for each in (5, 10, 20, 300, 300)]
+    assert pauses == [timedelta(seconds=seconds) for seconds in (5, 10, 20, 300, 300)]
 
 
 def test_the_reason_names_table_and_file() -> None:

@@ -12,16 +12,16 @@ from sterna.airflow import triggers
 from sterna.airflow.triggers import NessieCommitTrigger
 from sterna.catalog.model import Unchanged
 from sterna.errors import CatalogUnreachable, StoreUnreachable
-from sterna.replica import backoff
-from sterna.replica import held_list as replica_held_list
-from sterna.replica import region as replica_region
-from sterna.replica.head import HELD, RUN_ID
-from sterna.replica.held import Held
-from sterna.replica.held_list import held_list, write_list
+from sterna.replication.replica import held_list as replica_held_list
+from sterna.replication.replica import region as replica_region
+from sterna.replication.replica import retry
+from sterna.replication.replica.head import HELD, RUN_ID
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.held_list import build_held_list, write_held_list
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.small_world import make_world, refusing
 
-WATCH = triggers.RegionWatch
+WATCH = triggers.RegionPoller
 DARK = Held("ns.dark", "StoreUnreachable", "does not answer")
 BROKEN = Held("ns.broken", "BrokenMetadata", "does not parse")
 WAITS = Held("ns.waits", "Waits", "committed together with ns.dark", waits_for="ns.dark")
@@ -110,7 +110,7 @@ def test_errors_are_counted_and_survived_and_the_registry_is_read_anew(events: A
 
 
 def test_it_fires_again_while_something_that_passes_holds_a_table(events: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(retry, "INITIAL_DELAY_SECONDS", 0.01)
     fired = events(_Watch(["b"], watermark="a", held=[DARK, BROKEN, WAITS]), 3)
     assert [(event["from"], event["to"]) for event in fired] == [("a", "b"), ("b", "b"), ("b", "b")]
     assert "holds 1 of the tables" in fired[1]["reason"]
@@ -122,10 +122,10 @@ def test_what_is_held_stands_in_the_replica_s_head_and_is_looked_up_when_that_mo
     world, asked = make_world(tmp_path), list[str]()
     history = world.catalog.history
     monkeypatch.setattr(
-        world.catalog, "history", lambda *given, **options: asked.append("history") or history(*given, **options)
+        world.catalog, "history", lambda *args, **options: asked.append("history") or history(*args, **options)
     )
     monkeypatch.setattr(replica_region, "open_region", lambda *_: world.context())
-    monkeypatch.setattr(triggers, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(triggers, "INITIAL_DELAY_SECONDS", 0.0)
     watch = WATCH("eu", "/registry.yaml")
     assert watch.held() == (), "there is no branch yet"
     world.catalog.create_branch("main_replica_eu")
@@ -135,7 +135,7 @@ def test_what_is_held_stands_in_the_replica_s_head_and_is_looked_up_when_that_mo
     assert len(asked) == 1
     hold(world.catalog)
     assert watch.held() == ()
-    monkeypatch.setattr(triggers, "FIRST_PAUSE", 3600.0)
+    monkeypatch.setattr(triggers, "INITIAL_DELAY_SECONDS", 3600.0)
     watch.held()
     hold(world.catalog, DARK)
     assert watch.held() == (), "it doesn't look at each turn"
@@ -146,20 +146,22 @@ def test_a_long_list_is_read_beside_the_replica_and_a_lost_one_is_made_anew_by_a
 ) -> None:
     world = make_world(tmp_path)
     monkeypatch.setattr(replica_region, "open_region", lambda *_: world.context())
-    monkeypatch.setattr(replica_held_list, "INLINE_BYTES", 2)
-    monkeypatch.setattr(triggers, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(replica_held_list, "MAX_INLINE_BYTES", 2)
+    monkeypatch.setattr(triggers, "INITIAL_DELAY_SECONDS", 0.0)
     world.catalog.create_branch("main_replica_eu")
     watch = WATCH("eu", "/registry.yaml")
-    write_list(world.context().objects, held_list([DARK]))
+    write_held_list(world.context().objects, build_held_list([DARK]))
     hold(world.catalog, DARK)
     assert watch.held() == (DARK,)
     with refusing("file://", StoreUnreachable):
         hold(world.catalog, DARK, BROKEN)
         assert watch.held() == (DARK,), "until it can be read"
     (lost,) = watch.held()
-    assert backoff.Backoff().after_look([lost], 0.0).keys, "it is tried again soon"
+    assert retry.Backoff().after_poll([lost], 0.0).keys, "it is tried again soon"
 
 
 def hold(catalog: InMemoryCatalog, *held: Held) -> None:
-    said = {RUN_ID: "run", HELD: held_list(held).property}
-    catalog.commit("main_replica_eu", catalog.reference("main_replica_eu").hash, [Unchanged(("x",))], "sterna", said)
+    properties = {RUN_ID: "run", HELD: build_held_list(held).property_text}
+    catalog.commit(
+        "main_replica_eu", catalog.reference("main_replica_eu").hash, [Unchanged(("x",))], "sterna", properties
+    )

@@ -8,28 +8,30 @@ from typing import Any
 
 import pytest
 
-from sterna.airflow.upkeep import (
-    SternaUpkeepExpireOperator,
-    SternaUpkeepOperator,
-    SternaUpkeepPlanOperator,
-    SternaUpkeepRunOperator,
-    SternaUpkeepSweepOperator,
-    read_upkeep_options,
-    upkeep_dag,
+from sterna.airflow.maintenance import (
+    SternaMaintenanceExpireOperator,
+    SternaMaintenanceOperator,
+    SternaMaintenancePlanOperator,
+    SternaMaintenanceRunOperator,
+    SternaMaintenanceSweepOperator,
+    maintenance_dag,
+    parse_maintenance_options,
 )
-from sterna.cleaning.model import Amount
+from sterna.config.registry import orphan_removal
 from sterna.errors import UpkeepBlocked, UsageError
-from sterna.registry import sweeping
-from sterna.upkeep import committing
-from sterna.upkeep import expire as upkeep_expire
-from sterna.upkeep import plan as upkeep_plan
-from sterna.upkeep import run as upkeep_run
-from sterna.upkeep import sweep as upkeep_sweep
-from sterna.upkeep.model import Amounts, Group, TableDone, TablePlan, UpkeepDone, UpkeepPlan
-from sterna.upkeep.results import ExpiredTable, Expiry, Swept
+from sterna.maintenance.deletion.model import Amount
+from sterna.maintenance.tables import expire as upkeep_expire
+from sterna.maintenance.tables import expire_commit
+from sterna.maintenance.tables import orphan_files as upkeep_sweep
+from sterna.maintenance.tables import plan as upkeep_plan
+from sterna.maintenance.tables import run as upkeep_run
+from sterna.maintenance.tables.model import Amounts, Group, MaintenancePlan, MaintenanceReport, TablePlan, TableReport
+from sterna.maintenance.tables.results import ExpiredTable, ExpiryReport, SweepReport
 from tests.unit.airflow.trial import trial_run
 
-PLAN = UpkeepPlan("h", (TablePlan("ns.a", 1, 6, 6, groups=(Group("eu", "", 0, 6, 600, 1, 500, {"us": 500}, 0.5),)),))
+PLAN = MaintenancePlan(
+    "h", (TablePlan("ns.a", 1, 6, 6, groups=(Group("eu", "", 0, 6, 600, 1, 500, {"us": 500}, 0.5),)),)
+)
 
 
 class Region:
@@ -52,49 +54,51 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
     services = tmp_path / "services.yaml"
     services.write_text('upkeep: {tables: [{match: ["ns.**"]}]}\n')
     monkeypatch.setenv("AIRFLOW__STERNA__SERVICES", str(services))
-    monkeypatch.setattr(SternaUpkeepOperator, "open", lambda self: Region())
-    found: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(SternaMaintenanceOperator, "open", lambda self: Region())
+    recorded: list[tuple[Any, ...]] = []
 
-    def plan(region: object, settings: Any, tables: tuple[str, ...], progress: Any) -> UpkeepPlan:
-        found.append(("plan", tables))
+    def plan(region: object, settings: Any, tables: tuple[str, ...], progress: Any) -> MaintenancePlan:
+        recorded.append(("plan", tables))
         return PLAN
 
-    def run(region: object, settings: Any, tables: tuple[str, ...], progress: Any, *, dry_run: bool) -> UpkeepDone:
-        found.append(("run", tables, dry_run))
+    def run(
+        region: object, settings: Any, tables: tuple[str, ...], progress: Any, *, dry_run: bool
+    ) -> MaintenanceReport:
+        recorded.append(("run", tables, dry_run))
         failed = "EngineError: gone" if tables == ("ns.bad",) else ""
         plan = replace(PLAN, tables=(replace(PLAN.tables[0], starved=("eu",)),)) if tables == ("ns.wet",) else PLAN
-        done = TableDone("ns.a", 1, 0, Amounts(6, 600), Amounts(1, 500, 0.5), Amounts(1, 510, 0.51), failed=failed)
-        return UpkeepDone("eu", "upkeep-1", dry_run, plan, (done,))
+        done = TableReport("ns.a", 1, 0, Amounts(6, 600), Amounts(1, 500, 0.5), Amounts(1, 510, 0.51), failed=failed)
+        return MaintenanceReport("eu", "upkeep-1", dry_run, plan, (done,))
 
-    def expire(region: object, settings: Any, *, tables: Any, remove: Any, progress: Any) -> Expiry:
-        found.append(("expire", tables, remove is None))
+    def expire(region: object, settings: Any, *, tables: Any, remove: Any, progress: Any) -> ExpiryReport:
+        recorded.append(("expire", tables, remove is None))
         blocked = "us: it is silent" if tables == ("ns.blocked",) else ""
         item = ExpiredTable("ns.a", "s3://a", 3, (1, 2), {}, done=True, problem=blocked)
-        return Expiry("eu", False, "2026-01-01", "h", "", (item,))
+        return ExpiryReport("eu", False, "2026-01-01", "h", "", (item,))
 
-    def sweep(region: object, settings: Any, *, delete: bool, spared: Any, progress: Any) -> Swept:
-        found.append(("sweep", delete, list(spared)))
+    def sweep(region: object, settings: Any, *, delete: bool, excluded_prefixes: Any, progress: Any) -> SweepReport:
+        recorded.append(("sweep", delete, list(excluded_prefixes)))
         some = Amount(2, 20)
-        failed = 0 if not spared else 1
-        return Swept("eu", "p", not delete, "", "h", "", ("eu-lake",), some, some, some, some, some, failed)
+        failed = 0 if not excluded_prefixes else 1
+        return SweepReport("eu", "p", not delete, "", "h", "", ("eu-lake",), some, some, some, some, some, failed)
 
-    monkeypatch.setattr(upkeep_expire, "expire", expire)
+    monkeypatch.setattr(upkeep_expire, "expire_snapshots", expire)
     monkeypatch.setattr(upkeep_sweep, "sweep", sweep)
-    monkeypatch.setattr(committing, "BySpark", lambda region, settings: "spark")
-    monkeypatch.setattr(sweeping, "swept_locations", lambda mapping: ("eu-lake",))
-    monkeypatch.setattr(upkeep_plan, "make_plan", plan)
-    monkeypatch.setattr(upkeep_run, "upkeep", run)
-    return found
+    monkeypatch.setattr(expire_commit, "SparkSnapshotRemover", lambda region, settings: "spark")
+    monkeypatch.setattr(orphan_removal, "swept_locations", lambda mapping: ("eu-lake",))
+    monkeypatch.setattr(upkeep_plan, "plan_maintenance", plan)
+    monkeypatch.setattr(upkeep_run, "run_maintenance", run)
+    return recorded
 
 
 def test_its_shape() -> None:
-    dag = upkeep_dag()
+    dag = maintenance_dag()
     assert [task.task_id for task in dag.topological_sort()] == ["plan", "run", "expire", "sweep", "watcher"]
     assert (dag.max_active_runs, dag.catchup) == (1, False)
     assert sorted(dag.params) == ["dry_run", "tables"]
     assert "eu" in (dag.doc_md or "")
     assert all(task.execution_timeout for task in dag.tasks if task.task_id != "watcher")
-    assert upkeep_dag(dag_id="mine", schedule="").schedule is None
+    assert maintenance_dag(dag_id="mine", schedule="").schedule is None
 
 
 @pytest.mark.slow
@@ -133,17 +137,17 @@ def test_what_went_wrong_with_a_table_fails_the_task(calls: list[tuple[Any, ...]
     from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException, match="failed for"):
-        SternaUpkeepRunOperator(task_id="run", options={"tables": ["ns.bad"]}).execute({})
+        SternaMaintenanceRunOperator(task_id="run", options={"tables": ["ns.bad"]}).execute({})
     with pytest.raises(AirflowFailException, match=r"files of ns\.a are starved"):
-        SternaUpkeepRunOperator(task_id="run", options={"tables": ["ns.wet"]}).execute({})
-    result = SternaUpkeepRunOperator(task_id="run").execute({})
+        SternaMaintenanceRunOperator(task_id="run", options={"tables": ["ns.wet"]}).execute({})
+    result = SternaMaintenanceRunOperator(task_id="run").execute({})
     assert (result["files"], result["bytes"]) == (5, 510)
 
 
 def test_expiry_that_has_to_wait_fails_its_task(calls: list[tuple[Any, ...]]) -> None:
     with pytest.raises(UpkeepBlocked, match="silent"):
-        SternaUpkeepExpireOperator(task_id="expire", options={"tables": ["ns.blocked"]}).execute({})
-    assert SternaUpkeepExpireOperator(task_id="expire").execute({})["snapshots"] == 2
+        SternaMaintenanceExpireOperator(task_id="expire", options={"tables": ["ns.blocked"]}).execute({})
+    assert SternaMaintenanceExpireOperator(task_id="expire").execute({})["snapshots"] == 2
 
 
 def test_a_sweep_spares_the_inboxes_of_ingestion(
@@ -157,11 +161,11 @@ def test_a_sweep_spares_the_inboxes_of_ingestion(
         "ingest: {regions: {eu: {inbox: s3://eu-lake/inbox, database: {credential_id: x}}},"
         " tenants: {acme: {namespaces: [acme]}}, tables: [{match: acme.*}]}\n"
     )
-    sweep = SternaUpkeepSweepOperator(task_id="sweep", services=str(services))
+    sweep = SternaMaintenanceSweepOperator(task_id="sweep", services=str(services))
     with pytest.raises(AirflowFailException, match="could not be deleted"):
         sweep.execute({})
     assert calls == [("sweep", True, ["s3://eu-lake/inbox"])]
-    monkeypatch.setattr(sweeping, "swept_locations", lambda mapping: ())
+    monkeypatch.setattr(orphan_removal, "swept_locations", lambda mapping: ())
     with pytest.raises(AirflowSkipException, match="no location"):
         sweep.execute({})
 
@@ -175,10 +179,10 @@ def test_without_a_section_everything_is_skipped(
     empty.write_text("version: 1\n")
     monkeypatch.setenv("AIRFLOW__STERNA__SERVICES", str(empty))
     skipped: list[Any] = []
-    monkeypatch.setattr(SternaUpkeepPlanOperator, "skip_all_except", lambda self, ti, kept: skipped.append(kept))
-    assert SternaUpkeepPlanOperator(task_id="plan").execute({"ti": None})["tables"] == 0
+    monkeypatch.setattr(SternaMaintenancePlanOperator, "skip_all_except", lambda self, ti, kept: skipped.append(kept))
+    assert SternaMaintenancePlanOperator(task_id="plan").execute({"ti": None})["tables"] == 0
     assert skipped == [[]]
-    for kind in (SternaUpkeepRunOperator, SternaUpkeepExpireOperator, SternaUpkeepSweepOperator):
+    for kind in (SternaMaintenanceRunOperator, SternaMaintenanceExpireOperator, SternaMaintenanceSweepOperator):
         with pytest.raises(AirflowSkipException):
             kind(task_id="step").execute({})
     assert calls == []
@@ -186,4 +190,4 @@ def test_without_a_section_everything_is_skipped(
 
 def test_an_option_that_nobody_knows_is_refused() -> None:
     with pytest.raises(UsageError, match="tabels"):
-        read_upkeep_options('{"tabels": []}')
+        parse_maintenance_options('{"tabels": []}')

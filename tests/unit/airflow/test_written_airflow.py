@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from sterna.airflow.assets import announcements, main_asset, region_asset, replica_asset, transit_asset
-from sterna.airflow.base import RUN
+from sterna.airflow.assets import asset_alias, main_asset, region_asset, replica_asset, transit_asset
+from sterna.airflow.base import RUN_XCOM_KEY
 from sterna.airflow.dags import sync_dag
-from sterna.airflow.operators import OPTIONS, read_options
-from sterna.airflow.promotion import PROMOTION
+from sterna.airflow.operators import OPTIONS, parse_sync_options
+from sterna.airflow.promotion import PROMOTION_XCOM_KEY
 from sterna.airflow.provider import get_provider_info
 from sterna.airflow.triggers import NessieCommitTrigger
 from sterna.errors import UsageError
-from sterna.sync.options import SyncOptions
+from sterna.replication.plan.options import SyncOptions
 from tests.support.formats_airflow import (
     ALIASES,
     ASSETS,
@@ -42,9 +42,9 @@ _WRITTEN = json.loads((Path(__file__).parents[2] / "data" / "written-2026-11" / 
 def dags() -> dict[str, Any]:
     from airflow.dag_processing.dagbag import DagBag
 
-    found = DagBag()
-    assert found.import_errors == {}
-    return {**found.dags, "sterna_sync": sync_dag(lanes=True, linger="60s")}
+    bag = DagBag()
+    assert bag.import_errors == {}
+    return {**bag.dags, "sterna_sync": sync_dag(lanes=True, linger="60s")}
 
 
 def test_ids_of_dags_and_tasks(dags: dict[str, Any]) -> None:
@@ -68,20 +68,20 @@ def test_a_second_worker_has_its_own_task() -> None:
 def test_options_of_a_sync_are_read_by_their_names_whatever_the_code_calls_them() -> None:
     assert (*OPTIONS, "dry_run") == tuple(SYNC_OPTIONS)
     assert sorted(OPTIONS.values()) == sorted(field.name for field in fields(SyncOptions)), "no option without a name"
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "tables": ["a.*"],
         "everything": True,
         "reassert": True,
         "reseed_from": "c",
         "generation": 2,
     }
-    given |= {"bytes_per_batch": 3, "files_per_batch": 4, "seed_group": 5, "lane": "small", "dry_run": False}
-    assert list(given) == list(SYNC_OPTIONS)
+    options |= {"bytes_per_batch": 3, "files_per_batch": 4, "seed_group": 5, "lane": "small", "dry_run": False}
+    assert list(options) == list(SYNC_OPTIONS)
     expected = SyncOptions(("a.*",), True, True, "c", 2, 3, 4, 5, "small")
-    assert read_options(json.dumps(given)) == (expected, False)
-    assert read_options({}) == (SyncOptions(), False)
+    assert parse_sync_options(json.dumps(options)) == (expected, False)
+    assert parse_sync_options({}) == (SyncOptions(), False)
     with pytest.raises(UsageError, match="no such option: batch; there are bytes_per_batch, dry_run, everything"):
-        read_options({"batch": 1})
+        parse_sync_options({"batch": 1})
 
 
 def test_parameters_of_the_sync_are_options_of_a_sync() -> None:
@@ -89,15 +89,15 @@ def test_parameters_of_the_sync_are_options_of_a_sync() -> None:
 
 
 def test_assets() -> None:
-    made = [main_asset("eu"), transit_asset("eu"), region_asset("eu"), replica_asset("eu", "shop.orders")]
-    assert [asset.uri for asset in made] == [asset.name for asset in made] == list(ASSETS)
-    assert [announcements().name] == list(ALIASES)
+    assets = [main_asset("eu"), transit_asset("eu"), region_asset("eu"), replica_asset("eu", "shop.orders")]
+    assert [asset.uri for asset in assets] == [asset.name for asset in assets] == list(ASSETS)
+    assert [asset_alias().name] == list(ALIASES)
     assert [watcher.name for watcher in main_asset("eu", "/r.yaml", 1).watchers] == list(WATCHERS)
 
 
 def test_the_trigger_is_made_again_from_what_airflow_keeps() -> None:
-    made = NessieCommitTrigger(region="eu", registry="/r.yaml", poll_interval=2.5)
-    path, arguments = made.serialize()
+    trigger = NessieCommitTrigger(region="eu", registry="/r.yaml", poll_interval=2.5)
+    path, arguments = trigger.serialize()
     assert {path: tuple(arguments)} == TRIGGERS
     for title, names in _WRITTEN.items():
         if title.startswith("Arguments of the trigger"):
@@ -107,7 +107,7 @@ def test_the_trigger_is_made_again_from_what_airflow_keeps() -> None:
 
 
 def test_the_keys_of_xcoms() -> None:
-    assert list(XCOMS) == [RUN, PROMOTION]
+    assert list(XCOMS) == [RUN_XCOM_KEY, PROMOTION_XCOM_KEY]
 
 
 def test_connection_types_of_november_2026_have_a_hook() -> None:

@@ -40,9 +40,9 @@ def test_a_goal_in_times_is_held_against_the_ratio(goal: float, bound: str, unit
 
 @pytest.mark.parametrize(("goal", "met"), [(0.9, False), (1.0, True)])
 def test_a_goal_in_seconds_is_held_against_our_median(goal: float, met: bool) -> None:
-    found = result(goal=goal, bound="at most", unit="s")
-    assert found.met is met
-    assert found.ratio is None
+    measured = result(goal=goal, bound="at most", unit="s")
+    assert measured.met is met
+    assert measured.ratio is None
 
 
 def test_what_was_measured_otherwise_stands_for_the_sides() -> None:
@@ -56,9 +56,9 @@ def test_sides_run_in_turn_and_the_warm_up_does_not_count() -> None:
         order.append(name)
         return float(len(order))
 
-    found = alternate({"a": lambda: run("a"), "b": lambda: run("b")}, 2, lambda line: None)
+    timings = alternate({"a": lambda: run("a"), "b": lambda: run("b")}, 2, lambda line: None)
     assert order == ["a", "b", "a", "b", "a", "b"]
-    assert found == {"a": (3.0, 5.0), "b": (4.0, 6.0)}
+    assert timings == {"a": (3.0, 5.0), "b": (4.0, 6.0)}
 
 
 def test_a_report_is_one_line_and_the_last_one_of_a_case_counts(

@@ -23,10 +23,10 @@ def template() -> AvroTemplate:
 
 
 def test_records_come_back_from_a_file_of_several_blocks_with_the_templates_header() -> None:
-    made = template()
-    assert made.record == {"path": "a", "size": 1}
+    manifest_template = template()
+    assert manifest_template.record == {"path": "a", "size": 1}
     records = [{"path": f"s3://lake/{number:0100}", "size": number or None} for number in range(2000)]
-    data = made.file([made.encode(record) for record in records])
+    data = manifest_template.file([manifest_template.encode(record) for record in records])
     assert list(fastavro.reader(io.BytesIO(data))) == records
     container = open_container(data, "s3://lake/m.avro")
     assert container.metadata["format-version"] == b"2"

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.capacity.model import MIB, Costs, Load
-from sterna.capacity.needs import capacity, pace, sync_seconds
 from sterna.cli.main import main
 from sterna.errors import UsageError
-from sterna.render.capacity import capacity_text
+from sterna.operations.capacity.model import MIB, Costs, Load
+from sterna.operations.capacity.needs import capacity, pace, sync_seconds
+from sterna.text.capacity import capacity_text
 
 COSTS = Costs()
 
@@ -33,8 +33,8 @@ def simulated_lag(load: Load, seed: int, syncs: int) -> float:
     lags: list[float] = []
     for number in range(syncs):
         if next_commit > now:  # nothing waits: it looks again and again, out of step with the commits
-            looks = math.ceil((next_commit - now) / COSTS.poll_seconds)
-            now += looks * COSTS.poll_seconds
+            polls = math.ceil((next_commit - now) / COSTS.poll_seconds)
+            now += polls * COSTS.poll_seconds
         waiting: list[tuple[float, int]] = []
         while next_commit <= now:
             waiting.append((next_commit, rng.randrange(int(load.tables))))
@@ -116,7 +116,7 @@ def test_the_command_prints_it_for_people_and_as_json(capsys: pytest.CaptureFixt
     run("capacity")
     assert "nothing breaks; the fullest first" in capsys.readouterr().out
     run("capacity", "--commits", "100", "--json")
-    told = json.loads(capsys.readouterr().out)
-    assert told["steady"][1]["value"] is None, "what has no end is no number in JSON"
-    assert {need["name"] for need in told["steady"]} >= {"lag, in the mean", "catalog calls"}
-    assert told["load"]["commits"] == 100
+    report = json.loads(capsys.readouterr().out)
+    assert report["steady"][1]["value"] is None, "what has no end is no number in JSON"
+    assert {need["name"] for need in report["steady"]} >= {"lag, in the mean", "catalog calls"}
+    assert report["load"]["commits"] == 100

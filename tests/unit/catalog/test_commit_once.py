@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.catalog.commit_once import NOTHING, commit_once
+from sterna.catalog.commit_once import NO_CHANGES, commit_once
 from sterna.catalog.main_branch import commit_to_main
 from sterna.errors import CatalogConflict, CatalogStateUnknown, UsageError
 from tests.support.doubles.catalog import InMemoryCatalog
 
 BRANCH = "main_replica_eu"
-MINE = {"run": "r1", "more": "text"}
+PROPERTIES = {"run": "r1", "more": "text"}
 
 
 @pytest.fixture
 def catalog() -> InMemoryCatalog:
-    made = InMemoryCatalog()
-    made.create_branch(BRANCH)
-    return made
+    in_memory = InMemoryCatalog()
+    in_memory.create_branch(BRANCH)
+    return in_memory
 
 
 def once(catalog: InMemoryCatalog, expected: str, **changed: str) -> str:
-    return commit_once(catalog, BRANCH, expected, NOTHING, "a test", {**MINE, **changed}, named_by=["run"])
+    return commit_once(
+        catalog, BRANCH, expected, NO_CHANGES, "a test", {**PROPERTIES, **changed}, identified_by=["run"]
+    )
 
 
 def commits(catalog: InMemoryCatalog, branch: str = BRANCH) -> list[str]:
@@ -29,21 +31,21 @@ def commits(catalog: InMemoryCatalog, branch: str = BRANCH) -> list[str]:
 
 
 def test_it_commits(catalog: InMemoryCatalog) -> None:
-    made = once(catalog, catalog.no_ancestor())
-    assert commits(catalog) == [made]
+    commit = once(catalog, catalog.no_ancestor())
+    assert commits(catalog) == [commit]
 
 
 def test_the_answer_that_was_lost_is_found_in_the_log(catalog: InMemoryCatalog) -> None:
     catalog.lose_next_answer()
-    made = once(catalog, catalog.no_ancestor())
-    assert commits(catalog) == [made]
+    commit = once(catalog, catalog.no_ancestor())
+    assert commits(catalog) == [commit]
 
 
 def test_repeated_after_others_went_on_it_is_the_same_commit(catalog: InMemoryCatalog) -> None:
     start = catalog.no_ancestor()
-    made = once(catalog, start)
-    once(catalog, made, run="r2")
-    assert once(catalog, start) == made
+    commit = once(catalog, start)
+    once(catalog, commit, run="r2")
+    assert once(catalog, start) == commit
     assert len(commits(catalog)) == 2
 
 
@@ -69,21 +71,21 @@ def test_all_of_its_names_count(catalog: InMemoryCatalog) -> None:
     start = catalog.no_ancestor()
     catalog.create_branch("other")
     names = ("run", "deleting")
-    first = commit_once(catalog, BRANCH, start, NOTHING, "one", {"run": "r", "deleting": "r"}, named_by=names)
-    second = commit_once(catalog, BRANCH, first, NOTHING, "two", {"run": "r"}, named_by=names)
-    assert commit_once(catalog, BRANCH, start, NOTHING, "two", {"run": "r"}, named_by=names) == second
+    first = commit_once(catalog, BRANCH, start, NO_CHANGES, "one", {"run": "r", "deleting": "r"}, identified_by=names)
+    second = commit_once(catalog, BRANCH, first, NO_CHANGES, "two", {"run": "r"}, identified_by=names)
+    assert commit_once(catalog, BRANCH, start, NO_CHANGES, "two", {"run": "r"}, identified_by=names) == second
     assert commits(catalog) == [second, first]
 
 
 def test_main_is_refused_here_and_committed_to_there(catalog: InMemoryCatalog) -> None:
     with pytest.raises(UsageError, match="main is not committed to from here"):
-        commit_once(catalog, "main", catalog.no_ancestor(), NOTHING, "a test", MINE, named_by=["run"])
+        commit_once(catalog, "main", catalog.no_ancestor(), NO_CHANGES, "a test", PROPERTIES, identified_by=["run"])
     catalog.lose_next_answer()
-    made = commit_to_main(catalog, catalog.no_ancestor(), NOTHING, "a test", MINE, named_by=["run"])
-    assert commits(catalog, "main") == [made]
+    commit = commit_to_main(catalog, catalog.no_ancestor(), NO_CHANGES, "a test", PROPERTIES, identified_by=["run"])
+    assert commits(catalog, "main") == [commit]
 
 
 def test_a_commit_that_nothing_tells_from_others_is_refused(catalog: InMemoryCatalog) -> None:
     for names in ([], ["other"]):
         with pytest.raises(UsageError, match="told from others"):
-            commit_once(catalog, BRANCH, catalog.no_ancestor(), NOTHING, "a test", MINE, named_by=names)
+            commit_once(catalog, BRANCH, catalog.no_ancestor(), NO_CHANGES, "a test", PROPERTIES, identified_by=names)

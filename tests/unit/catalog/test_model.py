@@ -48,18 +48,18 @@ def test_times_are_read_in_utc(text, moment):
 
 
 def test_a_content_keeps_fields_that_nobody_knows():
-    given = {"type": ICEBERG_TABLE, "id": "1", "metadataLocation": "s3://a", "future": {"x": [1, None, 1.5]}}
+    payload = {"type": ICEBERG_TABLE, "id": "1", "metadataLocation": "s3://a", "future": {"x": [1, None, 1.5]}}
 
-    content = Content.of(given)
+    content = Content.of(payload)
 
-    assert content.payload == given
-    assert content.with_metadata_location("s3://b").payload == {**given, "metadataLocation": "s3://b"}
+    assert content.payload == payload
+    assert content.with_metadata_location("s3://b").payload == {**payload, "metadataLocation": "s3://b"}
     assert "id" not in content.with_id(None).payload
     assert content.with_id("2").id == "2"
     content.payload["future"]["x"].append("changed")
-    assert content.payload == given
+    assert content.payload == payload
     assert pickle.loads(pickle.dumps(content)) == content
-    assert len({content, Content.of(dict(reversed(given.items())))}) == 1
+    assert len({content, Content.of(dict(reversed(payload.items())))}) == 1
 
 
 def test_a_content_without_a_type_is_refused():

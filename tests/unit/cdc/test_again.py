@@ -11,30 +11,30 @@ from typing import Any, cast
 
 import pytest
 
-from sterna.cdc import again
-from sterna.cdc.again import Snapshot, publish
+from sterna.pipelines.cdc import table_resync
+from sterna.pipelines.cdc.table_resync import PgSnapshot, publish_table
 
 _TURN = 1 << 32
 
 
 @pytest.mark.parametrize("turn", [0, _TURN, 7 * _TURN])
 def test_a_snapshot_sees_what_was_committed_before_it(turn: int) -> None:
-    snapshot = Snapshot.of(f"{turn + 100}:{turn + 110}:{turn + 100},{turn + 105}")
-    seen = [number for number in range(95, 115) if snapshot.sees(number)]
+    snapshot = PgSnapshot.parse(f"{turn + 100}:{turn + 110}:{turn + 100},{turn + 105}")
+    seen = [number for number in range(95, 115) if snapshot.is_visible(number)]
     assert seen == [95, 96, 97, 98, 99, 101, 102, 103, 104, 106, 107, 108, 109]
 
 
 def test_numbers_begin_anew_amid_a_snapshot() -> None:
-    snapshot = Snapshot.of(f"{_TURN - 3}:{_TURN + 4}:{_TURN - 2},{_TURN + 1}")
+    snapshot = PgSnapshot.parse(f"{_TURN - 3}:{_TURN + 4}:{_TURN - 2},{_TURN + 1}")
     near = [*range(_TURN - 5, _TURN), *range(6)]
-    assert [number for number in near if snapshot.sees(number)] == [
+    assert [number for number in near if snapshot.is_visible(number)] == [
         _TURN - 5, _TURN - 4, _TURN - 3, _TURN - 1, 0, 2, 3
     ]  # fmt: skip
 
 
 def test_a_snapshot_beside_which_nothing_is_open() -> None:
-    snapshot = Snapshot.of("700:700:")
-    assert [number for number in range(698, 703) if snapshot.sees(number)] == [698, 699]
+    snapshot = PgSnapshot.parse("700:700:")
+    assert [number for number in range(698, 703) if snapshot.is_visible(number)] == [698, 699]
 
 
 class Server:
@@ -44,21 +44,21 @@ class Server:
     """
 
     def __init__(self, standbys: str, published: tuple[int, int], snapshots: Sequence[str], looks: int = 99) -> None:
-        self.standbys, self.published, self.snapshots, self.said = standbys, published, list(snapshots), [("",)]
+        self.standbys, self.published, self.snapshots, self.rows = standbys, published, list(snapshots), [("",)]
         self.looks = looks
 
     def execute(self, statement: Any, values: Sequence[Any] = ()) -> Server:
         if "pg_publication" in str(statement):
             self.looks -= 1
-            self.said = cast(Any, [self.published] if self.looks >= 0 else [])
+            self.rows = cast(Any, [self.published] if self.looks >= 0 else [])
         elif "synchronous_standby_names" in str(statement):
-            self.said = [(self.standbys,)]
+            self.rows = [(self.standbys,)]
         elif "pg_current_snapshot" in str(statement):
-            self.said = [(self.snapshots.pop(0) if len(self.snapshots) > 1 else self.snapshots[0],)]
+            self.rows = [(self.snapshots.pop(0) if len(self.snapshots) > 1 else self.snapshots[0],)]
         return self
 
     def fetchall(self) -> list[Any]:
-        return self.said
+        return self.rows
 
 
 @pytest.mark.parametrize(
@@ -75,15 +75,15 @@ class Server:
 def test_a_table_is_read_once_those_are_over_whose_changes_would_be_nowhere(
     standbys: str, snapshots: list[str], is_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(again.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(table_resync.time, "sleep", lambda seconds: None)
     server = Server(standbys, (100, 100), snapshots)
-    assert publish(cast(Any, server), "p", "public.a", "public.a") is is_read
+    assert publish_table(cast(Any, server), "p", "public.a", "public.a") is is_read
 
 
 @pytest.mark.parametrize("looks", [1, 2])
 def test_a_table_that_is_dropped_while_others_are_waited_for_is_looked_at_later(
     looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(again.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(table_resync.time, "sleep", lambda seconds: None)
     server = Server("", (100, 100), ["80:710:80"], looks)
-    assert publish(cast(Any, server), "p", "public.a", "public.a") is False
+    assert publish_table(cast(Any, server), "p", "public.a", "public.a") is False

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from sterna.cdc import postgres
-from sterna.cdc.database import with_gone
-from sterna.cdc.postgres import Postgres
-from sterna.edges.secrets import environment_secrets
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.cdc import CdcSource
 from sterna.errors import NeedsResync
-from sterna.services.cdc import CdcSource
+from sterna.pipelines.cdc import postgres
+from sterna.pipelines.cdc.database import with_dropped_columns
+from sterna.pipelines.cdc.postgres import PostgresDatabase
 
 _INT, _LONG, _UUID = (23, -1), (20, -1), (2950, -1)
 _PLAIN, _FILLED, _WRITTEN, _ANEW = (0, False), (9, True), (9, False), (11, False)
@@ -41,23 +41,32 @@ class Catalog:
         self.columns: Mapping[str, Any] = _BEFORE
         self.file = 1
 
-    def __call__(self, *told: Any) -> Catalog:
+    def __call__(self, *args: Any) -> Catalog:
         return self
 
     @contextmanager
     def connection(self) -> Iterator[Catalog]:
         yield self
 
-    def execute(self, *told: Any) -> list[tuple[Any, ...]]:
+    def execute(self, *args: Any) -> list[tuple[Any, ...]]:
         plain = ("public", "a", "r", "d", ["id"], [], [], False, False, 5, {}, "700", ["integer"], 0)
         return [(*plain, False, True, [], self.columns, self.file, {}, {}, False, True, [], 2)]
 
 
-def opened(monkeypatch: pytest.MonkeyPatch) -> tuple[Catalog, Postgres]:
+def opened(monkeypatch: pytest.MonkeyPatch) -> tuple[Catalog, PostgresDatabase]:
     catalog = Catalog()
     monkeypatch.setattr(postgres, "PostgresPool", catalog)
-    told = {"name": "shop", "region": "eu", "hosts": ["d:1"], "database": "d", "credential_id": "c", "into": "a"}
-    return catalog, Postgres(CdcSource.model_validate({**told, "tables": ["public.a"]}), environment_secrets({}))
+    source_fields = {
+        "name": "shop",
+        "region": "eu",
+        "hosts": ["d:1"],
+        "database": "d",
+        "credential_id": "c",
+        "into": "a",
+    }
+    return catalog, PostgresDatabase(
+        CdcSource.model_validate({**source_fields, "tables": ["public.a"]}), environment_secrets({})
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +107,9 @@ def test_a_column_that_was_gone_before_rows_were_read_again_is_known_though_no_r
     """It comes back empty, and has on `main` what it had."""
     catalog, source = opened(monkeypatch)
     tables = {"public.a": ("id",)}
-    before: Any = with_gone(source.identities(tables, {}, {}), {"public.a": ["n", "old"], "public.b": ["old"]})
+    before: Any = with_dropped_columns(
+        source.identities(tables, {}, {}), {"public.a": ["n", "old"], "public.b": ["old"]}
+    )
     for columns in ({}, {"u": [4, *_UUID, "800", *_PLAIN]}, {}):
         catalog.columns = {**_BEFORE, **columns}
         before = source.identities(tables, json.loads(json.dumps(before)), {})

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sterna.cdc.connector import mariadb_connector, mariadb_jars
 from sterna.cli.main import main
 from sterna.errors import EngineError
+from sterna.pipelines.cdc.connector import mariadb_connector_jars, mariadb_jars
 
 
 def test_a_connector_that_is_missing_is_told_and_one_that_is_there_is_found(
@@ -20,7 +20,7 @@ def test_a_connector_that_is_missing_is_told_and_one_that_is_there_is_found(
         mariadb_jars()
     assert caught.value.hint == "sterna cdc fetch"
     (tmp_path / "jars").mkdir()
-    for jar in mariadb_connector():
+    for jar in mariadb_connector_jars():
         with (tmp_path / "jars" / jar.file_name).open("wb") as file:
             file.truncate(jar.size)
     with pytest.raises(SystemExit) as ended:

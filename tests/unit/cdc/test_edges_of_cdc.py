@@ -12,18 +12,18 @@ from typing import Any, cast
 
 import pytest
 
-from sterna.cdc.capture import Capture
-from sterna.cdc.child import reasons
-from sterna.cdc.gathering import Gatherer
-from sterna.cdc.journal import Drop, Epoch, Journal, Part, Stop
-from sterna.cdc.plan import channel, next_work
-from sterna.cdc.postgres import Postgres, refuse_amounts, table_pattern
-from sterna.cdc.values import DELETED, UPDATED, absent_columns, columns_of_schema
-from sterna.cdc.verbatim import TYPE
-from sterna.edges.secrets import environment_secrets
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.cdc import CdcSource
 from sterna.errors import Busy, NeedsResync, StoreUnreachable, UnfitSource
-from sterna.ingest.columns import Column
-from sterna.services.cdc import CdcSource
+from sterna.pipelines.cdc.capture import Capture
+from sterna.pipelines.cdc.change_buffer import ChangeBuffer
+from sterna.pipelines.cdc.journal import CaptureSpec, Journal, Part, Segment, StoppedTable
+from sterna.pipelines.cdc.plan import channel, next_work
+from sterna.pipelines.cdc.postgres import PostgresDatabase, table_pattern, validate_money
+from sterna.pipelines.cdc.postgres_converter import TYPE
+from sterna.pipelines.cdc.process import error_reasons
+from sterna.pipelines.cdc.types import DELETED, UPDATED, absent_columns, columns_of_schema
+from sterna.pipelines.ingest.columns import Column
 from tests.support.small_world import make_world
 
 _TABLE = "public.t"
@@ -31,18 +31,18 @@ _CHANNEL = channel("eu", "shop")
 
 
 def _fields(*names: str) -> dict[str, Any]:
-    return {"fields": [{"field": "after", "fields": [{"field": each, "type": "int32"} for each in names]}]}
+    return {"fields": [{"field": "after", "fields": [{"field": name, "type": "int32"} for name in names]}]}
 
 
-def _gatherer(folder: Path, known: Any = None, gone: Any = None) -> Gatherer:
-    return Gatherer(folder, "absent", {_TABLE: ("id",)}, lambda table, added: None, known or {}, gone or {})
+def _gatherer(folder: Path, columns: Any = None, gone: Any = None) -> ChangeBuffer:
+    return ChangeBuffer(folder, "absent", {_TABLE: ("id",)}, lambda table, added: None, columns or {}, gone or {})
 
 
-def _tell(gatherer: Gatherer, number: int, *names: str) -> None:
-    gatherer.take({"define": number, "fields": _fields(*names)})
+def _take_row(gatherer: ChangeBuffer, number: int, *names: str) -> None:
+    gatherer.add_message({"define": number, "fields": _fields(*names)})
     source = {"schema": "public", "table": "t", "ts_us": 1}
     row = {"op": "c", "before": None, "after": dict.fromkeys(names, number), "source": source}
-    gatherer.take({"topic": "shop.public.t", "schema": number, "value": row, "size": 1})
+    gatherer.add_message({"topic": "shop.public.t", "schema": number, "value": row, "size": 1})
 
 
 @pytest.mark.parametrize(
@@ -59,62 +59,62 @@ def test_columns_that_are_other_ones_under_a_known_name_are_refused(
 ) -> None:
     gatherer = _gatherer(tmp_path)
     for number, layout in enumerate(layouts[:-1]):
-        _tell(gatherer, number, *layout)
+        _take_row(gatherer, number, *layout)
     with pytest.raises(NeedsResync, match=said):
-        _tell(gatherer, len(layouts), *layouts[-1])
+        _take_row(gatherer, len(layouts), *layouts[-1])
 
 
 def test_of_a_table_that_is_stopped_nothing_is_taken(tmp_path: Path) -> None:
     """Neither what came before in the same drop, nor what comes later: it stays as the last drop has it."""
     gatherer = _gatherer(tmp_path)
-    _tell(gatherer, 0, "id", "a")
+    _take_row(gatherer, 0, "id", "a")
     assert gatherer.rows == 1
-    gatherer.stop(_TABLE, UnfitSource("a value has no place", table=_TABLE), 3)
-    assert (gatherer.rows, gatherer.has_other_stops, gatherer.followed) == (0, True, {})
-    _tell(gatherer, 1, "id", "z")  # would be refused
-    assert gatherer.cut() == []
-    assert not gatherer.has_other_stops
-    assert gatherer.stopped == {_TABLE: Stop("UnfitSource", "a value has no place", 3)}
-    assert gatherer.known == {}  # no drop has a row of it
-    gatherer.take({"trouble": _TABLE, "said": "a change can't be read"})
+    gatherer.stop_table(_TABLE, UnfitSource("a value has no place", table=_TABLE), 3)
+    assert (gatherer.rows, gatherer.stops_changed, gatherer.captured) == (0, True, {})
+    _take_row(gatherer, 1, "id", "z")  # would be refused
+    assert gatherer.finish_segment() == []
+    assert not gatherer.stops_changed
+    assert gatherer.stopped == {_TABLE: StoppedTable("UnfitSource", "a value has no place", 3)}
+    assert gatherer.columns == {}  # no drop has a row of it
+    gatherer.add_message({"trouble": _TABLE, "said": "a change can't be read"})
 
 
 def test_a_table_that_is_stopped_is_known_as_the_last_drop_has_it(tmp_path: Path) -> None:
     gatherer = _gatherer(tmp_path)
-    _tell(gatherer, 0, "id", "a")
-    gatherer.cut()
-    _tell(gatherer, 1, "id")
-    gatherer.stop(_TABLE, UnfitSource("a value has no place", table=_TABLE), 1)
-    assert ([each.name for each in gatherer.known[_TABLE]], gatherer.gone) == (["id", "a"], {})
+    _take_row(gatherer, 0, "id", "a")
+    gatherer.finish_segment()
+    _take_row(gatherer, 1, "id")
+    gatherer.stop_table(_TABLE, UnfitSource("a value has no place", table=_TABLE), 1)
+    assert ([column.name for column in gatherer.columns[_TABLE]], gatherer.dropped_columns) == (["id", "a"], {})
 
 
 def test_what_the_engine_can_not_read_is_told_of_its_table(tmp_path: Path) -> None:
     gatherer = _gatherer(tmp_path)
-    gatherer.take({"trouble": "public.other", "said": "a change can't be read"})
+    gatherer.add_message({"trouble": "public.other", "said": "a change can't be read"})
     with pytest.raises(NeedsResync, match=r"a change can't be read \[table public\.t\]"):
-        gatherer.take({"trouble": "PUBLIC.T", "said": "a change can't be read"})
+        gatherer.add_message({"trouble": "PUBLIC.T", "said": "a change can't be read"})
 
 
 def test_columns_that_go_and_others_that_come_are_followed(tmp_path: Path) -> None:
     gatherer = _gatherer(tmp_path)
     for number, layout in enumerate([("id", "a", "b"), ("id", "b"), ("id", "b", "c")]):
-        _tell(gatherer, number, *layout)
-    assert [name for name, _, _, _ in gatherer.cut()] == [_TABLE] * 3
-    assert gatherer.gone == {_TABLE: ("a",)}
+        _take_row(gatherer, number, *layout)
+    assert [name for name, _, _, _ in gatherer.finish_segment()] == [_TABLE] * 3
+    assert gatherer.dropped_columns == {_TABLE: ("a",)}
 
 
 def test_a_reader_that_begins_anew_knows_which_columns_were_dropped(tmp_path: Path) -> None:
     first = _gatherer(tmp_path)
-    _tell(first, 0, "id", "a", "b")
-    _tell(first, 1, "id", "a")
-    second = _gatherer(tmp_path, first.known, first.gone)
+    _take_row(first, 0, "id", "a", "b")
+    _take_row(first, 1, "id", "a")
+    second = _gatherer(tmp_path, first.columns, first.dropped_columns)
     with pytest.raises(NeedsResync, match="b was dropped"):
-        _tell(second, 0, "id", "a", "b")
+        _take_row(second, 0, "id", "a", "b")
 
 
 def test_a_mark_of_an_epoch_that_the_journal_has_not_is_refused() -> None:
     part = (Part("s3://lake/1.parquet", 1, 1, (Column("id", "int"),)),)
-    drops = [Drop(1, number, tables={_TABLE: part}, complete=number == 1) for number in (1, 2, 3)]
+    drops = [Segment(1, number, tables={_TABLE: part}, complete=number == 1) for number in (1, 2, 3)]
     with pytest.raises(NeedsResync, match="it was lost"):
         next_work(_CHANNEL, _TABLE, "2/7", 1, drops)
     assert next_work(_CHANNEL, _TABLE, "1/1", 1, drops) is not None
@@ -125,9 +125,9 @@ def test_a_mark_of_an_epoch_that_the_journal_has_not_is_refused() -> None:
 )
 def test_amounts_with_other_decimal_places_are_refused(columns: list[str], places: int, fits: bool) -> None:
     if fits:
-        return refuse_amounts(_TABLE, columns, places)
+        return validate_money(_TABLE, columns, places)
     with pytest.raises(UnfitSource, match=r"column v .* lc_monetary .*\[table public\.t\]"):
-        refuse_amounts(_TABLE, columns, places)
+        validate_money(_TABLE, columns, places)
     return None
 
 
@@ -147,7 +147,7 @@ def test_columns_that_sterna_has_itself_are_refused(name: str) -> None:
 
 def test_a_value_that_is_not_told_is_known_in_each_form() -> None:
     columns = columns_of_schema(
-        {"fields": [{"field": "after", "fields": [{"field": each, "type": "string"} for each in ("t", "h", "o")]}]}
+        {"fields": [{"field": "after", "fields": [{"field": name, "type": "string"} for name in ("t", "h", "o")]}]}
     )
     row = {"t": "absent", "h": json.dumps({"absent": "absent"}, separators=(",", ":")), "o": "other"}
     assert absent_columns(columns, row, "absent") == ["t", "h"]
@@ -163,25 +163,25 @@ def test_a_value_that_is_not_told_is_known_in_each_form() -> None:
 def test_a_change_that_does_not_tell_its_key_is_refused(tmp_path: Path, row: dict[str, Any]) -> None:
     """A long key that wasn't changed, or a deletion that is told by other columns: which row is it?"""
     gatherer = _gatherer(tmp_path)
-    fields = [{"field": each, "type": "string"} for each in ("id", "a")]
-    gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
+    fields = [{"field": name, "type": "string"} for name in ("id", "a")]
+    gatherer.add_message({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
     source = {"schema": "public", "table": "t", "ts_us": 1}
     with pytest.raises(UnfitSource, match="doesn't tell column id of the key"):
-        gatherer.take({"topic": "shop.public.t", "schema": 0, "value": {**row, "source": source}, "size": 1})
+        gatherer.add_message({"topic": "shop.public.t", "schema": 0, "value": {**row, "source": source}, "size": 1})
 
 
 @pytest.mark.parametrize("operation", ["r", "c", "u", "d"])
 def test_a_zero_date_in_a_key_is_told_as_such(tmp_path: Path, operation: str) -> None:
     """It is null on `main`, where no key may be. A MariaDB or MySQL has no replica identity to mend."""
     layout = {"columns": [{"name": "id", "typeName": "INT"}, {"name": "day", "typeName": "DATE"}]}
-    gatherer = Gatherer(tmp_path, "absent", {_TABLE: ("id", "day")}, lambda *told: None, {}, {}, {_TABLE: layout})
+    gatherer = ChangeBuffer(tmp_path, "absent", {_TABLE: ("id", "day")}, lambda *args: None, {}, {}, {_TABLE: layout})
     day = {"field": "day", "type": "string", "optional": True, "parameters": {TYPE: "DATE"}}
     fields = [{"field": "id", "type": "int32"}, day]
-    gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
+    gatherer.add_message({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
     row = {"id": 7, "day": "0000-00-00"}
     change = {"op": operation, "before": row, "after": row, "source": {"db": "public", "table": "t", "ts_us": 1}}
     with pytest.raises(UnfitSource, match=r"a zero date in column day .* \(id, day\) = \(7, 0000-00-00\)") as caught:
-        gatherer.take({"topic": "x", "schema": 0, "value": change, "size": 1})
+        gatherer.add_message({"topic": "x", "schema": 0, "value": change, "size": 1})
     assert "REPLICA IDENTITY" not in caught.value.hint
     assert "sterna cdc resync" in caught.value.hint
 
@@ -190,11 +190,11 @@ def test_a_long_key_is_cut_where_it_is_told(tmp_path: Path) -> None:
     """A key may have megabytes, and what is told stands in each later drop."""
     gatherer = _gatherer(tmp_path)
     fields = [{"field": "id", "type": "string"}, {"field": "n", "type": "int32", "parameters": {TYPE: "DATE"}}]
-    gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
+    gatherer.add_message({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
     row = {"id": "begin" + "x" * (1 << 20) + "end", "n": "2021-02-30"}
     change = {"op": "c", "before": None, "after": row, "source": {"schema": "public", "table": "t", "ts_us": 1}}
     with pytest.raises(UnfitSource, match=r"\(id\) = \('beginxx.*xend'\)") as caught:
-        gatherer.take({"topic": "x", "schema": 0, "value": change, "size": 1})
+        gatherer.add_message({"topic": "x", "schema": 0, "value": change, "size": 1})
     assert len(str(caught.value)) < 1000
 
 
@@ -211,50 +211,56 @@ def test_what_the_engine_fails_with_is_cut() -> None:
         def getCause(self) -> Reason | None:
             return self.cause
 
-    told = reasons(Reason("it failed", Reason("Error code: 1236 " + "x" * (1 << 20), Reason("inner\x1b[2J", None))))
-    assert told.startswith("it failed; Error code: 1236 xxx")
-    assert told.endswith("; inner\\x1b[2J")
-    assert len(told) < 4000
+    text = error_reasons(
+        Reason("it failed", Reason("Error code: 1236 " + "x" * (1 << 20), Reason("inner\x1b[2J", None)))
+    )
+    assert text.startswith("it failed; Error code: 1236 xxx")
+    assert text.endswith("; inner\\x1b[2J")
+    assert len(text) < 4000
 
 
 def test_deletions_whose_key_may_be_filled_in_are_noted_until_the_drop_is_made(tmp_path: Path) -> None:
     gatherer = _gatherer(tmp_path)
     fields = [{"field": "id", "type": "int32", "default": 7}, {"field": "n", "type": "int32", "optional": True}]
-    gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
+    gatherer.add_message({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
     # Told by its key a row has nothing else; told by other columns it has a filler for its key.
     for id, n, when in ((1, None, 10), (0, None, 15), (1, 5, 17), (7, 5, 20), (0, 5, 30)):
         change = {"op": "d", "before": {"id": id, "n": n}, "after": None}
         source = {"schema": "public", "table": "t", "ts_us": when}
-        gatherer.take({"topic": "x", "schema": 0, "value": {**change, "source": source}, "size": 1})
-    assert gatherer.doubtful == {_TABLE: 20}
-    gatherer.cut()
-    assert gatherer.doubtful == {}
+        gatherer.add_message({"topic": "x", "schema": 0, "value": {**change, "source": source}, "size": 1})
+    assert gatherer.uncertain_deletes == {_TABLE: 20}
+    gatherer.finish_segment()
+    assert gatherer.uncertain_deletes == {}
 
 
 def test_an_array_of_a_changed_row_that_is_not_told_whole_is_refused(tmp_path: Path) -> None:
     gatherer = _gatherer(tmp_path)
     array = {"field": "xs", "type": "array", "items": {"type": "int32", "optional": True}, "optional": True}
     fields = [{"field": "id", "type": "int32"}, array]
-    gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
+    gatherer.add_message({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
     source = {"schema": "public", "table": "t", "ts_us": 1}
     whole = {"op": "u", "before": {"id": 1, "xs": [1]}, "after": {"id": 1, "xs": [1]}, "source": source}
-    gatherer.take({"topic": "x", "schema": 0, "value": whole, "size": 1})
+    gatherer.add_message({"topic": "x", "schema": 0, "value": whole, "size": 1})
     with pytest.raises(NeedsResync, match="weren't told"):
-        gatherer.take({"topic": "x", "schema": 0, "value": {**whole, "before": None}, "size": 1})
+        gatherer.add_message({"topic": "x", "schema": 0, "value": {**whole, "before": None}, "size": 1})
 
 
 def test_a_drop_of_a_version_that_noted_less_is_read(tmp_path: Path) -> None:
     objects, inbox = make_world(tmp_path).context().objects, f"file://{tmp_path}/eu/lake/inbox"
     journal = Journal(objects, inbox, "shop")
-    journal.begin(Epoch(1, {_TABLE: ("id",)}))
-    journal.add(Drop(1, 1, {}, {"lsn": 1}, identities={_TABLE: {"identity": "d"}}, stopped={_TABLE: Stop("A", "b", 7)}))
+    journal.create_spec(CaptureSpec(1, {_TABLE: ("id",)}))
+    journal.commit(
+        Segment(
+            1, 1, {}, {"lsn": 1}, identities={_TABLE: {"identity": "d"}}, stopped={_TABLE: StoppedTable("A", "b", 7)}
+        )
+    )
     ((uri, _, _),) = objects.list(f"{inbox}/_cdc/drops/shop/000001")
-    told = json.loads(objects.read(uri))
+    document = json.loads(objects.read(uri))
     path = Path(uri.removeprefix("file://"))
-    del told["identities"]
-    del told["stopped"][_TABLE]["last"]
-    path.write_text(json.dumps(told))
-    assert journal.last(1) == Drop(1, 1, {}, {"lsn": 1}, stopped={_TABLE: Stop("A", "b")})
+    del document["identities"]
+    del document["stopped"][_TABLE]["last"]
+    path.write_text(json.dumps(document))
+    assert journal.last_segment(1) == Segment(1, 1, {}, {"lsn": 1}, stopped={_TABLE: StoppedTable("A", "b")})
 
 
 @dataclass
@@ -264,24 +270,24 @@ class Pipe:
     looks: list[list[dict[str, Any]]]
     durable_up_to: int = 0
 
-    def told(self, seconds: float) -> Iterator[dict[str, Any]]:
+    def poll(self, seconds: float) -> Iterator[dict[str, Any]]:
         yield from self.looks.pop(0) if self.looks else ()
 
-    def durable(self, number: int) -> None:
+    def confirm(self, number: int) -> None:
         self.durable_up_to = number
 
     def kill(self) -> None:
         pass
 
 
-class Unasked(Postgres):
+class OfflinePostgres(PostgresDatabase):
     """A source whose server isn't asked by what rows are known."""
 
-    def identities(self, *told: Any) -> dict[str, Any]:
+    def identities(self, *args: Any) -> dict[str, Any]:
         return {_TABLE: {"identity": "d"}}
 
 
-def reader_of(folder: Path, engine: Pipe, last: Drop | None, *tables: str) -> Capture:
+def reader_of(folder: Path, engine: Pipe, last: Segment | None, *tables: str) -> Capture:
     """A reader of some tables whose engine is a script; each look at the clock is a second later."""
     world = make_world(folder)
     source = CdcSource(
@@ -289,11 +295,13 @@ def reader_of(folder: Path, engine: Pipe, last: Drop | None, *tables: str) -> Ca
     )
     journal = Journal(world.context().objects, f"file://{folder}/eu/lake/inbox", "shop")
     keys = dict.fromkeys(tables, ("id",))
-    assert journal.begin(Epoch(1, keys))
+    assert journal.create_spec(CaptureSpec(1, keys))
     seconds = itertools.count()
-    reader = Capture(source, Unasked(source, environment_secrets({})), journal, clock=lambda: float(next(seconds)))
-    gatherer = Gatherer(folder, "absent", keys, lambda table, added: None, {}, {})
-    reader.follow(cast(Any, engine), gatherer, Epoch(1, keys), last)
+    reader = Capture(
+        source, OfflinePostgres(source, environment_secrets({})), journal, clock=lambda: float(next(seconds))
+    )
+    gatherer = ChangeBuffer(folder, "absent", keys, lambda table, added: None, {}, {})
+    reader.resume(cast(Any, engine), gatherer, CaptureSpec(1, keys), last)
     return reader
 
 
@@ -309,10 +317,12 @@ def place(number: int, **more: Any) -> dict[str, Any]:
 
 def amid_a_transaction(folder: Path) -> tuple[Capture, Pipe]:
     """A reader amid one transaction of one row, whose engine tells the place behind it at its last look."""
-    begin, end = ({"topic": "shop.transaction", "schema": None, "value": {"status": each}} for each in ("BEGIN", "END"))
+    begin, end = (
+        {"topic": "shop.transaction", "schema": None, "value": {"status": status}} for status in ("BEGIN", "END")
+    )
     opened = [place(1), {"define": 0, "fields": _fields("id")}, begin, place(2), line("t"), end]
     engine = Pipe([opened, [], [place(3)]])
-    return reader_of(folder, engine, Drop(1, 0, {}, {"lsn": 0}), _TABLE), engine
+    return reader_of(folder, engine, Segment(1, 0, {}, {"lsn": 0}), _TABLE), engine
 
 
 def test_a_drop_goes_on_behind_its_last_transaction(tmp_path: Path) -> None:
@@ -320,7 +330,7 @@ def test_a_drop_goes_on_behind_its_last_transaction(tmp_path: Path) -> None:
     reader, engine = amid_a_transaction(tmp_path)
     while engine.looks:
         reader.step(9.0)
-    (drop,) = [each for each in reader.journal.drops(1) if each.tables]
+    (drop,) = [segment for segment in reader.journal.segments(1) if segment.tables]
     assert drop.offset == {"lsn": 3}
     assert drop.identities == {_TABLE: {"identity": "d"}}
     assert engine.durable_up_to == 3
@@ -329,21 +339,21 @@ def test_a_drop_goes_on_behind_its_last_transaction(tmp_path: Path) -> None:
 def test_a_reader_of_an_epoch_that_is_over_adds_no_drop_and_confirms_nothing(tmp_path: Path) -> None:
     """The source forgets what is confirmed: that has to be in the journal, and where somebody applies it."""
     reader, engine = amid_a_transaction(tmp_path)
-    assert reader.journal.begin(Epoch(2, {_TABLE: ("id",)}))
+    assert reader.journal.create_spec(CaptureSpec(2, {_TABLE: ("id",)}))
     with pytest.raises(Busy, match="to be read anew"):
         while engine.looks:
             reader.step(9.0)
-    assert [each for each in reader.journal.drops(1) if each.tables] == []
+    assert [segment for segment in reader.journal.segments(1) if segment.tables] == []
     assert engine.durable_up_to == 0
 
 
 def test_a_drop_that_can_not_be_written_is_not_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, engine = amid_a_transaction(tmp_path)
 
-    def unreachable(drop: Drop) -> bool:
+    def unreachable(drop: Segment) -> bool:
         raise StoreUnreachable("the store is away")
 
-    monkeypatch.setattr(reader.journal, "add", unreachable)
+    monkeypatch.setattr(reader.journal, "commit", unreachable)
     with pytest.raises(StoreUnreachable):
         while engine.looks:
             reader.step(9.0)
@@ -361,8 +371,8 @@ def test_a_stop_says_up_to_which_drop_its_table_is_whole(tmp_path: Path, first: 
     reader = reader_of(tmp_path, engine, None, _TABLE, "public.u")
     while engine.looks:
         reader.step(9.0)
-    drops = reader.journal.drops(1)
-    assert [each.complete for each in drops] == [True, *[False] * (len(drops) - 1)]
+    drops = reader.journal.segments(1)
+    assert [segment.complete for segment in drops] == [True, *[False] * (len(drops) - 1)]
     assert [drop.stopped[_TABLE].last for drop in drops if drop.stopped] == [last] * (len(drops) - last)
     assert [drop.number for drop in drops if _TABLE in drop.tables] == list(range(1, last + 1))
-    assert _TABLE not in drops[-1].known or last
+    assert _TABLE not in drops[-1].columns or last

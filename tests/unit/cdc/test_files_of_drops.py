@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sterna.cdc.apply import read_rows
-from sterna.cdc.gathering import SEQUENCE
-from sterna.cdc.journal import Part
 from sterna.errors import BadDrop
-from sterna.ingest.columns import Column
+from sterna.pipelines.cdc.apply import read_rows
+from sterna.pipelines.cdc.change_buffer import SEQUENCE
+from sterna.pipelines.cdc.journal import Part
+from sterna.pipelines.ingest.columns import Column
 
 _PART = Part("s3://x/1.parquet", 1, 1, (Column("id", "int"),))
 
@@ -33,17 +33,17 @@ class Stored:
 
 
 def rows(operation: str = "u", **more: Any) -> pa.Table:
-    told = {"id": pa.array([1], pa.int32()), "_sterna_seq": pa.array([1], pa.int64()), "_sterna_op": [operation]}
-    told |= {"_sterna_absent": pa.array([[]], pa.list_(pa.string()))}
-    told |= {"_sterna_ts": pa.array([datetime(2026, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))}
-    return pa.table({**told, **more})
+    columns = {"id": pa.array([1], pa.int32()), "_sterna_seq": pa.array([1], pa.int64()), "_sterna_op": [operation]}
+    columns |= {"_sterna_absent": pa.array([[]], pa.list_(pa.string()))}
+    columns |= {"_sterna_ts": pa.array([datetime(2026, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))}
+    return pa.table({**columns, **more})
 
 
 @pytest.mark.parametrize("operation", ["u", "d", "t"])
 def test_known_operations_are_taken(operation: str) -> None:
-    found = read_rows(cast(Any, Stored(rows(operation))), [(1, _PART)])
-    assert found is not None
-    assert found.num_rows == 1
+    table = read_rows(cast(Any, Stored(rows(operation))), [(1, _PART)])
+    assert table is not None
+    assert table.num_rows == 1
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_rows_of_a_later_drop_come_after_those_of_an_earlier_one_wherever_a_read
     def place(number: int, counted: int) -> int:
         read = read_rows(cast(Any, Stored(rows(_sterna_seq=[counted]))), [(number, _PART)], columns)
         assert read is not None
-        (found,) = read[SEQUENCE].to_pylist()
-        return int(found)
+        (sequence,) = read[SEQUENCE].to_pylist()
+        return int(sequence)
 
     assert place(1, 1 << 30) < place(2, 1)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.cdc.binlog import Binlog
-from sterna.edges.secrets import environment_secrets
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.cdc import CdcSource
 from sterna.errors import NeedsResync, PositionLost, SternaError
-from sterna.services.cdc import CdcSource
+from sterna.pipelines.cdc.mysql import MysqlDatabase
 
-_SAID = {"name": "shop", "region": "eu", "kind": "mariadb", "hosts": ["db:3306"], "credential_id": "shop"}
-SHOP = Binlog(CdcSource.model_validate({**_SAID, "tables": ["s.*"], "into": "a"}), environment_secrets())
+_SOURCE_FIELDS = {"name": "shop", "region": "eu", "kind": "mariadb", "hosts": ["db:3306"], "credential_id": "shop"}
+SHOP = MysqlDatabase(
+    CdcSource.model_validate({**_SOURCE_FIELDS, "tables": ["s.*"], "into": "a"}), environment_secrets()
+)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,7 @@ SHOP = Binlog(CdcSource.model_validate({**_SAID, "tables": ["s.*"], "into": "a"}
 )
 def test_words_that_somebody_has_to_look_at(words: str, kind: type[SternaError]) -> None:
     with pytest.raises(kind):
-        SHOP.refuse_words(words)
+        SHOP.raise_for_engine_error(words)
 
 
 @pytest.mark.parametrize(
@@ -38,4 +40,4 @@ def test_words_that_somebody_has_to_look_at(words: str, kind: type[SternaError])
     ],
 )
 def test_words_after_which_it_is_tried_again(words: str) -> None:
-    SHOP.refuse_words(words)
+    SHOP.raise_for_engine_error(words)

@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from sterna.cdc.layouts import PREAMBLE, changed, history, named_tables, refuse_untold
 from sterna.errors import NeedsResync, UnfitSource
+from sterna.pipelines.cdc.schema_history import (
+    PREAMBLE,
+    apply_statement,
+    build_history,
+    named_tables,
+    validate_reported_columns,
+)
 
 TABLES = {"shop.t": ("id",), "shop.other": ("id",)}
 
@@ -25,7 +31,7 @@ ID = column("id", "INT", optional=False)
 V = column("v", "VARCHAR", length=9, charsetName="utf8mb4")
 
 
-def told(ddl: str, kind: str, layout: Any, *, first: bool = False, name: str = "t") -> dict[str, Any]:
+def schema_change(ddl: str, kind: str, layout: Any, *, first: bool = False, name: str = "t") -> dict[str, Any]:
     changes = [{"type": kind, "id": f'"shop"."{name}"', "table": layout}] if kind else []
     return {
         "ddl": ddl,
@@ -36,22 +42,26 @@ def told(ddl: str, kind: str, layout: Any, *, first: bool = False, name: str = "
 
 
 def begun(*columns: dict[str, Any]) -> dict[str, Any]:
-    said = {"ddl": "SET x=latin1", "databaseName": "", "tableChanges": [], "source": {"snapshot": "true"}}
-    layouts = changed({}, TABLES, said)
-    layouts = changed(layouts, TABLES, told("DROP TABLE IF EXISTS t", "DROP", None, first=True))
-    layouts = changed(layouts, TABLES, told("CREATE TABLE t", "CREATE", table(ID, *columns), first=True))
-    return changed(layouts, TABLES, told("CREATE TABLE alien", "CREATE", table(ID), first=True, name="alien"))
+    preamble = {"ddl": "SET x=latin1", "databaseName": "", "tableChanges": [], "source": {"snapshot": "true"}}
+    layouts = apply_statement({}, TABLES, preamble)
+    layouts = apply_statement(layouts, TABLES, schema_change("DROP TABLE IF EXISTS t", "DROP", None, first=True))
+    layouts = apply_statement(
+        layouts, TABLES, schema_change("CREATE TABLE t", "CREATE", table(ID, *columns), first=True)
+    )
+    return apply_statement(
+        layouts, TABLES, schema_change("CREATE TABLE alien", "CREATE", table(ID), first=True, name="alien")
+    )
 
 
 def test_what_the_first_statements_say_is_kept_and_comes_back_as_the_engines_own_history() -> None:
     layouts = begun(V)
     assert set(layouts) == {PREAMBLE, "shop.t"}
     offset = {"file": "binlog.000002", "pos": 7, "gtids": "0-1-2", "event": 3, "row": 1, "transaction_id": "0-1-3"}
-    first, second = [json.loads(line) for line in history("s", layouts, offset).splitlines()]
+    first, second = [json.loads(line) for line in build_history("s", layouts, offset).splitlines()]
     assert (first["ddl"], first["position"]) == ("SET x=latin1", {"file": "binlog.000002", "pos": 7, "gtids": "0-1-2"})
     (change,) = second["tableChanges"]
     assert (change["type"], change["id"], second["source"]) == ("CREATE", '"shop"."t"', {"server": "s"})
-    assert [each["hasDefaultValue"] for each in change["table"]["columns"]] == [False, True]
+    assert [column["hasDefaultValue"] for column in change["table"]["columns"]] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -71,22 +81,25 @@ def test_what_the_first_statements_say_is_kept_and_comes_back_as_the_engines_own
     ],
 )
 def test_statements_that_are_followed(statement: str, columns: tuple[dict[str, Any], ...]) -> None:
-    layouts = changed(begun(V), TABLES, told(statement, "ALTER", table(ID, *columns)))
-    assert [each["name"] for each in layouts["shop.t"]["columns"]] == ["id", *(each["name"] for each in columns)]
+    layouts = apply_statement(begun(V), TABLES, schema_change(statement, "ALTER", table(ID, *columns)))
+    assert [column["name"] for column in layouts["shop.t"]["columns"]] == [
+        "id",
+        *(column["name"] for column in columns),
+    ]
 
 
 def test_a_column_that_comes_back_is_known_though_no_row_changed_meanwhile() -> None:
     """It has the same name, type and place, and no value; what it had is on `main` still."""
-    layouts = changed(begun(V), TABLES, told("ALTER TABLE t DROP v", "ALTER", table(ID)))
+    layouts = apply_statement(begun(V), TABLES, schema_change("ALTER TABLE t DROP v", "ALTER", table(ID)))
     for more in ("a", "b"):
-        layouts = changed(
-            layouts, TABLES, told(f"ALTER TABLE t ADD {more} INT", "ALTER", table(ID, column("a", "INT")))
+        layouts = apply_statement(
+            layouts, TABLES, schema_change(f"ALTER TABLE t ADD {more} INT", "ALTER", table(ID, column("a", "INT")))
         )
     layouts = json.loads(json.dumps(layouts))
     with pytest.raises(NeedsResync, match="column V was dropped and is there again"):
         back = table(ID, column("a", "INT"), V | {"name": "V"})
-        changed(layouts, TABLES, told("ALTER TABLE t ADD V VARCHAR(9)", "ALTER", back))
-    (_, line) = history("s", layouts, {}).splitlines()
+        apply_statement(layouts, TABLES, schema_change("ALTER TABLE t ADD V VARCHAR(9)", "ALTER", back))
+    (_, line) = build_history("s", layouts, {}).splitlines()
     assert "gone" not in line
 
 
@@ -121,38 +134,43 @@ E = column("e", "ENUM", enumValues=["a", "b"])
 )
 def test_statements_that_rows_do_not_tell(statement: str, had: Any, has: Any, said: str) -> None:
     with pytest.raises(NeedsResync, match=said):
-        changed(begun(*had), TABLES, told(statement, "ALTER", table(ID, *has)))
+        apply_statement(begun(*had), TABLES, schema_change(statement, "ALTER", table(ID, *has)))
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        told("DROP TABLE t", "DROP", None),
-        told("CREATE OR REPLACE TABLE t", "CREATE", table(ID)),
-        told("RENAME TABLE t TO u", "ALTER", table(ID), name="u"),
-        told("DROP DATABASE shop", "", None),
-        told("ALTER TABLE t DROP PRIMARY KEY", "ALTER", table(ID, key=("v",))),
+        schema_change("DROP TABLE t", "DROP", None),
+        schema_change("CREATE OR REPLACE TABLE t", "CREATE", table(ID)),
+        schema_change("RENAME TABLE t TO u", "ALTER", table(ID), name="u"),
+        schema_change("DROP DATABASE shop", "", None),
+        schema_change("ALTER TABLE t DROP PRIMARY KEY", "ALTER", table(ID, key=("v",))),
     ],
 )
 def test_a_table_that_is_another_one_is_told(said: dict[str, Any]) -> None:
     with pytest.raises(NeedsResync):
-        changed(begun(V), TABLES, said)
+        apply_statement(begun(V), TABLES, said)
 
 
 def test_statements_about_others_change_nothing() -> None:
     layouts = begun(V)
-    for said in (told("DROP TABLE alien", "DROP", None, name="alien"), told("RENAME TABLE tt TO uu", "", None)):
-        assert changed(layouts, TABLES, said) == layouts
-    assert changed(layouts, TABLES, told("DROP DATABASE x", "", None) | {"databaseName": "x"}) == layouts
+    for change in (
+        schema_change("DROP TABLE alien", "DROP", None, name="alien"),
+        schema_change("RENAME TABLE tt TO uu", "", None),
+    ):
+        assert apply_statement(layouts, TABLES, change) == layouts
+    assert (
+        apply_statement(layouts, TABLES, schema_change("DROP DATABASE x", "", None) | {"databaseName": "x"}) == layouts
+    )
 
 
 def test_a_column_that_the_engine_leaves_out_is_told() -> None:
     layout = table(ID, column("u", "UUID"))
-    refuse_untold("shop.t", layout, ["id", "u"])
+    validate_reported_columns("shop.t", layout, ["id", "u"])
     with pytest.raises(UnfitSource, match="column u is of type uuid, which isn't read"):
-        refuse_untold("shop.t", layout, ["id"])
+        validate_reported_columns("shop.t", layout, ["id"])
     with pytest.raises(NeedsResync):
-        refuse_untold("shop.t", layout, ["id", "u", "w"])
+        validate_reported_columns("shop.t", layout, ["id", "u", "w"])
 
 
 @pytest.mark.parametrize(

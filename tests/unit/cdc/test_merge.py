@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions
 
-from sterna.cdc.apply import Target, folded, merge_text, no_rows
-from sterna.cdc.gathering import ABSENT, COMMITTED, OPERATION, SEQUENCE
 from sterna.errors import UnfitSource
-from sterna.ingest.columns import Column
+from sterna.pipelines.cdc.apply import Target, empty_rows, latest_by_key, merge_sql
+from sterna.pipelines.cdc.change_buffer import ABSENT, COMMITTED, OPERATION, SEQUENCE
+from sterna.pipelines.ingest.columns import Column
 
 _MATCHED, _NEW = 1, 2
 _ROW = (7, "before", False)
@@ -32,7 +32,7 @@ def merged(key: int, operation: str, *, told: bool, only: bool, soft: bool, clea
         f"?::BOOLEAN _sterna_only, ?::TEXT {OPERATION}, 8 {COMMITTED}",
         [key, "new" if told else None, told, only, operation],
     )
-    text = merge_text("t", ["id"], ["n"], soft=soft, cleared=cleared).replace("`", '"')
+    text = merge_sql("t", ["id"], ["n"], soft_deletes=soft, delete_unmatched=cleared).replace("`", '"')
     text = text.replace("<=>", "IS NOT DISTINCT FROM")
     database.execute(re.sub(r'\bt\.("\w+") = ', r"\1 = ", text))
     return database.execute("SELECT * FROM t ORDER BY id").fetchall()
@@ -113,10 +113,10 @@ _changes = st.lists(
 def test_the_last_change_of_a_row_counts_and_the_last_value_that_was_told(changes: list[Any], order: Any) -> None:
     rows = [(*change, place) for place, change in enumerate(changes)]
     wanted: dict[int, tuple[object, ...]] = {}
-    for key, operation, value, told, committed, _ in rows:
-        _, _, was, was_told = wanted.get(key, (None, None, None, False))
-        now = operation == "u" and told
-        wanted[key] = (operation, committed, value if now else was, was_told or now)
+    for key, operation, value, is_set, committed, _ in rows:
+        _, _, was, was_set = wanted.get(key, (None, None, None, False))
+        now = operation == "u" and is_set
+        wanted[key] = (operation, committed, value if now else was, was_set or now)
     order.shuffle(rows)
     database = duckdb.connect()
     database.execute(f"CREATE TABLE r(id INT, {OPERATION} TEXT, n TEXT, told BOOLEAN, {COMMITTED} INT, {SEQUENCE} INT)")
@@ -125,15 +125,17 @@ def test_the_last_change_of_a_row_counts_and_the_last_value_that_was_told(change
     with pytest.MonkeyPatch.context() as patch:
         for name in ("expr", "col"):
             patch.setattr(functions, name, expression)
-        made = cast(Any, folded(cast(Any, Frame(query)), ["id"], ["n"]))
-    found = database.execute(f"SELECT id, {OPERATION}, {COMMITTED}, n, _sterna_told_n FROM ({made.query})").fetchall()
-    assert {key: tuple(rest) for key, *rest in found} == wanted
+        frame = cast(Any, latest_by_key(cast(Any, Frame(query)), ["id"], ["n"]))
+    merged_rows = database.execute(
+        f"SELECT id, {OPERATION}, {COMMITTED}, n, _sterna_told_n FROM ({frame.query})"
+    ).fetchall()
+    assert {key: tuple(rest) for key, *rest in merged_rows} == wanted
 
 
 def test_a_table_that_is_empty_and_has_another_key_is_its_own_trouble() -> None:
     """What nobody foresees ends all sources of a region: a table made anew with another key, and without a row."""
     columns = [Column("id", "int"), Column("n", "string")]
-    rows = no_rows(Target("public.a", "acme.a", ("id",), False, ""), columns)
+    rows = empty_rows(Target("public.a", "acme.a", ("id",), False, ""), columns)
     assert (rows.num_rows, rows.column_names[0]) == (0, "id")
     with pytest.raises(UnfitSource, match=r"a key with column code, which acme\.a lacks"):
-        no_rows(Target("public.a", "acme.a", ("code",), False, ""), columns)
+        empty_rows(Target("public.a", "acme.a", ("code",), False, ""), columns)

@@ -22,13 +22,7 @@ from typing import Any, cast
 
 import pytest
 
-from sterna.cdc.apply import Target
-from sterna.cdc.capture import Capture
-from sterna.cdc.database import Log
-from sterna.cdc.journal import Again, Drop, Epoch, Journal, Part, Stop
-from sterna.cdc.plan import MOST_BYTES, Work, channel, next_work
-from sterna.cdc.run import Followed, Runner, least, on_main
-from sterna.cdc.status import Resynced, check, read_sources, resync, table_standings
+from sterna.config.sections.cdc import CdcSource
 from sterna.errors import (
     DatabaseUnreachable,
     NeedsClassicSpark,
@@ -37,10 +31,16 @@ from sterna.errors import (
     UnfitSource,
     UsageError,
 )
-from sterna.ingest.columns import Column
-from sterna.services.cdc import CdcSource
-from sterna.wap.model import SnapshotState, TableState
-from sterna.wap.protocol import Outcome
+from sterna.pipelines.cdc.apply import Target
+from sterna.pipelines.cdc.capture import Capture
+from sterna.pipelines.cdc.database import LogRetention
+from sterna.pipelines.cdc.journal import CaptureSpec, Journal, Part, Segment, StoppedTable, TableResync
+from sterna.pipelines.cdc.plan import MAX_STEP_BYTES, Work, channel, next_work
+from sterna.pipelines.cdc.run import Runner, SourceContext, min_applied_segment, read_main_tables
+from sterna.pipelines.cdc.status import ResyncSummary, check, read_sources, resync, table_statuses
+from sterna.pipelines.ingest.columns import Column
+from sterna.pipelines.publish.model import SnapshotState, TableState
+from sterna.pipelines.publish.protocol import PublishOutcome
 from tests.support.small_world import World, make_world
 
 _SOURCE = CdcSource(
@@ -50,12 +50,12 @@ _WAY = channel("eu", "shop")
 
 
 @dataclass(frozen=True)
-class Asked:
+class FakeDatabase:
     """A source's database, which answers or doesn't."""
 
     answers: bool
 
-    def tables(self, unfit: Any = None, followed: Any = ()) -> dict[str, tuple[str, ...]]:
+    def list_tables(self, unfit: Any = None, captured: Any = ()) -> dict[str, tuple[str, ...]]:
         if not self.answers:
             raise DatabaseUnreachable("the source shop at db:1 does not answer")
         return {"public.a": ("id",), "public.b": ("id",)}
@@ -68,20 +68,20 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Marked(Followed):
+class Marked(SourceContext):
     """A source whose tables on `main` have marks, and nothing else."""
 
     marks: Mapping[str, str] = field(default_factory=dict)
     answers: bool = False
 
     def database(self) -> Any:
-        return Asked(self.answers)
+        return FakeDatabase(self.answers)
 
     def target(self, name: str, key: Any) -> Target:
         return Target(name, name, tuple(key), False, "")
 
-    def state(self, target: Target) -> TableState:
-        return TableState((), None, {_WAY.mark: self.marks[target.name]})
+    def read_table_state(self, target: Target) -> TableState:
+        return TableState((), None, {_WAY.position_property: self.marks[target.name]})
 
 
 def marked(world: World, journal: Journal, marks: Mapping[str, str]) -> Marked:
@@ -93,28 +93,28 @@ def world(tmp_path: Path) -> World:
     return make_world(tmp_path)
 
 
-def journal_of(world: World, drops: int, complete: int, size: int = MOST_BYTES) -> Journal:
+def journal_of(world: World, drops: int, complete: int, size: int = MAX_STEP_BYTES) -> Journal:
     journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
     keys = {"public.a": ("id",)}
-    assert journal.begin(Epoch(1, keys))
+    assert journal.create_spec(CaptureSpec(1, keys))
     for number in range(1, drops + 1):
         parts = {"public.a": (Part(f"s3://x/{number}", 1, size, ()),)}
-        assert journal.add(Drop(1, number, {}, {}, parts, complete=number == complete))
+        assert journal.commit(Segment(1, number, {}, {}, parts, complete=number == complete))
     return journal
 
 
 @pytest.mark.parametrize("known", [1_000, 0])
 def test_a_runner_that_begins_amid_the_first_rows_takes_none_of_them_away(world: World, known: int) -> None:
     """The last of several steps takes away what no first drop has: so it has to know all of them."""
-    journal, runner = journal_of(world, 4, complete=3), Runner([], lambda line: None, most_drops=known)
+    journal, runner = journal_of(world, 4, complete=3), Runner([], lambda line: None, max_cached_segments=known)
     for mark in ("1/1", "1/2"):
-        epoch, drops = runner.newest(marked(world, journal, {"public.a": mark}))
+        epoch, drops = runner.load_segments(marked(world, journal, {"public.a": mark}))
         assert epoch is not None
     work = next_work(_WAY, "public.a", "1/2", 1, drops)
     assert work is not None
-    assert work.keys is not None
-    assert [drop.number for drop in work.keys] == [1, 2, 3]
-    _, drops = runner.newest(marked(world, journal, {"public.a": "1/3"}))
+    assert work.key_segments is not None
+    assert [drop.number for drop in work.key_segments] == [1, 2, 3]
+    _, drops = runner.load_segments(marked(world, journal, {"public.a": "1/3"}))
     assert [drop.number for drop in drops] == ([3, 4] if not known else [1, 2, 3, 4])
 
 
@@ -122,39 +122,41 @@ def test_a_table_that_never_had_a_row_needs_no_old_drop(world: World) -> None:
     """Else each run would read all drops there ever were, and miss those that the store has deleted."""
     journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
     keys, columns = {"public.a": ("id",), "public.void": ("id",)}, (Column("id", "int"),)
-    assert journal.begin(Epoch(1, keys))
-    known = {"public.a": columns}
+    assert journal.create_spec(CaptureSpec(1, keys))
+    columns_by_table = {"public.a": columns}
     for number in range(1, 8):
         tables = ("public.a",) if number < 7 else ("public.a", "public.void")
-        known |= dict.fromkeys(tables, columns)
+        columns_by_table |= dict.fromkeys(tables, columns)
         parts = {table: (Part(f"s3://x/{number}", 1, 1, columns),) for table in tables}
-        assert journal.add(Drop(1, number, {}, {}, parts, complete=number == 1, known=dict(known)))
+        assert journal.commit(Segment(1, number, {}, {}, parts, complete=number == 1, columns=dict(columns_by_table)))
     for old in range(1, 5):
         name = f"{10**12 - old:012}.json"
         (world.folder / "eu" / "lake" / "inbox" / "_cdc" / "drops" / "shop" / "000001" / name).unlink()
     followed = marked(world, journal, {"public.a": "1/6", "public.void": ""})
-    assert least(followed, Epoch(1, keys)) == 6
-    _, drops = Runner([], lambda line: None).newest(followed)
+    assert min_applied_segment(followed, CaptureSpec(1, keys)) == 6
+    _, drops = Runner([], lambda line: None).load_segments(followed)
     assert [drop.number for drop in drops] == [6, 7]
-    work = next_work(_WAY, "public.void", "", 1, drops, fresh=True)
+    work = next_work(_WAY, "public.void", "", 1, drops, is_empty=True)
     assert work is not None
-    assert (work.step.after, work.step.mark, [drop.number for drop in work.drops]) == ("", "1/7", [7])
+    assert (work.step.previous, work.step.position, [drop.number for drop in work.segments]) == ("", "1/7", [7])
     # One that had rows and is gone from `main` lacks them.
     with pytest.raises(NeedsResync, match="drop 1 of epoch 1 is gone"):
-        next_work(_WAY, "public.a", "", 1, drops, fresh=True)
-    assert least(marked(world, journal, {"public.a": "", "public.void": "1/7"}), Epoch(1, keys)) == 0
+        next_work(_WAY, "public.a", "", 1, drops, is_empty=True)
+    assert (
+        min_applied_segment(marked(world, journal, {"public.a": "", "public.void": "1/7"}), CaptureSpec(1, keys)) == 0
+    )
 
 
 def test_without_all_first_drops_nothing_is_taken_away(world: World) -> None:
-    drops = journal_of(world, 3, complete=3).drops(1, after=1)
+    drops = journal_of(world, 3, complete=3).segments(1, after=1)
     with pytest.raises(NeedsResync, match="drop 1 of epoch 1"):
         next_work(_WAY, "public.a", "1/2", 1, drops)
 
 
 def test_drops_are_in_their_order_whatever_the_store_lists_first(world: World) -> None:
     journal = journal_of(world, 30, complete=3)
-    assert [drop.number for drop in journal.drops(1)] == list(range(1, 31))
-    last = journal.last(1)
+    assert [drop.number for drop in journal.segments(1)] == list(range(1, 31))
+    last = journal.last_segment(1)
     assert last is not None
     assert last.number == 30
 
@@ -162,8 +164,8 @@ def test_drops_are_in_their_order_whatever_the_store_lists_first(world: World) -
 def test_an_epoch_is_known_though_the_store_has_deleted_what_is_old(world: World) -> None:
     journal = journal_of(world, 2, complete=1)
     (world.folder / "eu" / "lake" / "inbox" / "_cdc" / "drops" / "shop" / "000001" / "999999999999.json").unlink()
-    assert journal.epoch(1) == Epoch(1, {"public.a": ("id",)})
-    assert [drop.number for drop in journal.drops(1, after=1)] == [2]
+    assert journal.read_spec(1) == CaptureSpec(1, {"public.a": ("id",)})
+    assert [drop.number for drop in journal.segments(1, after=1)] == [2]
 
 
 @dataclass
@@ -176,10 +178,10 @@ class Scripted:
     steps: int = 0
     words: str = "no slot is free"
     failed: list[bool] = field(default_factory=list)
-    is_heard: bool = False
+    has_output: bool = False
     is_beginning: bool = False
 
-    def __call__(self, *given: Any) -> Scripted:
+    def __call__(self, *args: Any) -> Scripted:
         return self
 
     def step(self, seconds: float) -> int:
@@ -190,17 +192,17 @@ class Scripted:
         if self.ends and self.steps % 3 == 0:
             raise SourceUnreachable(f"the engine that reads the source ended: {self.words} at {self.steps}")
         if not self.ends:
-            self.runner.end()  # its time is over at once
-            self.is_heard, self.is_beginning = True, self.steps < self.over
+            self.runner.finish()  # its time is over at once
+            self.has_output, self.is_beginning = True, self.steps < self.over
         return 0
 
     def close(self) -> None:
         pass
 
 
-def scripted(**said: Any) -> Scripted:
-    capture = Scripted(runner=Runner([], lambda line: None, pause_seconds=0.0), **said)
-    capture.runner.capture = cast(Any, capture)
+def scripted(**options: Any) -> Scripted:
+    capture = Scripted(runner=Runner([], lambda line: None, pause_seconds=0.0), **options)
+    capture.runner.open_capture = cast(Any, capture)
     return capture
 
 
@@ -226,16 +228,16 @@ def test_a_table_that_is_stopped_keeps_no_old_drop(world: World) -> None:
     """The others come up without it: it is read again in the next epoch, or never."""
     journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
     keys, columns = {"public.a": ("id",), "public.b": ("id",)}, (Column("id", "int"),)
-    assert journal.begin(Epoch(1, keys))
-    stopped = {"public.b": Stop("UnfitSource", "a value of column v has no place")}
+    assert journal.create_spec(CaptureSpec(1, keys))
+    stopped = {"public.b": StoppedTable("UnfitSource", "a value of column v has no place")}
     for number in range(1, 8):
         parts = {"public.a": (Part(f"s3://x/{number}", 1, 1, columns),)}
-        told = Drop(1, number, {}, {}, parts, complete=number == 1, stopped=stopped if number > 3 else {})
-        assert journal.add(told)
+        segment = Segment(1, number, {}, {}, parts, complete=number == 1, stopped=stopped if number > 3 else {})
+        assert journal.commit(segment)
     followed = marked(world, journal, {"public.a": "1/6", "public.b": "1/2"})
-    assert least(followed, Epoch(1, keys)) == 6
-    (drop,) = Runner([], lambda line: None).newest(followed)[1][-1:]
-    error = drop.stopped["public.b"].as_error("public.b", "shop")
+    assert min_applied_segment(followed, CaptureSpec(1, keys)) == 6
+    (drop,) = Runner([], lambda line: None).load_segments(followed)[1][-1:]
+    error = drop.stopped["public.b"].to_error("public.b", "shop")
     assert (type(error).__name__, error.exit_code, error.table) == ("UnfitSource", 2, "public.b")
     assert "sterna cdc resync shop" in str(error)
 
@@ -251,17 +253,17 @@ def test_first_rows_are_read_to_their_end_though_the_time_is_over(world: World) 
 
 
 @dataclass(frozen=True)
-class Own:
+class FakeRegionSettings:
     """The settings of a region's ingestion."""
 
     spark: str = "local[1]"
 
 
 @dataclass(frozen=True)
-class Ingested:
+class FakeRegionIngest:
     """What a runner asks of a region's ingestion."""
 
-    own: Own = field(default_factory=Own)
+    region_settings: FakeRegionSettings = field(default_factory=FakeRegionSettings)
     objects: Any = None
 
     def refusal(self, key: str) -> str:
@@ -271,67 +273,78 @@ class Ingested:
 class Moving(Marked):
     """A source whose tables have a snapshot as soon as they have a mark."""
 
-    def state(self, target: Target) -> TableState:
+    def read_table_state(self, target: Target) -> TableState:
         mark = self.marks[target.name]
-        return TableState((), 1 if mark else None, {_WAY.mark: mark} if mark else {})
+        return TableState((), 1 if mark else None, {_WAY.position_property: mark} if mark else {})
 
 
 def stepped(
-    world: World, drops: list[Drop], marks: dict[str, str], **options: Any
+    world: World, drops: list[Segment], marks: dict[str, str], **options: Any
 ) -> tuple[dict[str, str], Runner, Moving]:
     """Let a runner apply a journal until nothing is left; return which drops came into each table, and the rest."""
     journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
-    epoch = drops[0].epoch
-    assert journal.begin(Epoch(epoch, dict.fromkeys(marks, ("id",))))
-    for each in drops:
-        assert journal.add(each)
-    found: dict[str, str] = {}
+    epoch = drops[0].capture_id
+    assert journal.create_spec(CaptureSpec(epoch, dict.fromkeys(marks, ("id",))))
+    for segment in drops:
+        assert journal.commit(segment)
+    applied: dict[str, str] = {}
 
-    def apply(catalog: Any, objects: Any, target: Target, work: Work) -> Outcome:
-        assert marks[target.name] == work.step.after
-        marks[target.name] = work.step.mark
-        numbers = " ".join(str(drop.number) for drop in work.drops)
-        found[target.name] = f"{found.get(target.name, '')} {numbers}{' cleared' if work.keys else ''}".strip()
-        return Outcome(1, "", True, 1, 1)
+    def apply(catalog: Any, objects: Any, target: Target, work: Work) -> PublishOutcome:
+        assert marks[target.name] == work.step.previous
+        marks[target.name] = work.step.position
+        numbers = " ".join(str(drop.number) for drop in work.segments)
+        applied[target.name] = (
+            f"{applied.get(target.name, '')} {numbers}{' cleared' if work.key_segments else ''}".strip()
+        )
+        return PublishOutcome(1, "", True, 1, 1)
 
-    followed = Moving(world.context(), cast(Any, Ingested()), _SOURCE, journal, marks)
-    runner = Runner([followed], lambda line: None, put=apply, **options)
+    followed = Moving(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, journal, marks)
+    runner = Runner([followed], lambda line: None, apply_work=apply, **options)
     for _ in range(20):
         if not runner.apply(cast(Any, None)):
             break
-    return found, runner, followed
+    return applied, runner, followed
 
 
-def told(number: int, *tables: str, epoch: int = 1, stops: Mapping[str, int] | None = None, **more: Any) -> Drop:
+def make_segment(
+    number: int, *tables: str, epoch: int = 1, stops: Mapping[str, int] | None = None, **more: Any
+) -> Segment:
     """A drop with rows of some tables; stops say the last drop that has all of a table's rows."""
     columns = (Column("id", "int"),)
     parts = {table: (Part(f"s3://x/{number}", 1, 1, columns),) for table in tables}
-    stopped = {table: Stop("UnfitSource", "a value has no place", last) for table, last in (stops or {}).items()}
-    return Drop(epoch, number, {}, {}, parts, complete=number == 2, stopped=stopped, **more)
+    stopped = {
+        table: StoppedTable("UnfitSource", "a value has no place", last) for table, last in (stops or {}).items()
+    }
+    return Segment(epoch, number, {}, {}, parts, complete=number == 2, stopped=stopped, **more)
 
 
 def test_what_came_before_a_tables_stop_is_applied(world: World) -> None:
-    known = {"public.a": (Column("id", "int"),), "public.b": (Column("id", "int"),)}
-    drops = [told(1, "public.a", "public.b"), told(2, "public.a"), told(3, "public.b"), told(4, "public.a")]
-    drops += [told(number, "public.a", stops={"public.b": 4}, known=known) for number in (5, 6)]
+    columns = {"public.a": (Column("id", "int"),), "public.b": (Column("id", "int"),)}
+    drops = [
+        make_segment(1, "public.a", "public.b"),
+        make_segment(2, "public.a"),
+        make_segment(3, "public.b"),
+        make_segment(4, "public.a"),
+    ]
+    drops += [make_segment(number, "public.a", stops={"public.b": 4}, known=columns) for number in (5, 6)]
     marks = {"public.a": "", "public.b": ""}
-    found, runner, followed = stepped(world, drops, marks)
-    assert (found["public.b"], marks) == ("1 3", {"public.a": "1/6", "public.b": "1/4"})
+    applied, runner, followed = stepped(world, drops, marks)
+    assert (applied["public.b"], marks) == ("1 3", {"public.a": "1/6", "public.b": "1/4"})
     (error,) = runner.failed.values()
     assert (type(error).__name__, error.table) == ("UnfitSource", "public.b")
     # It keeps no drop any more, and no step is left.
-    assert least(followed, Epoch(1, dict.fromkeys(marks, ("id",)))) == 6
+    assert min_applied_segment(followed, CaptureSpec(1, dict.fromkeys(marks, ("id",)))) == 6
 
 
 def test_a_stopped_table_that_lacks_drops_keeps_them(world: World) -> None:
     """Else a run that begins later, or one of many drops, wouldn't have them any more."""
-    known = {"public.a": (Column("id", "int"),), "public.b": (Column("id", "int"),)}
-    drops = [told(1, "public.a", "public.b", known=known), told(2, known=known)]
-    drops += [told(number, "public.a", "public.b", known=known) for number in (3, 4)]
-    drops += [told(number, "public.a", stops={"public.b": 4}, known=known) for number in range(5, 9)]
+    columns = {"public.a": (Column("id", "int"),), "public.b": (Column("id", "int"),)}
+    drops = [make_segment(1, "public.a", "public.b", known=columns), make_segment(2, known=columns)]
+    drops += [make_segment(number, "public.a", "public.b", known=columns) for number in (3, 4)]
+    drops += [make_segment(number, "public.a", stops={"public.b": 4}, known=columns) for number in range(5, 9)]
     marks = {"public.a": "1/8", "public.b": "1/2"}
-    found, _, _ = stepped(world, drops, marks, most_drops=0)
-    assert (found, marks["public.b"]) == ({"public.b": "3 4"}, "1/4")
+    applied, _, _ = stepped(world, drops, marks, most_drops=0)
+    assert (applied, marks["public.b"]) == ({"public.b": "3 4"}, "1/4")
 
 
 @pytest.mark.parametrize("mark", ["", "1/9"], ids=["new", "read again"])
@@ -340,24 +353,28 @@ def test_of_first_rows_that_were_not_complete_nothing_is_applied(world: World, m
     """A part of them would be a table that never was; and of one that is read again, all other rows would go."""
     stops = {"public.b": 0}
     parts = ("public.a",) if stop == 1 else ("public.a", "public.b")
-    drops = [told(1, *parts, epoch=2, stops=stops if stop == 1 else {})]
-    drops += [told(2, "public.a", epoch=2, stops=stops), told(3, "public.a", epoch=2, stops=stops)]
+    drops = [make_segment(1, *parts, epoch=2, stops=stops if stop == 1 else {})]
+    drops += [make_segment(2, "public.a", epoch=2, stops=stops), make_segment(3, "public.a", epoch=2, stops=stops)]
     marks = {"public.a": mark, "public.b": mark}
-    found, runner, followed = stepped(world, drops, marks)
-    assert ("public.b" in found, marks) == (False, {"public.a": "2/3", "public.b": mark})
+    applied, runner, followed = stepped(world, drops, marks)
+    assert ("public.b" in applied, marks) == (False, {"public.a": "2/3", "public.b": mark})
     assert [str(error.table) for error in runner.failed.values()] == ["public.b"]
-    assert least(followed, Epoch(2, dict.fromkeys(marks, ("id",)))) == 3
+    assert min_applied_segment(followed, CaptureSpec(2, dict.fromkeys(marks, ("id",)))) == 3
 
 
 @pytest.mark.parametrize(("mark", "came", "became"), [("", None, ""), ("1/9", " cleared", "2/2")])
 def test_a_table_without_a_row_before_its_stop_is_as_the_source(
     world: World, mark: str, came: str | None, became: str
 ) -> None:
-    drops = [told(1, "public.a", epoch=2), told(2, epoch=2), told(3, "public.a", epoch=2, stops={"public.b": 2})]
+    drops = [
+        make_segment(1, "public.a", epoch=2),
+        make_segment(2, epoch=2),
+        make_segment(3, "public.a", epoch=2, stops={"public.b": 2}),
+    ]
     marks = {"public.a": mark, "public.b": mark}
-    found, _, followed = stepped(world, drops, marks)
-    assert (found.get("public.b"), marks["public.b"]) == (came and came.strip(), became)
-    assert least(followed, Epoch(2, dict.fromkeys(marks, ("id",)))) == 3
+    applied, _, followed = stepped(world, drops, marks)
+    assert (applied.get("public.b"), marks["public.b"]) == (came and came.strip(), became)
+    assert min_applied_segment(followed, CaptureSpec(2, dict.fromkeys(marks, ("id",)))) == 3
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["the epoch's first rows ended", "a resync was asked for"])
@@ -365,24 +382,24 @@ def test_a_table_that_was_followed_is_never_left_out_silently(world: World, aske
     """It would stay on `main` as it was, with every alarm green. One that never was followed may be left out."""
 
     class Unfit:
-        def tables(self, unfit: Any, followed: Any = ()) -> dict[str, tuple[str, ...]]:
+        def list_tables(self, unfit: Any, captured: Any = ()) -> dict[str, tuple[str, ...]]:
             unfit["public.a"] = UnfitSource("a key cascades", table="public.a")
             return {"public.b": ("id",)}
 
-        def identities(self, *found: Any) -> dict[str, Any]:
+        def identities(self, *args: Any) -> dict[str, Any]:
             return {}
 
-        def prepare(self, epoch: int, tables: Any) -> None:
+        def prepare(self, capture_id: int, tables: Any) -> None:
             pass
 
     fresh = Journal(world.context().objects, f"file://{world.folder}/eu/lake/other", "shop")
-    assert list(Capture(_SOURCE, cast(Any, Unfit()), fresh).begin_epoch()[0].tables) == ["public.b"]
+    assert list(Capture(_SOURCE, cast(Any, Unfit()), fresh).begin_capture()[0].tables) == ["public.b"]
     journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
-    assert journal.begin(Epoch(1, {"public.a": ("id",), "public.b": ("id",)}))
+    assert journal.create_spec(CaptureSpec(1, {"public.a": ("id",), "public.b": ("id",)}))
     if asked:
-        journal.ask(2)
+        journal.request_capture(2)
     with pytest.raises(UnfitSource, match="cascades"):
-        Capture(_SOURCE, cast(Any, Unfit()), journal).begin_epoch()
+        Capture(_SOURCE, cast(Any, Unfit()), journal).begin_capture()
 
 
 @pytest.mark.parametrize("known", [1_000, 0], ids=["all drops are remembered", "few are"])
@@ -390,24 +407,31 @@ def test_a_table_that_was_followed_is_never_left_out_silently(world: World, aske
 def test_a_table_that_is_read_again_alone_begins_with_those_rows(world: World, known: int, mark: str) -> None:
     """It was stopped behind drop 3; its rows are in drops 5 and 6, with which it isn't stopped any more."""
     columns = {"public.a": (Column("id", "int"),), "public.b": (Column("id", "int"),)}
-    drops = [told(1, "public.a", "public.b", known=columns), told(2, known=columns), told(3, "public.b", known=columns)]
-    drops += [told(4, "public.a", known=columns, stops={"public.b": 3})]
-    drops += [told(5, "public.b", known=columns, stops={"public.b": 3})]
-    again = {"public.b": Again(5, 6, ("other",), "7:9:", 100)}
-    drops += [told(6, "public.b", known=columns, again=again, asked=1)]
-    drops += [told(7, "public.a", "public.b", known=columns, again=again, asked=1)]
+    drops = [
+        make_segment(1, "public.a", "public.b", known=columns),
+        make_segment(2, known=columns),
+        make_segment(3, "public.b", known=columns),
+    ]
+    drops += [make_segment(4, "public.a", known=columns, stops={"public.b": 3})]
+    drops += [make_segment(5, "public.b", known=columns, stops={"public.b": 3})]
+    again = {"public.b": TableResync(5, 6, ("other",), "7:9:", 100)}
+    drops += [make_segment(6, "public.b", known=columns, again=again, asked=1)]
+    drops += [make_segment(7, "public.a", "public.b", known=columns, again=again, asked=1)]
     marks = {"public.a": "1/4", "public.b": mark}
-    followed = Moving(world.context(), cast(Any, Ingested()), _SOURCE, Journal(*journal_for(world)), marks)
-    found, runner, _ = stepped(world, drops, marks, most_drops=known)
+    followed = Moving(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, Journal(*journal_for(world)), marks)
+    applied, runner, _ = stepped(world, drops, marks, most_drops=known)
     cleared = " cleared" if mark else ""
-    assert (found, marks) == ({"public.a": "7", "public.b": f"5 6{cleared} 7"}, {"public.a": "1/7", "public.b": "1/7"})
+    assert (applied, marks) == (
+        {"public.a": "7", "public.b": f"5 6{cleared} 7"},
+        {"public.a": "1/7", "public.b": "1/7"},
+    )
     assert runner.failed == {}
-    epoch = followed.journal.epoch(1)
+    epoch = followed.journal.read_spec(1)
     assert epoch is not None
-    assert epoch.at(followed.journal.last(1)).tables["public.b"] == ("other",)
-    assert least(followed, epoch) == 7
+    assert epoch.with_keys_at(followed.journal.last_segment(1)).tables["public.b"] == ("other",)
+    assert min_applied_segment(followed, epoch) == 7
     marks |= {"public.a": "1/7", "public.b": "1/5"}  # amid its rows it needs all of them
-    assert least(followed, epoch) == 4
+    assert min_applied_segment(followed, epoch) == 4
 
 
 def journal_for(world: World) -> tuple[Any, str, str]:
@@ -423,53 +447,55 @@ class Written(Marked):
     def target(self, name: str, key: Any) -> Target:
         return Target(name, f"acme.shop.{name.partition('.')[2]}", tuple(key), False, "")
 
-    def state(self, target: Target) -> TableState | None:
+    def read_table_state(self, target: Target) -> TableState | None:
         ids = self.steps.get(target.key)
         if ids is None:
             return None
         line = tuple(SnapshotState(at, at - 1 or None, at, "append", wap_id=id) for at, id in enumerate(ids, 1))
-        return TableState(line, len(ids), {_WAY.mark: self.marks[target.key]})
+        return TableState(line, len(ids), {_WAY.position_property: self.marks[target.key]})
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["snapshots tell", "the journal tells"])
 def test_a_table_on_main_is_filled_by_one_table_of_the_source(world: World, expired: bool) -> None:
     journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
     key = ("id",)
-    assert journal.begin(Epoch(1, {"public.a": key, "public.b": key}))
+    assert journal.create_spec(CaptureSpec(1, {"public.a": key, "public.b": key}))
     ids = ("foreign/1",) if expired else ("foreign/1", f"{_WAY}/public.a/0-1.2", f"{_WAY}/public.a/1.2-1.9", "")
     marks, steps = {"acme.shop.a": "1/9"}, {"acme.shop.a": ids}
-    followed = Written(world.context(), cast(Any, Ingested()), _SOURCE, journal, marks, steps=steps)
-    found = on_main(followed, {"public.a": key, "other.a": key, "other.new": key})
-    assert (found.newest, list(found.others)) == (1, ["other.a"])
-    error = found.others["other.a"]
+    followed = Written(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, journal, marks, steps=steps)
+    main_tables = read_main_tables(followed, {"public.a": key, "other.a": key, "other.new": key})
+    assert (main_tables.latest_capture_id, list(main_tables.conflicts)) == (1, ["other.a"])
+    error = main_tables.conflicts["other.a"]
     assert "are of public.a, which has the same name in another schema" in str(error)
     assert (type(error).__name__, error.table) == ("UnfitSource", "other.a")
     # What is in the journal already comes no further, and the table says why; that one goes on.
-    assert journal.begin(Epoch(2, {"other.a": key, "public.b": key}))
-    assert journal.add(told(1, "other.a", epoch=2))
-    assert journal.add(told(2, epoch=2))
+    assert journal.create_spec(CaptureSpec(2, {"other.a": key, "public.b": key}))
+    assert journal.commit(make_segment(1, "other.a", epoch=2))
+    assert journal.commit(make_segment(2, epoch=2))
     runner = Runner([followed], lambda line: None)
     assert not runner.apply(cast(Any, None))
-    assert [(name, str(each.table)) for name, each in runner.failed.items()] == [("shop: other.a", "other.a")]
+    assert [(name, str(failure.table)) for name, failure in runner.failed.items()] == [("shop: other.a", "other.a")]
 
 
 def test_what_no_run_could_apply_is_told_by_a_check_by_the_same_words(world: World) -> None:
     journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
     marks, steps = {"acme.shop.a": ""}, {"acme.shop.a": ("foreign/1",)}
-    followed = Written(world.context(), cast(Any, Ingested()), _SOURCE, journal, marks, answers=True, steps=steps)
+    followed = Written(
+        world.context(), cast(Any, FakeRegionIngest()), _SOURCE, journal, marks, answers=True, steps=steps
+    )
     with pytest.raises(UnfitSource) as checked:
         check(followed)
-    assert journal.begin(Epoch(1, {"public.a": ("id",)}))
-    assert journal.add(told(1, "public.a"))
+    assert journal.create_spec(CaptureSpec(1, {"public.a": ("id",)}))
+    assert journal.commit(make_segment(1, "public.a"))
     runner = Runner([followed], lambda line: None)
     assert not runner.apply(cast(Any, None))
     (error,) = runner.failed.values()
     assert str(checked.value) == str(error)
     assert str(error).startswith("the table has rows, and they aren't those of source shop [table acme.shop.a]")
     # An empty table is as good as none.
-    empty = Written(world.context(), cast(Any, Ingested()), _SOURCE, journal, {"acme.shop.a": ""}, answers=True)
+    empty = Written(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, journal, {"acme.shop.a": ""}, answers=True)
     assert [name for name, _, _ in check(empty).tables] == ["public.a", "public.b"]
-    remote = replace(empty, ingest=cast(Any, Ingested(Own("sc://spark:15002"))))
+    remote = replace(empty, ingest=cast(Any, FakeRegionIngest(FakeRegionSettings("sc://spark:15002"))))
     with pytest.raises(NeedsClassicSpark, match=r"set ingest\.regions\.eu\.spark"):
         check(remote)
 
@@ -482,9 +508,9 @@ def test_whose_rows_nobody_can_tell_are_those_of_a_source_of_one_schema(
     source = _SOURCE.model_copy(update={"tables": tables})
     journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
     marks, steps = {"acme.shop.a": "3/9"}, {"acme.shop.a": ("foreign/1",)}
-    followed = Written(world.context(), cast(Any, Ingested()), source, journal, marks, steps=steps)
-    found = on_main(followed, {"public.a": ("id",)})
-    assert (found.newest, list(found.others)) == (3, [] if fits else ["public.a"])
+    followed = Written(world.context(), cast(Any, FakeRegionIngest()), source, journal, marks, steps=steps)
+    main_tables = read_main_tables(followed, {"public.a": ("id",)})
+    assert (main_tables.latest_capture_id, list(main_tables.conflicts)) == (3, [] if fits else ["public.a"])
 
 
 def test_what_a_stopped_table_will_never_have_is_not_told_as_waiting(world: World) -> None:
@@ -492,30 +518,33 @@ def test_what_a_stopped_table_will_never_have_is_not_told_as_waiting(world: Worl
     journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
     key = ("id",)
     for number in (1, 2):
-        assert journal.begin(Epoch(number, {"public.a": key, "public.b": key}))
-    assert journal.add(told(1, "public.a", "public.b", epoch=2))
+        assert journal.create_spec(CaptureSpec(number, {"public.a": key, "public.b": key}))
+    assert journal.commit(make_segment(1, "public.a", "public.b", epoch=2))
     for number in (2, 3):
-        assert journal.add(told(number, "public.a", epoch=2, stops={"public.b": 0}))
+        assert journal.commit(make_segment(number, "public.a", epoch=2, stops={"public.b": 0}))
     marks = {"public.a": "1/8", "public.b": "1/9"}
-    followed = Moving(world.context(), cast(Any, Ingested()), _SOURCE, journal, marks)
-    found = table_standings(followed, journal.epoch(2), journal.last(2))
-    assert [(each.table, each.mark, each.behind) for each in found] == [("public.a", "1/8", 3), ("public.b", "1/9", 0)]
+    followed = Moving(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, journal, marks)
+    standings = table_statuses(followed, journal.read_spec(2), journal.last_segment(2))
+    assert [(standing.table, standing.mark, standing.behind) for standing in standings] == [
+        ("public.a", "1/8", 3),
+        ("public.b", "1/9", 0),
+    ]
 
 
 def test_one_table_is_asked_for_again(world: World) -> None:
     journal = Journal(*journal_for(world))
     followed = Marked(world.context(), cast(Any, None), _SOURCE, journal, {})
-    assert journal.begin(Epoch(1, {"public.a": ("id",)}))
-    assert journal.add(replace(told(1, "public.a"), offset=None))
+    assert journal.create_spec(CaptureSpec(1, {"public.a": ("id",)}))
+    assert journal.commit(replace(make_segment(1, "public.a"), offset=None))
     with pytest.raises(UsageError, match="first rows of shop aren't complete"):
         resync(followed, act=True, table="public.a")
-    assert journal.add(told(2, "public.a"))
+    assert journal.commit(make_segment(2, "public.a"))
     with pytest.raises(UsageError, match=r"follows no table public\.x: public\.a"):
         resync(followed, act=True, table="public.x")
     assert resync(followed, act=False, table="public.a").asked is False
-    assert journal.asked_again(1, 0) == []
-    assert resync(followed, act=True, table="public.a") == Resynced("shop", 1, True, "public.a")
-    assert (journal.asked_again(1, 0), journal.newest()) == ([(1, "public.a")], 1)
+    assert journal.resync_requests(1, 0) == []
+    assert resync(followed, act=True, table="public.a") == ResyncSummary("shop", 1, True, "public.a")
+    assert (journal.resync_requests(1, 0), journal.latest_capture_id()) == ([(1, "public.a")], 1)
     other = replace(followed, source=_SOURCE.model_copy(update={"kind": "mariadb"}))
     with pytest.raises(UsageError, match="of a mariadb isn't read again alone"):
         resync(other, act=True, table="public.a")
@@ -526,17 +555,17 @@ def test_a_table_that_was_read_again_with_another_key_is_no_alarm(world: World) 
     journal, asked = Journal(*journal_for(world)), dict[str, tuple[str, ...]]()
 
     class Keyed:
-        def tables(self, *told: Any) -> dict[str, tuple[str, ...]]:
+        def list_tables(self, *args: Any) -> dict[str, tuple[str, ...]]:
             return {"public.a": ("code",)}
 
-        def identities(self, tables: Mapping[str, tuple[str, ...]], *told: Any) -> dict[str, Any]:
+        def identities(self, tables: Mapping[str, tuple[str, ...]], *args: Any) -> dict[str, Any]:
             asked.update(tables)
             return {}
 
-        def log(self, last: Drop) -> Log:
-            return Log(0)
+        def log_retention(self, last_segment: Segment) -> LogRetention:
+            return LogRetention(0)
 
-        def refuse_remade(self, *told: Any) -> None:
+        def validate_not_recreated(self, *args: Any) -> None:
             pass
 
         def close(self) -> None:
@@ -546,8 +575,10 @@ def test_a_table_that_was_read_again_with_another_key_is_no_alarm(world: World) 
         def database(self) -> Any:
             return Keyed()
 
-    assert journal.begin(Epoch(1, {"public.a": ("id",)}))
-    assert journal.add(told(1, "public.a", again={"public.a": Again(1, 1, ("code",), "7:9:", 100)}, asked=1))
+    assert journal.create_spec(CaptureSpec(1, {"public.a": ("id",)}))
+    assert journal.commit(
+        make_segment(1, "public.a", again={"public.a": TableResync(1, 1, ("code",), "7:9:", 100)}, asked=1)
+    )
     followed = Fresh(world.context(), cast(Any, None), _SOURCE, journal, {"public.a": "1/1"})
     (standing,) = read_sources([followed])
     assert (standing.problem, standing.exit_code, asked) == ("", 0, {"public.a": ("code",)})
@@ -555,19 +586,19 @@ def test_a_table_that_was_read_again_with_another_key_is_no_alarm(world: World) 
 
 def test_what_nobody_foresees_of_one_table_ends_no_other(world: World) -> None:
     marks = {"public.a": "", "public.b": ""}
-    followed = Moving(world.context(), cast(Any, Ingested()), _SOURCE, Journal(*journal_for(world)), marks)
-    assert followed.journal.begin(Epoch(1, dict.fromkeys(marks, ("id",))))
-    assert followed.journal.add(replace(told(1, *marks), complete=True))
+    followed = Moving(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, Journal(*journal_for(world)), marks)
+    assert followed.journal.create_spec(CaptureSpec(1, dict.fromkeys(marks, ("id",))))
+    assert followed.journal.commit(replace(make_segment(1, *marks), complete=True))
     came: list[str] = []
 
-    def apply(catalog: Any, objects: Any, target: Target, work: Work) -> Outcome:
+    def apply(catalog: Any, objects: Any, target: Target, work: Work) -> PublishOutcome:
         if target.name == "public.a":
             raise KeyError("code")
         came.append(target.name)
-        marks[target.name] = work.step.mark
-        return Outcome(1, "", True, 1, 1)
+        marks[target.name] = work.step.position
+        return PublishOutcome(1, "", True, 1, 1)
 
-    runner = Runner([followed], lambda line: None, put=apply)
+    runner = Runner([followed], lambda line: None, apply_work=apply)
     assert runner.apply(cast(Any, None)) is True
     assert runner.apply(cast(Any, None)) is False
     ((what, error),) = runner.failed.items()

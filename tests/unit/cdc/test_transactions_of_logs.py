@@ -5,26 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sterna.cdc.gathering import Gatherer
+from sterna.pipelines.cdc.change_buffer import ChangeBuffer
 
 _LAYOUT = {"columns": [{"name": "id", "typeName": "INT", "optional": False}], "primaryKeyColumnNames": ["id"]}
 
 
-def _gatherer(folder: Path) -> Gatherer:
-    made = Gatherer(folder, "absent", {"shop.t": ("id",)}, lambda table, added: None, {}, {}, {"shop.t": _LAYOUT})
+def _gatherer(folder: Path) -> ChangeBuffer:
+    gatherer = ChangeBuffer(
+        folder, "absent", {"shop.t": ("id",)}, lambda table, added: None, {}, {}, {"shop.t": _LAYOUT}
+    )
     fields = [{"field": "after", "fields": [{"field": "id", "type": "int32"}]}]
-    made.take({"define": 1, "fields": {"fields": fields}})
-    return made
+    gatherer.add_message({"define": 1, "fields": {"fields": fields}})
+    return gatherer
 
 
-def _transaction(gatherer: Gatherer, status: str) -> None:
-    gatherer.take({"topic": "s.transaction", "schema": None, "value": {"status": status}})
+def _transaction(gatherer: ChangeBuffer, status: str) -> None:
+    gatherer.add_message({"topic": "s.transaction", "schema": None, "value": {"status": status}})
 
 
-def _row(gatherer: Gatherer, operation: str, row: Any) -> None:
+def _row(gatherer: ChangeBuffer, operation: str, row: Any) -> None:
     source = {"db": "shop", "table": "t", "ts_us": 1}
-    told = {"op": operation, "before": row, "after": row, "source": source}
-    gatherer.take({"topic": "s.shop.t", "schema": 1, "value": told, "size": 1})
+    change = {"op": operation, "before": row, "after": row, "source": source}
+    gatherer.add_message({"topic": "s.shop.t", "schema": 1, "value": change, "size": 1})
 
 
 def test_a_statement_leaves_no_transaction_open(tmp_path: Path) -> None:
@@ -32,9 +34,9 @@ def test_a_statement_leaves_no_transaction_open(tmp_path: Path) -> None:
     gatherer = _gatherer(tmp_path)
     _transaction(gatherer, "BEGIN")
     _row(gatherer, "c", {"id": 1})
-    assert gatherer.is_open
+    assert gatherer.in_transaction
     _transaction(gatherer, "END")
-    assert not gatherer.is_open
+    assert not gatherer.in_transaction
     _transaction(gatherer, "BEGIN")  # of a table that isn't followed: nothing more is told
     assert not gatherer.is_open
     _transaction(gatherer, "BEGIN")
@@ -46,4 +48,4 @@ def test_a_statement_leaves_no_transaction_open(tmp_path: Path) -> None:
 def test_first_rows_open_none(tmp_path: Path) -> None:
     gatherer = _gatherer(tmp_path)
     _row(gatherer, "r", {"id": 1})
-    assert not gatherer.is_open
+    assert not gatherer.in_transaction

@@ -16,12 +16,12 @@ from typing import Any, cast
 
 import pytest
 
-from sterna.cdc.binlog import Binlog
-from sterna.cdc.capture import Capture
-from sterna.cdc.journal import Epoch, Journal
-from sterna.edges.secrets import environment_secrets
+from sterna.config.secrets import environment_secrets
+from sterna.config.sections.cdc import CdcSource
 from sterna.errors import Busy, DatabaseRefused, NeedsResync, UnfitSource
-from sterna.services.cdc import CdcSource
+from sterna.pipelines.cdc.capture import Capture
+from sterna.pipelines.cdc.journal import CaptureSpec, Journal
+from sterna.pipelines.cdc.mysql import MysqlDatabase
 from tests.support.small_world import make_world
 
 _VARIABLES = [
@@ -31,7 +31,7 @@ _VARIABLES = [
 
 @dataclass
 class Server:
-    """A MySQL that answers what `Binlog` asks, with some tables.
+    """A MySQL that answers what `MysqlDatabase` asks, with some tables.
 
     Args:
         tables: by `database.table`, what SHOW CREATE TABLE says; an error that it says instead.
@@ -44,54 +44,61 @@ class Server:
     shown: Callable[[str], object] = lambda table: None
     server: str = "the source shop at db:1"
 
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         if "FROM information_schema.TABLES" in statement:
             split = (name.split(".") for name in self.tables)
-            return [(*each, "BASE TABLE", "InnoDB", "id", None, None, None) for each in split]
+            return [(*name_parts, "BASE TABLE", "InnoDB", "id", None, None, None) for name_parts in split]
         if statement.startswith("SHOW CREATE TABLE"):
             name = statement.split()[-1].replace("`", "")
             self.shown(name)
-            said = self.tables.get(name, DatabaseRefused(f"{self.server} refused a statement: no such table {name}"))
-            if isinstance(said, DatabaseRefused):
-                raise said
-            return [(name, said)]
+            answer = self.tables.get(name, DatabaseRefused(f"{self.server} refused a statement: no such table {name}"))
+            if isinstance(answer, DatabaseRefused):
+                raise answer
+            return [(name, answer)]
         if "VARIABLES" in statement:
             return list(_VARIABLES)
         if statement == "SHOW GRANTS":
             return [("GRANT ALL PRIVILEGES ON *.* TO x",)]
         return [("binlog.000001", 4, "", self.ignored)]
 
-    def log_begun(self, name: str) -> int:
+    def binlog_start_time(self, name: str) -> int:
         return 1
 
 
 def source(*tables: str) -> CdcSource:
-    told = {"name": "shop", "region": "eu", "kind": "mysql", "hosts": ["db:1"], "credential_id": "c", "into": "a"}
-    return CdcSource.model_validate({**told, "tables": tables or ["a.*", "b.*"]})
+    source_fields = {
+        "name": "shop",
+        "region": "eu",
+        "kind": "mysql",
+        "hosts": ["db:1"],
+        "credential_id": "c",
+        "into": "a",
+    }
+    return CdcSource.model_validate({**source_fields, "tables": tables or ["a.*", "b.*"]})
 
 
-def database(server: Server, *tables: str) -> Binlog:
-    return Binlog(source(*tables), environment_secrets({}), cast(Any, server))
+def database(server: Server, *tables: str) -> MysqlDatabase:
+    return MysqlDatabase(source(*tables), environment_secrets({}), cast(Any, server))
 
 
-def left_out(found: Binlog, followed: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
+def left_out(mysql: MysqlDatabase, captured: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
     unfit: dict[str, UnfitSource] = {}
-    tables = found.tables(unfit, followed)
+    tables = mysql.list_tables(unfit, captured)
     assert all(error.table == name for name, error in unfit.items())
     return sorted(tables), {name: error.message for name, error in unfit.items()}
 
 
 def test_of_two_tables_with_one_name_on_main_the_followed_one_goes_on() -> None:
-    found = database(Server({"a.t": "", "a.u": "", "b.t": ""}))
-    tables, unfit = left_out(found, ["a.t", "a.u"])
+    mysql = database(Server({"a.t": "", "a.u": "", "b.t": ""}))
+    tables, unfit = left_out(mysql, ["a.t", "a.u"])
     assert (tables, list(unfit)) == (["a.t", "a.u"], ["b.t"])
     assert "a.t" in unfit["b.t"]
-    found.refuse_unfit(["a.t", "a.u"])
+    mysql.validate_tables(["a.t", "a.u"])
     # Where both are new nobody knows which is meant; `check` names one of them.
-    tables, unfit = left_out(found)
+    tables, unfit = left_out(mysql)
     assert (tables, sorted(unfit)) == (["a.u"], ["a.t", "b.t"])
     with pytest.raises(UnfitSource, match=r"b\.t.*\[table a\.t\]"):
-        found.tables()
+        mysql.list_tables()
 
 
 def test_a_table_that_goes_between_two_questions_stops_no_other() -> None:
@@ -99,28 +106,28 @@ def test_a_table_that_goes_between_two_questions_stops_no_other() -> None:
     server.shown = lambda table: server.tables.pop("a.t", None)
     assert left_out(database(server)) == (["a.u"], {})
     server.tables["a.t"] = ""
-    database(server).refuse_unfit(["a.t", "a.u"])  # what is told of it next is that it was dropped
+    database(server).validate_tables(["a.t", "a.u"])  # what is told of it next is that it was dropped
     with pytest.raises(NeedsResync, match=r"dropped.*\[table a\.t\]"):
-        database(server).refuse_remade(1, ["a.t", "a.u"])
+        database(server).validate_not_recreated(1, ["a.t", "a.u"])
 
 
 def test_a_table_whose_statement_is_not_shown_is_unfit_by_name() -> None:
-    found = database(Server({"a.t": DatabaseRefused("SHOW command denied for table t"), "a.u": ""}))
-    tables, unfit = left_out(found)
+    mysql = database(Server({"a.t": DatabaseRefused("SHOW command denied for table t"), "a.u": ""}))
+    tables, unfit = left_out(mysql)
     assert (tables, list(unfit)) == (["a.u"], ["a.t"])
     assert "SHOW command denied" in unfit["a.t"]
     with pytest.raises(UnfitSource, match=r"\[table a\.t\]"):
-        found.refuse_unfit(["a.t"])
-    found.refuse_unfit(["a.u"])
+        mysql.validate_tables(["a.t"])
+    mysql.validate_tables(["a.u"])
 
 
 def test_a_database_without_a_log_stops_its_own_tables() -> None:
-    found = database(Server({"a.t": "", "b.u": ""}, ignored="b"))
-    tables, unfit = left_out(found)
+    mysql = database(Server({"a.t": "", "b.u": ""}, ignored="b"))
+    tables, unfit = left_out(mysql)
     assert (tables, list(unfit)) == (["a.t"], ["b.u"])
-    found.refuse_unfit(["a.t"])
+    mysql.validate_tables(["a.t"])
     with pytest.raises(UnfitSource, match=r"writes no log of database b.*\[table b\.u\]"):
-        found.refuse_unfit(["a.t", "b.u"])
+        mysql.validate_tables(["a.t", "b.u"])
 
 
 @pytest.mark.parametrize(
@@ -134,17 +141,17 @@ def test_a_database_without_a_log_stops_its_own_tables() -> None:
 )
 def test_names_that_no_table_on_main_has_are_told_before_any_row(columns: str, said: str) -> None:
     """What stands in a comment, a key or a default is no column."""
-    fit = "  `id` int COMMENT '`_file` ',\n  `a``b` int DEFAULT 1,\n  KEY `_file` (`id`),\n  KEY `ID` (`id`)"
-    found = database(
+    fit = "  `id` int COMMENT '`_file_uri` ',\n  `a``b` int DEFAULT 1,\n  KEY `_file_uri` (`id`),\n  KEY `ID` (`id`)"
+    mysql = database(
         Server({"a.t": f"CREATE TABLE `t` (\n{columns}\n) ENGINE=x", "a.u": f"CREATE TABLE `u` (\n{fit}\n)"})
     )
-    tables, unfit = left_out(found, ["a.t"])
+    tables, unfit = left_out(mysql, ["a.t"])
     assert (tables, list(unfit)) == (["a.u"], ["a.t"])
     assert unfit["a.t"].startswith(said)
     with pytest.raises(UnfitSource, match=r"\[table a\.t\]"):
-        found.tables()
+        mysql.list_tables()
     with pytest.raises(UnfitSource, match=r"\[table a\.t\]"):
-        found.refuse_unfit(["a.t"])
+        mysql.validate_tables(["a.t"])
 
 
 @dataclass
@@ -154,43 +161,43 @@ class Beginning:
     troubles: dict[str, NeedsResync | UnfitSource]
     prepared: list[str] = field(default_factory=list)
 
-    def tables(self, unfit: Any = None, followed: Any = ()) -> dict[str, tuple[str, ...]]:
+    def list_tables(self, unfit: Any = None, captured: Any = ()) -> dict[str, tuple[str, ...]]:
         return dict.fromkeys(("a.t", "a.u", "a.v"), ("id",))
 
     def identities(self, tables: Mapping[str, Any], *more: Any) -> dict[str, Any]:
-        for each in tables:
-            if each in self.troubles:
-                raise self.troubles[each]
-        return {each: {} for each in tables}
+        for table in tables:
+            if table in self.troubles:
+                raise self.troubles[table]
+        return {table: {} for table in tables}
 
-    def prepare(self, epoch: int, tables: Sequence[str]) -> None:
+    def prepare(self, capture_id: int, tables: Sequence[str]) -> None:
         self.prepared = list(tables)
 
 
 def test_a_source_begins_without_tables_that_go_meanwhile(tmp_path: Path) -> None:
     journal = Journal(make_world(tmp_path).context().objects, f"file://{tmp_path}/eu/lake/inbox", "shop")
     begins = Beginning({"a.t": NeedsResync("dropped", table="a.t"), "a.u": UnfitSource("no key", table="a.u")})
-    epoch, _ = Capture(source("a.*"), cast(Any, begins), journal).begin_epoch()
+    epoch, _ = Capture(source("a.*"), cast(Any, begins), journal).begin_capture()
     assert (list(epoch.tables), begins.prepared) == (["a.v"], ["a.v"])
-    assert journal.epoch(1) == Epoch(1, {"a.v": ("id",)})
+    assert journal.read_spec(1) == CaptureSpec(1, {"a.v": ("id",)})
     # One that the settings name as it is has to be there; one that was followed before is never left out.
     for other, name in ((source("a.*", "a.t"), "a.t"), (source("a.*"), "a.u")):
         if name == "a.u":
-            journal.begin(Epoch(2, {"a.u": ("id",)}))
-            journal.ask(3)
+            journal.create_spec(CaptureSpec(2, {"a.u": ("id",)}))
+            journal.request_capture(3)
         with pytest.raises(UnfitSource, match=rf"\[table {name}\]"):
-            Capture(other, cast(Any, begins), journal).begin_epoch()
+            Capture(other, cast(Any, begins), journal).begin_capture()
 
 
 def test_a_followed_table_that_changes_while_an_epoch_begins_is_not_left_out_of_it(tmp_path: Path) -> None:
     """A pattern alone names it, and it may be there with another key: the next try asks anew."""
     journal = Journal(make_world(tmp_path).context().objects, f"file://{tmp_path}/eu/lake/inbox", "shop")
-    assert journal.begin(Epoch(1, {"a.t": ("id",), "a.v": ("id",)}))
-    journal.ask(2)
+    assert journal.create_spec(CaptureSpec(1, {"a.t": ("id",), "a.v": ("id",)}))
+    journal.request_capture(2)
     begins = Beginning({"a.t": NeedsResync("another key", table="a.t")})
     with pytest.raises(Busy, match=r"being changed.*\[table a\.t\]"):
-        Capture(source("a.*"), cast(Any, begins), journal).begin_epoch()
-    assert (begins.prepared, journal.epoch(2)) == ([], None)
+        Capture(source("a.*"), cast(Any, begins), journal).begin_capture()
+    assert (begins.prepared, journal.read_spec(2)) == ([], None)
     begins.troubles.clear()
-    epoch, _ = Capture(source("a.*"), cast(Any, begins), journal).begin_epoch()
-    assert (epoch.number, sorted(epoch.tables)) == (2, ["a.t", "a.u", "a.v"])
+    epoch, _ = Capture(source("a.*"), cast(Any, begins), journal).begin_capture()
+    assert (epoch.id, sorted(epoch.tables)) == (2, ["a.t", "a.u", "a.v"])

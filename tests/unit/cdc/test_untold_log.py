@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from sterna.cdc.binlog import Binlog
-from sterna.cdc.journal import Drop
-from sterna.cdc.run import refuse_unread
+from sterna.config.sections.cdc import CdcSource
 from sterna.errors import DatabaseRefused, NotRead, UnfitSource
-from sterna.services.cdc import CdcSource
+from sterna.pipelines.cdc.journal import Segment
+from sterna.pipelines.cdc.mysql import MysqlDatabase
+from sterna.pipelines.cdc.run import validate_read_age
 
 SOURCE = CdcSource.model_validate(
     {
@@ -40,19 +40,19 @@ class Server:
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers = answers
 
-    def rows(self, statement: str) -> Any:
+    def query(self, statement: str) -> Any:
         answer = next(rows for start, rows in self.answers.items() if statement.strip().startswith(start))
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def log_begun(self, name: str) -> int:
+    def binlog_start_time(self, name: str) -> int:
         return 1_000
 
 
 def binlog(**answers: Any) -> Any:
     server = Server({name.replace("_", " "): rows for name, rows in answers.items()})
-    return Binlog(SOURCE, lambda id: SimpleNamespace(), server)  # type: ignore[arg-type, return-value]
+    return MysqlDatabase(SOURCE, lambda id: SimpleNamespace(), server)  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize("newer", [False, True], ids=["SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"])
@@ -69,14 +69,14 @@ def binlog(**answers: Any) -> Any:
 )
 def test_a_log_that_may_leave_a_database_out_is_refused(rows: list[Any], fit: bool, newer: bool) -> None:
     asked = {"SHOW_MASTER": DatabaseRefused("no such statement") if newer else rows, "SHOW_BINARY_LOG_STATUS": rows}
-    made = binlog(**asked)
+    mysql = binlog(**asked)
     if fit:
-        assert made.filtered_databases({"shop"}) == set()
+        assert mysql.filtered_databases({"shop"}) == set()
     elif rows:
-        assert made.filtered_databases({"shop"}) == {"shop"}
+        assert mysql.filtered_databases({"shop"}) == {"shop"}
     else:
         with pytest.raises(UnfitSource, match="doesn't tell which databases"):
-            made.filtered_databases({"shop"})
+            mysql.filtered_databases({"shop"})
 
 
 @pytest.mark.parametrize(
@@ -89,21 +89,21 @@ def test_a_log_that_may_leave_a_database_out_is_refused(rows: list[Any], fit: bo
     ],
 )
 def test_a_log_of_which_nobody_tells_how_long_it_stays_has_an_alarm(told: dict[str, str], left: Any) -> None:
-    made = binlog(
+    mysql = binlog(
         SHOW_BINARY_LOGS=[("b.1", 100), ("b.2", 50)],
         SHOW_GLOBAL=[*told.items(), ("server_id", "7")],
         SELECT_unix=[(2_000,)],
     )
-    last = Drop(1, 1, offset={"file": "b.1", "pos": 40})
+    last = Segment(1, 1, offset={"file": "b.1", "pos": 40})
     if left is UnfitSource:
         with pytest.raises(UnfitSource, match="doesn't tell for how long"):
-            made.log(last)
+            mysql.log(last)
     else:
-        assert (made.log(last).kept, made.log(last).left) == (110, left)
+        assert (mysql.log(last).kept, mysql.log(last).left) == (110, left)
 
 
 @pytest.mark.parametrize("read", [None, datetime.now(UTC) - timedelta(days=1)], ids=["never", "yesterday"])
 def test_a_source_that_nobody_reads_is_an_alarm_also_before_the_first_time(read: datetime | None) -> None:
     with pytest.raises(NotRead, match=r"nobody has (begun to )?read the source"):
-        refuse_unread(SOURCE, read)
-    refuse_unread(SOURCE, datetime.now(UTC))
+        validate_read_age(SOURCE, read)
+    validate_read_age(SOURCE, datetime.now(UTC))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sterna.cdc.values import absent_columns, columns_of_schema, read_row
-from sterna.cdc.verbatim import TYPE
 from sterna.errors import UnfitSource
+from sterna.pipelines.cdc.postgres_converter import TYPE
+from sterna.pipelines.cdc.types import absent_columns, columns_of_schema, read_row
 
 _SOURCE = "__debezium.source.column."
 
@@ -25,8 +25,8 @@ def column(name: str, type: str, meaning: str = "", native: str = "", **more: st
 
 
 def moment(kind: str, native: str = "", **more: str) -> dict[str, Any]:
-    given = column("n", "string", native=native or kind, **more)
-    return given | {"parameters": given["parameters"] | {TYPE: kind}}
+    field = column("n", "string", native=native or kind, **more)
+    return field | {"parameters": field["parameters"] | {TYPE: kind}}
 
 
 MONEY = column("n", "string", native="NUMERIC", length="10", scale="2")
@@ -80,10 +80,10 @@ MONEY = column("n", "string", native="NUMERIC", length="10", scale="2")
     ],
 )
 def test_values(given: dict[str, Any], type: str, value: Any, read: Any) -> None:
-    (found,) = columns_of_schema(schema(given))
-    assert found.column.type == type
-    assert read_row([found], {"n": value}, {}) == [read]
-    assert read_row([found], {"n": None}, {}) == [None]
+    (source_column,) = columns_of_schema(schema(given))
+    assert source_column.column.type == type
+    assert read_row([source_column], {"n": value}, {}) == [read]
+    assert read_row([source_column], {"n": None}, {}) == [None]
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_values_without_a_place(given: dict[str, Any], value: Any) -> None:
 
 
 def test_a_list() -> None:
-    given = column("n", "array", native="_INT4") | {"items": {"type": "int32"}}
-    (found,) = columns_of_schema(schema(given))
-    assert found.column.type == {"type": "list", "element": "int"}
-    assert read_row([found], {"n": [1, None]}, {}) == [[1, None]]
+    field = column("n", "array", native="_INT4") | {"items": {"type": "int32"}}
+    (source_column,) = columns_of_schema(schema(field))
+    assert source_column.column.type == {"type": "list", "element": "int"}
+    assert read_row([source_column], {"n": [1, None]}, {}) == [[1, None]]
 
 
 def test_what_is_not_read_is_told() -> None:
@@ -117,9 +117,9 @@ def test_what_is_not_read_is_told() -> None:
 
 
 def test_an_option_with_a_backslash_is_told() -> None:
-    given = column("e", "string", "io.debezium.data.Enum") | {"parameters": {"allowed": "a\\b,c"}}
+    field = column("e", "string", "io.debezium.data.Enum") | {"parameters": {"allowed": "a\\b,c"}}
     with pytest.raises(UnfitSource, match="backslash"):
-        columns_of_schema(schema(given))
+        columns_of_schema(schema(field))
 
 
 def test_what_was_not_told() -> None:

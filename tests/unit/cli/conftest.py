@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sterna.cli.main import main
-from sterna.edges.spark import pandas_import
-from sterna.replica import region as replica_region
+from sterna.replication.replica import region as replica_region
+from sterna.spark import pandas_import
 from tests.support.small_world import World, make_world
 
 
@@ -34,7 +34,7 @@ Sterna = Callable[..., Answer]
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = make_world(tmp_path)
     monkeypatch.setattr(replica_region, "open_region", lambda path, region, secrets: world.context(region))
-    monkeypatch.setattr(pandas_import, "leave_pandas_out", lambda: None)
+    monkeypatch.setattr(pandas_import, "block_pandas", lambda: None)
     monkeypatch.setenv("STERNA_REGION", "eu")
     return world
 
@@ -45,7 +45,7 @@ def sterna(capsys: pytest.CaptureFixture[str]) -> Sterna:
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main(arguments)
-        said = capsys.readouterr()
-        return Answer(int(ended.value.code or 0), said.out, said.err)
+        captured = capsys.readouterr()
+        return Answer(int(ended.value.code or 0), captured.out, captured.err)
 
     return run

@@ -12,17 +12,17 @@ import pytest
 import typer
 
 from sterna.cli import catalog, prompts
-from sterna.edges.postgres.epoch import Epoch
-from sterna.ha.model import CatalogSite, Following
-from sterna.ha.promote import Promoted, Promotion
-from sterna.ha.rejoin import Rejoined
-from sterna.ha.seed import Seeded
-from sterna.registry.model import Registry
-from sterna.render.dry_run import NOTHING_CHANGED
+from sterna.config.registry.model import Registry
+from sterna.postgres.term import Term
+from sterna.replication.failover.catalog_seed import Seeded
+from sterna.replication.failover.model import CatalogSite, CatalogSubscription
+from sterna.replication.failover.promote import Promoted, Promotion
+from sterna.replication.failover.rejoin import Rejoined
+from sterna.text.dry_run import NOTHING_CHANGED
 from tests.unit.cli.conftest import Sterna
 
 MOMENT = datetime(2026, 7, 1, 12, tzinfo=UTC)
-EPOCH = Epoch(2, "eu")
+EPOCH = Term(2, "eu")
 PROMOTION = Promotion("eu", EPOCH, "us", False, MOMENT, "ab" * 32, MOMENT, ())
 COMMANDS = ["promote", "rejoin", "reseed"]
 
@@ -115,8 +115,8 @@ def test_on_a_terminal_it_asks(
 
 
 def test_moments_are_texts_in_json(done: list[str], sterna: Sterna, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = CatalogSite("eu", epoch=EPOCH, main="ab" * 32, following=Following("us", True, 7, MOMENT))
-    monkeypatch.setattr(catalog, "look_at_all", lambda regions, secrets: {"eu": site})
+    site = CatalogSite("eu", epoch=EPOCH, main="ab" * 32, following=CatalogSubscription("us", True, 7, MOMENT))
+    monkeypatch.setattr(catalog, "inspect_sites", lambda regions, secrets: {"eu": site})
     (shown,) = json.loads(sterna("catalog", "status", "--json").out)["sites"]
     assert (shown["region"], shown["following"]["heard"]) == ("eu", MOMENT.isoformat())
     promotion = json.loads(sterna("catalog", "promote", "--region", "eu", "--dry-run", "--json").out)["promotion"]
@@ -127,7 +127,7 @@ def test_moments_are_texts_in_json(done: list[str], sterna: Sterna, monkeypatch:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"epoch": Epoch(3, "eu")}, "epoch 3-eu"),
+        ({"epoch": Term(3, "eu")}, "epoch 3-eu"),
         ({"old": "ap"}, "another promotion"),
         ({"resumed": True}, "another promotion"),
         ({"silent": ("ap",)}, "ap fell silent"),
@@ -139,8 +139,8 @@ def test_what_was_agreed_to_is_looked_at_again(
     change: dict[str, Any], said: str, done: list[str], sterna: Sterna, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An operator's answer may come hours later: what was shown may be long past."""
-    looks = iter([PROMOTION, replace(PROMOTION, **change)])
-    monkeypatch.setattr(catalog, "plan_promotion", lambda *arguments, **options: next(looks))
+    plans = iter([PROMOTION, replace(PROMOTION, **change)])
+    monkeypatch.setattr(catalog, "plan_promotion", lambda *arguments, **options: next(plans))
     answer = sterna("catalog", "promote", "--region", "eu", "--yes")
     assert (answer.code, done) == (2, [])
     assert said in answer.err

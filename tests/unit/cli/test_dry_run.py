@@ -10,8 +10,8 @@ import pytest
 import typer.main
 
 from sterna.cli.main import app
-from sterna.render.dry_run import NOTHING_CHANGED
-from sterna.replica.head import RESEEDED, read_head
+from sterna.replication.replica.head import WATERMARK_RESET_FROM, read_head
+from sterna.text.dry_run import NOTHING_CHANGED
 from tests.support.small_world import World, run
 from tests.unit.cli.conftest import Sterna
 
@@ -20,10 +20,10 @@ BRANCH = "main_replica_eu"
 
 def commands(group: Any, name: str = "") -> dict[str, Any]:
     """All commands by their whole names, those of groups included."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for word, command in group.commands.items():
-        found |= commands(command, f"{word} ") if hasattr(command, "commands") else {name + word: command}
-    return found
+        by_name |= commands(command, f"{word} ") if hasattr(command, "commands") else {name + word: command}
+    return by_name
 
 
 ALL = commands(typer.main.get_command(app))
@@ -103,9 +103,9 @@ def test_gc_only_counts_until_yes(command: str, more: tuple[str, ...], world: Wo
     assert shown.code == 0
     assert "0 files, 0 bytes would be deleted now" in shown.out
     assert shown.last_line == NOTHING_CHANGED
-    found = facts(sterna(command, *more, "--json").out)
-    assert found["dry_run"] and found["deleted"] == {"files": 0, "bytes": 0}
-    assert found == facts(sterna("gc", "--json").out)
+    report = facts(sterna(command, *more, "--json").out)
+    assert report["dry_run"] and report["deleted"] == {"files": 0, "bytes": 0}
+    assert report == facts(sterna("gc", "--json").out)
     assert world.catalog.reference(BRANCH).hash == head
     done = sterna(command, "--yes")
     assert (done.code, "0 files, 0 bytes deleted, 0 failed" in done.out) == (0, True)
@@ -136,7 +136,7 @@ def test_a_reseed_acts_on_the_hash_that_it_was_given(more: tuple[str, ...], worl
     assert read_head(world.catalog, BRANCH).watermark == lost
     assert sterna("reseed", "--from", first, *more).code == 0
     assert read_head(world.catalog, BRANCH).watermark == first
-    assert next(iter(world.catalog.history(BRANCH, operations=False))).properties[RESEEDED] == lost
+    assert next(iter(world.catalog.history(BRANCH, operations=False))).properties[WATERMARK_RESET_FROM] == lost
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])

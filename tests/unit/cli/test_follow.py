@@ -12,8 +12,8 @@ import pytest
 
 from sterna.cli.output import Output
 from sterna.errors import Diverged
-from sterna.replica import kept
-from sterna.sync import stages
+from sterna.replication.replica import reloading_region
+from sterna.replication.sync import stages
 from tests.support.small_world import World
 from tests.unit.cli.conftest import Sterna
 
@@ -23,21 +23,21 @@ def region(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     path = world.folder / "storage_registry.yaml"
     path.write_text("stands for the one in memory")
     monkeypatch.setenv("STERNA_REGISTRY", str(path))
-    monkeypatch.setattr(kept, "open_region", lambda path, name, secrets: world.context(name))
+    monkeypatch.setattr(reloading_region, "open_region", lambda path, name, secrets: world.context(name))
     return world
 
 
-def _end_when_it_has_told(monkeypatch: pytest.MonkeyPatch, number: int) -> threading.Thread:
-    told, real = threading.Event(), Output.result
+def _end_after_first_result(monkeypatch: pytest.MonkeyPatch, number: int) -> threading.Thread:
+    printed, real = threading.Event(), Output.result
 
-    def result(*given: Any) -> None:
-        real(*given)
-        told.set()
+    def result(*args: Any) -> None:
+        real(*args)
+        printed.set()
 
     monkeypatch.setattr(Output, "result", result)
 
     def end() -> None:
-        told.wait(60)
+        printed.wait(60)
         os.kill(os.getpid(), number)
 
     thread = threading.Thread(target=end)
@@ -50,7 +50,7 @@ def test_it_tells_a_line_a_publication_until_a_signal_ends_it(
     region: World, sterna: Sterna, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = region.commit(a=region.write("a"))
-    thread = _end_when_it_has_told(monkeypatch, number)
+    thread = _end_after_first_result(monkeypatch, number)
     before = signal.getsignal(signal.SIGTERM)
     answer = sterna("follow", "--poll", "0.05")
     thread.join()
@@ -63,7 +63,7 @@ def test_it_tells_a_line_a_publication_until_a_signal_ends_it(
 
 def test_as_json_each_publication_is_a_report(region: World, sterna: Sterna, monkeypatch: pytest.MonkeyPatch) -> None:
     region.commit(a=region.write("a"))
-    thread = _end_when_it_has_told(monkeypatch, signal.SIGTERM)
+    thread = _end_after_first_result(monkeypatch, signal.SIGTERM)
     answer = sterna("follow", "--json")
     thread.join()
     (report,) = map(json.loads, answer.out.splitlines())
@@ -88,9 +88,9 @@ def test_its_defaults_are_those_of_the_library() -> None:
     import inspect
 
     from sterna.cli.follow import follow
-    from sterna.sync.follow import FollowOptions
+    from sterna.replication.sync.follow import FollowOptions
 
-    given = {name: each.default for name, each in inspect.signature(follow).parameters.items()}
+    defaults = {name: parameter.default for name, parameter in inspect.signature(follow).parameters.items()}
     default = FollowOptions()
-    assert (given["most_bytes"], given["most_files"]) == (default.small.bytes, default.small.files)
-    assert (given["poll"], given["poll"] / 5) == (default.slow, default.quick)
+    assert (defaults["most_bytes"], defaults["most_files"]) == (default.limits.max_bytes, default.limits.max_files)
+    assert (defaults["poll"], defaults["poll"] / 5) == (default.idle_poll_seconds, default.busy_poll_seconds)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sterna.replica import region as replica_region
+from sterna.replication.replica import region as replica_region
 from tests.support.small_world import World, run, with_registry
 from tests.unit.cli.conftest import Sterna
 
@@ -17,10 +17,10 @@ def lanes(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     world.commit(a=world.write("a"))
     run(world)
     regions = [{**region, "large_copy": 10_000} for region in world.registry.model_dump()["regions"]]
-    found = with_registry(world, regions=regions)
-    monkeypatch.setattr(replica_region, "open_region", lambda path, region, secrets: found.context(region))
-    found.commit(big=found.write("big", 50_000))
-    return found
+    configured = with_registry(world, regions=regions)
+    monkeypatch.setattr(replica_region, "open_region", lambda path, region, secrets: configured.context(region))
+    configured.commit(big=configured.write("big", 50_000))
+    return configured
 
 
 def test_a_lane_at_a_time(lanes: World, sterna: Sterna) -> None:

@@ -31,14 +31,16 @@ def test_a_query_is_answered_at_its_pin(world: World, sterna: Sterna, services: 
     first = world.catalog.reference("main_replica_eu").hash
     world.commit(a=world.write("a", 5))
     run(world)
-    ids = [each["snapshot-id"] for each in document(world.replica()["ns.a"].metadata_location or "")["snapshots"]]
+    ids = [
+        snapshot["snapshot-id"] for snapshot in document(world.replica()["ns.a"].metadata_location or "")["snapshots"]
+    ]
     answer = sterna("query", "--snapshot-id", str(ids[1]), "--json")
     assert (answer.code, json.loads(answer.out)) == (
         0,
         {"kpi": {"total": "13"}, "types": {"total": "decimal(38, 0)"}, "snapshot_id": str(ids[1])},
     )
-    told = sterna("query", "over", "--at", first, "--param", "n=0")
-    assert told.out.splitlines() == ["id: 1", "id: 2", f"2 rows at cursor {first}"]
+    pinned = sterna("query", "over", "--at", first, "--param", "n=0")
+    assert pinned.out.splitlines() == ["id: 1", "id: 2", f"2 rows at cursor {first}"]
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def test_json_has_the_keys_that_it_always_had(world: World, sterna: Sterna) -> N
     world.commit(a=world.write("a"), gone=f"file://{world.folder}/us/lake/gone/metadata/00000-x.metadata.json")
     run(world)
     answer = sterna("status", "--json")
-    found = json.loads(answer.out)
-    assert (answer.code, list(found)) == (0, KEYS)
-    (held,) = found["held"]
+    status = json.loads(answer.out)
+    assert (answer.code, list(status)) == (0, KEYS)
+    (held,) = status["held"]
     assert list(held) == ["held", "lag_seconds", "do", "tries", "last_try"]
     assert (held["held"]["key"], held["tries"]) == ("ns.gone", 1)
     assert "tried 1 times" in sterna("status").out

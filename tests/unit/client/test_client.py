@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from sterna.client import ClientFailed, EventClient, FileMemory, Memory, Reset, Skipped, State, TableEvent
+from sterna.client import ClientFailed, CursorStore, EventClient, FileCursorStore, Reset, Skipped, State, TableEvent
 from sterna.client import client as module
 from sterna.client.sse import BlockReader
-from sterna.embedded.access import new_access
-from sterna.gateway.examples import EVENT
+from sterna.servers.access import create_token_issuer
+from sterna.serving.http.examples import EVENT
 from tests.support.gateway import BRANCH, Branch, gateway
 
 
@@ -33,13 +33,13 @@ def play(story: Awaitable[Any]) -> Any:
 
 
 async def take(client: EventClient, count: int, between: Callable[[], object] = lambda: None) -> list[Any]:
-    found: list[Any] = []
+    received: list[Any] = []
     async for message in client:
-        found.append(message)
-        if len(found) == count:
+        received.append(message)
+        if len(received) == count:
             break
         between()
-    return found
+    return received
 
 
 def test_events_are_typed_and_come_once_over_connections_that_end(branch: Branch) -> None:
@@ -49,15 +49,15 @@ def test_events_are_typed_and_come_once_over_connections_that_end(branch: Branch
     async def story() -> list[Any]:
         with gateway(branch) as running:
             async with EventClient(running.url, after=branch.catalog.no_ancestor(), on_state=states.append) as client:
-                found: list[Any] = []
+                received: list[Any] = []
                 async for message in client:
-                    found.append(message)
-                    if len(found) == 1:
+                    received.append(message)
+                    if len(received) == 1:
                         branch.update("b")
-                    if len(found) == 2:
+                    if len(received) == 2:
                         break
                 assert client.state is State.LISTENING
-            return found
+            return received
 
     one, two = play(story())
     assert isinstance(one, TableEvent)
@@ -80,8 +80,8 @@ def test_an_event_that_was_not_handled_comes_again_and_one_that_was_does_not(bra
 
     async def once(count: int) -> list[str]:
         with gateway(branch) as running:
-            async with EventClient(running.url, after=begin, memory=FileMemory(path)) as client:
-                return [each.table for each in await take(client, count)]
+            async with EventClient(running.url, after=begin, cursor_store=FileCursorStore(path)) as client:
+                return [event.table for event in await take(client, count)]
 
     # The second of two is being handled as the process ends.
     assert play(once(2)) == ["ns.a", "ns.b"]
@@ -89,7 +89,7 @@ def test_an_event_that_was_not_handled_comes_again_and_one_that_was_does_not(bra
     assert play(once(1)) == ["ns.c"]
     path.write_text("[]")
     with pytest.raises(ValueError, match="no client's memory"):
-        FileMemory(path)
+        FileCursorStore(path)
 
 
 def test_a_rewound_branch_is_a_reset_and_tables_are_read(branch: Branch) -> None:
@@ -101,7 +101,7 @@ def test_a_rewound_branch_is_a_reset_and_tables_are_read(branch: Branch) -> None
             async with EventClient(running.url, after=first) as client:
                 event, reset = await take(client, 2, lambda: branch.catalog.assign(BRANCH, first))
                 assert isinstance(event, TableEvent) and isinstance(reset, Reset)
-                assert [(each.table, each.snapshot_id) for each in await client.tables()] == [("ns.a", 5)]
+                assert [(table.table, table.snapshot_id) for table in await client.tables()] == [("ns.a", 5)]
 
     play(story())
 
@@ -135,17 +135,17 @@ def test_it_comes_back_to_a_gateway_that_was_restarted(branch: Branch) -> None:
             await asyncio.to_thread(first.end)
         branch.update("b")
         branch.update("c")
-        from sterna.gateway.gateway import ServeOptions
+        from sterna.serving.http.context import ServeOptions
 
         with gateway(branch, options=ServeOptions(port=port)):
-            assert [each.table for each in await taking] == ["ns.b", "ns.c"]
+            assert [event.table for event in await taking] == ["ns.b", "ns.c"]
 
     play(story())
     assert State.DISCONNECTED in states
 
 
 def test_a_token_that_has_ended_is_replaced(branch: Branch) -> None:
-    access = new_access()
+    access = create_token_issuer()
     tokens = iter([access.token("a", "reader", seconds=-5), access.token("a", "reader")])
     begin = branch.update("z")
     branch.update("a")
@@ -154,7 +154,7 @@ def test_a_token_that_has_ended_is_replaced(branch: Branch) -> None:
         return next(tokens)
 
     async def story() -> None:
-        with gateway(branch, environment=access.settings()) as running:
+        with gateway(branch, environment=access.nessie_settings()) as running:
             async with EventClient(running.url, token=token, after=begin) as client:
                 (event,) = await take(client, 1)
                 assert event.table == "ns.a"
@@ -174,10 +174,10 @@ class Script(httpx.AsyncBaseTransport):
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
-        self.asked: list[httpx.Request] = []
+        self.requests: list[httpx.Request] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(request)
+        self.requests.append(request)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -197,18 +197,18 @@ def event(number: int) -> str:
     return f"id: {id}\ndata: {json.dumps({**EVENT, 'id': id})}\n\n"
 
 
-def scripted(*answers: Any, count: int = 1, **given: Any) -> tuple[list[Any], Script]:
+def scripted(*answers: Any, count: int = 1, **options: Any) -> tuple[list[Any], Script]:
     script = Script(*answers)
 
     async def story() -> list[Any]:
-        client = EventClient("http://x", http=httpx.AsyncClient(transport=script), **given)
+        client = EventClient("http://x", http=httpx.AsyncClient(transport=script), **options)
         return await take(client, count)
 
     return play(story()), script
 
 
 def test_it_comes_back_after_whatever_passes() -> None:
-    found, script = scripted(
+    received, script = scripted(
         httpx.ConnectError("no"),
         httpx.Response(503, headers={"retry-after": "1"}, json={"error": "too many connections"}),
         httpx.Response(502, text="<html>"),
@@ -220,9 +220,9 @@ def test_it_comes_back_after_whatever_passes() -> None:
         stream(event(1), event(2)),
         count=2,
     )
-    assert [each.id[-2:] for each in found] == ["-1", "-2"]
-    assert "after" not in script.asked[0].url.params
-    assert script.asked[-1].url.params["after"] == f"{'a' * 64}-1"
+    assert [message.id[-2:] for message in received] == ["-1", "-2"]
+    assert "after" not in script.requests[0].url.params
+    assert script.requests[-1].url.params["after"] == f"{'a' * 64}-1"
 
 
 def test_what_is_refused_isn_t_asked_again() -> None:
@@ -233,7 +233,7 @@ def test_what_is_refused_isn_t_asked_again() -> None:
 
 
 def test_skips_and_resets_are_told() -> None:
-    found, script = scripted(
+    received, script = scripted(
         stream(
             'event: skipped\ndata: {"count": 7}\n\n',
             'id: b\nevent: reset\ndata: {"cursor": "b", "reason": "rewound"}\n\n',
@@ -243,15 +243,15 @@ def test_skips_and_resets_are_told() -> None:
         tables=("db.*", "x"),
         delivery="all",
     )
-    assert found[:2] == [Skipped(7), Reset("b", "rewound")]
-    assert dict(script.asked[1].url.params) == {"tables": "db.*,x", "after": "b", "delivery": "all"}
+    assert received[:2] == [Skipped(7), Reset("b", "rewound")]
+    assert dict(script.requests[1].url.params) == {"tables": "db.*,x", "after": "b", "delivery": "all"}
 
 
 def test_memory_is_bounded() -> None:
-    memory = Memory(most=3)
+    memory = CursorStore(max_ids=3)
     for number in range(10):
-        memory.handled(str(number))
-    assert not memory.knows("6") and memory.knows("7") and memory.cursor == "9"
+        memory.mark_handled(str(number))
+    assert not memory.is_handled("6") and memory.is_handled("7") and memory.cursor == "9"
 
 
 def test_blocks_are_read_however_they_are_cut() -> None:
@@ -259,7 +259,7 @@ def test_blocks_are_read_however_they_are_cut() -> None:
     whole = list(BlockReader().feed(text))
     reader = BlockReader()
     assert [block for letter in text for block in reader.feed(letter)] == whole
-    assert [(each.id, each.event, each.data, each.retry) for each in whole] == [
+    assert [(parsed.id, parsed.event, parsed.data, parsed.retry) for parsed in whole] == [
         ("1", "message", "a\nb", None),
         ("2", "message", "", 7),
         ("2", "bye", "x", None),
@@ -269,20 +269,20 @@ def test_blocks_are_read_however_they_are_cut() -> None:
 
 
 def test_each_token_that_ends_on_a_quiet_stream_has_its_fresh_try() -> None:
-    quiet = ': hello\n\nevent: bye\ndata: {"reason": "token"}\n\n'
-    answers = [httpx.Response(401), stream(quiet), httpx.Response(401), stream(event(1))]
-    found, transport = scripted(*answers, token=lambda: "fresh")
-    assert len(found) == 1 and transport.answers == []
+    without_events = ': hello\n\nevent: bye\ndata: {"reason": "token"}\n\n'
+    answers = [httpx.Response(401), stream(without_events), httpx.Response(401), stream(event(1))]
+    received, transport = scripted(*answers, token=lambda: "fresh")
+    assert len(received) == 1 and transport.answers == []
 
 
 def test_whoever_gives_tokens_may_be_away_for_a_while() -> None:
     tokens: Any = iter([OSError("away"), httpx.ConnectError("away"), "good"])
 
     def token() -> str:
-        given = next(tokens)
-        if isinstance(given, Exception):
-            raise given
-        return str(given)
+        outcome = next(tokens)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return str(outcome)
 
-    found, transport = scripted(stream(event(1)), token=token)
-    assert len(found) == 1 and transport.asked[0].headers["authorization"] == "Bearer good"
+    received, transport = scripted(stream(event(1)), token=token)
+    assert len(received) == 1 and transport.requests[0].headers["authorization"] == "Bearer good"

@@ -16,9 +16,9 @@ import pytest
 
 from sterna.client import ClientFailed, EventClient
 from sterna.client import client as module
-from sterna.client.figures import parse_figures
-from sterna.query.job import Job
-from sterna.services.load import parse_services
+from sterna.client.figures import parse_query_answer
+from sterna.config.sections.load import parse_services
+from sterna.serving.queries.job import QueryJob
 from tests.support.gateway import Running, gateway
 from tests.support.small_world import World, make_world, run
 from tests.unit.client.test_client import Script
@@ -35,14 +35,14 @@ queries:
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    real, found = asyncio.sleep, list[float]()
+    real, recorded = asyncio.sleep, list[float]()
 
     async def short(seconds: float) -> None:
-        found.append(seconds)
+        recorded.append(seconds)
         await real(min(seconds, 0.01))
 
     monkeypatch.setattr(module.asyncio, "sleep", short)
-    return found
+    return recorded
 
 
 def play(story: Awaitable[Any]) -> Any:
@@ -54,15 +54,15 @@ def play(story: Awaitable[Any]) -> Any:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    made = make_world(tmp_path)
-    made.commit(fact_events=made.write("fact_events"))
-    run(made)
-    return made
+    replicated = make_world(tmp_path)
+    replicated.commit(fact_events=replicated.write("fact_events"))
+    run(replicated)
+    return replicated
 
 
 @contextmanager
 def serving(world: World) -> Iterator[Running]:
-    def answer(job: Job) -> dict[str, Any]:
+    def answer(job: QueryJob) -> dict[str, Any]:
         if job.kpi:
             return {"types": {"total_revenue": "double"}, "rows": [{"total_revenue": 12.5}]}
         return {"types": {"id": "long"}, "rows": [{"id": "8744736658442914487"}, {"id": None}]}
@@ -83,8 +83,8 @@ def test_figures_at_a_snapshot_and_rows_at_a_cursor(world: World) -> None:
             async with EventClient(running.url) as client:
                 figures = await client.kpi(snapshot_id=snapshot)
                 assert (figures.kpi, figures.snapshot_id) == ({"total_revenue": 12.5}, snapshot)
-                given = {"n": 1, "day": date(2026, 1, 1), "open": True}
-                rows = await client.kpi("since", at=cursor, params=given)
+                params = {"n": 1, "day": date(2026, 1, 1), "open": True}
+                rows = await client.kpi("since", at=cursor, params=params)
                 assert [row["id"] for row in rows.rows] == [8744736658442914487, None]
                 assert (rows.cursor, rows.snapshots) == (cursor, {"ns.fact_events": snapshot})
                 with pytest.raises(ValueError):
@@ -94,17 +94,17 @@ def test_figures_at_a_snapshot_and_rows_at_a_cursor(world: World) -> None:
                         await client.kpi(**wrong)
                     assert failed.value.status == status
                     if status == 410:
-                        assert failed.value.whole["current"]["cursor"] == cursor
+                        assert failed.value.document["current"]["cursor"] == cursor
 
     play(story())
 
 
-def scripted(*answers: Any, **given: Any) -> Any:
+def scripted(*answers: Any, **options: Any) -> Any:
     script = Script(*answers)
 
     async def story() -> Any:
         client = EventClient("http://x", http=httpx.AsyncClient(transport=script))
-        return await client.kpi(snapshot_id=7, **given)
+        return await client.kpi(snapshot_id=7, **options)
 
     return play(story())
 
@@ -139,19 +139,21 @@ def test_values_have_their_types() -> None:
     row = {"a": "8744736658442914487", "b": "12.50", "c": "NaN", "d": None, "e": 3, "f": ["1"]}
     kinds = ("long", "decimal(12, 2)", "double", "long", "int", "list<long>")
     types = dict(zip(row, kinds, strict=True))
-    found = parse_figures(json.dumps({"rows": [row], "types": types, "cursor": "c", "snapshots": {"x": None}}).encode())
-    read = dict(found.kpi)
+    figures = parse_query_answer(
+        json.dumps({"rows": [row], "types": types, "cursor": "c", "snapshots": {"x": None}}).encode()
+    )
+    read = dict(figures.kpi)
     assert str(read.pop("c")) == "nan"
     assert read == {"a": 8744736658442914487, "b": Decimal("12.50"), "d": None, "e": 3, "f": ["1"]}
-    assert found.snapshots == {"x": None} and found.snapshot_id is None
+    assert figures.snapshots == {"x": None} and figures.snapshot_id is None
     for bad in (b"[]", b"{}", b"<html>", b'{"kpi": 1, "types": {"a": "long"}}'):
         with pytest.raises(ValueError):
-            parse_figures(bad)
+            parse_query_answer(bad)
 
 
 def test_times_are_given_as_queries_take_them() -> None:
     assert module.parameter_text(datetime(2026, 1, 31, 12, tzinfo=UTC)) == "2026-01-31T12:00:00+00:00"
-    assert [module.parameter_text(each) for each in (True, False, 1, 1.5, Decimal("1.50"), "x")] == [
+    assert [module.parameter_text(argument) for argument in (True, False, 1, 1.5, Decimal("1.50"), "x")] == [
         "true",
         "false",
         "1",
@@ -168,11 +170,11 @@ def test_the_example_of_the_readme_prints_the_figure_of_each_event(
     code, begins, rest = example.partition("```")[0].partition("asyncio.run(main())")
     assert begins and not rest.strip() and '"https://eu.example"' in code and '"db.fact_events"' in code
     monkeypatch.chdir(tmp_path)  # where the example remembers what it has handled
-    said: list[str] = []
+    printed: list[str] = []
 
     async def until(text: str) -> None:
-        while not any(text in each for each in said):
-            said.append(capsys.readouterr().out)
+        while not any(text in chunk for chunk in printed):
+            printed.append(capsys.readouterr().out)
             await asyncio.sleep(0.02)
 
     async def story() -> int:
@@ -188,4 +190,4 @@ def test_the_example_of_the_readme_prints_the_figure_of_each_event(
             showing.cancel()
             return current(world)
 
-    assert f"{play(story())}" in "".join(said)
+    assert f"{play(story())}" in "".join(printed)

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from sterna.demo.folder import work_folder
-from sterna.embedded.postgres import open_folder
-from sterna.embedded.process import remove_folder
-from sterna.embedded.temporary import LOCK, remove_temporary_folder
 from sterna.errors import UsageError
+from sterna.servers.postgres import open_folder
+from sterna.servers.process import remove_folder
+from sterna.servers.temporary import LOCK_FILE_NAME, remove_temporary_folder
 
 _HOLDS = """\
 import sys, time
@@ -34,7 +34,7 @@ with work_folder(None, "sterna-demo-") as made:
 _HOLDS_POSTGRES = """\
 import os, sys, time
 from pathlib import Path
-from sterna.embedded.postgres import open_folder
+from sterna.servers.postgres import open_folder
 os.geteuid = lambda: 0
 made = open_folder(Path(sys.argv[1]))
 (made / "data").mkdir()
@@ -60,13 +60,13 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def aged(made: Path) -> None:
-    os.utime(made / LOCK, (0, 0))
+def aged(folder: Path) -> None:
+    os.utime(folder / LOCK_FILE_NAME, (0, 0))
 
 
 def test_a_temporary_one_goes_and_a_named_one_stays(temporary: Path) -> None:
-    with work_folder(None, "sterna-demo-") as made:
-        (made / "data").write_text("x")
+    with work_folder(None, "sterna-demo-") as folder:
+        (folder / "data").write_text("x")
     assert list(temporary.iterdir()) == []
     with work_folder(temporary / "mine", "sterna-demo-") as named:
         (named / "data").write_text("x")
@@ -105,16 +105,16 @@ def test_what_a_killed_demos_postgres_left_goes_with_the_next_one_and_a_living_o
     left = Path(process.stdout.readline().strip())
     assert left.parent == temporary
     aged(left)
-    mine = open_folder(work)
+    live = open_folder(work)
     assert left.exists(), "its process lives"
     process.send_signal(signal.SIGKILL)
     process.communicate()
     other = open_folder(work)
     assert not left.exists()
-    aged(mine)
+    aged(live)
     third = open_folder(work)
-    assert mine.exists(), "this process lives"
-    for folder in (mine, other, third):
+    assert live.exists(), "this process lives"
+    for folder in (live, other, third):
         assert folder.stat().st_mode & 0o777 == 0o755
         remove_temporary_folder(folder)
     assert sorted(path.name for path in temporary.iterdir()) == ["work"]
@@ -124,7 +124,7 @@ def test_folders_of_others_stay(temporary: Path) -> None:
     (temporary / "sterna-demo-notes").mkdir()
     young = temporary / "sterna-demo-young"
     young.mkdir()
-    (young / LOCK).touch()
+    (young / LOCK_FILE_NAME).touch()
     with work_folder(None, "sterna-demo-"):
         assert len(list(temporary.iterdir())) == 3
 
@@ -153,6 +153,6 @@ def test_a_folder_goes_though_what_was_killed_in_it_writes_a_moment_longer(tmp_p
     writer = subprocess.Popen([sys.executable, "-c", _WRITES, folder], stdout=subprocess.PIPE)
     assert writer.stdout
     assert writer.stdout.readline() == b"writes\n"
-    remove_folder(folder, patience=60)
+    remove_folder(folder, max_wait=60)
     assert writer.wait() == 0
     assert not folder.exists()

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from sterna.edges.class_archive import archive_options
-from sterna.edges.java import Java
 from sterna.errors import EngineError
+from sterna.jvm.class_data_sharing import archive_options
+from sterna.jvm.java import Java
 
 _JAVA = '#!/bin/sh\nfor word do case "$word" in -XX:SharedArchiveFile=*) echo base > "${word#*=}";; esac; done\n'
 
@@ -31,13 +31,13 @@ class Rehearsals:
         self.jar = folder / "thing.jar"
         self.jar.write_text("classes")
         self.cache = folder / "cache"
-        self.asked: list[list[str]] = []
-        self.said: list[str] = []
+        self.runs: list[list[str]] = []
+        self.messages: list[str] = []
         self.fails: BaseException | None = None
         self.leaves = "archive"
 
     def rehearse(self, options: list[str], folder: Path) -> None:
-        self.asked.append(options)
+        self.runs.append(options)
         (folder / "log").write_text("whatever it writes")
         if self.fails:
             raise self.fails
@@ -46,7 +46,7 @@ class Rehearsals:
             Path(draft).write_text(self.leaves)
 
     def options(self) -> list[str]:
-        return archive_options("thing", self.java, [self.jar], self.rehearse, self.said.append)
+        return archive_options("thing", self.java, [self.jar], self.rehearse, self.messages.append)
 
     def archive(self) -> Path:
         """The archive that the options name."""
@@ -55,8 +55,8 @@ class Rehearsals:
 
     def left(self) -> list[str]:
         """What stands in the cache beside the lock, without the archives' own names."""
-        found = (self.cache / "classes").iterdir()
-        return sorted(path.suffix or path.name.rpartition("-")[0] for path in found if path.suffix != ".lock")
+        paths = (self.cache / "classes").iterdir()
+        return sorted(path.suffix or path.name.rpartition("-")[0] for path in paths if path.suffix != ".lock")
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def rehearsals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rehearsals:
 def test_it_is_made_once(rehearsals: Rehearsals) -> None:
     first = rehearsals.options()
     assert first == rehearsals.options()
-    assert len(rehearsals.asked) == len(rehearsals.said) == 1
-    archive, base = rehearsals.archive(), Path(rehearsals.asked[0][0].partition("=")[2])
+    assert len(rehearsals.runs) == len(rehearsals.messages) == 1
+    archive, base = rehearsals.archive(), Path(rehearsals.runs[0][0].partition("=")[2])
     assert (base.read_text(), archive.read_text()) == ("base\n", "archive")
     assert {path.name for path in archive.parent.iterdir()} == {"thing.jsa", "java.jsa"}
 
@@ -78,14 +78,14 @@ def test_another_jar_has_another(rehearsals: Rehearsals) -> None:
     first = rehearsals.options()
     os.utime(rehearsals.jar, (1, 1))
     assert rehearsals.options() != first
-    assert len(rehearsals.asked) == 2
+    assert len(rehearsals.runs) == 2
 
 
 @pytest.mark.parametrize("fails", [EngineError("it did not start"), OSError("no space"), None])
 def test_a_rehearsal_that_fails_is_tried_again_a_day_later(rehearsals: Rehearsals, fails: Exception | None) -> None:
     rehearsals.fails, rehearsals.leaves = fails, ""
     assert rehearsals.options() == rehearsals.options() == []
-    assert len(rehearsals.asked) == 1
+    assert len(rehearsals.runs) == 1
     assert rehearsals.left() == [".failed"], "nothing half-made is left"
     (mark,) = (rehearsals.cache / "classes").glob("*.failed")
     os.utime(mark, (time.time() - 86_500,) * 2)
@@ -96,7 +96,7 @@ def test_a_rehearsal_that_fails_is_tried_again_a_day_later(rehearsals: Rehearsal
 def test_a_java_that_can_not_dump_its_own_classes_is_no_error(rehearsals: Rehearsals) -> None:
     (rehearsals.java.home / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
     assert rehearsals.options() == []
-    assert rehearsals.asked == []
+    assert rehearsals.runs == []
 
 
 def test_one_that_is_interrupted_leaves_nothing(rehearsals: Rehearsals) -> None:
@@ -132,13 +132,13 @@ def test_an_archive_of_somebody_else_is_used(rehearsals: Rehearsals, monkeypatch
 def test_a_full_disk_is_left_alone(rehearsals: Rehearsals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1 << 20))
     assert rehearsals.options() == []
-    assert rehearsals.asked == []
+    assert rehearsals.runs == []
 
 
 def test_those_that_were_used_last_stay(rehearsals: Rehearsals) -> None:
-    made = []
+    archives = []
     for second in range(6):
         os.utime(rehearsals.jar, (second, second))
-        made.append(rehearsals.archive().parent)
-        os.utime(made[-1], (second + 10, second + 10))
-    assert [path.exists() for path in made] == [False, False, True, True, True, True]
+        archives.append(rehearsals.archive().parent)
+        os.utime(archives[-1], (second + 10, second + 10))
+    assert [path.exists() for path in archives] == [False, False, True, True, True, True]

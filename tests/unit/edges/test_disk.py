@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.edges.disk.numbers import Numbers
-from sterna.edges.disk.rows import RowLimits, Rows
-from sterna.edges.disk.scratch import Scratch
 from sterna.errors import EngineError, Remedy
+from sterna.storage.spill.integer_set import Int64Set
+from sterna.storage.spill.sorted_rows import ExternalSorter, SorterLimits
+from sterna.storage.spill.temporary import SpillFile
 
 KEYS = st.one_of(st.sampled_from(["a", "b", "a/ä", "a/\uffff", "a/\U0001f600", ""]), st.text(max_size=5))
 PARTS = st.lists(st.lists(st.tuples(KEYS, st.integers(0, 3)), max_size=8), max_size=12)
@@ -31,22 +31,22 @@ def table(part: list[tuple[str, int]]) -> pa.Table:
     return pa.table({"uri": pa.array(keys, pa.large_string()), "size": pa.array(sizes, pa.int64())})
 
 
-class DiskRows(Rows):
-    limits = RowLimits(memory_bytes=0)
+class DiskRows(ExternalSorter):
+    limits = SorterLimits(memory_bytes=0)
 
 
-class DiskNumbers(Numbers):
-    in_memory = 0
+class DiskNumbers(Int64Set):
+    max_in_memory = 0
 
 
-def filled(parts: list[list[tuple[str, int]]], kind: type[Rows] = Rows) -> Rows:
+def filled(parts: list[list[tuple[str, int]]], kind: type[ExternalSorter] = ExternalSorter) -> ExternalSorter:
     rows = kind("uri")
     for part in parts:
         rows.add(table(part))
     return rows
 
 
-def read(rows: Rows) -> list[tuple[str, int]]:
+def read(rows: ExternalSorter) -> list[tuple[str, int]]:
     return [tuple(row.values()) for part in rows.sorted() for row in part.to_pylist()]
 
 
@@ -62,8 +62,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 @given(parts=PARTS)
 def test_rows_come_back_in_order(in_memory: int, batch: int, runs: int, stretch: int, parts: list) -> None:
-    class Few(Rows):
-        limits = RowLimits(in_memory, batch, runs, stretch)
+    class Few(ExternalSorter):
+        limits = SorterLimits(in_memory, batch, runs, stretch)
 
     rows = filled(parts, Few)
     expected = sorted((row for part in parts for row in part), key=lambda row: row[0])
@@ -78,20 +78,20 @@ def test_rows_come_back_in_order(in_memory: int, batch: int, runs: int, stretch:
 
 @given(parts=st.lists(st.lists(st.integers(-20, 20), max_size=8), max_size=12), most=st.integers(0, 12))
 def test_numbers_are_there_or_not(parts: list[list[int]], most: int) -> None:
-    class Few(Numbers):
+    class Few(Int64Set):
         in_memory = most
 
     numbers, there = Few(), set[int]()
-    asked = [*range(-21, 22), 0, -(1 << 63), (1 << 63) - 1]
+    candidates = [*range(-21, 22), 0, -(1 << 63), (1 << 63) - 1]
     for part in parts:
         numbers.add(np.array(part, np.int64))
         there |= set(part)
-    assert numbers.has(np.array(asked, np.int64)).tolist() == [number in there for number in asked]
-    assert numbers.has(np.array([], np.int64)).tolist() == []
+    assert numbers.contains(np.array(candidates, np.int64)).tolist() == [number in there for number in candidates]
+    assert numbers.contains(np.array([], np.int64)).tolist() == []
 
 
 def test_numbers_that_are_on_disk_are_not_written_again(folder: Path) -> None:
-    class Few(Numbers):
+    class Few(Int64Set):
         in_memory = 100
 
     numbers = Few()
@@ -102,10 +102,10 @@ def test_numbers_that_are_on_disk_are_not_written_again(folder: Path) -> None:
 
 def test_few_rows_touch_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "TemporaryFile", None)
-    rows, numbers = filled([[("a", 1)]] * 1000), Numbers()
+    rows, numbers = filled([[("a", 1)]] * 1000), Int64Set()
     assert len(read(rows)) == 1000
     numbers.add(np.arange(1000, dtype=np.int64))
-    assert numbers.has(np.arange(2000, dtype=np.int64)).sum() == 1000
+    assert numbers.contains(np.arange(2000, dtype=np.int64)).sum() == 1000
 
 
 def test_no_file_is_left(folder: Path) -> None:
@@ -145,7 +145,7 @@ def little_room(folder: Path) -> Iterator[int]:
 
 
 def test_a_full_disk_says_where_and_how_much(folder: Path, little_room: int) -> None:
-    file = Scratch()
+    file = SpillFile()
     file.append(b"x" * 900)
     with pytest.raises(EngineError) as refused:
         file.append(b"y" * 900)
@@ -158,4 +158,4 @@ def test_a_full_disk_says_where_and_how_much(folder: Path, little_room: int) -> 
 def test_a_folder_that_takes_no_file_says_which(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "none"))
     with pytest.raises(EngineError, match="none"):
-        Scratch()
+        SpillFile()

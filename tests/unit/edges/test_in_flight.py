@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sterna.edges.stores.in_flight import USUAL, Room, read_within
-from sterna.edges.stores.open_store import TooLarge
 from sterna.errors import ObjectMissing
+from sterna.storage.client import TooLarge
+from sterna.storage.memory_budget import DEFAULT_OBJECT_BYTES, MemoryBudget, read_bounded
 
 
 class Files:
@@ -40,70 +40,78 @@ class Files:
 
 def test_all_come_in_the_order_asked_for() -> None:
     sizes = {f"f{number}": number * 7 % 50 for number in range(200)}
-    found = list(read_within(Files(sizes), sizes, Room(100), at_once=8))
-    assert [(uri, len(data)) for uri, data in found if isinstance(data, bytes)] == list(sizes.items())
+    contents = list(read_bounded(Files(sizes), sizes, MemoryBudget(100), max_concurrency=8))
+    assert [(uri, len(data)) for uri, data in contents if isinstance(data, bytes)] == list(sizes.items())
 
 
 def test_no_more_is_in_flight_than_there_is_room_for() -> None:
     sizes = dict.fromkeys((f"f{number}" for number in range(100)), 10)
-    files, room = Files(sizes), Room(100)
-    for _, _ in read_within(files, sizes, room, at_once=32, times=2):
-        assert room.taken <= 100
+    files, room = Files(sizes), MemoryBudget(100)
+    for _, _ in read_bounded(files, sizes, room, max_concurrency=32, memory_factor=2):
+        assert room.used <= 100
     assert files.most <= 50
-    assert room.taken == 0
+    assert room.used == 0
 
 
 def test_an_object_larger_than_all_the_room_is_read_when_no_other_is() -> None:
     sizes = {"a": 10, "large": 1_000, "b": 10}
-    files, room, alone = Files(sizes), Room(100), []
-    for uri, _ in read_within(files, sizes, room, at_once=4):
-        alone.append((uri, room.taken))
+    files, room, alone = Files(sizes), MemoryBudget(100), []
+    for uri, _ in read_bounded(files, sizes, room, max_concurrency=4):
+        alone.append((uri, room.used))
     assert alone[1] == ("large", 100)
-    assert room.taken == 0
+    assert room.used == 0
 
 
 def test_a_size_that_nobody_tells_is_known_before_the_content_is_read() -> None:
-    sizes = {"a": 10, "large": 3 * USUAL, "b": 10}
+    sizes = {"a": 10, "large": 3 * DEFAULT_OBJECT_BYTES, "b": 10}
     files, seen = Files(sizes), []
     unknown = dict.fromkeys(sizes, -1)
-    found = dict(read_within(files, unknown, Room(4 * USUAL), 4, large=lambda uri, size: seen.append((uri, size))))
-    assert {uri: len(data) for uri, data in found.items() if isinstance(data, bytes)} == sizes
-    assert ("large", 3 * USUAL) in seen
+    contents = dict(
+        read_bounded(
+            files,
+            unknown,
+            MemoryBudget(4 * DEFAULT_OBJECT_BYTES),
+            4,
+            on_large=lambda uri, size: seen.append((uri, size)),
+        )
+    )
+    assert {uri: len(data) for uri, data in contents.items() if isinstance(data, bytes)} == sizes
+    assert ("large", 3 * DEFAULT_OBJECT_BYTES) in seen
     assert files.reads.count("large") == 1
 
 
 def test_an_object_larger_than_somebody_says_is_not_read() -> None:
     files = Files({"a": 1_000})
-    ((_, found),) = read_within(files, {"a": 10}, Room(100), 4)
-    assert isinstance(found, TooLarge)
-    assert found.size == 1_000
+    ((_, error),) = read_bounded(files, {"a": 10}, MemoryBudget(100), 4)
+    assert isinstance(error, TooLarge)
+    assert error.size == 1_000
     assert files.reads == []
 
 
 def test_an_error_takes_its_turn() -> None:
     sizes = {"a": 10, "b": 10}
-    found = dict(read_within(Files(sizes), {"a": 10, "gone": 10, "b": 10}, Room(100), 4))
-    assert isinstance(found["gone"], ObjectMissing)
-    assert found["b"] == bytes(10)
+    contents = dict(read_bounded(Files(sizes), {"a": 10, "gone": 10, "b": 10}, MemoryBudget(100), 4))
+    assert isinstance(contents["gone"], ObjectMissing)
+    assert contents["b"] == bytes(10)
 
 
 @pytest.mark.parametrize("size", [40, 90, 1_000])
 def test_many_readers_of_one_room_never_wait_for_one_another_for_ever(size: int) -> None:
-    room = Room(100)
+    room = MemoryBudget(100)
     sizes = {f"f{number}": size if number % 3 else 10 for number in range(50)}
 
-    def read(told: bool) -> int:
-        wanted = sizes if told else dict.fromkeys(sizes, -1)
-        return sum(1 for _ in read_within(Files(sizes), wanted, room, at_once=4))
+    def read(with_sizes: bool) -> int:
+        wanted = sizes if with_sizes else dict.fromkeys(sizes, -1)
+        return sum(1 for _ in read_bounded(Files(sizes), wanted, room, max_concurrency=4))
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(read, [True, False] * 8, timeout=60)) == [50] * 16
-    assert room.taken == 0
+    assert room.used == 0
 
 
 def test_who_stops_early_gives_back_what_was_taken() -> None:
     sizes = dict.fromkeys((f"f{number}" for number in range(100)), 10)
-    room = Room(100)
-    for _ in read_within(Files(sizes), sizes, room, at_once=4):
+    room = MemoryBudget(100)
+    for _ in read_bounded(Files(sizes), sizes, room, max_concurrency=4):
         break
-    assert room.taken == 0
+    assert room.used == 0

@@ -13,16 +13,16 @@ from threading import Thread
 
 import pytest
 
-from sterna.edges.postgres.connection import looking, said_no
 from sterna.errors import DatabaseUnreachable, UpkeepBlocked, UsageError
-from sterna.ha import promote
-from sterna.ha.certain import refuse_uncertain
-from sterna.ha.model import CatalogSite, Following
-from sterna.ha.promote import plan_promotion
-from sterna.ha.site import Epoch, look_at
-from sterna.render.catalog import status_text
+from sterna.postgres.connection import is_rejection, probe_connection
+from sterna.replication.failover import promote
+from sterna.replication.failover.certain_term import require_certain_primary
+from sterna.replication.failover.model import CatalogSite, CatalogSubscription
+from sterna.replication.failover.promote import plan_promotion
+from sterna.replication.failover.site import Term, inspect_site
+from sterna.text.catalog import status_text
 from tests.support.doubles.silent_postgres import silent_postgres
-from tests.unit.edges.test_silent_postgres import NOBODY, registry, secrets
+from tests.unit.edges.test_silent_postgres import CLOSED_ADDRESS, registry, secrets
 
 WORDS = [
     ("FATAL", "sorry, too many clients already"),
@@ -38,7 +38,7 @@ WORDS = [
 def full(request: pytest.FixtureRequest) -> Iterator[str]:
     """A server that has too many connections already; says so in English, or as a parameter has it."""
     severity, text = getattr(request, "param", WORDS[0])
-    said = f"S{severity}\0VFATAL\0C53300\0M{text}\0\0".encode()
+    message = f"S{severity}\0VFATAL\0C53300\0M{text}\0\0".encode()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -49,7 +49,7 @@ def full(request: pytest.FixtureRequest) -> Iterator[str]:
                     return
                 with peer:
                     peer.recv(4096)
-                    peer.sendall(b"E" + struct.pack("!I", len(said) + 4) + said)
+                    peer.sendall(b"E" + struct.pack("!I", len(message) + 4) + message)
 
         Thread(target=serve, daemon=True).start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
@@ -58,20 +58,20 @@ def full(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def test_it_is_told_from_one_that_does_not_answer(full: str) -> None:
     with (
-        pytest.raises(DatabaseUnreachable, match=r"answers and lets nobody in: sorry, too many clients") as found,
-        looking(registry("us", us=full).region("us"), secrets),
+        pytest.raises(DatabaseUnreachable, match=r"answers and lets nobody in: sorry, too many clients") as excinfo,
+        probe_connection(registry("us", us=full).region("us"), secrets),
     ):
         pass
-    assert said_no(found.value)
-    assert found.value.remedy.value == "retry"
-    gone = look_at(registry(us=NOBODY).region("us"), secrets)
-    assert gone.silent and "does not answer" in gone.problem
+    assert is_rejection(excinfo.value)
+    assert excinfo.value.remedy.value == "retry"
+    gone = inspect_site(registry(us=CLOSED_ADDRESS).region("us"), secrets)
+    assert gone.is_silent and "does not answer" in gone.problem
 
 
 @pytest.mark.parametrize("full", WORDS, indirect=True, ids=lambda words: words[0])
 def test_it_is_told_in_whatever_language_it_answers(full: str) -> None:
-    site = look_at(registry("us", us=full).region("us"), secrets)
-    assert site.refuses and not site.silent, site.problem
+    site = inspect_site(registry("us", us=full).region("us"), secrets)
+    assert site.refuses and not site.is_silent, site.problem
 
 
 def test_one_that_takes_no_tls_answers(full: str) -> None:
@@ -83,9 +83,9 @@ def test_one_that_takes_no_tls_answers(full: str) -> None:
             "catalog": us.catalog.model_copy(update={"database": database.model_copy(update={"sslmode": "require"})})
         }
     )
-    with pytest.raises(DatabaseUnreachable) as found, looking(secure, secrets):
+    with pytest.raises(DatabaseUnreachable) as excinfo, probe_connection(secure, secrets):
         pass
-    assert said_no(found.value), found.value.message
+    assert is_rejection(excinfo.value), excinfo.value.message
 
 
 @pytest.fixture
@@ -96,19 +96,19 @@ def slow() -> Iterator[str]:
 
 
 def test_one_that_is_slow_once_the_connection_stands_is_not_silent(slow: str) -> None:
-    site = look_at(registry(us=slow).region("us"), secrets)
-    assert site.slow and not site.silent and not site.refuses
-    assert site.unseen == "is slow"
+    site = inspect_site(registry(us=slow).region("us"), secrets)
+    assert site.slow and not site.is_silent and not site.refuses
+    assert site.unseen_reason == "is slow"
     assert "let sterna in and does not answer: no answer within" in site.problem
 
 
 def test_no_other_region_is_forced_into_the_place_of_one_that_is_slow(
     slow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = registry(us=slow, eu=NOBODY)
-    us = look_at(ours.region("us"), secrets)
-    eu = CatalogSite("eu", epoch=Epoch(1, "us"), main="ab" * 32, following=Following("us", True, 5, None))
-    monkeypatch.setattr(promote, "look_at_all", lambda regions, secrets: {"us": us, "eu": eu})
+    ours = registry(us=slow, eu=CLOSED_ADDRESS)
+    us = inspect_site(ours.region("us"), secrets)
+    eu = CatalogSite("eu", epoch=Term(1, "us"), main="ab" * 32, following=CatalogSubscription("us", True, 5, None))
+    monkeypatch.setattr(promote, "inspect_sites", lambda regions, secrets: {"us": us, "eu": eu})
     monkeypatch.setattr(promote, promote.newest_commit_time.__name__, lambda region, secrets: None)
     with pytest.raises(UsageError, match="the primary us answers, and may take commits") as refused:
         plan_promotion(ours, secrets, "eu", planned=False)
@@ -121,19 +121,19 @@ def test_no_other_region_is_forced_into_the_place_of_one_that_is_slow(
 
 
 def test_nothing_is_deleted_while_a_region_that_was_left_out_is_slow(slow: str) -> None:
-    us = look_at(registry(us=slow).region("us"), secrets)
-    eu = CatalogSite("eu", epoch=Epoch(2, "eu"), writable=True)
+    us = inspect_site(registry(us=slow).region("us"), secrets)
+    eu = CatalogSite("eu", epoch=Term(2, "eu"), writable=True)
     with pytest.raises(UpkeepBlocked, match="us was not seen"):
-        refuse_uncertain([us, eu], ["us"])
-    gone = look_at(registry(us=NOBODY).region("us"), secrets)
-    refuse_uncertain([gone, eu], ["us"])
+        require_certain_primary([us, eu], ["us"])
+    gone = inspect_site(registry(us=CLOSED_ADDRESS).region("us"), secrets)
+    require_certain_primary([gone, eu], ["us"])
 
 
 def test_no_other_region_is_forced_into_its_place(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = registry("us", us=full, eu=NOBODY)
-    us = look_at(ours.region("us"), secrets)
+    ours = registry("us", us=full, eu=CLOSED_ADDRESS)
+    us = inspect_site(ours.region("us"), secrets)
     assert us.refuses
-    eu = CatalogSite("eu", epoch=Epoch(1, "us"), following=Following("us", True, 5, None))
-    monkeypatch.setattr(promote, "look_at_all", lambda regions, secrets: {"us": us, "eu": eu})
+    eu = CatalogSite("eu", epoch=Term(1, "us"), following=CatalogSubscription("us", True, 5, None))
+    monkeypatch.setattr(promote, "inspect_sites", lambda regions, secrets: {"us": us, "eu": eu})
     with pytest.raises(UsageError, match="the primary us answers, and may take commits"):
         plan_promotion(ours, secrets, "eu", planned=False)

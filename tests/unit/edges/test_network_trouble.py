@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.nessie.http import Deadlines, NessieAuth, NessieHttp
-from sterna.edges.stores.objects import Objects
-from sterna.edges.stores.open_store import network_trouble
-from sterna.embedded.certificate import make_certificate
+from sterna.catalog.nessie.http import Deadlines, NessieAuth, NessieHttp
+from sterna.config.mapping import Mapping
+from sterna.config.registry.credential import Credential
+from sterna.config.registry.model import Registry
 from sterna.errors import StoreUnreachable, UsageError
-from sterna.registry.credential import Credential
-from sterna.registry.mapping import Mapping
-from sterna.registry.model import Registry
+from sterna.servers.certificate import make_certificate
+from sterna.storage.client import network_error
+from sterna.storage.objects import Objects
 from tests.unit.registry import samples
 
 _UNKNOWN_NAME = """Connect, ConnectError( "dns error", Custom { kind: Uncategorized,
@@ -50,8 +50,8 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
     """Speaks TLS with a certificate of an authority that nobody knows."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
 
-    made = make_certificate(tmp_path, "password")
-    key, own, _ = pkcs12.load_key_and_certificates(made.keystore.read_bytes(), b"password")
+    certificate = make_certificate(tmp_path, "password")
+    key, own, _ = pkcs12.load_key_and_certificates(certificate.keystore.read_bytes(), b"password")
     assert key is not None and own is not None
     chain = tmp_path / "chain.pem"
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -72,9 +72,9 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def test_a_certificate(listener: socket.socket) -> None:
-    said = trouble(f"https://127.0.0.1:{listener.getsockname()[1]}")
+    message = trouble(f"https://127.0.0.1:{listener.getsockname()[1]}")
     # Another authority that this process trusts may have the same name.
-    assert re.search("its certificate is not accepted: (UnknownIssuer|BadSignature)", said)
+    assert re.search("its certificate is not accepted: (UnknownIssuer|BadSignature)", message)
 
 
 def test_a_closed_port() -> None:
@@ -84,8 +84,8 @@ def test_a_closed_port() -> None:
 
 
 def test_a_name() -> None:
-    said = network_trouble(_UNKNOWN_NAME)
-    assert said == ": its name can't be looked up: failed to lookup address information: Name or service not known"
+    message = network_error(_UNKNOWN_NAME)
+    assert message == ": its name can't be looked up: failed to lookup address information: Name or service not known"
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import sys
 
 _SCRIPT = """
 import sys
-from sterna.edges.spark.pandas_import import leave_pandas_out, let_pandas_in
+from sterna.spark.pandas_import import block_pandas, unblock_pandas
 
-leave_pandas_out()
+block_pandas()
 import pyarrow, pyarrow.compute
 assert pyarrow.compute.equal(pyarrow.array(["a"]), "a").to_pylist() == [True]
 assert "pandas" not in sys.modules
-let_pandas_in()
+unblock_pandas()
 import pandas
 assert pyarrow.table({"x": [1]}).to_pandas()["x"].tolist() == [1]
 print("both ways")

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.rclone import transfer as rclone
-from sterna.edges.rclone.transfer import Folder, child_environment, find_rclone, rclone_version
+from sterna.config.registry.credential import Credential
+from sterna.config.registry.model import Location
 from sterna.errors import EngineError, RegistryError
-from sterna.registry.credential import Credential
-from sterna.registry.model import Location
+from sterna.storage.rclone import transfer as rclone
+from sterna.storage.rclone.transfer import Folder, child_environment, find_rclone, rclone_version
 from tests.support.doubles.rclone import copy_here
 from tests.unit.registry import samples
 
@@ -22,9 +22,9 @@ US = folder("us", credential=KEYS)
 EU = folder("eu", "replica/us~s3a", KEYS)
 
 
-def program(path: Path, says: str) -> Path:
+def program(path: Path, output: str) -> Path:
     path.mkdir()
-    (path / "rclone").write_text(f"#!/bin/sh\necho '{says}'\n")
+    (path / "rclone").write_text(f"#!/bin/sh\necho '{output}'\n")
     (path / "rclone").chmod(0o755)
     return path / "rclone"
 
@@ -69,7 +69,7 @@ def test_a_remote_of_an_existing_configuration(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_rclone_at_hand_is_new_enough() -> None:
-    assert tuple(map(int, rclone_version().split("."))) >= rclone.OLDEST
+    assert tuple(map(int, rclone_version().split("."))) >= rclone.MIN_VERSION
 
 
 def test_an_old_one_in_the_path_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,11 +127,11 @@ def test_the_tests_own_copy_does_what_rclone_does(tmp_path: Path) -> None:
             folder(id, prefix=f"file://{place}", remote={"type": "local"})
             for id, place in (("us", tmp_path / "us"), ("eu", root))
         ]
-        told: list[tuple[int, int]] = []
-        done = copies(*sides, names, progress=lambda sent, files, told=told: told.append((sent, files)))
+        reported: list[tuple[int, int]] = []
+        done = copies(*sides, names, progress=lambda sent, files, reported=reported: reported.append((sent, files)))
         assert done.errors == ""  # of a file that is missing rclone says nothing: whoever copies looks at what is here
         files = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
-        assert told[-1] == (done.bytes, done.files)
+        assert reported[-1] == (done.bytes, done.files)
         outcomes.append((done.bytes, done.files, {name: path.read_bytes() for name, path in files.items()}))
     assert outcomes[0] == outcomes[1]
     assert sorted(outcomes[0][2]) == sorted(names[:-1])

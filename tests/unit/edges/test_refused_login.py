@@ -9,36 +9,36 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.postgres import epoch
-from sterna.edges.postgres.epoch import Epoch, find_primary
+from sterna.config.registry.model import Region
 from sterna.errors import CatalogUnreachable, DatabaseRefused, DatabaseUnreachable, SternaError, UsageError
-from sterna.ha import site
-from sterna.ha.model import CatalogSite, Following
-from sterna.ha.promote import plan_promotion
-from sterna.ha.site import look_at_all
-from sterna.registry.model import Region
-from sterna.render.catalog import status_text
-from tests.unit.edges.test_silent_postgres import NOBODY, registry, secrets
+from sterna.postgres import term
+from sterna.postgres.term import Term, find_primary
+from sterna.replication.failover import site
+from sterna.replication.failover.model import CatalogSite, CatalogSubscription
+from sterna.replication.failover.promote import plan_promotion
+from sterna.replication.failover.site import inspect_sites
+from sterna.text.catalog import status_text
+from tests.unit.edges.test_silent_postgres import CLOSED_ADDRESS, registry, secrets
 
-OURS = registry(us=NOBODY, eu=NOBODY, ap=NOBODY)
+OURS = registry(us=CLOSED_ADDRESS, eu=CLOSED_ADDRESS, ap=CLOSED_ADDRESS)
 
 
 @pytest.fixture(autouse=True)
 def _two_look_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is connected to: what a region's database says is what a test gave it."""
-    monkeypatch.setattr(epoch, "read_epoch", lambda connection: connection)
+    monkeypatch.setattr(term, "read_term", lambda connection: connection)
 
 
-def answers(monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
+def answers(monkeypatch: pytest.MonkeyPatch, **by_region: Any) -> None:
     @contextmanager
     def looking(region: Region, secrets: Any) -> Iterator[Any]:
-        answer = given[region.name]
+        answer = by_region[region.name]
         if isinstance(answer, SternaError):
             raise answer
         yield answer
 
-    monkeypatch.setattr(epoch, "looking", looking)
-    monkeypatch.setattr(site, "looking", looking)
+    monkeypatch.setattr(term, "probe_connection", looking)
+    monkeypatch.setattr(site, "probe_connection", looking)
     monkeypatch.setattr(site, site.read_site.__name__, lambda connection, region: connection)
 
 
@@ -49,7 +49,7 @@ def refused(region: str) -> DatabaseRefused:
 def test_the_others_say_who_is_the_primary_and_it_is_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answers(monkeypatch, us=refused("us"), eu=Epoch(2, "eu"), ap=Epoch(1, "us"))
+    answers(monkeypatch, us=refused("us"), eu=Term(2, "eu"), ap=Term(1, "us"))
     with caplog.at_level(logging.WARNING):
         assert find_primary(OURS.regions, secrets).name == "eu"
     assert "region us refused the login" in caplog.text
@@ -69,8 +69,8 @@ def test_where_one_is_silent_as_well_a_later_try_may_succeed(monkeypatch: pytest
 
 
 def test_a_look_at_all_regions_shows_it_as_one_with_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, us=refused("us"), eu=CatalogSite("eu", epoch=Epoch(2, "eu")), ap=CatalogSite("ap"))
-    sites = look_at_all(OURS.regions, secrets)
+    answers(monkeypatch, us=refused("us"), eu=CatalogSite("eu", epoch=Term(2, "eu")), ap=CatalogSite("ap"))
+    sites = inspect_sites(OURS.regions, secrets)
     assert "refused the login" in sites["us"].problem
     assert sites["us"].refuses
     text = status_text(list(sites.values()))
@@ -81,7 +81,7 @@ def test_a_look_at_all_regions_shows_it_as_one_with_a_problem(monkeypatch: pytes
 def test_a_primary_that_refuses_the_login_is_alive_and_no_other_is_forced_into_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    follower = CatalogSite("eu", epoch=Epoch(1, "us"), following=Following("us", True, 5, None))
+    follower = CatalogSite("eu", epoch=Term(1, "us"), following=CatalogSubscription("us", True, 5, None))
     answers(monkeypatch, us=refused("us"), eu=follower, ap=CatalogSite("ap"))
     with pytest.raises(UsageError, match=r"the primary us answers.*may take commits"):
         plan_promotion(OURS, secrets, "eu", planned=False)
@@ -90,6 +90,6 @@ def test_a_primary_that_refuses_the_login_is_alive_and_no_other_is_forced_into_i
 
 
 def test_one_that_refuses_the_login_is_promoted_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, us=CatalogSite("us", epoch=Epoch(1, "us")), eu=refused("eu"), ap=CatalogSite("ap"))
+    answers(monkeypatch, us=CatalogSite("us", epoch=Term(1, "us")), eu=refused("eu"), ap=CatalogSite("ap"))
     with pytest.raises(DatabaseRefused, match=r"region eu can't be promoted: .*refused the login"):
         plan_promotion(OURS, secrets, "eu", planned=True)

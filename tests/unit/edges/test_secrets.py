@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from sterna.edges.secrets import connection_environment, environment_secrets
+from sterna.config.secrets import connection_environment, environment_secrets
 from sterna.errors import CredentialError
 
 TEXT = json.dumps({"conn_type": "aws", "login": "AKIA1", "password": "hunter22"})

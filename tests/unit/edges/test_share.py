@@ -17,18 +17,18 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.rclone.rclone_child import watch
-from sterna.edges.rclone.transfer import order
-from sterna.edges.secrets import environment_secrets
-from sterna.edges.stores.leases import EXPIRY_SECONDS, LEASE, Leases
-from sterna.edges.stores.objects import Objects
-from sterna.edges.stores.open_store import OpenStore
-from sterna.edges.stores.pace import Pace
-from sterna.edges.stores.ranges import ObjectReader
-from sterna.edges.stores.share import BEAT_SECONDS, CAUTIOUS, PATIENCE_SECONDS, Share
+from sterna.config.registry.model import Location
+from sterna.config.secrets import environment_secrets
 from sterna.errors import StoreUnreachable
-from sterna.registry.model import Location
-from sterna.verify.hashing import sha256_of
+from sterna.replication.verify.hashing import sha256_of
+from sterna.storage.bandwidth import FALLBACK_DIVISOR, REFRESH_SECONDS, VALID_SECONDS, BandwidthShare
+from sterna.storage.client import OpenStore
+from sterna.storage.leases import EXPIRY_SECONDS, LEASE, Leases
+from sterna.storage.objects import Objects
+from sterna.storage.ranges import ObjectReader
+from sterna.storage.rclone.child import follow_parent
+from sterna.storage.rclone.transfer import throttle_message
+from sterna.storage.throttle import ReadThrottle
 from tests.unit.registry import samples
 
 LIMIT = 1024 * 1024
@@ -55,13 +55,13 @@ class _Lease:
         self.book.rates[self.number] = rate
         self.book.between()
 
-    def others(self) -> list[int | None]:
+    def other_rates(self) -> list[int | None]:
         self.book.between()
-        found: list[int | None] = [rate for number, rate in self.book.rates.items() if number != self.number]
+        rates: list[int | None] = [rate for number, rate in self.book.rates.items() if number != self.number]
         self.book.between()
-        return found
+        return rates
 
-    def drop(self) -> None:
+    def release(self) -> None:
         self.book.rates.pop(self.number, None)
 
 
@@ -69,17 +69,17 @@ class _Lease:
 class Process:
     """What takes a share; a slow one goes lower only the second time that it is asked to."""
 
-    share: Share
+    share: BandwidthShare
     slow: bool
     takes: int = 0
-    asked: int = 0
+    requested_rate: int = 0
 
-    def apply(self, rate: int | None, cautious: int, seconds: float) -> bool:
+    def apply(self, rate: int | None, fallback_rate: int, seconds: float) -> bool:
         assert rate is not None
-        if rate < self.takes and self.slow and rate != self.asked:
-            self.asked = rate
+        if rate < self.takes and self.slow and rate != self.requested_rate:
+            self.requested_rate = rate
             return False
-        self.takes = self.asked = rate
+        self.takes = self.requested_rate = rate
         return True
 
 
@@ -97,20 +97,20 @@ class Crowd:
         self.looking: set[int] = set()
 
     def begin(self, number: int) -> None:
-        made = Process(Share(self.book.of(number), "1M"), slow=self.chance.random() < 0.3)
-        made.share.apply = made.apply
-        self.processes[number] = made
+        process = Process(BandwidthShare(self.book.of(number), "1M"), slow=self.chance.random() < 0.3)
+        process.share.apply = process.apply
+        self.processes[number] = process
 
     def end(self) -> None:
         number = self.chance.choice(list(self.processes))
         del self.processes[number]
-        self.book.of(number).drop()
+        self.book.of(number).release()
 
     def look(self) -> None:
         number = self.chance.choice(list(self.processes))
         if number not in self.looking:
             self.looking.add(number)
-            self.processes[number].share.look()
+            self.processes[number].share.refresh()
             self.looking.discard(number)
         assert sum(process.takes for process in self.processes.values()) <= LIMIT
 
@@ -135,81 +135,81 @@ def test_all_together_never_exceed_the_limit_and_come_to_equal_shares(seed: int)
 
 
 def test_one_alone_has_all_of_it_at_once() -> None:
-    share = Share(Book().of(1), "1M")
+    share = BandwidthShare(Book().of(1), "1M")
     share.begin()
     assert share.rate == LIMIT
 
 
 def test_a_newcomer_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     book = Book({1: LIMIT})
-    share = Share(book.of(2), "1M")
-    assert share.look() == 0
+    share = BandwidthShare(book.of(2), "1M")
+    assert share.refresh() == 0
     assert book.rates[2] == LIMIT // 2, "what it is about to take"
     book.rates[1] = LIMIT // 2
-    assert share.look() == LIMIT // 2
+    assert share.refresh() == LIMIT // 2
 
 
 def test_after_a_minute_without_room_a_newcomer_begins_cautiously(monkeypatch: pytest.MonkeyPatch) -> None:
-    share = Share(Book({1: LIMIT}).of(2), "1M")
-    share.begin(deadline=0.0)
-    assert share.rate == LIMIT // CAUTIOUS
+    share = BandwidthShare(Book({1: LIMIT}).of(2), "1M")
+    share.begin(timeout=0.0)
+    assert share.rate == LIMIT // FALLBACK_DIVISOR
 
 
 def test_a_place_that_cant_be_used_leaves_the_cautious_share(monkeypatch: pytest.MonkeyPatch) -> None:
     book = Book()
-    share = Share(book.of(1), "1M", pause_seconds=0.0)
+    share = BandwidthShare(book.of(1), "1M", pause_seconds=0.0)
     share.begin()
 
     def dark() -> None:
         raise StoreUnreachable("dark")
 
     book.between = dark
-    share.look_when_due()
+    share.refresh_when_due()
     now = time.monotonic()
     assert share.rate_at(now) == LIMIT
-    assert share.rate_at(now + PATIENCE_SECONDS) == LIMIT // CAUTIOUS
-    late = Share(book.of(2), "1M", pause_seconds=0.0)
+    assert share.rate_at(now + VALID_SECONDS) == LIMIT // FALLBACK_DIVISOR
+    late = BandwidthShare(book.of(2), "1M", pause_seconds=0.0)
     late.begin()
-    assert late.rate == LIMIT // CAUTIOUS
+    assert late.rate == LIMIT // FALLBACK_DIVISOR
 
 
 def test_who_comes_back_after_long_asks_for_room_anew() -> None:
     book = Book()
-    share = Share(book.of(1), "1M")
+    share = BandwidthShare(book.of(1), "1M")
     share.begin()
     share.valid_until = time.monotonic()
     book.rates = {2: LIMIT}
-    assert share.look() == LIMIT // CAUTIOUS
+    assert share.refresh() == LIMIT // FALLBACK_DIVISOR
 
 
 def test_a_timetable_is_followed() -> None:
     minutes = iter((7 * 60, 8 * 60, 13 * 60, 19 * 60, 1440 + 9 * 60))
-    share = Share(Book().of(1), "08:00,512k 12:00,off 19:00,1M", lambda: next(minutes))
-    rates = [share.look() for _ in range(5)]
+    share = BandwidthShare(Book().of(1), "08:00,512k 12:00,off 19:00,1M", lambda: next(minutes))
+    rates = [share.refresh() for _ in range(5)]
     assert rates == [1 << 20, 512 << 10, None, 1 << 20, 512 << 10]
 
 
 def test_what_was_unlimited_is_limited_by_time_though_leases_fail() -> None:
     """The limit begins by the timetable while nobody can see the others: the cautious rate, and not none."""
     book, minutes = Book(), iter((13 * 60, 19 * 60, 19 * 60))
-    share = Share(book.of(1), "12:00,off 19:00,1M", lambda: next(minutes))
-    assert share.look() is None
-    assert share.rate_at(time.monotonic() + PATIENCE_SECONDS) == LIMIT // CAUTIOUS
+    share = BandwidthShare(book.of(1), "12:00,off 19:00,1M", lambda: next(minutes))
+    assert share.refresh() is None
+    assert share.rate_at(time.monotonic() + VALID_SECONDS) == LIMIT // FALLBACK_DIVISOR
 
     def dark() -> None:
         raise StoreUnreachable("dark")
 
     book.between = dark
-    asked: list[int | None] = []
+    applied: list[int | None] = []
 
-    def apply(rate: int | None, cautious: int, seconds: float) -> bool:
-        asked.append(rate)
+    def apply(rate: int | None, fallback_rate: int, seconds: float) -> bool:
+        applied.append(rate)
         return True
 
     share.apply = apply
     with pytest.raises(StoreUnreachable):
-        share.look()
-    assert (share.rate, asked) == (LIMIT // CAUTIOUS, [LIMIT // CAUTIOUS])
+        share.refresh()
+    assert (share.rate, applied) == (LIMIT // FALLBACK_DIVISOR, [LIMIT // FALLBACK_DIVISOR])
 
 
 def test_without_a_limit_for_now_nothing_is_taken_that_no_lease_tells_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,17 +218,17 @@ def test_without_a_limit_for_now_nothing_is_taken_that_no_lease_tells_of(monkeyp
     def dark() -> None:
         raise StoreUnreachable("dark")
 
-    share = Share(Book(between=dark).of(1), "12:00,off 19:00,1M", lambda: 13 * 60, pause_seconds=0.0)
+    share = BandwidthShare(Book(between=dark).of(1), "12:00,off 19:00,1M", lambda: 13 * 60, pause_seconds=0.0)
     with pytest.raises(StoreUnreachable):
-        share.look()
+        share.refresh()
     assert share.rate == 0
     share.begin()
-    assert share.rate == LIMIT // CAUTIOUS
+    assert share.rate == LIMIT // FALLBACK_DIVISOR
 
 
 @pytest.mark.parametrize("seconds", [float("-inf"), -3.0, 0.0])
 def test_an_order_that_has_run_out_is_one_of_no_seconds(seconds: float) -> None:
-    assert order(1, 1, seconds) == {"rate": 1, "cautious": 1, "seconds": 0.0}
+    assert throttle_message(1, 1, seconds) == {"rate": 1, "cautious": 1, "seconds": 0.0}
 
 
 @pytest.mark.parametrize("seconds", [float("-inf"), -3.0])
@@ -243,7 +243,7 @@ def test_a_watch_outlives_an_order_that_has_run_out(seconds: float, monkeypatch:
 
     reader, writer = os.pipe()
     with pytest.raises(Over):
-        watch(reader, {"rate": 2, "cautious": 1, "seconds": seconds}, lambda rate: os.close(writer), end)
+        follow_parent(reader, {"rate": 2, "cautious": 1, "seconds": seconds}, lambda rate: os.close(writer), end)
     os.close(reader)
 
 
@@ -257,15 +257,15 @@ def test_leases_of_two_hosts_are_seen_and_one_that_isnt_understood_counts_as_all
     first, second = leases(tmp_path), leases(tmp_path)
     first.write(7)
     second.write(0)
-    assert (first.others(), second.others()) == ([0], [7])
+    assert (first.other_rates(), second.other_rates()) == ([0], [7])
     second.write(9)
-    assert first.others() == [9], "what changed is read anew"
+    assert first.other_rates() == [9], "what changed is read anew"
     (tmp_path / "leases/us" / second.name).write_text("{")
-    assert first.others() == [None]
-    share = Share(first, "1M")
-    assert share.look() == 0
-    second.drop()
-    assert share.look() == LIMIT
+    assert first.other_rates() == [None]
+    share = BandwidthShare(first, "1M")
+    assert share.refresh() == 0
+    second.release()
+    assert share.refresh() == LIMIT
 
 
 def test_a_lease_runs_out_by_the_stores_clock(tmp_path: Path) -> None:
@@ -273,19 +273,19 @@ def test_a_lease_runs_out_by_the_stores_clock(tmp_path: Path) -> None:
     second.write(7)
     first.write(7)
     path = tmp_path / "leases/us" / second.name
-    for age, found in ((EXPIRY_SECONDS - 5, [7]), (EXPIRY_SECONDS + 5, [])):
+    for age, expected in ((EXPIRY_SECONDS - 5, [7]), (EXPIRY_SECONDS + 5, [])):
         at = (tmp_path / "leases/us" / first.name).stat().st_mtime - age
         os.utime(path, (at, at))
-        assert first.others() == found
-    assert 2 * BEAT_SECONDS < PATIENCE_SECONDS < EXPIRY_SECONDS / 1.5, "who is late goes lower before others take it"
+        assert first.other_rates() == expected
+    assert 2 * REFRESH_SECONDS < VALID_SECONDS < EXPIRY_SECONDS / 1.5, "who is late goes lower before others take it"
 
 
 def test_each_way_of_reading_another_region_is_paced_and_holds_a_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid: list[int] = []
-    real = Pace.pay
-    monkeypatch.setattr(Pace, "pay", lambda pace, size: (paid.append(size), real(pace, size)))
+    real = ReadThrottle.acquire
+    monkeypatch.setattr(ReadThrottle, "acquire", lambda pace, size: (paid.append(size), real(pace, size)))
     objects = Objects(_two_regions(tmp_path), environment_secrets())
     size = 3 << 20
     (tmp_path / "us/f").write_bytes(b"x" * size)
@@ -293,7 +293,7 @@ def test_each_way_of_reading_another_region_is_paced_and_holds_a_lease(
     uri = f"file://{tmp_path}/us/f"
     reads: list[Callable[[], object]] = [
         lambda: objects.read(uri),
-        lambda: objects.fetching(f"file://{tmp_path}/eu/replica/_sterna/runs/r").passing().read(uri),
+        lambda: objects.with_read_cache(f"file://{tmp_path}/eu/replica/_sterna/runs/r").without_read_cache().read(uri),
         lambda: sha256_of(objects, uri),
         lambda: ObjectReader(objects, uri, size).readinto(bytearray(size - 1)),
     ]
@@ -310,7 +310,7 @@ def test_each_way_of_reading_another_region_is_paced_and_holds_a_lease(
 def test_a_pace_is_the_shares_rate() -> None:
     """What isn't paid for is waited for, by the pace's own clock."""
 
-    class Held(Share):
+    class Held(BandwidthShare):
         def begin(self, deadline: float | None = None) -> None:
             self.rate, self.valid_until = 1000, float("inf")
 
@@ -318,11 +318,11 @@ def test_a_pace_is_the_shares_rate() -> None:
             pass
 
     share, slept = Held(Book({1: 0}).of(2), "2k"), [0.0]
-    pace = Pace(lambda: share, lambda: sum(slept), slept.append)
-    pace.pay(5000)
+    pace = ReadThrottle(lambda: share, lambda: sum(slept), slept.append)
+    pace.acquire(5000)
     assert sum(slept) == pytest.approx(5.0, abs=1.0)
     share.valid_until = float("-inf")
-    pace.pay(5000)
+    pace.acquire(5000)
     assert sum(slept) > 100.0, "the cautious rate"
 
 
@@ -332,43 +332,43 @@ def test_a_replica_without_a_credential_is_no_trouble_of_what_is_read(
     mapping = _two_regions(tmp_path, "s3://eu-replica", credential_id="eu_replica")
     (tmp_path / "us/f").write_bytes(b"x")
     assert Objects(mapping, environment_secrets()).read(f"file://{tmp_path}/us/f") == b"x"
-    (said,) = caplog.messages
-    assert said.startswith("leases on bandwidth can't be used") and "eu_replica" in said
+    (message,) = caplog.messages
+    assert message.startswith("leases on bandwidth can't be used") and "eu_replica" in message
 
 
 def test_who_comes_while_a_share_begins_waits_for_it_and_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Share] = []
+    begun: list[BandwidthShare] = []
 
-    class Beginning(Share):
+    class Beginning(BandwidthShare):
         def begin(self, deadline: float | None = None) -> None:
-            made.append(self)
+            begun.append(self)
             end = time.monotonic() + 20
-            while pace.unpaid < 3:
+            while pace.pending_bytes < 3:
                 assert time.monotonic() < end, "the other one can't say what it wants"
                 time.sleep(0.01)
-            if len(made) == 1:
+            if len(begun) == 1:
                 raise StoreUnreachable("and whoever waits begins another one")
             super().begin()
 
-    pace = Pace(lambda: Beginning(Book().of(1), "1M"))
+    pace = ReadThrottle(lambda: Beginning(Book().of(1), "1M"))
     with ThreadPoolExecutor(2) as pool:
-        paying = [pool.submit(pace.pay, size) for size in (1, 2)]
-        failed = [each.exception(60) for each in paying]
+        paying = [pool.submit(pace.acquire, size) for size in (1, 2)]
+        failed = [payment.exception(60) for payment in paying]
     assert sorted(map(str, failed)) == ["None", "and whoever waits begins another one"]
-    assert len(made) == 2 and pace.unpaid == 0
+    assert len(begun) == 2 and pace.pending_bytes == 0
 
 
 def _two_regions(folder: Path, root: str = "", **more: str) -> samples.Mapping:
     for name in ("us", "eu"):
         (folder / name).mkdir()
     roots = {"us": f"file://{folder}/us/replica", "eu": root or f"file://{folder}/eu/replica"}
-    made = samples.content(regions=[samples.region(name, roots[name]) for name in ("us", "eu")])
-    made["locations"] = [
+    document = samples.content(regions=[samples.region(name, roots[name]) for name in ("us", "eu")])
+    document["locations"] = [
         samples.location("us", f"file://{folder}/us", "us", bandwidth="100M"),
         samples.location("eu", f"file://{folder}/eu", "eu"),
         *([samples.location("eu-root", root, "eu", **more)] if root else []),
     ]
-    registry = samples.Registry.model_validate(made)
+    registry = samples.Registry.model_validate(document)
     return samples.Mapping(registry, registry.region("eu"))
 
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.postgres import epoch
-from sterna.edges.postgres.connection import connected, looking
-from sterna.edges.postgres.epoch import Epoch, find_primary, last_heard
-from sterna.edges.secrets import Credential
+from sterna.config.registry.model import Region, Registry
+from sterna.config.secrets import Credential
 from sterna.errors import CatalogUnreachable, DatabaseUnreachable
-from sterna.ha.rejoin import bring_back
-from sterna.ha.site import look_at_all
-from sterna.registry.model import Region, Registry
+from sterna.postgres import term
+from sterna.postgres.connection import open_connection, probe_connection
+from sterna.postgres.term import Term, find_primary, last_message_time
+from sterna.replication.failover.rejoin import rejoin_to_primary
+from sterna.replication.failover.site import inspect_sites
 from tests.support.doubles.silent_postgres import silent_postgres
 
 LIMIT = 0.5
 SOON = 6.0  # seconds; a busy machine among them
-NOBODY = "127.0.0.1:1"
+CLOSED_ADDRESS = "127.0.0.1:1"
 
 
 def secrets(name: str) -> Credential:
@@ -75,13 +75,13 @@ def soon() -> Iterator[None]:
 
 
 def unreachable(ask: Callable[[], Any]) -> DatabaseUnreachable:
-    with soon(), pytest.raises(DatabaseUnreachable, match=r"Postgres of region us at .* does not answer") as found:
+    with soon(), pytest.raises(DatabaseUnreachable, match=r"Postgres of region us at .* does not answer") as excinfo:
         ask()
-    assert "secret" not in str(found.value)
-    return found.value
+    assert "secret" not in str(excinfo.value)
+    return excinfo.value
 
 
-@pytest.mark.parametrize("connect", [looking, connected])
+@pytest.mark.parametrize("connect", [probe_connection, open_connection])
 def test_whoever_asks_it_is_told_soon_that_it_does_not_answer(silent: str, connect: Any) -> None:
     us = registry(us=silent).region("us")
 
@@ -96,19 +96,19 @@ def test_one_that_hangs_in_the_middle_of_a_transaction(silent: str) -> None:
     us = registry(us=silent).region("us")
 
     def ask() -> None:
-        with looking(us, secrets) as connection, connection.transaction():
+        with probe_connection(us, secrets) as connection, connection.transaction():
             connection.execute("SELECT 1")
 
     unreachable(ask)
 
 
 def test_when_a_copy_last_heard_is_not_waited_for(silent: str) -> None:
-    unreachable(lambda: last_heard(registry(us=silent).region("us"), secrets))
+    unreachable(lambda: last_message_time(registry(us=silent).region("us"), secrets))
 
 
 def test_the_others_say_who_is_the_primary(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = registry("eu", us=silent, eu=NOBODY)
-    answers_of(monkeypatch, eu=Epoch(2, "eu"))
+    opened = registry("eu", us=silent, eu=CLOSED_ADDRESS)
+    answers_of(monkeypatch, eu=Term(2, "eu"))
     with soon():
         assert find_primary(opened.regions, secrets).name == "eu"
 
@@ -120,7 +120,7 @@ def test_that_nobody_can_tell_is_said_soon(silent: str) -> None:
 
 def test_a_look_at_all_regions_shows_it_as_one_with_a_problem(silent: str) -> None:
     with soon():
-        sites = look_at_all(registry(us=silent, eu=NOBODY, ap=silent).regions, secrets)
+        sites = inspect_sites(registry(us=silent, eu=CLOSED_ADDRESS, ap=silent).regions, secrets)
     assert list(sites) == ["us", "eu", "ap"]
     assert all("does not answer" in site.problem or "no answer" in site.problem for site in sites.values())
 
@@ -128,32 +128,32 @@ def test_a_look_at_all_regions_shows_it_as_one_with_a_problem(silent: str) -> No
 def test_a_promotion_leaves_it_behind_for_a_rejoin(silent: str) -> None:
     opened = registry(us=silent, eu=silent)
     us, eu = opened.regions
-    unreachable(lambda: bring_back(opened, us, eu, secrets, lambda line: None))
+    unreachable(lambda: rejoin_to_primary(opened, us, eu, secrets, lambda line: None))
 
 
 def test_even_one_whose_name_is_never_resolved_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = registry("eu", us=NOBODY, eu=NOBODY)
-    answers_of(monkeypatch, eu=Epoch(1, "eu"), us=lambda: time.sleep(30))
+    opened = registry("eu", us=CLOSED_ADDRESS, eu=CLOSED_ADDRESS)
+    answers_of(monkeypatch, eu=Term(1, "eu"), us=lambda: time.sleep(30))
     with soon():
         assert find_primary(opened.regions, secrets).name == "eu"
 
 
-def answers_of(monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
+def answers_of(monkeypatch: pytest.MonkeyPatch, **by_region: Any) -> None:
     """Let some regions' databases answer, the others are asked as ever."""
 
     @contextmanager
     def fake(region: Region, secrets: Any) -> Iterator[Any]:
-        if region.name not in given:
-            with looking(region, secrets) as connection:
+        if region.name not in by_region:
+            with probe_connection(region, secrets) as connection:
                 yield connection
             return
-        answer = given[region.name]
+        answer = by_region[region.name]
         yield answer() if callable(answer) else answer
 
     def read(connection: Any) -> Any:
-        if isinstance(connection, Epoch):
+        if isinstance(connection, Term):
             return connection
         return connection.execute("SELECT 1").fetchone()
 
-    monkeypatch.setattr(epoch, "looking", fake)
-    monkeypatch.setattr(epoch, "read_epoch", read)
+    monkeypatch.setattr(term, "probe_connection", fake)
+    monkeypatch.setattr(term, "read_term", read)

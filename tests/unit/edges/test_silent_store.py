@@ -10,12 +10,12 @@ from contextlib import suppress
 
 import pytest
 
-from sterna.edges.stores import silence
-from sterna.edges.stores.objects import Objects
+from sterna.config.mapping import Mapping
+from sterna.config.registry.credential import Credential
+from sterna.config.registry.model import Registry
 from sterna.errors import ObjectMissing, StoreUnreachable
-from sterna.registry.credential import Credential
-from sterna.registry.mapping import Mapping
-from sterna.registry.model import Registry
+from sterna.storage import circuit_breaker
+from sterna.storage.objects import Objects
 from tests.unit.registry import samples
 
 TIMEOUT = 0.5
@@ -50,10 +50,10 @@ class Swallower:
 @pytest.fixture
 def swallower() -> Iterator[Swallower]:
     with socket.create_server(("127.0.0.1", 0), backlog=256) as server:
-        made = Swallower(server)
-        threading.Thread(target=made.serve, daemon=True).start()
-        yield made
-        made.over = True
+        silent = Swallower(server)
+        threading.Thread(target=silent.serve, daemon=True).start()
+        yield silent
+        silent.over = True
 
 
 def objects(swallower: Swallower, timeout: float = TIMEOUT) -> Objects:
@@ -72,12 +72,12 @@ def test_who_has_waited_for_it_once_waits_for_it_no_more(swallower: Swallower) -
     store = objects(swallower)
     with pytest.raises(StoreUnreachable):
         store.size(FILES[0])
-    asked = swallower.connections
+    connections = swallower.connections
     for uri in FILES:
-        with pytest.raises(StoreUnreachable, match="did not answer") as found:
+        with pytest.raises(StoreUnreachable, match="did not answer") as excinfo:
             store.read(uri)
-        assert found.value.file == uri
-    assert swallower.connections == asked
+        assert excinfo.value.file == uri
+    assert swallower.connections == connections
 
 
 def test_what_it_did_not_answer_is_told_in_short(swallower: Swallower) -> None:
@@ -85,9 +85,9 @@ def test_what_it_did_not_answer_is_told_in_short(swallower: Swallower) -> None:
     store = objects(swallower)
     with pytest.raises(StoreUnreachable):
         store.size(f"s3://us-lake/{'x' * 900}.parquet")
-    with pytest.raises(StoreUnreachable, match="did not answer") as found:
+    with pytest.raises(StoreUnreachable, match="did not answer") as excinfo:
         store.read(FILES[0])
-    assert "x" * 500 not in found.value.message
+    assert "x" * 500 not in excinfo.value.message
 
 
 def test_another_sync_asks_it_again_at_once(swallower: Swallower) -> None:
@@ -95,7 +95,7 @@ def test_another_sync_asks_it_again_at_once(swallower: Swallower) -> None:
     with pytest.raises(StoreUnreachable):
         store.size(FILES[0])
     swallower.dark = False
-    store.ask_again()
+    store.reset_circuit_breakers()
     with pytest.raises(ObjectMissing):
         store.read(FILES[1])
 
@@ -103,7 +103,7 @@ def test_another_sync_asks_it_again_at_once(swallower: Swallower) -> None:
 def test_it_is_asked_again_after_a_while_by_one_call_at_a_time(
     swallower: Swallower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silence, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(circuit_breaker, "RETRY_SECONDS", 0.0)
     store = objects(swallower, 3.0)
     with pytest.raises(StoreUnreachable):
         store.size(FILES[0])

@@ -16,16 +16,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from sterna.edges.stores import open_store
-from sterna.edges.stores.objects import Objects
-from sterna.edges.stores.open_store import ContentLimits
-from sterna.edges.stores.pace import CHUNK
-from sterna.edges.stores.ranges import ObjectReader
+from sterna.config.mapping import Mapping
+from sterna.config.registry.credential import Credential
+from sterna.config.registry.model import Registry
 from sterna.errors import StoreUnreachable
-from sterna.registry.credential import Credential
-from sterna.registry.mapping import Mapping
-from sterna.registry.model import Registry
-from sterna.verify.hashing import sha256_of
+from sterna.replication.verify.hashing import sha256_of
+from sterna.storage import client
+from sterna.storage.client import ContentLimits
+from sterna.storage.objects import Objects
+from sterna.storage.ranges import ObjectReader
+from sterna.storage.throttle import CHUNK_BYTES
 from tests.unit.registry import samples
 
 URI = "s3://us-lake/t/large.bin"
@@ -49,7 +49,7 @@ class Store:
             def do_GET(self) -> None:
                 store.answer(self)
 
-            def log_message(self, *given: object) -> None:
+            def log_message(self, *args: object) -> None:
                 """Say nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -76,16 +76,16 @@ class Store:
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    made = Store()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    running = Store()
+    yield running
+    running.server.shutdown()
+    running.server.server_close()
 
 
 @pytest.fixture
 def objects(store: Store, monkeypatch: pytest.MonkeyPatch) -> Objects:
     """A client whose requests have the time of three turns, and no more."""
-    monkeypatch.setattr(open_store, "WHOLE_CALL_TIMEOUTS", 1)
+    monkeypatch.setattr(client, "REQUEST_TIMEOUT_FACTOR", 1)
     lake = samples.location("us-lake", "s3://us-lake", "us")
     options = {"endpoint": f"http://127.0.0.1:{store.server.server_port}", "region": "us-east-1", "provider": "Other"}
     lake["remote"], lake["credential_id"] = {"type": "s3", "options": options}, "us"
@@ -93,9 +93,9 @@ def objects(store: Store, monkeypatch: pytest.MonkeyPatch) -> Objects:
     regions = [samples.region(name, f"s3://{name}-replica") for name in ("us", "eu")]
     registry = Registry.model_validate({"regions": regions, "locations": [lake, *roots]})
     credential = Credential(id="us", login="key", password="secret")
-    made = Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=_TIMEOUT)
-    made.open(made.mapping.locate(URI).location).limits = ContentLimits(open_seconds=_TURN_SECONDS / 2)
-    return made
+    store_client = Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=_TIMEOUT)
+    store_client.open(store_client.mapping.locate(URI).location).limits = ContentLimits(open_seconds=_TURN_SECONDS / 2)
+    return store_client
 
 
 def paced(objects: Objects, turn: float = _TURN_SECONDS) -> list[int]:
@@ -106,7 +106,7 @@ def paced(objects: Objects, turn: float = _TURN_SECONDS) -> list[int]:
         paid.append(size)
         time.sleep(turn)
 
-    objects.open(objects.mapping.locate(URI).location).pace = pace
+    objects.open(objects.mapping.locate(URI).location).throttle = pace
     return paid
 
 
@@ -122,7 +122,7 @@ def test_a_large_object_arrives_however_slowly(objects: Objects, store: Store, w
         reader.seek(1)
         assert reader.read() == LARGE[1:]
     assert sum(paid) == len(LARGE) - (way == "range")
-    assert paid == store.lengths and max(paid) == CHUNK
+    assert paid == store.lengths and max(paid) == CHUNK_BYTES
 
 
 def test_one_part_whose_turn_comes_late_is_asked_for_anew(objects: Objects, store: Store) -> None:
@@ -139,11 +139,11 @@ def test_one_part_whose_turn_comes_late_is_asked_for_anew(objects: Objects, stor
 
 def test_parts_are_of_one_version(objects: Objects, store: Store) -> None:
     paced(objects, 0.0)
-    asked: list[int] = []
+    requests: list[int] = []
 
     def before() -> None:
-        asked.append(1)
-        if len(asked) == 3:
+        requests.append(1)
+        if len(requests) == 3:
             store.data, store.tag = LARGE[::-1], '"2"'
 
     store.before = before
@@ -155,6 +155,6 @@ def test_what_is_too_large_for_one_request_comes_by_several(
     objects: Objects, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = objects.open(objects.mapping.locate(URI).location)
-    opened.limits = ContentLimits(at_once_bytes=1 << 20, part_bytes=2 << 20)
+    opened.limits = ContentLimits(single_request_bytes=1 << 20, part_bytes=2 << 20)
     assert sha256_of(objects, URI) == (len(LARGE), hashlib.sha256(LARGE).hexdigest())
     assert store.lengths == [2 << 20, len(LARGE) - (2 << 20)]

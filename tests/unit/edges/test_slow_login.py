@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.postgres.connection import looking
+from sterna.config.registry.model import Region
 from sterna.errors import DatabaseUnreachable
-from sterna.ha.model import CatalogSite
-from sterna.ha.site import look_at, look_at_all
-from sterna.registry.model import Region
+from sterna.postgres.connection import probe_connection
+from sterna.replication.failover.model import CatalogSite
+from sterna.replication.failover.site import inspect_site, inspect_sites
 from tests.support.doubles.silent_postgres import silent_postgres
-from tests.unit.edges.test_silent_postgres import NOBODY, registry, secrets, soon
+from tests.unit.edges.test_silent_postgres import CLOSED_ADDRESS, registry, secrets, soon
 
 LIVE = "let sterna in and does not answer"  # of a double that lets in, which is all that is asked of it here
 UNNAMED, AWAY, UNKNOWN = "hangs.invalid", "away.invalid", "unknown.invalid"
@@ -37,14 +37,14 @@ def _resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A resolver that hangs at one name, is away at another one, and doesn't know a third."""
     over, real = threading.Event(), socket.getaddrinfo
 
-    def resolve(host: str, *given: Any, **named: Any) -> Any:
+    def resolve(host: str, *args: Any, **named: Any) -> Any:
         if host == UNNAMED:
             over.wait(30)
         if host in (UNNAMED, AWAY):
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         if host == UNKNOWN:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return real(host, *given, **named)
+        return real(host, *args, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     yield
@@ -84,9 +84,9 @@ def dead() -> Iterator[str]:
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
+def closed_port() -> Iterator[str]:
     """A machine where no server is."""
-    yield NOBODY
+    yield CLOSED_ADDRESS
 
 
 def named(host: str) -> Callable[[], Any]:
@@ -102,7 +102,7 @@ def named(host: str) -> Callable[[], Any]:
 
 def region(hosts: list[str], seconds: float = 3.0) -> Region:
     """A region whose Postgres has several addresses."""
-    us = registry(us=NOBODY).region("us")
+    us = registry(us=CLOSED_ADDRESS).region("us")
     assert us.catalog.database is not None
     database = us.catalog.database.model_copy(update={"hosts": tuple(hosts), "look_timeout": seconds})
     return us.model_copy(update={"catalog": us.catalog.model_copy(update={"database": database})})
@@ -111,25 +111,25 @@ def region(hosts: list[str], seconds: float = 3.0) -> Region:
 def seen(*servers: Callable[[], Any], seconds: float = 3.0) -> CatalogSite:
     with ExitStack() as stack:
         hosts = [stack.enter_context(server()) for server in servers]
-        return look_at(region(hosts, seconds), secrets)
+        return inspect_site(region(hosts, seconds), secrets)
 
 
-OTHERS = [hangs, dead, nobody, standby, named(UNNAMED), named(AWAY), named(UNKNOWN)]
+OTHERS = [hangs, dead, closed_port, standby, named(UNNAMED), named(AWAY), named(UNKNOWN)]
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda other: other.__name__)
 @pytest.mark.parametrize("first", [True, False])
 def test_an_address_at_work_is_found_beside_one_that_is_not(other: Callable[[], Any], first: bool) -> None:
-    found = seen(*((other, live) if first else (live, other)), seconds=1.0)
-    assert found.slow and LIVE in found.problem
+    state = seen(*((other, live) if first else (live, other)), seconds=1.0)
+    assert state.slow and LIVE in state.problem
 
 
 def test_it_is_found_after_many_that_are_not() -> None:
-    found = seen(dead, hangs, named(UNNAMED), nobody, live, seconds=2.0)
-    assert found.slow and LIVE in found.problem
+    state = seen(dead, hangs, named(UNNAMED), closed_port, live, seconds=2.0)
+    assert state.slow and LIVE in state.problem
 
 
-@pytest.mark.parametrize("other", [nobody, dead, named(UNKNOWN)], ids=lambda other: other.__name__)
+@pytest.mark.parametrize("other", [closed_port, dead, named(UNKNOWN)], ids=lambda other: other.__name__)
 @pytest.mark.parametrize(
     ("doubtful", "says"),
     [
@@ -143,19 +143,21 @@ def test_one_that_is_late_with_its_login_or_whose_name_nobody_tells_may_be_at_wo
     doubtful: Callable[[], Any], says: str, other: Callable[[], Any]
 ) -> None:
     for servers in ((doubtful,), (doubtful, other), (other, doubtful)):
-        found = seen(*servers, seconds=0.5)
-        assert found.slow and not found.silent and says in found.problem
+        state = seen(*servers, seconds=0.5)
+        assert state.slow and not state.is_silent and says in state.problem
 
 
 def test_a_region_whose_standby_answers_is_not_gone() -> None:
-    found = seen(standby, nobody, seconds=1.0)
-    assert found.refuses and not found.silent and "session is read-only" in found.problem
+    state = seen(standby, closed_port, seconds=1.0)
+    assert state.refuses and not state.is_silent and "session is read-only" in state.problem
 
 
-@pytest.mark.parametrize("servers", [(nobody,), (dead,), (named(UNKNOWN),), (nobody, dead), (named(UNKNOWN), nobody)])
+@pytest.mark.parametrize(
+    "servers", [(closed_port,), (dead,), (named(UNKNOWN),), (closed_port, dead), (named(UNKNOWN), closed_port)]
+)
 def test_one_where_no_address_takes_a_connection_is_silent(servers: tuple[Callable[[], Any], ...]) -> None:
-    found = seen(*servers, seconds=2.0)
-    assert found.silent and "does not answer" in found.problem
+    state = seen(*servers, seconds=2.0)
+    assert state.is_silent and "does not answer" in state.problem
 
 
 @pytest.mark.parametrize(
@@ -180,20 +182,20 @@ def test_one_that_says_anything_as_a_postgres_does_may_be_at_work(says: bytes, s
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        found = look_at(region([f"127.0.0.1:{server.getsockname()[1]}"]), secrets)
+        state = inspect_site(region([f"127.0.0.1:{server.getsockname()[1]}"]), secrets)
         thread.join(10)
-    assert (found.silent, found.slow) == (silent, not silent), found.problem
+    assert (state.is_silent, state.slow) == (silent, not silent), state.problem
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
 def test_one_that_this_process_has_no_file_descriptors_to_ask_may_be_at_work(name: str) -> None:
     with hangs() as server:
-        asked = region([f"{name}:{server.rpartition(':')[2]}"], 0.2)
-        assert look_at(asked, secrets).slow, "which imports what it takes"
+        named_region = region([f"{name}:{server.rpartition(':')[2]}"], 0.2)
+        assert inspect_site(named_region, secrets).slow, "which imports what it takes"
         for left in range(4):
             with file_descriptors(left):
-                found = look_at(asked, secrets)
-            assert found.slow and not found.silent, found.problem
+                state = inspect_site(named_region, secrets)
+            assert state.slow and not state.is_silent, state.problem
 
 
 @contextmanager
@@ -210,24 +212,24 @@ def file_descriptors(left: int) -> Iterator[None]:
             os.close(taken.pop())
         yield
     finally:
-        for each in taken:
-            os.close(each)
+        for descriptor in taken:
+            os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_slow_login_is_waited_for_and_the_late_one_is_closed() -> None:
     gone = threading.Event()
     with silent_postgres(answers_startup=True, after=1.0, left=gone.set) as slow:
-        assert LIVE in look_at(region([slow], 3.0), secrets).problem
+        assert LIVE in inspect_site(region([slow], 3.0), secrets).problem
         assert gone.wait(10)
         gone.clear()
         with live() as other:
-            assert LIVE in look_at(region([slow, other], 3.0), secrets).problem
+            assert LIVE in inspect_site(region([slow, other], 3.0), secrets).problem
         assert gone.wait(10), "nobody keeps a place there"
 
 
 def test_a_resolver_that_hangs_does_not_outlast_the_look() -> None:
-    with soon(), pytest.raises(DatabaseUnreachable), looking(region([f"{UNNAMED}:5432"], 0.5), secrets):
+    with soon(), pytest.raises(DatabaseUnreachable), probe_connection(region([f"{UNNAMED}:5432"], 0.5), secrets):
         pass
 
 
@@ -238,6 +240,6 @@ def test_a_look_that_does_not_end_says_nothing_of_who_is_gone() -> None:
         over.wait(30)
         return CatalogSite(region.name)
 
-    sites = look_at_all([region([NOBODY], 0.2)], secrets, look)
+    sites = inspect_sites([region([CLOSED_ADDRESS], 0.2)], secrets, look)
     over.set()
-    assert sites["us"].slow and not sites["us"].silent
+    assert sites["us"].slow and not sites["us"].is_silent

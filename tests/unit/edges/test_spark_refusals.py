@@ -15,10 +15,10 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException
 
-from sterna.edges.spark.main_tables import LostRace, Outdated, meaning
-from sterna.edges.spark.refusals import causes, refusal
 from sterna.errors import EngineError, EngineRefused, Remedy, StoreDenied
-from sterna.wap.spark import java_errors
+from sterna.pipelines.publish.spark import translate_java_errors
+from sterna.spark.errors import causes, permanent_error
+from sterna.spark.main_catalog import CommitConflict, TableChanged, translate_error
 
 _RESERVED = (
     "Table column names conflict with names reserved for Iceberg metadata columns: [_file, _pos].\n"
@@ -63,8 +63,8 @@ class JavaError(Py4JError):  # type: ignore[misc, unused-ignore]
 
 def java(name: str, text: str | None, *more: tuple[str, str]) -> JavaError:
     cause = None
-    for each in reversed(more):
-        cause = Thrown(*each, cause)
+    for fields in reversed(more):
+        cause = Thrown(*fields, cause)
     return JavaError(Thrown(name, text, cause))
 
 
@@ -104,15 +104,15 @@ CURED_BY_SOMEBODY: dict[str, tuple[BaseException, type[Exception], str]] = {
 
 @pytest.mark.parametrize("case", CURED_BY_SOMEBODY)
 def test_what_only_somebody_cures_is_told_on_one_line(case: str) -> None:
-    error, kind, said = CURED_BY_SOMEBODY[case]
-    found = refusal(error, "db.t")
-    assert found is not None
-    assert type(found) is kind
-    assert (found.remedy, found.table) == (Remedy.STOP, "db.t")
-    assert said in found.message
-    assert found.hint
-    assert "\n" not in str(found)
-    assert "\tat " not in str(found)
+    error, kind, message = CURED_BY_SOMEBODY[case]
+    refused = permanent_error(error, "db.t")
+    assert refused is not None
+    assert type(refused) is kind
+    assert (refused.remedy, refused.table) == (Remedy.STOP, "db.t")
+    assert message in refused.message
+    assert refused.hint
+    assert "\n" not in str(refused)
+    assert "\tat " not in str(refused)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_what_only_somebody_cures_is_told_on_one_line(case: str) -> None:
     ],
 )
 def test_what_may_pass_is_no_refusal(error: BaseException) -> None:
-    assert refusal(error, "db.t") is None
-    assert refusal(error, "db.t", reads=True) is None
+    assert permanent_error(error, "db.t") is None
+    assert permanent_error(error, "db.t", read_only=True) is None
 
 
 def test_what_spark_can_not_analyze_is_a_refusal_where_it_reads_alone() -> None:
@@ -139,33 +139,33 @@ def test_what_spark_can_not_analyze_is_a_refusal_where_it_reads_alone() -> None:
         "[UNRESOLVED_COLUMN.WITH_SUGGESTION] no column `v`; secret. SQLSTATE: 42703;\n'Project ['v]\n+- LocalRelation"
     )
     error = AnalysisException(text)
-    found = refusal(error, "db.t", reads=True, clean=lambda said: said.replace("secret", "***"))
-    assert isinstance(found, EngineRefused)
-    assert "UNRESOLVED_COLUMN" in found.message
-    assert "***" in found.message
-    assert "Project" not in str(found)
-    assert refusal(error, "db.t") is None
+    refused = permanent_error(error, "db.t", read_only=True, clean=lambda unclean: unclean.replace("secret", "***"))
+    assert isinstance(refused, EngineRefused)
+    assert "UNRESOLVED_COLUMN" in refused.message
+    assert "***" in refused.message
+    assert "Project" not in str(refused)
+    assert permanent_error(error, "db.t") is None
 
 
 def test_upkeep_takes_a_refusal_for_no_table_that_others_changed() -> None:
     """A commit's ValidationException is one: a rewrite of it is tried again."""
     of_iceberg = "org.apache.iceberg.exceptions.ValidationException"
-    found = [
-        meaning(java(name, text), "local[1]", {})
+    failures = [
+        translate_error(java(name, text), "local[1]", {})
         for name, text in (
             (of_iceberg, _RESERVED), (of_iceberg, "Missing required files"),
             ("org.apache.iceberg.exceptions.CommitFailedException", "moved"),
             ("org.apache.spark.SparkException", "ExecutorLostFailure"),
         )
     ]  # fmt: skip
-    assert [type(each) for each in found] == [EngineRefused, Outdated, LostRace, EngineError]
-    assert "it has a column _file" in str(found[0])
+    assert [type(failure) for failure in failures] == [EngineRefused, TableChanged, CommitConflict, EngineError]
+    assert "it has a column _file" in str(failures[0])
 
 
 def test_flows_and_ingestion_are_told_which_table_spark_refuses() -> None:
-    with pytest.raises(EngineRefused, match=r"it has a column _file.*\[table db\.t\]"), java_errors("db.t"):
+    with pytest.raises(EngineRefused, match=r"it has a column _file.*\[table db\.t\]"), translate_java_errors("db.t"):
         raise java("org.apache.iceberg.exceptions.ValidationException", _RESERVED)
-    with pytest.raises(EngineError) as other, java_errors("db.t"):
+    with pytest.raises(EngineError) as other, translate_java_errors("db.t"):
         raise java("org.apache.iceberg.exceptions.ValidationException", "Found conflicting files")
     assert other.value.remedy is Remedy.RETRY
 

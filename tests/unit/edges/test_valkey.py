@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from valkey import exceptions
 
-from sterna.edges.valkey.store import StoreAddress, open_async_store, open_store, parse_address, telling
+from sterna.config.registry.connection import Credential
 from sterna.errors import CredentialError, FeatureStoreFull, FeatureStoreRefused, FeatureStoreUnreachable
-from sterna.registry.connection import Credential
+from sterna.pipelines.features.valkey import StoreAddress, open_async_store, open_store, parse_address, translate_errors
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_addresses(url: str, address: StoreAddress) -> None:
     ],
 )
 def test_errors(raised: Exception, kind: type[Exception]) -> None:
-    with pytest.raises(kind) as told, telling("valkey://x:1"):
+    with pytest.raises(kind) as excinfo, translate_errors("valkey://x:1"):
         raise raised
-    assert "hunter2" not in str(told.value) and "x:1" in str(told.value)
+    assert "hunter2" not in str(excinfo.value) and "x:1" in str(excinfo.value)
 
 
 def test_clients_are_opened_with_their_credential_and_tls() -> None:
@@ -53,9 +53,9 @@ def test_clients_are_opened_with_their_credential_and_tls() -> None:
 
     for opened in (open_store, open_async_store):
         client: Any = opened("valkeys://x:1/2", "good", secrets)
-        given = client.connection_pool.connection_kwargs
-        assert (given["username"], given["password"], given["db"]) == ("who", "hunter2", 2)
-        assert given["ssl_cert_reqs"] == "required" and given["ssl_check_hostname"]
+        options = client.connection_pool.connection_kwargs
+        assert (options["username"], options["password"], options["db"]) == ("who", "hunter2", 2)
+        assert options["ssl_cert_reqs"] == "required" and options["ssl_check_hostname"]
         behind: Any = opened("valkey+sentinel://a,b/m", "good", secrets)
         assert behind.connection_pool.service_name == "m"
         with pytest.raises(CredentialError, match="needs a password"):

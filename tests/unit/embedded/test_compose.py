@@ -35,12 +35,12 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 
 import run
 from sterna.cli.main import app
-from sterna.edges.java import Java
-from sterna.embedded import airflow, connect, nessie, patroni, s3, sites, stack
-from sterna.embedded.jars import NESSIE
-from sterna.embedded.postgres import Database, find_binaries
-from sterna.registry.credential import parse_credential
-from sterna.registry.load import parse_registry
+from sterna.config.registry.credential import parse_credential
+from sterna.config.registry.load import parse_registry
+from sterna.jvm.java import Java
+from sterna.servers import airflow, connect, nessie, patroni, s3, sites, stack
+from sterna.servers.jars import NESSIE
+from sterna.servers.postgres import Database, find_binaries
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -90,7 +90,7 @@ def dotenv(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def filled(text: str, variables: Mapping[str, str]) -> str:
-    return VARIABLE.sub(lambda found: variables[found[1]], text).replace("$$", "$")
+    return VARIABLE.sub(lambda match: variables[match[1]], text).replace("$$", "$")
 
 
 def environment(service: str, variables: Mapping[str, str]) -> dict[str, str]:
@@ -99,9 +99,9 @@ def environment(service: str, variables: Mapping[str, str]) -> dict[str, str]:
 
 def config(service: str, target: str) -> str:
     """What a service finds in a file that is put into it."""
-    (source,) = [each["source"] for each in SERVICES[service]["configs"] if each["target"] == target]
-    found = CONFIGS[source]
-    return (ROOT / found["file"]).read_text() if "file" in found else found["content"]
+    (source,) = [mount["source"] for mount in SERVICES[service]["configs"] if mount["target"] == target]
+    definition = CONFIGS[source]
+    return (ROOT / definition["file"]).read_text() if "file" in definition else definition["content"]
 
 
 def words(service: str) -> list[str]:
@@ -133,7 +133,7 @@ def properties(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
 
 
-class Caught:
+class ProcessRecorder:
     """Stands where the embedded deployment starts its servers, and keeps what it would have started."""
 
     def __init__(self) -> None:
@@ -152,12 +152,12 @@ class Caught:
 
 
 @pytest.fixture
-def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[Caught]:
-    found = Caught()
+def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessRecorder]:
+    recorder = ProcessRecorder()
     for name in [name for name in os.environ if name.startswith("AIRFLOW_")]:
         monkeypatch.delenv(name)  # other tests' Airflow, which would hide what this one is given
     for module in (airflow, connect, nessie, patroni, s3):
-        monkeypatch.setattr(module, "start_process", found.start)
+        monkeypatch.setattr(module, "start_process", recorder.start)
         if module is not patroni:
             monkeypatch.setattr(module, "wait_until_ready", lambda *args, **kwargs: None)
     java = Java(Path(f"{HOME}/java"), 21, frozenset())
@@ -168,7 +168,7 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[Caught]:
     monkeypatch.setattr(connect, "find_java", lambda minimum: java)
     monkeypatch.setattr(connect, "java_home_for_spark", lambda java, folder: java.home)
     monkeypatch.setattr(s3, "find_rclone", lambda: Path("rclone"))
-    yield found
+    yield recorder
 
 
 def embedded_endpoints(tmp_path: Path) -> dict[str, s3.Endpoint]:
@@ -230,13 +230,13 @@ def test_what_differs_between_the_regions_is_their_name_and_their_ports() -> Non
 
     def renamed(value: Any) -> Any:
         if isinstance(value, dict):
-            return {renamed(key): renamed(each) for key, each in value.items()}
+            return {renamed(key): renamed(member) for key, member in value.items()}
         if isinstance(value, list):
-            return [renamed(each) for each in value]
+            return [renamed(member) for member in value]
         if not isinstance(value, str):
             return value
         text = re.sub(r"(?<![A-Za-z])us(?![A-Za-z])(?!-east)", "eu", value)
-        return re.sub("|".join(ports), lambda found: ports[found[0]], re.sub(r"_US(?=_)", "_EU", text))
+        return re.sub("|".join(ports), lambda match: ports[match[0]], re.sub(r"_US(?=_)", "_EU", text))
 
     shared = set(COMPOSE["x-credentials"]) | set(COMPOSE["x-nessie-environment"])
     for kind in KINDS:
@@ -245,7 +245,7 @@ def test_what_differs_between_the_regions_is_their_name_and_their_ports() -> Non
             for name in shared:
                 service.get("environment", {}).pop(name, None)
         us["configs"], eu["configs"] = (
-            [each for each in side.get("configs", []) if "trino" in each["source"]] for side in (us, eu)
+            [mount for mount in side.get("configs", []) if "trino" in mount["source"]] for side in (us, eu)
         )
         assert renamed(us) == eu, kind
     assert properties(renamed(CONFIGS["trino-us"]["content"])) == properties(CONFIGS["trino-eu"]["content"])
@@ -302,12 +302,12 @@ def test_the_image_s_build_calls_functions_that_there_are() -> None:
     scripts = re.findall(r'^RUN (?:PYTHONPATH=plugins )?python -c "(.*)"$', DOCKERFILE, re.MULTILINE)
     assert len(scripts) == 4
     for script in scripts:
-        imports = [each for each in ast.parse(script).body if isinstance(each, ast.ImportFrom)]
+        imports = [node for node in ast.parse(script).body if isinstance(node, ast.ImportFrom)]
         assert imports
-        for each in imports:
-            assert all(hasattr(import_module(each.module or ""), alias.name) for alias in each.names)
-        known = {alias.name for each in imports for alias in each.names}
-        assert {each.id for each in ast.walk(ast.parse(script)) if isinstance(each, ast.Name)} == known
+        for node in imports:
+            assert all(hasattr(import_module(node.module or ""), alias.name) for alias in node.names)
+        imported = {alias.name for node in imports for alias in node.names}
+        assert {node.id for node in ast.walk(ast.parse(script)) if isinstance(node, ast.Name)} == imported
     assert f"STERNA_CACHE={HOME}/cache" in DOCKERFILE
     assert f"Path('{HOME}/java')" in scripts[2]
     assert SERVICES["spark-eu"]["environment"]["JAVA_HOME"] == f"{HOME}/java"
@@ -317,7 +317,7 @@ def test_the_image_s_build_calls_functions_that_there_are() -> None:
 
 
 def test_volumes_lie_where_the_image_lets_its_user_write() -> None:
-    (made,) = re.findall(r"install -d -o sterna (.*)$", DOCKERFILE, re.MULTILINE)
+    (folders,) = re.findall(r"install -d -o sterna (.*)$", DOCKERFILE, re.MULTILINE)
     used = set()
     for name, service in SERVICES.items():
         for volume in service.get("volumes", []):
@@ -325,7 +325,7 @@ def test_volumes_lie_where_the_image_lets_its_user_write() -> None:
             if source.startswith("."):
                 assert (ROOT / source).is_dir(), source
             else:
-                assert target in made.split(), f"{name}: {target}"
+                assert target in folders.split(), f"{name}: {target}"
                 used.add(source)
     assert used == set(COMPOSE["volumes"])
     # Its own data alone: only an Airflow's components share a folder.
@@ -333,7 +333,7 @@ def test_volumes_lie_where_the_image_lets_its_user_write() -> None:
         volume: [
             name
             for name in SERVICES
-            if any(each.startswith(f"{volume}:") for each in SERVICES[name].get("volumes", []))
+            if any(mount.startswith(f"{volume}:") for mount in SERVICES[name].get("volumes", []))
         ]
         for volume in used
     }
@@ -341,10 +341,10 @@ def test_volumes_lie_where_the_image_lets_its_user_write() -> None:
 
 
 def test_files_that_are_put_into_services_exist_and_are_used() -> None:
-    sources = {each["source"] for service in SERVICES.values() for each in service.get("configs", [])}
+    sources = {mount["source"] for service in SERVICES.values() for mount in service.get("configs", [])}
     assert sources == set(CONFIGS)
-    for found in CONFIGS.values():
-        assert "content" in found or (ROOT / found["file"]).is_file()
+    for definition in CONFIGS.values():
+        assert "content" in definition or (ROOT / definition["file"]).is_file()
     for source, name in (("nessie", "server.properties"), ("patroni", "patroni.yml")):
         assert os.path.samefile(ROOT / CONFIGS[source]["file"], ROOT / "plugins" / "sterna" / "embedded" / name)
 
@@ -391,7 +391,7 @@ def test_the_documents_speak_of_services_that_there_are() -> None:
             r"docker compose (?:build|run --rm|exec|stop) ((?:[a-z0-9-]+ ?)+)", (ROOT / path).read_text()
         )
         assert called, path
-        names = [each.split()[0] for each in called]
+        names = [call.split()[0] for call in called]
         assert set(names) <= set(SERVICES), path
 
 
@@ -424,7 +424,7 @@ def test_a_region_s_services_reach_the_other_one_by_one_network_alone() -> None:
 def test_a_region_starts_and_answers_while_the_other_one_is_dark(region: str) -> None:
     for name in SERVICES:
         if region_of(name) == region:
-            assert {region_of(each) for each in needed_by(name)} <= {region}, name
+            assert {region_of(needed) for needed in needed_by(name)} <= {region}, name
     assert SERVICES[f"trino-{region}"]["networks"] == [region]
     assert needed_by(f"trino-{region}") == {
         *(f"nessie-{region}", f"s3-{region}", f"databases-{region}", f"postgres-{region}-a", f"postgres-{region}-b")
@@ -438,34 +438,39 @@ def test_a_region_starts_and_answers_while_the_other_one_is_dark(region: str) ->
 
 @pytest.mark.parametrize("region", REGIONS)
 def test_trino_reads_its_region_s_replica_at_its_region_s_store(region: str, dotenv: dict[str, str]) -> None:
-    found = properties(filled(config(f"trino-{region}", "/etc/trino/catalog/lake.properties"), {}))
-    known = REGISTRY.region(region)
-    (location,) = [each for each in REGISTRY.locations if each.region == region]
-    assert found["iceberg.nessie-catalog.ref"] == known.replica_branch == f"main_replica_{region}"
-    assert found["iceberg.nessie-catalog.uri"] == known.catalog.read
-    assert found["iceberg.nessie-catalog.default-warehouse-dir"] == known.replica_root
-    assert (found["s3.endpoint"], found["s3.region"]) == (
+    settings = properties(filled(config(f"trino-{region}", "/etc/trino/catalog/lake.properties"), {}))
+    registered = REGISTRY.region(region)
+    (location,) = [candidate for candidate in REGISTRY.locations if candidate.region == region]
+    assert settings["iceberg.nessie-catalog.ref"] == registered.replica_branch == f"main_replica_{region}"
+    assert settings["iceberg.nessie-catalog.uri"] == registered.catalog.read
+    assert settings["iceberg.nessie-catalog.default-warehouse-dir"] == registered.replica_root
+    assert (settings["s3.endpoint"], settings["s3.region"]) == (
         location.remote.options["endpoint"],
         location.remote.options["region"],
     )
     (other,) = set(REGIONS) - {region}
     assert not re.search(
-        rf"\b{other}\b|_{other}\b", "\n".join(each for key, each in found.items() if key != "s3.region")
+        rf"\b{other}\b|_{other}\b", "\n".join(setting for key, setting in settings.items() if key != "s3.region")
     )
     # The keys come from the environment, and are the region's own.
     here = environment(f"trino-{region}", dotenv)
     for key, kind in (("s3.aws-access-key", "ACCESS_KEY"), ("s3.aws-secret-key", "SECRET_KEY")):
-        assert found[key] == f"${{ENV:S3_{kind}}}"
+        assert settings[key] == f"${{ENV:S3_{kind}}}"
         assert here[f"S3_{kind}"] == dotenv[f"S3_{region.upper()}_{kind}"]
     # README's recipe, with what this store needs.
     readme = (ROOT / "README.md").read_text()
     recipe = properties(readme.partition("Trino (`etc/catalog/lake.properties`):\n\n```\n")[2].partition("```")[0])
-    assert set(recipe) == set(found) - {"s3.aws-access-key", "s3.aws-secret-key", "s3.path-style-access", "s3.region"}
+    assert set(recipe) == set(settings) - {
+        "s3.aws-access-key",
+        "s3.aws-secret-key",
+        "s3.path-style-access",
+        "s3.region",
+    }
     assert {
         key: recipe[key]
         for key in ("connector.name", "iceberg.catalog.type", "iceberg.security", "fs.native-s3.enabled")
     } == {
-        key: found[key]
+        key: settings[key]
         for key in ("connector.name", "iceberg.catalog.type", "iceberg.security", "fs.native-s3.enabled")
     }
 
@@ -487,9 +492,9 @@ def test_no_secret_stands_in_the_file() -> None:
 
 def test_new_env_writes_exactly_the_variables_that_the_file_asks_for(dotenv: dict[str, str]) -> None:
     text = json.dumps(COMPOSE)  # comments ask for nothing
-    asked = re.findall(r"(?<!\$)\$\{?(\w+)", text)
-    assert set(asked) == set(dotenv)
-    assert asked == VARIABLE.findall(text), "each of them fails without a value"
+    variables = re.findall(r"(?<!\$)\$\{?(\w+)", text)
+    assert set(variables) == set(dotenv)
+    assert variables == VARIABLE.findall(text), "each of them fails without a value"
     assert len(set(dotenv.values())) == len(dotenv), "no two are alike"
     # Nothing that a URL, JSON, or rclone's comma-separated pair would read otherwise.
     assert all(re.fullmatch(r"[A-Za-z0-9_=-]{20,}", value) for value in dotenv.values())
@@ -498,18 +503,18 @@ def test_new_env_writes_exactly_the_variables_that_the_file_asks_for(dotenv: dic
 def test_who_works_for_a_region_has_the_credentials_that_the_registry_names(dotenv: dict[str, str]) -> None:
     databases = [region.catalog.database for region in REGISTRY.regions]
     ids = {location.credential_id for location in REGISTRY.locations} | {
-        each and each.credential_id for each in databases
+        region_database and region_database.credential_id for region_database in databases
     }
-    asking = [name for name, service in SERVICES.items() if "STERNA_REGISTRY" in service.get("environment", {})]
-    assert {"first", "nessie-us", "guard-eu", "airflow-scheduler-us", "airflow-triggerer-eu"} <= set(asking)
-    for name in asking:
+    configured = [name for name, service in SERVICES.items() if "STERNA_REGISTRY" in service.get("environment", {})]
+    assert {"first", "nessie-us", "guard-eu", "airflow-scheduler-us", "airflow-triggerer-eu"} <= set(configured)
+    for name in configured:
         here = environment(name, dotenv)
         assert {f"AIRFLOW_CONN_{str(id).upper()}" for id in ids} == {
-            each for each in here if each.startswith("AIRFLOW_CONN_")
+            variable for variable in here if variable.startswith("AIRFLOW_CONN_")
         }
-        assert {each: here[each] for each in s3.CLIENT_ENVIRONMENT} == s3.CLIENT_ENVIRONMENT
+        assert {variable: here[variable] for variable in s3.CLIENT_ENVIRONMENT} == s3.CLIENT_ENVIRONMENT
         assert here["STERNA_REGISTRY"] in [
-            each["target"] for each in SERVICES[name]["configs"] if each["source"] == "registry"
+            mount["target"] for mount in SERVICES[name]["configs"] if mount["source"] == "registry"
         ]
         assert here.get("STERNA_REGION") == region_of(name)
         for region in REGIONS:
@@ -548,7 +553,7 @@ def test_the_registry_is_that_of_regions_with_a_catalog_each(tmp_path: Path) -> 
 @pytest.mark.parametrize("region", REGIONS)
 @pytest.mark.parametrize("name", ["a", "b", "voter"])
 def test_postgres_is_run_as_in_the_tests(
-    region: str, name: str, tmp_path: Path, caught: Caught, dotenv: dict[str, str]
+    region: str, name: str, tmp_path: Path, caught: ProcessRecorder, dotenv: dict[str, str]
 ) -> None:
     service = f"voter-{region}" if name == "voter" else f"postgres-{region}-{name}"
     hosts = {"a": f"postgres-{region}-a", "b": f"postgres-{region}-b", "voter": f"voter-{region}"}
@@ -558,14 +563,14 @@ def test_postgres_is_run_as_in_the_tests(
         for key, value in environment(f"postgres-{region}-a", dotenv).items()
         if key.endswith(("USERNAME", "PASSWORD"))
     }
-    ports, apis, votes = ({each: number + index for index, each in enumerate(hosts)} for number in (10, 20, 30))
+    ports, apis, votes = ({host: number + index for index, host in enumerate(hosts)} for number in (10, 20, 30))
     setup = patroni.ClusterSetup(tmp_path, Path("/data"), None, find_binaries(), ports, apis, votes, passwords)
     setup.launch(name)
     expected = {key: value for key, value in caught.env.items() if key.startswith("PATRONI_")}
     for numbers, port in ((ports, 5432), (apis, 8008), (votes, 2222)):
-        for each, number in numbers.items():
+        for host, number in numbers.items():
             expected = {
-                key: value.replace(f"{LOOPBACK}:{number}", f"{hosts[each]}:{port}") for key, value in expected.items()
+                key: value.replace(f"{LOOPBACK}:{number}", f"{hosts[host]}:{port}") for key, value in expected.items()
             }
     expected = {key: in_the_image(value).replace(f"/data/{name}/", "/data/") for key, value in expected.items()}
     # A container has addresses on two networks, and its own address isn't loopback.
@@ -581,7 +586,7 @@ def test_postgres_is_run_as_in_the_tests(
 
 
 def test_the_passwords_are_those_that_patroni_is_given_in_the_tests(tmp_path: Path, dotenv: dict[str, str]) -> None:
-    setup = patroni.prepare(tmp_path, tmp_path, None)
+    setup = patroni.prepare_cluster(tmp_path, tmp_path, None)
     here = environment("postgres-us-a", dotenv)
     assert set(setup.passwords) == {name for name in here if name.endswith(("USERNAME", "PASSWORD"))}
     users = [name for name in setup.passwords if name.endswith("USERNAME")]
@@ -594,21 +599,23 @@ def test_patroni_understands_its_folder(
 ) -> None:
     from patroni.config import Config
 
-    for each in SERVICES[service]["configs"]:
-        if each["target"].startswith("/etc/patroni/"):
-            (tmp_path / Path(each["target"]).name).write_text(config(service, each["target"]))
+    for mount in SERVICES[service]["configs"]:
+        if mount["target"].startswith("/etc/patroni/"):
+            (tmp_path / Path(mount["target"]).name).write_text(config(service, mount["target"]))
     here = environment(service, dotenv)
     for name, value in here.items():
         monkeypatch.setenv(name, value)
-    found = Config(str(tmp_path))
-    assert found["name"] == here["PATRONI_NAME"]
-    assert len(found["raft"]["partner_addrs"]) == 2
-    assert set(found["raft"]) == {"self_addr", "bind_addr", "partner_addrs", "data_dir", "password"}
+    settings = Config(str(tmp_path))
+    assert settings["name"] == here["PATRONI_NAME"]
+    assert len(settings["raft"]["partner_addrs"]) == 2
+    assert set(settings["raft"]) == {"self_addr", "bind_addr", "partner_addrs", "data_dir", "password"}
     if service.startswith("postgres-"):
         # What regions that follow one another need: nessie/postgresql.conf.
-        targets = {each["target"]: each["source"] for each in SERVICES[service]["configs"]}
-        assert CONFIGS[targets[found["postgresql"]["custom_conf"]]]["file"] == "./nessie/postgresql.conf"
-        assert found["postgresql"]["parameters"]["password_encryption"] == "scram-sha-256", "patroni.yml is there, too"
+        targets = {mount["target"]: mount["source"] for mount in SERVICES[service]["configs"]}
+        assert CONFIGS[targets[settings["postgresql"]["custom_conf"]]]["file"] == "./nessie/postgresql.conf"
+        assert settings["postgresql"]["parameters"]["password_encryption"] == "scram-sha-256", (
+            "patroni.yml is there, too"
+        )
 
 
 def test_the_databases_that_services_use_are_made(dotenv: dict[str, str]) -> None:
@@ -616,12 +623,12 @@ def test_the_databases_that_services_use_are_made(dotenv: dict[str, str]) -> Non
     assert words("databases-us")[0] == in_the_image(str(find_binaries() / "psql"))
     assert (find_binaries() / "psql").exists()
     assert "--file=/etc/sterna/databases.sql" in words("databases-us")
-    made = set(re.findall(r"'CREATE DATABASE (\w+) OWNER (\w+)'", text))
+    databases = set(re.findall(r"'CREATE DATABASE (\w+) OWNER (\w+)'", text))
     logins = set(re.findall(r"'CREATE ROLE (\w+) LOGIN PASSWORD %L'", text))
-    assert made == {("nessie", "nessie"), ("airflow", "airflow")}
+    assert databases == {("nessie", "nessie"), ("airflow", "airflow")}
     assert logins == {"nessie", "airflow"}
     # Each of them only where there is none: `up` runs it every time.
-    assert text.count("\\gexec") == text.count("WHERE NOT EXISTS") == len(made) + len(logins)
+    assert text.count("\\gexec") == text.count("WHERE NOT EXISTS") == len(databases) + len(logins)
     for region in REGIONS:
         here = environment(f"databases-{region}", dotenv)
         assert set(re.findall(r"^\\getenv \w+ (\w+)$", text, re.MULTILINE)) == {
@@ -643,15 +650,17 @@ def test_the_databases_that_services_use_are_made(dotenv: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_nessie_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: Caught, dotenv: dict[str, str]) -> None:
+def test_nessie_is_run_as_in_the_tests(
+    region: str, tmp_path: Path, caught: ProcessRecorder, dotenv: dict[str, str]
+) -> None:
     keys = {
-        each: (dotenv[f"S3_{each.upper()}_ACCESS_KEY"], dotenv[f"S3_{each.upper()}_SECRET_KEY"]) for each in REGIONS
+        site: (dotenv[f"S3_{site.upper()}_ACCESS_KEY"], dotenv[f"S3_{site.upper()}_SECRET_KEY"]) for site in REGIONS
     }
     endpoints = {
-        each: s3.Endpoint(each, end.url, *keys[each], None, end.log)
-        for each, end in embedded_endpoints(tmp_path).items()
+        site: s3.Endpoint(site, end.url, *keys[site], None, end.log)
+        for site, end in embedded_endpoints(tmp_path).items()
     }
-    warehouses = [nessie.Warehouse(each, stack.bucket(each), "warehouse", end) for each, end in endpoints.items()]
+    warehouses = [nessie.Warehouse(site, stack.bucket_name(site), "warehouse", end) for site, end in endpoints.items()]
     database = Database("h", 1, "nessie", "nessie", dotenv[f"NESSIE_{region.upper()}_DATABASE_PASSWORD"], (2,))
     nessie.start_nessie(tmp_path, database=database, warehouses=warehouses, port=int(NESSIE_PORT[region]))
 
@@ -704,13 +713,15 @@ def test_commands_of_sterna_are_understood(service: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_stores_are_served_as_in_the_tests(region: str, tmp_path: Path, caught: Caught, dotenv: dict[str, str]) -> None:
+def test_stores_are_served_as_in_the_tests(
+    region: str, tmp_path: Path, caught: ProcessRecorder, dotenv: dict[str, str]
+) -> None:
     keys = dotenv[f"S3_{region.upper()}_ACCESS_KEY"], dotenv[f"S3_{region.upper()}_SECRET_KEY"]
-    embedded = s3.start_s3(tmp_path, region, [stack.bucket(region)], *keys)
+    embedded = s3.start_s3(tmp_path, region, [stack.bucket_name(region)], *keys)
     other = {f"{LOOPBACK}:{embedded.port}": f"{EVERYWHERE}:{S3_PORT[region]}", str(embedded.folder): "/data"}
     command = [in_the_image(other.get(word, word)) for word in caught.command]
     assert [command[0].replace(sys.executable, f"{HOME}/.venv/bin/python"), *command[1:]] == words(f"s3-{region}")
-    assert SERVICES[f"s3-{region}"]["command"][2].startswith(f"mkdir -p /data/{stack.bucket(region)};")
+    assert SERVICES[f"s3-{region}"]["command"][2].startswith(f"mkdir -p /data/{stack.bucket_name(region)};")
     probe = {
         "TYPE": "s3",
         "PROVIDER": "Rclone",
@@ -726,7 +737,7 @@ def test_stores_are_served_as_in_the_tests(region: str, tmp_path: Path, caught: 
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_spark_connect_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: Caught) -> None:
+def test_spark_connect_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: ProcessRecorder) -> None:
     connect.start_spark_connect(tmp_path, region, 15002)
     bound = "spark.connect.grpc.binding.address="
     folder = str(tmp_path / f"spark-{region}")
@@ -739,7 +750,9 @@ def test_spark_connect_is_run_as_in_the_tests(region: str, tmp_path: Path, caugh
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_airflow_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: Caught, dotenv: dict[str, str]) -> None:
+def test_airflow_is_run_as_in_the_tests(
+    region: str, tmp_path: Path, caught: ProcessRecorder, dotenv: dict[str, str]
+) -> None:
     database = Database("h", 1, "airflow", "airflow", dotenv[f"AIRFLOW_{region.upper()}_DATABASE_PASSWORD"], (2,))
     airflow.start_airflow(tmp_path, region, database, tmp_path / "dags", port=int(AIRFLOW_PORT[region]))
     roles = {

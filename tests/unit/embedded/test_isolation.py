@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.jars import cache_folder
-from sterna.embedded.isolation import isolate
+from sterna.jvm.jars import cache_folder
+from sterna.servers.isolation import isolate
 from tests.support.hostile import hostile_machine
 
 _STAYS = {"HOME", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "all_proxy", "JAVA_HOME", "LC_ALL", "TZ"}
@@ -37,7 +37,7 @@ def test_who_begins_beside_others_takes_nothing_away_from_them(tmp_path: Path, m
     variables, over = dict[str, str](), threading.Event()
     isolate(variables)
     settings = Path(variables["PYICEBERG_HOME"]) / ".pyiceberg.yaml"
-    known, seen = settings.read_text(), set[str]()
+    original, seen = settings.read_text(), set[str]()
 
     def begin() -> None:
         for _ in range(2_000):
@@ -49,8 +49,8 @@ def test_who_begins_beside_others_takes_nothing_away_from_them(tmp_path: Path, m
     while not over.is_set():
         seen.add(settings.read_text())
     thread.join()
-    assert seen == {known}
+    assert seen == {original}
     settings.write_text("")  # one that was killed as an older version wrote it
     isolate({})
-    assert settings.read_text() == known
+    assert settings.read_text() == original
     assert [path.name for path in settings.parent.iterdir()] == [settings.name]

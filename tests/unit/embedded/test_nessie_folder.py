@@ -12,7 +12,7 @@ import yaml
 from patroni import global_config
 from patroni.postgresql.slots import SlotsHandler
 
-from sterna.embedded import sites
+from sterna.servers import sites
 
 ROOT = Path(__file__).parents[3]
 NESSIE = ROOT / "nessie"
@@ -46,7 +46,7 @@ def test_patroni_leaves_the_slots_of_other_regions_alone() -> None:
         "type": "logical",
         "plugin": "pgoutput",
         "database": "nessie",
-    }  # as CREATE_REPLICATION_SLOT in ha/seed.py makes it
+    }  # as CREATE_REPLICATION_SLOT in replication/failover/catalog_seed.py makes it
     assert is_left_alone(ours, dynamic)
     assert not is_left_alone({"type": "physical", "plugin": None, "database": None}, dynamic), (
         "a member that went for good"

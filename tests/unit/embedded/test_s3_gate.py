@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sterna.embedded import s3_gate
-from sterna.embedded.process import LOOPBACK, free_port
+from sterna.servers import s3_gate
+from sterna.servers.process import LOOPBACK, free_port
 
 Script = Callable[[socket.socket], None]
 SECONDS = 10.0
@@ -60,10 +60,12 @@ class Servers:
     def connect(self, *targets: str, markers: bool = False) -> socket.socket:
         """Return a client's connection to a gate before some servers."""
         port = free_port()
-        told, self.signals = socket.socketpair()
+        signal_socket, self.signals = socket.socketpair()
         _KEPT.append(self.signals)
-        arguments = (f"{LOOPBACK}:{port}", s3_gate.routes_of(targets), told)
-        threading.Thread(target=s3_gate.pass_on, args=arguments, kwargs={"markers": markers}, daemon=True).start()
+        arguments = (f"{LOOPBACK}:{port}", s3_gate.parse_routes(targets), signal_socket)
+        threading.Thread(
+            target=s3_gate.accept_connections, args=arguments, kwargs={"markers": markers}, daemon=True
+        ).start()
         return connected((LOOPBACK, port))
 
 
@@ -78,13 +80,13 @@ def connected(place: tuple[str, int]) -> socket.socket:
 
 @pytest.fixture
 def servers() -> Iterator[Servers]:
-    found = Servers()
-    yield found
-    for thread in found.threads:
+    running = Servers()
+    yield running
+    for thread in running.threads:
         thread.join(SECONDS)
-    for listening in found.listening:
+    for listening in running.listening:
         listening.close()
-    assert found.failures == []
+    assert running.failures == []
 
 
 def exchange(request: bytes, answer: bytes) -> Script:
@@ -135,17 +137,17 @@ def test_an_answer_that_ends_the_connection_does(servers: Servers, says: bytes) 
         assert ended(client)
 
 
-ASKING = b"PUT /lake/a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+EXPECT_CONTINUE = b"PUT /lake/a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def test_a_body_is_sent_when_the_server_has_asked_for_it(servers: Servers) -> None:
     def script(connection: socket.socket) -> None:
-        exchange(ASKING, GO_ON)(connection)
+        exchange(EXPECT_CONTINUE, GO_ON)(connection)
         exchange(b"body", OK)(connection)
 
     with servers.connect(servers.serve(script)) as client:
-        client.sendall(ASKING)
+        client.sendall(EXPECT_CONTINUE)
         assert receive(client, len(GO_ON)) == GO_ON
         client.sendall(b"body")
         assert receive(client, len(OK)) == OK
@@ -153,8 +155,8 @@ def test_a_body_is_sent_when_the_server_has_asked_for_it(servers: Servers) -> No
 
 def test_a_client_whose_body_is_not_wanted_hears_why_and_is_let_go(servers: Servers) -> None:
     refused = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
-    with servers.connect(servers.serve(exchange(ASKING, refused))) as client:
-        client.sendall(ASKING)
+    with servers.connect(servers.serve(exchange(EXPECT_CONTINUE, refused))) as client:
+        client.sendall(EXPECT_CONTINUE)
         assert receive(client, len(refused)) == refused
         assert ended(client)
 
@@ -198,32 +200,32 @@ def test_a_dark_gate_ends_its_connections_takes_none_and_keeps_its_port(servers:
         client.sendall(request)
         assert under_way.wait(SECONDS)
         assert servers.signals is not None
-        servers.signals.send(bytes([s3_gate.DARK]))
+        servers.signals.send(bytes([s3_gate.SUSPEND_SIGNAL]))
         assert ended(client)
         client.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(place, SECONDS)
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(place)
-    servers.signals.send(bytes([s3_gate.DARK, s3_gate.LIGHT]))
+    servers.signals.send(bytes([s3_gate.SUSPEND_SIGNAL, s3_gate.RESUME_SIGNAL]))
     with connected(place) as client:
         client.sendall(request)
         assert receive(client, len(OK)) == OK
 
 
 def test_a_connection_that_is_taken_as_the_gate_goes_dark_reaches_no_server(servers: Servers) -> None:
-    gone, asking = socket.socketpair()
-    asking.sendall(b"GET /lake/a HTTP/1.1\r\n\r\n")
+    gone, client = socket.socketpair()
+    client.sendall(b"GET /lake/a HTTP/1.1\r\n\r\n")
     place = servers.serve(lambda connection: None if ended(connection) else pytest.fail("it was asked"))
-    s3_gate.serve(s3_gate.Side(gone), {"": place}, False, set())
-    assert ended(asking)
-    asking.close()
+    s3_gate.serve_connection(s3_gate.BufferedSocket(gone), {"": place}, False, set())
+    assert ended(client)
+    client.close()
 
 
 # --- markers
 
 MARKER = b"PUT /lake/t/metadata/ HTTP/1.1\r\nContent-Length: 0\r\n"
-ASKED = MARKER + b"Content-MD5: -\r\n\r\n"
+MARKER_REQUEST = MARKER + b"Content-MD5: -\r\n\r\n"
 
 
 def answered(status: bytes, code: bytes) -> bytes:
@@ -234,12 +236,12 @@ def answered(status: bytes, code: bytes) -> bytes:
 def test_a_marker_that_has_no_other_fault_was_put(servers: Servers) -> None:
     def twice(connection: socket.socket) -> None:
         for _ in range(2):
-            exchange(ASKED, answered(b"400 Bad Request", b"InvalidDigest"))(connection)
+            exchange(MARKER_REQUEST, answered(b"400 Bad Request", b"InvalidDigest"))(connection)
 
     with servers.connect(servers.serve(twice), markers=True) as client:
         for _ in range(2):
             client.sendall(MARKER + b"\r\n")
-            assert receive(client, len(s3_gate.MARKER_IS_PUT)) == s3_gate.MARKER_IS_PUT
+            assert receive(client, len(s3_gate.MARKER_CREATED)) == s3_gate.MARKER_CREATED
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_a_marker_that_has_no_other_fault_was_put(servers: Servers) -> None:
     ],
 )
 def test_whatever_else_the_server_finds_fault_with_its_client_is_told(servers: Servers, says: bytes) -> None:
-    with servers.connect(servers.serve(exchange(ASKED, says)), markers=True) as client:
+    with servers.connect(servers.serve(exchange(MARKER_REQUEST, says)), markers=True) as client:
         client.sendall(MARKER + b"\r\n")
         assert receive(client, len(says)) == says
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sterna.embedded import stack
-from sterna.embedded.process import Process, start_process
+from sterna.servers import stack
+from sterna.servers.process import Process, start_process
 
 
 def test_an_interrupt_ends_what_is_being_started_instead_of_waiting_for_it(

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from sterna.errors import UnfitView
-from sterna.features.codec import refuse_types, row_bytes, rows_of
-from sterna.features.model import Column
-from sterna.query.engine.values import json_value
+from sterna.pipelines.features.codec import iter_rows, row_bytes, validate_types
+from sterna.pipelines.features.model import Column
+from sterna.serving.queries.engine.values import json_value
 
 BIG = 2**63 - 1
 ROWS: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
@@ -59,15 +59,15 @@ ROWS: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
 
 @pytest.mark.parametrize("kind", ROWS)
 def test_each_type_comes_back_exactly_and_as_queries_tell_it(kind: str) -> None:
-    arrow, given, expected = ROWS[kind]
-    array = pa.array(given, arrow)
+    arrow, values, expected = ROWS[kind]
+    array = pa.array(values, arrow)
     column = Column("c", 1, kind)
-    refuse_types([column], "t")
-    made = [row[0] for row in rows_of(pa.RecordBatch.from_arrays([array], ["c"]), [column])]
-    back = [json.loads(row_bytes([value]))[0] for value in made]
-    assert back == expected and [str(each) for each in back] == [str(each) for each in expected]
-    if kind != "decimal(38, 10)" or given[1] != Decimal("0E-10"):
-        assert back == [json_value(each) for each in array]
+    validate_types([column], "t")
+    encoded = [row[0] for row in iter_rows(pa.RecordBatch.from_arrays([array], ["c"]), [column])]
+    back = [json.loads(row_bytes([value]))[0] for value in encoded]
+    assert back == expected and [str(scalar) for scalar in back] == [str(scalar) for scalar in expected]
+    if kind != "decimal(38, 10)" or values[1] != Decimal("0E-10"):
+        assert back == [json_value(scalar) for scalar in array]
 
 
 def test_what_cannot_be_kept_is_refused_by_name() -> None:
@@ -83,7 +83,7 @@ def test_what_cannot_be_kept_is_refused_by_name() -> None:
         "variant",
     ):
         with pytest.raises(UnfitView, match="column c has the type"):
-            refuse_types([Column("c", 1, kind)], "t")
+            validate_types([Column("c", 1, kind)], "t")
     far = pa.RecordBatch.from_arrays([pa.array([2**62], pa.int64()).cast(pa.timestamp("us"))], ["c"])
     with pytest.raises(UnfitView, match="outside the years"):
-        list(rows_of(far, [Column("c", 1, "timestamp")]))
+        list(iter_rows(far, [Column("c", 1, "timestamp")]))

@@ -6,27 +6,27 @@ from typing import Any
 
 import pytest
 
-from sterna.features.model import (
+from sterna.config.sections.features import Entity, FeatureView
+from sterna.pipelines.features.model import (
     FIELDS,
     Column,
     State,
     Value,
-    columns_text,
-    digest_of,
-    id_parts,
-    joined_id,
-    key_part,
+    encode_columns,
+    id_columns,
+    is_too_old,
+    join_id,
+    parse_key_part,
     read_state,
     read_value,
-    shown,
-    too_old,
+    rows_digest,
+    split_id,
     value_head,
     value_key,
     view_digest,
 )
-from sterna.services.features import Entity, View
 
-VIEW = View(name="user", entity="user", table="d.t", features=["age"], event_time="at", max_age="2h")
+VIEW = FeatureView(name="user", entity="user", table="d.t", features=["age"], event_time="at", max_age="2h")
 ENTITY = Entity(name="user", key={"user_id": "long"})
 
 
@@ -58,7 +58,7 @@ ENTITY = Entity(name="user", key={"user_id": "long"})
     ],
 )
 def test_ids(kind: Any, given: Any, id: str | None) -> None:
-    assert key_part(kind, given) == id
+    assert parse_key_part(kind, given) == id
 
 
 def test_values() -> None:
@@ -76,45 +76,45 @@ def test_values() -> None:
 def test_states() -> None:
     assert read_state([None] * len(FIELDS)) == State()
     column = Column("age", 2, "int")
-    given = {"epoch": "5", "snapshot": "-7", "columns": columns_text([column]), "ready": "a/0"}
-    read = read_state([given[name].encode() if name in given else None for name in FIELDS])
-    assert read == State(epoch=5, snapshot=-7, columns=(column,), ready="a/0")
+    fields = {"epoch": "5", "snapshot": "-7", "columns": encode_columns([column]), "ready": "a/0"}
+    read = read_state([fields[name].encode() if name in fields else None for name in FIELDS])
+    assert read == State(generation=5, snapshot=-7, columns=(column,), complete_server="a/0")
 
 
 def test_ids_of_several_columns_are_lists_and_those_of_one_are_as_they_were() -> None:
     both = Entity(name="visit", key={"user_id": "long", "page": "string", "n": "int"})
-    for entity, parts, id, told in (
+    for entity, parts, id, label in (
         (ENTITY, ["123"], "123", {"user_id": "123"}),
         (both, ["-1", 'a","b', "7"], '["-1","a\\",\\"b","7"]', {"user_id": "-1", "page": 'a","b', "n": 7}),
         (both, ["1", "é/\n", "0"], '["1","é/\\n","0"]', {"user_id": "1", "page": "é/\n", "n": 0}),
     ):
-        assert joined_id(parts) == id
-        assert id_parts(entity, id) == parts
-        assert shown(entity, id) == told
-    assert joined_id(["a", "b,c"]) != joined_id(["a,b", "c"])
+        assert join_id(parts) == id
+        assert split_id(entity, id) == parts
+        assert id_columns(entity, id) == label
+    assert join_id(["a", "b,c"]) != join_id(["a,b", "c"])
 
 
 def test_the_digest_of_a_key_of_one_column_is_that_of_november_2026() -> None:
     """Another one would fill all stores anew."""
     columns, keys = [Column("age", 2, "int")], [Column("user_id", 1, "long")]
-    assert digest_of(VIEW, ENTITY, columns, keys, "uuid") == "2fc6f950a3f19030c66b9741/115bcd7a45ac6f9fab5f7b03"
+    assert rows_digest(VIEW, ENTITY, columns, keys, "uuid") == "2fc6f950a3f19030c66b9741/115bcd7a45ac6f9fab5f7b03"
 
 
 def test_a_digest_tells_what_makes_other_rows() -> None:
     age, key = Column("age", 2, "int"), Column("user_id", 1, "long")
-    one = digest_of(VIEW, ENTITY, [age], [key], "uuid")
-    assert one == digest_of(VIEW, ENTITY, [age], [key], "uuid")
+    one = rows_digest(VIEW, ENTITY, [age], [key], "uuid")
+    assert one == rows_digest(VIEW, ENTITY, [age], [key], "uuid")
     assert one.partition("/")[0] == view_digest(VIEW, ENTITY)
-    assert one != digest_of(VIEW, ENTITY, [Column("age", 2, "long")], [key], "uuid"), "another type"
-    assert one != digest_of(VIEW, ENTITY, [Column("age", 3, "int")], [key], "uuid"), "another column of that name"
-    assert one != digest_of(VIEW, ENTITY, [age], [key], "other"), "another table of that name"
-    assert one != digest_of(VIEW.model_copy(update={"serve": "cache"}), ENTITY, [age], [key], "uuid")
+    assert one != rows_digest(VIEW, ENTITY, [Column("age", 2, "long")], [key], "uuid"), "another type"
+    assert one != rows_digest(VIEW, ENTITY, [Column("age", 3, "int")], [key], "uuid"), "another column of that name"
+    assert one != rows_digest(VIEW, ENTITY, [age], [key], "other"), "another table of that name"
+    assert one != rows_digest(VIEW.model_copy(update={"serve": "cache"}), ENTITY, [age], [key], "uuid")
 
 
 def test_ages() -> None:
     noon = 1_767_268_800_000
-    assert not too_old({"at": "2026-01-01T10:00:00"}, VIEW, noon)
-    assert too_old({"at": "2026-01-01T09:59:59.999Z"}, VIEW, noon)
-    assert not too_old({"at": "2026-01-02T00:00:00Z"}, VIEW, noon)
-    assert too_old({"at": None}, VIEW, noon)
-    assert not too_old({"at": None}, VIEW.model_copy(update={"max_age": None}), noon)
+    assert not is_too_old({"at": "2026-01-01T10:00:00"}, VIEW, noon)
+    assert is_too_old({"at": "2026-01-01T09:59:59.999Z"}, VIEW, noon)
+    assert not is_too_old({"at": "2026-01-02T00:00:00Z"}, VIEW, noon)
+    assert is_too_old({"at": None}, VIEW, noon)
+    assert not is_too_old({"at": None}, VIEW.model_copy(update={"max_age": None}), noon)

@@ -15,11 +15,19 @@ from typing import Any
 
 import pytest
 
+from sterna.config.sections.features import Features, FeatureView
+from sterna.config.sections.load import parse_services
 from sterna.errors import CatalogUnreachable, QueryEnded, QueryFailed, QueueFull, StoreUnreachable
-from sterna.features.model import FIELDS, value_head, view_digest
-from sterna.features.online import Asker, AsOf, FeatureReader, How, OnlineStore, SourceRows, Turn
-from sterna.services.features import Features, View
-from sterna.services.load import parse_services
+from sterna.pipelines.features.model import FIELDS, value_head, view_digest
+from sterna.pipelines.features.online import (
+    AsOf,
+    CacheStatus,
+    FeatureReader,
+    OnlineStore,
+    ReadSlot,
+    Requester,
+    SourceRows,
+)
 
 DOC = (Path(__file__).parents[3] / "docs" / "features.md").read_text()
 NOON = 1_767_268_800_000
@@ -38,13 +46,13 @@ class Replica:
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
-        self.asked = self.under_way = self.most = 0
+        self.reads = self.under_way = self.most = 0
         self.order: list[str] = []
         self.go = asyncio.Event()
 
-    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None, turn: Turn) -> SourceRows:
-        async with turn.place():
-            self.asked += 1
+    async def rows(self, view: FeatureView, ids: Sequence[str], as_of: AsOf | None, turn: ReadSlot) -> SourceRows:
+        async with turn.acquire():
+            self.reads += 1
             self.order += ids
             self.under_way += 1
             self.most = max(self.most, self.under_way)
@@ -57,13 +65,13 @@ class Replica:
                 self.under_way -= 1
 
 
-def read(replica: Replica, asked: Sequence[str], features: Features | None = None, as_of: AsOf | None = None) -> Any:
+def read(replica: Replica, ids: Sequence[str], features: Features | None = None, as_of: AsOf | None = None) -> Any:
     features = features or section()
-    reader = FeatureReader(features, None, replica, pause=0.0, clock=lambda: NOON / 1000)
+    reader = FeatureReader(features, None, replica, retry_seconds=0.0, clock=lambda: NOON / 1000)
 
     async def run() -> Any:
         replica.go.clear()
-        tasks = [asyncio.create_task(reader.read(features.views[0], [id], as_of)) for id in asked]
+        tasks = [asyncio.create_task(reader.read(features.views[0], [id], as_of)) for id in ids]
         for _ in range(20):
             await asyncio.sleep(0)
         replica.go.set()
@@ -72,19 +80,19 @@ def read(replica: Replica, asked: Sequence[str], features: Features | None = Non
     return asyncio.run(run())
 
 
-class Shelf(OnlineStore):
+class StoredRows(OnlineStore):
     """A store of a complete view that has these values, as bytes."""
 
-    def __init__(self, view: View, features: Features, values: Sequence[bytes | None]) -> None:
-        given = {"epoch": "3", "run": "1", "done": "1", "snapshot": "7", "at": "5", "ready": "m"}
-        given["digest"] = f"{view_digest(view, features.entity_of(view))}/t"
-        self.state = [given[name].encode() if name in given else None for name in FIELDS]
+    def __init__(self, view: FeatureView, features: Features, values: Sequence[bytes | None]) -> None:
+        fields = {"epoch": "3", "run": "1", "done": "1", "snapshot": "7", "at": "5", "ready": "m"}
+        fields["digest"] = f"{view_digest(view, features.entity_of(view))}/t"
+        self.state = [fields[name].encode() if name in fields else None for name in FIELDS]
         self.values = values
 
-    async def ask(self, ask: Any) -> Any:
+    async def call(self, ask: Any) -> Any:
         return self.state, self.values
 
-    async def mark(self) -> str:
+    async def server_id(self) -> str:
         return "m"
 
 
@@ -105,61 +113,63 @@ def test_what_a_store_has_and_nobody_can_read_is_no_row_that_is_missing(
 ) -> None:
     """A complete view says of what it hasn't that there is none: a torn value, or a newer one, is there."""
     features, replica = section(), Replica()
-    view = next(each for each in features.views if each.serve == "complete")
-    reader = FeatureReader(features, Shelf(view, features, values), replica, pause=0.0, clock=lambda: NOON / 1000)
+    view = next(candidate for candidate in features.views if candidate.serve == "complete")
+    reader = FeatureReader(
+        features, StoredRows(view, features, values), replica, retry_seconds=0.0, clock=lambda: NOON / 1000
+    )
     replica.go.set()
-    told = asyncio.run(reader.read(view, ["1", "2"]))
-    assert told is not None
-    assert [row and row["age"] for row in told.rows.values()] == ages
-    assert replica.asked == asked
+    answer = asyncio.run(reader.read(view, ["1", "2"]))
+    assert answer is not None
+    assert [row and row["age"] for row in answer.rows.values()] == ages
+    assert replica.reads == asked
 
 
 def test_who_asks_the_same_waits_for_one_answer_and_four_run_at_once() -> None:
     replica = Replica()
-    told = read(replica, ["1"] * 20)
-    assert replica.asked == 1
-    assert {each.how for each in told} == {How.BYPASS} and told[0].rows["1"]["age"] == 30
+    answers = read(replica, ["1"] * 20)
+    assert replica.reads == 1
+    assert {answer.how for answer in answers} == {CacheStatus.BYPASS} and answers[0].rows["1"]["age"] == 30
     replica = Replica()
     read(replica, [str(id) for id in range(20)])
-    assert (replica.asked, replica.most) == (20, 4)
+    assert (replica.reads, replica.most) == (20, 4)
 
 
 def test_no_more_wait_than_are_answered_in_time() -> None:
     """With a dark store each request asks the replica: a queue without an end would outlive those who wait in it."""
     features, replica = section(), Replica()
-    reader = FeatureReader(features, None, replica, pause=0.0)
+    reader = FeatureReader(features, None, replica, retry_seconds=0.0)
 
     async def run() -> list[Any]:
-        asked = [asyncio.create_task(reader.read(features.views[0], [str(id)])) for id in (*range(1, 301), 1)]
+        tasks = [asyncio.create_task(reader.read(features.views[0], [str(id)])) for id in (*range(1, 301), 1)]
         for _ in range(20):
             await asyncio.sleep(0)
         replica.go.set()
-        return await asyncio.gather(*asked, return_exceptions=True)
+        return await asyncio.gather(*tasks, return_exceptions=True)
 
-    told = asyncio.run(run())
-    assert [isinstance(each, QueueFull) for each in told] == [False] * 200 + [True] * 100 + [False]
-    assert (replica.asked, replica.most) == (200, 4)
+    outcomes = asyncio.run(run())
+    assert [isinstance(outcome, QueueFull) for outcome in outcomes] == [False] * 200 + [True] * 100 + [False]
+    assert (replica.reads, replica.most) == (200, 4)
 
 
 def test_the_last_who_waits_ends_the_run_by_leaving() -> None:
     features, replica = section(), Replica()
-    reader = FeatureReader(features, None, replica, pause=0.0)
+    reader = FeatureReader(features, None, replica, retry_seconds=0.0)
 
     async def run() -> None:
         first, second = (asyncio.create_task(reader.read(features.views[0], ["1"])) for _ in range(2))
         await _turns()
         first.cancel()
         await _turns()
-        assert (replica.asked, replica.under_way) == (1, 1), "the second one waits for it"
+        assert (replica.reads, replica.under_way) == (1, 1), "the second one waits for it"
         second.cancel()
         await _turns()
         assert replica.under_way == 0
-        assert {type(each) for each in await asyncio.gather(first, second, return_exceptions=True)} == {
+        assert {type(outcome) for outcome in await asyncio.gather(first, second, return_exceptions=True)} == {
             asyncio.CancelledError
         }
         again = asyncio.create_task(reader.read(features.views[0], ["1"]))
         replica.go.set()
-        assert (await again) is not None and replica.asked == 2
+        assert (await again) is not None and replica.reads == 2
 
     asyncio.run(run())
 
@@ -167,26 +177,26 @@ def test_the_last_who_waits_ends_the_run_by_leaving() -> None:
 def test_one_reader_does_not_have_all_places() -> None:
     """Whoever has most gives one up to who has none, and is asked for after who has fewer."""
     features, replica = section(), Replica()
-    reader = FeatureReader(features, None, replica, pause=0.0)
+    reader = FeatureReader(features, None, replica, retry_seconds=0.0)
 
     async def run() -> list[Any]:
         view = features.views[0]
-        anns = [asyncio.create_task(reader.read(view, [str(id)], asker=Asker("ann"))) for id in range(1, 201)]
+        anns = [asyncio.create_task(reader.read(view, [str(id)], requester=Requester("ann"))) for id in range(1, 201)]
         await _turns()
-        bob = asyncio.create_task(reader.read(view, ["777"], asker=Asker("bob")))
+        bob = asyncio.create_task(reader.read(view, ["777"], requester=Requester("bob")))
         await _turns()
         replica.go.set()
         return await asyncio.gather(bob, *anns, return_exceptions=True)
 
     bob, *anns = asyncio.run(run())
     assert bob.rows["777"]["age"] == 30
-    assert [type(each) for each in anns].count(QueueFull) == 1
+    assert [type(outcome) for outcome in anns].count(QueueFull) == 1
     assert replica.order.index("777") == 4, "behind the four that ran already"
 
 
 def test_whoever_waits_at_the_end_is_told_so() -> None:
     features, replica = section(), Replica()
-    reader = FeatureReader(features, None, replica, pause=0.0)
+    reader = FeatureReader(features, None, replica, retry_seconds=0.0)
 
     async def run() -> None:
         waiting = asyncio.create_task(reader.read(features.views[0], ["1"]))
@@ -206,15 +216,15 @@ async def _turns() -> None:
 
 def test_errors_that_pass_are_tried_three_times_and_others_once() -> None:
     replica = Replica(StoreUnreachable("x"), CatalogUnreachable("x"))
-    assert read(replica, ["1"])[0].rows["1"]["city"] == "x" and replica.asked == 3
+    assert read(replica, ["1"])[0].rows["1"]["city"] == "x" and replica.reads == 3
     replica = Replica(*[StoreUnreachable("x")] * 3)
     with pytest.raises(StoreUnreachable):
         read(replica, ["1"])
-    assert replica.asked == 3
+    assert replica.reads == 3
     replica = Replica(QueryFailed("x"))
     with pytest.raises(QueryFailed):
         read(replica, ["1"])
-    assert replica.asked == 1
+    assert replica.reads == 1
 
 
 @pytest.mark.parametrize(
@@ -224,6 +234,6 @@ def test_what_is_too_old_is_told_as_if_it_were_not_there(max_age: int, then: int
     features = section()
     view = features.views[0].model_copy(update={"max_age": max_age})
     features = features.model_copy(update={"views": [view]})
-    (told,) = read(Replica(), ["1"], features, AsOf(moment=then))
-    assert (told.rows["1"] is not None) is there
+    (answer,) = read(Replica(), ["1"], features, AsOf(moment=then))
+    assert (answer.rows["1"] is not None) is there
     assert read(Replica(), ["0"], features)[0].rows == {"0": None}

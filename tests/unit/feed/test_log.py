@@ -9,35 +9,35 @@ from typing import Any
 
 import pytest
 
-from sterna.catalog.commit_once import NOTHING
+from sterna.brokers.message import Message
+from sterna.catalog.commit_once import NO_CHANGES
 from sterna.catalog.model import Put
-from sterna.edges.brokers.message import Message
 from sterna.errors import StoreUnreachable
-from sterna.feed.event import DROPPED, HELD, RELEASED, UPDATED
-from sterna.feed.log import EventLog
-from sterna.replica import news
-from sterna.replica.head import COLLECTING, RUN_ID
-from sterna.replica.head import HELD as HELD_PROPERTY
-from sterna.replica.news import NEWS
+from sterna.notifications.change_log.event import DROPPED, HELD, RELEASED, UPDATED
+from sterna.notifications.change_log.log import EventLog
+from sterna.replication.replica import change_record
+from sterna.replication.replica.change_record import CHANGE_RECORD_PROPERTY
+from sterna.replication.replica.head import GC_PASS, RUN_ID
+from sterna.replication.replica.head import HELD as HELD_PROPERTY
 from tests.support.small_world import World, gone, refusing, run, table, view
 
 KEEP = timedelta(days=7)
 
 
-def told(world: World, older: str | None = None) -> list[dict[str, Any]]:
+def read_events(world: World, older: str | None = None) -> list[dict[str, Any]]:
     log = EventLog(world.context(), KEEP, 1000)
-    stretch = log.since(older, log.head())
-    return [json.loads(event.text) for each in stretch.told for event in each.events]
+    stretch = log.read_since(older, log.head())
+    return [json.loads(event.text) for commit in stretch.commits for event in commit.events]
 
 
 def short(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    return [(each["type"].removeprefix("sterna.table."), each["subject"]) for each in events]
+    return [(event["type"].removeprefix("sterna.table."), event["subject"]) for event in events]
 
 
 def snapshot(world: World, name: str) -> int:
-    found = world.writer.load_table(("ns", name)).current_snapshot()
-    assert found is not None
-    return found.snapshot_id
+    current = world.writer.load_table(("ns", name)).current_snapshot()
+    assert current is not None
+    return current.snapshot_id
 
 
 def head(world: World) -> str:
@@ -47,7 +47,7 @@ def head(world: World) -> str:
 def test_an_update_has_the_four_fields_and_the_envelope(world: World) -> None:
     source = world.commit(a=world.write("a"))
     run(world)
-    (event,) = told(world)
+    (event,) = read_events(world)
     commit = next(world.catalog.history("main_replica_eu", operations=False))
     assert event["data"] == {
         "table_identifier": "ns.a",
@@ -81,7 +81,7 @@ def test_several_commits_of_main_are_one_event_with_the_range(world: World) -> N
     world.writer.load_table(("ns", "a")).delete("id = 1")
     world.commit(a=world.writer.load_table(("ns", "a")).metadata_location)
     run(world)
-    (event,) = told(world, seen)
+    (event,) = read_events(world, seen)
     assert event["data"]["previous_snapshot_id"] == first
     assert event["data"]["new_snapshot_id"] == snapshot(world, "a")
     assert event["data"]["operations"] == ["append", "overwrite"]
@@ -91,9 +91,9 @@ def test_several_commits_of_main_are_one_event_with_the_range(world: World) -> N
 def test_redelivered_bytes_are_the_same(world: World) -> None:
     world.commit(a=world.write("a"), b=world.write("b"))
     run(world)
-    first, second = (EventLog(world.context(), KEEP, 10).since(None, head(world)) for _ in range(2))
-    assert [event.text for each in first.told for event in each.events] == [
-        event.text for each in second.told for event in each.events
+    first, second = (EventLog(world.context(), KEEP, 10).read_since(None, head(world)) for _ in range(2))
+    assert [event.text for commit in first.commits for event in commit.events] == [
+        event.text for commit in second.commits for event in commit.events
     ]
 
 
@@ -108,7 +108,7 @@ def test_drops_holds_and_releases_are_told_once(world: World) -> None:
     run(world)
     world.commit(a=good)
     run(world)
-    events = told(world, seen)
+    events = read_events(world, seen)
     assert short(events) == [("held", "ns.a"), ("dropped", "ns.b"), ("released", "ns.a")]
     held, drop, released = events
     assert held["data"]["reason"] == "SourceGone"
@@ -116,7 +116,7 @@ def test_drops_holds_and_releases_are_told_once(world: World) -> None:
     assert held["data"]["new_snapshot_id"] == held["data"]["previous_snapshot_id"] == 1
     assert drop["data"]["new_snapshot_id"] == drop["data"]["previous_snapshot_id"] == 1 and "snapshotid" not in drop
     assert dropped and drop["data"]["change"] == "dropped"
-    assert "reason" not in released["data"] and not any("change" in each["data"] for each in (held, released))
+    assert "reason" not in released["data"] and not any("change" in event["data"] for event in (held, released))
 
 
 @dataclass(frozen=True)
@@ -130,13 +130,13 @@ class Notification:
     @classmethod
     def decoded(cls, body: bytes) -> Notification:
         """Raise where a field is missing, or of another type."""
-        given = json.loads(body)
-        found = {each.name: given[each.name] for each in fields(cls)}
-        for name, value in found.items():
+        fields_by_name = json.loads(body)
+        arguments = {field.name: fields_by_name[field.name] for field in fields(cls)}
+        for name, value in arguments.items():
             wanted = str if name == "table_identifier" else int
             if type(value) is not wanted or (wanted is int and not -(2**63) <= value < 2**63):
                 raise TypeError(f"{name}: {value!r}")
-        return cls(**found)
+        return cls(**arguments)
 
 
 def test_a_client_that_expects_a_number_is_told_of_each_change(world: World) -> None:
@@ -146,11 +146,11 @@ def test_a_client_that_expects_a_number_is_told_of_each_change(world: World) -> 
     run(world)
     world.commit(b=None)
     run(world)
-    events = EventLog(world.context(), KEEP, 10).since(None, head(world)).told
-    sent = [Message(event.id, event.table, event.text) for each in events for event in each.events]
-    found = [Notification.decoded(each.binary()[1]) for each in sent]
-    assert [each.table_identifier for each in found] == ["ns.a", "ns.b", "ns.a", "ns.b"]
-    assert found[-1].new_snapshot_id == 1  # as the double's catalog names it
+    events = EventLog(world.context(), KEEP, 10).read_since(None, head(world)).commits
+    messages = [Message(event.id, event.table, event.text) for commit in events for event in commit.events]
+    notifications = [Notification.decoded(message.binary()[1]) for message in messages]
+    assert [notification.table_identifier for notification in notifications] == ["ns.a", "ns.b", "ns.a", "ns.b"]
+    assert notifications[-1].new_snapshot_id == 1  # as the double's catalog names it
 
 
 def test_views_and_namespaces_are_no_tables(world: World) -> None:
@@ -163,16 +163,14 @@ def test_views_and_namespaces_are_no_tables(world: World) -> None:
     )
     run(world)
     assert "ns.v" in world.replica()
-    assert short(told(world)) == [("updated", "ns.a")]
+    assert short(read_events(world)) == [("updated", "ns.a")]
 
 
 def fence(world: World, pass_id: str, *, deleting: bool) -> None:
     parent = next(world.catalog.history("main_replica_eu", operations=False))
     properties = dict(parent.properties) | {RUN_ID: pass_id}
-    properties = (
-        properties | {COLLECTING: pass_id} if deleting else {n: v for n, v in properties.items() if n != COLLECTING}
-    )
-    world.catalog.commit("main_replica_eu", parent.hash, NOTHING, "sterna: fence", properties)
+    properties = properties | {GC_PASS: pass_id} if deleting else {n: v for n, v in properties.items() if n != GC_PASS}
+    world.catalog.commit("main_replica_eu", parent.hash, NO_CHANGES, "sterna: fence", properties)
 
 
 def test_the_commits_of_a_clean_up_say_nothing_and_the_numbers_go_on(world: World) -> None:
@@ -181,24 +179,24 @@ def test_the_commits_of_a_clean_up_say_nothing_and_the_numbers_go_on(world: Worl
     seen = head(world)
     fence(world, "collect-1", deleting=True)
     fence(world, "collect-1", deleting=False)
-    assert told(world, seen) == []
+    assert read_events(world, seen) == []
     world.commit(b=world.write("b"))
     run(world)
-    (event,) = told(world, seen)
+    (event,) = read_events(world, seen)
     assert event["sequence"] == "000000000002.000001"
 
 
 def old(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let syncs commit as a version without news did."""
-    from sterna.sync import publish
+    from sterna.replication.sync import publish
 
     real = publish.commit_once
 
     def commit_once(
-        catalog: Any, branch: str, expected: str, operations: Any, message: str, found: Any, **named: Any
+        catalog: Any, branch: str, expected: str, operations: Any, message: str, properties: Any, **named: Any
     ) -> str:
-        found = {name: value for name, value in found.items() if name != NEWS}
-        return real(catalog, branch, expected, operations, message, found, **named)
+        properties = {name: value for name, value in properties.items() if name != CHANGE_RECORD_PROPERTY}
+        return real(catalog, branch, expected, operations, message, properties, **named)
 
     monkeypatch.setattr(publish, "commit_once", commit_once)
 
@@ -215,7 +213,7 @@ def test_events_of_commits_of_an_older_version_are_right(world: World, monkeypat
         world.commit(a=good)
         fence(world, "collect-1", deleting=False)
         run(world)
-    events = told(world)
+    events = read_events(world)
     assert short(events) == [
         ("updated", "ns.a"),
         ("updated", "ns.b"),
@@ -228,31 +226,34 @@ def test_events_of_commits_of_an_older_version_are_right(world: World, monkeypat
     assert all("sequence" not in event and "operations" not in event["data"] for event in events)
     world.commit(c=world.write("c"))
     run(world)
-    assert told(world)[-1]["sequence"] == "000000000001.000001"
+    assert read_events(world)[-1]["sequence"] == "000000000001.000001"
 
 
 def test_long_news_stand_in_the_run_s_folder_and_their_loss_costs_little(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(news, "INLINE_BYTES", 10)
+    monkeypatch.setattr(change_record, "MAX_INLINE_BYTES", 10)
     world.commit(a=world.write("a"))
     run(world)
     seen = head(world)
     world.commit(a=world.write("a"))
     world.commit(b=gone(world, "b"))
     run(world)
-    whole = told(world, seen)
+    whole = read_events(world, seen)
     assert short(whole) == [("updated", "ns.a"), ("held", "ns.b")]
     commit = next(world.catalog.history("main_replica_eu", operations=False))
-    assert "sha256" in commit.properties[NEWS] and "ns.a" not in commit.properties[NEWS]
+    assert (
+        "sha256" in commit.properties[CHANGE_RECORD_PROPERTY]
+        and "ns.a" not in commit.properties[CHANGE_RECORD_PROPERTY]
+    )
     with (
         refusing(f"file://{world.folder}/eu/replica", StoreUnreachable, "*news.json.gz"),
         pytest.raises(StoreUnreachable),
     ):
-        told(world, seen)
+        read_events(world, seen)
     for path in (world.folder / "eu" / "replica").rglob("news.json.gz"):
         path.write_bytes(b"damaged")
-    (left,) = told(world, seen)
+    (left,) = read_events(world, seen)
     assert left["data"].pop("operations", None) is None
     # The double's catalog names snapshot 1 for every table.
     assert left["data"]["new_snapshot_id"] == 1 and left["id"] == whole[0]["id"]
@@ -264,7 +265,7 @@ def test_somebody_else_s_commit_is_not_announced(world: World) -> None:
     seen = head(world)
     content = world.replica()["ns.a"]
     world.catalog.commit_as("mallory", "main_replica_eu", [Put(("ns", "a"), content)])
-    assert told(world, seen) == []
+    assert read_events(world, seen) == []
 
 
 def test_a_stretch_says_whether_it_reaches_back(world: World) -> None:
@@ -275,12 +276,12 @@ def test_a_stretch_says_whether_it_reaches_back(world: World) -> None:
         world.commit(a=world.write("a"))
         run(world)
     log = EventLog(world.context(), KEEP, 2)
-    assert log.since(first, head(world), 10).whole
-    assert not log.since(first, head(world)).whole
-    assert not EventLog(world.context(), timedelta(0), 100).since(first, head(world)).whole
+    assert log.read_since(first, head(world), 10).complete
+    assert not log.read_since(first, head(world)).complete
+    assert not EventLog(world.context(), timedelta(0), 100).read_since(first, head(world)).complete
     unknown = "0" * 64
-    assert not log.since(unknown, head(world), 10).whole
-    assert log.since(head(world), head(world)).told == ()
+    assert not log.read_since(unknown, head(world), 10).complete
+    assert log.read_since(head(world), head(world)).commits == ()
 
 
 def test_types_are_named_as_designed() -> None:

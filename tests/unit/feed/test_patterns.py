@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.catalog.model import key_name
-from sterna.feed import patterns
-from sterna.feed.patterns import TablePattern
-from sterna.registry.policy import matching
+from sterna.config.policy import matching_pattern
+from sterna.notifications.change_log import table_filters
+from sterna.notifications.change_log.table_filters import TablePattern
 
 NAMES = st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3).map(
     lambda parts: key_name(tuple(parts))
@@ -24,7 +24,7 @@ PATTERNS = st.lists(st.sampled_from(["a", "b", ".", "*", "**", "***", "?"]), max
 
 @given(PATTERNS, NAMES)
 def test_it_matches_what_the_registry_would(pattern: str, name: str) -> None:
-    assert TablePattern(pattern).matches(name) == (matching([pattern], name) is not None)
+    assert TablePattern(pattern).matches(name) == (matching_pattern([pattern], name) is not None)
 
 
 def test_an_escaped_dot_is_a_letter_of_a_name() -> None:
@@ -43,7 +43,7 @@ def _steps(work: Callable[[], object]) -> int:
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal count
-        if frame.f_code.co_filename != patterns.__file__:
+        if frame.f_code.co_filename != table_filters.__file__:
             return None
         count += event == "line"
         return trace

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sterna.flows.columns import changed_columns
+from sterna.pipelines.transforms.columns import changed_columns
 
 
 def field(id: int, name: str, kind: Any = "long", **more: Any) -> dict[str, Any]:

@@ -6,15 +6,23 @@ from dataclasses import replace
 
 import pytest
 
+from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, Gap, NotAnAncestor, Rewound, SternaError
-from sterna.flows.decide import Idle, Work, by_sql, decide, rebuild_step, rebuilding, step_of
-from sterna.flows.position import Position
-from sterna.services.flows import Flow
-from sterna.wap.decide import FastForward, Published, Stage
-from sterna.wap.decide import decide as decide_step
-from sterna.wap.model import Channel, SnapshotState, Step, TableState, flow_channel
+from sterna.pipelines.publish.decide import FastForward, Published, Stage
+from sterna.pipelines.publish.decide import decide as decide_step
+from sterna.pipelines.publish.model import Channel, SnapshotState, Step, TableState, flow_channel
+from sterna.pipelines.transforms.decide import (
+    Idle,
+    Work,
+    build_step,
+    decide,
+    rebuild_step,
+    rebuilding_position,
+    with_sql_digest,
+)
+from sterna.pipelines.transforms.position import Position
 
-FLOW = Flow.model_validate({"name": "dwd", "from": "a.ods", "into": "a.dwd", "mode": "append", "sql": "SELECT 1"})
+FLOW = Transform.model_validate({"name": "dwd", "from": "a.ods", "into": "a.dwd", "mode": "append", "sql": "SELECT 1"})
 CHANNEL = flow_channel("dwd")
 
 
@@ -30,10 +38,10 @@ def target(mark: str = "", place: int | None = 71) -> TableState:
     """The target at its second snapshot, which was set with a mark, or another one was."""
     if not mark:
         return table()
-    return replace(table(70, 71), properties={CHANNEL.mark: mark, CHANNEL.place: f"{place}/2"})
+    return replace(table(70, 71), properties={CHANNEL.position_property: mark, CHANNEL.snapshot_property: f"{place}/2"})
 
 
-def asked(source: TableState, there: TableState, main: TableState | None = None):
+def decide_for(source: TableState, there: TableState, main: TableState | None = None):
     def of_main() -> TableState | None:
         assert main is not None, "main needn't be asked"
         return main if main.current else None
@@ -42,27 +50,27 @@ def asked(source: TableState, there: TableState, main: TableState | None = None)
 
 
 def expired(state: TableState, *gone: int) -> TableState:
-    return replace(state, snapshots=tuple(each for each in state.snapshots if each.id not in gone))
+    return replace(state, snapshots=tuple(snapshot for snapshot in state.snapshots if snapshot.id not in gone))
 
 
 def test_the_first_step_brings_everything_and_later_ones_go_on_from_the_mark() -> None:
-    first = asked(table(1, 2), target())
+    first = decide_for(table(1, 2), target())
     assert isinstance(first, Work)
-    assert (first.start, first.end, first.step.after, first.step.mark) == (None, 2, "", "2")
-    later = asked(table(1, 2, 3, 4), target("2"))
+    assert (first.start, first.end, first.step.previous, first.step.position) == (None, 2, "", "2")
+    later = decide_for(table(1, 2, 3, 4), target("2"))
     assert isinstance(later, Work)
-    assert (later.start, later.end, later.step.after, later.step.mark) == (2, 4, "2", "4")
-    assert (later.step.rereads, later.step.numbered) == (False, False)
+    assert (later.start, later.end, later.step.previous, later.step.position) == (2, 4, "2", "4")
+    assert (later.step.is_snapshot_bound, later.step.is_numbered) == (False, False)
     assert first.step.id != later.step.id
-    assert asked(table(1, 2), target("2")) == Idle("up to date")
-    assert isinstance(asked(table(), target()), Idle)
+    assert decide_for(table(1, 2), target("2")) == Idle("up to date")
+    assert isinstance(decide_for(table(), target()), Idle)
 
 
 def test_a_region_whose_replica_is_behind_waits() -> None:
     whole = table(1, 2, 3, 4)
-    assert isinstance(asked(table(1, 2), target("4"), whole), Idle)
+    assert isinstance(decide_for(table(1, 2), target("4"), whole), Idle)
     # What the replica shows has expired on main: it is older all the more.
-    assert isinstance(asked(table(1, 2), target("4"), expired(whole, 1, 2)), Idle)
+    assert isinstance(decide_for(table(1, 2), target("4"), expired(whole, 1, 2)), Idle)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,7 @@ def test_a_source_that_was_rewound_or_has_expired_stops(
     source: TableState, main: TableState | None, error: type[SternaError]
 ) -> None:
     with pytest.raises(error) as raised:
-        asked(source, target("2"), main)
+        decide_for(source, target("2"), main)
     assert "sterna flow rebuild dwd" in raised.value.hint
 
 
@@ -98,43 +106,43 @@ def test_a_target_that_isn_t_what_the_flow_left_stops(there: TableState, error: 
     if error is Rewound:
         there = replace(there, snapshots=(*there.snapshots, SnapshotState(72, 71, 3)))
     with pytest.raises(error) as raised:
-        asked(table(1, 2, 3), there)
+        decide_for(table(1, 2, 3), there)
     assert "sterna flow rebuild" in raised.value.hint
 
 
 def test_a_step_that_was_made_before_a_rebuild_is_refused_after_it() -> None:
-    old = asked(table(1, 2, 3), target("2"))
+    old = decide_for(table(1, 2, 3), target("2"))
     assert isinstance(old, Work)
     step = rebuild_step(FLOW, "2", 2)
-    assert (step.after, step.mark, step.rereads) == ("2", "2/1", True)
+    assert (step.previous, step.position, step.is_snapshot_bound) == ("2", "2/1", True)
     # Though it brings the target to the very snapshot where it was, it is done.
     assert isinstance(decide_step(target("2"), step), Stage)
     assert isinstance(decide_step(target("2/1"), step), Published)
     with pytest.raises(SternaError):
         decide_step(target("2/1"), old.step)
-    again = asked(table(1, 2, 3), target("2/1"))
+    again = decide_for(table(1, 2, 3), target("2/1"))
     assert isinstance(again, Work)
-    assert (again.step.after, again.step.mark) == ("2/1", "3/1")
+    assert (again.step.previous, again.step.position) == ("2/1", "3/1")
     assert len({old.step.id, step.id, again.step.id, rebuild_step(FLOW, "2/1", 2).id}) == 4
     # One that was begun for a target that was rolled back ends with the same number.
-    assert rebuilding("2/1") == rebuilding("rebuilding/2") == "rebuilding/2"
-    assert rebuild_step(FLOW, "rebuilding/2", 3).mark == "3/2"
+    assert rebuilding_position("2/1") == rebuilding_position("rebuilding/2") == "rebuilding/2"
+    assert rebuild_step(FLOW, "rebuilding/2", 3).position == "3/2"
 
 
 @pytest.mark.parametrize("mark", ["", "5", "5/1", "rebuilding/3"])
 def test_a_mark_says_what_it_was_made_of(mark: str) -> None:
-    assert Position.of(mark).mark == mark
+    assert Position.parse(mark).text == mark
 
 
 def test_what_was_staged_by_other_sql_is_not_published() -> None:
     plain = rebuild_step(FLOW, "2", 3)
-    old, new = by_sql(plain, FLOW, "SELECT 1 AS a"), by_sql(plain, FLOW, "SELECT 2 AS a")
+    old, new = with_sql_digest(plain, FLOW, "SELECT 1 AS a"), with_sql_digest(plain, FLOW, "SELECT 2 AS a")
     there = target("2")
     staged = SnapshotState(80, there.current, 9, "overwrite", wap_id=old.id)
     there = replace(there, snapshots=(*there.snapshots, staged))
     assert decide_step(there, old) == FastForward(80)
     assert decide_step(there, new) == Stage()
-    assert decide_step(there, by_sql(plain, FLOW, "SELECT 1 AS a")) == FastForward(80)
+    assert decide_step(there, with_sql_digest(plain, FLOW, "SELECT 1 AS a")) == FastForward(80)
 
 
 PLACES = ((None, 0, 7), (7, 0, 2**62), (7, 2, 9))
@@ -152,10 +160,10 @@ MARKS = ("", "5316", "5316/2", "rebuilding/3")
 )
 def test_ids_under_which_steps_are_staged_stay(flow: dict[str, str], made: str) -> None:
     """Commit b5071db staged under these: what it staged is published by this version, and not staged once more."""
-    one = Flow.model_validate({"from": "shop.clicks", "into": "shop.target", **flow})
-    steps = [step_of(one, Position(snapshot, rebuilt), end) for snapshot, rebuilt, end in PLACES]
+    one = Transform.model_validate({"from": "shop.clicks", "into": "shop.target", **flow})
+    steps = [build_step(one, Position(snapshot, rebuilt), end) for snapshot, rebuilt, end in PLACES]
     steps += [rebuild_step(one, mark, 8) for mark in MARKS]
-    assert [by_sql(each, one, one.sql).id for each in steps] == [
+    assert [with_sql_digest(step, one, one.sql).id for step in steps] == [
         f"flow.all.{one.name}/{what}-{made}"
         for what in (
             "start-7",
@@ -167,4 +175,4 @@ def test_ids_under_which_steps_are_staged_stay(flow: dict[str, str], made: str) 
             "rebuild-rebuilding/3-8/3",
         )
     ]
-    assert Step.batch(Channel("eu", "acme", "clicks"), 3, 2).id == "eu.acme.clicks/3"
+    assert Step.of_batch(Channel("eu", "acme", "clicks"), 3, 2).id == "eu.acme.clicks/3"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from sterna.config.registry.folders import TRANSFORMS, state_folder
 from sterna.errors import FlowError, NotAKey, StoreUnreachable
-from sterna.flows.failure import read_failure, write_failure
-from sterna.flows.write import of_statement
-from sterna.registry.folders import FLOWS, own_folder
+from sterna.pipelines.transforms.failure import read_failure, write_failure
+from sterna.pipelines.transforms.write import statement_sqlstate
 from tests.support.small_world import make_world
 
 
@@ -17,11 +17,11 @@ def test_it_counts_while_the_mark_is_what_it_was(tmp_path: Path) -> None:
     context = make_world(tmp_path).context()
     assert read_failure(context, "dwd", "") is None
     write_failure(context, "dwd", "7/1", NotAKey("several rows\x1b[2J", table="a.b", hint="name more"))
-    found = read_failure(context, "dwd", "7/1")
-    assert found is not None
-    assert (found.kind, found.exit_code) == ("NotAKey", NotAKey.exit_code)
-    assert "several rows" in found.reason
-    assert "\x1b" not in found.reason
+    failure = read_failure(context, "dwd", "7/1")
+    assert failure is not None
+    assert (failure.kind, failure.exit_code) == ("NotAKey", NotAKey.exit_code)
+    assert "several rows" in failure.reason
+    assert "\x1b" not in failure.reason
     assert read_failure(context, "dwd", "8/1") is None
     assert read_failure(context, "dws", "7/1") is None
 
@@ -29,7 +29,7 @@ def test_it_counts_while_the_mark_is_what_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damaged", [b"", b"{", b"\xff", b"[]", b"{}", b'{"at": "yesterday"}'])
 def test_what_cannot_be_read_is_not_taken_for_no_failure(tmp_path: Path, damaged: bytes) -> None:
     context = make_world(tmp_path).context()
-    context.objects.overwrite(f"{own_folder(context.region.replica_root, FLOWS)}/dwd.json", damaged)
+    context.objects.overwrite(f"{state_folder(context.region.replica_root, TRANSFORMS)}/dwd.json", damaged)
     with pytest.raises(FlowError, match=r"can't tell whether the last step of flow dwd failed.*dwd\.json") as damage:
         read_failure(context, "dwd", "7/1")
     assert damage.value.exit_code != 0
@@ -58,4 +58,4 @@ def test_a_store_that_takes_nothing_hides_no_error(tmp_path: Path, monkeypatch: 
     ],
 )
 def test_what_the_statement_is_to_blame_for_waits_for_somebody(said: str, stops: bool) -> None:
-    assert bool(of_statement(said)) is stops
+    assert bool(statement_sqlstate(said)) is stops

@@ -10,15 +10,15 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import StructType
 
+from sterna.config.sections.transforms import Transform
 from sterna.errors import ServicesError
-from sterna.flows.fit import keeps_values, refuse_other_values
-from sterna.services.flows import Flow
+from sterna.pipelines.transforms.target_schema import preserves_values, validate_key_types
 
 
 def schema(kind: str) -> StructType:
     """Return columns of which one has a type by Spark's name in JSON; DDL would need a JVM."""
     fields = [
-        {"name": name, "type": each, "nullable": True, "metadata": {}} for name, each in (("k", kind), ("v", "string"))
+        {"name": name, "type": type, "nullable": True, "metadata": {}} for name, type in (("k", kind), ("v", "string"))
     ]
     return StructType.fromJson({"type": "struct", "fields": fields})
 
@@ -46,11 +46,11 @@ def schema(kind: str) -> StructType:
     ],
 )
 def test_a_type_keeps_values_or_is_refused(given: str, kept: str, keeps: bool) -> None:
-    assert keeps_values(schema(given)["k"].dataType, schema(kept)["k"].dataType) is keeps
+    assert preserves_values(schema(given)["k"].dataType, schema(kept)["k"].dataType) is keeps
     for mode in ("merge(k)", "replace(k)", "append"):
-        flow = Flow.model_validate({"name": "a", "from": "n.a", "into": "n.b", "mode": mode, "sql": "SELECT 1"})
+        flow = Transform.model_validate({"name": "a", "from": "n.a", "into": "n.b", "mode": mode, "sql": "SELECT 1"})
         if keeps or mode == "append":
-            refuse_other_values(flow, schema(given), schema(kept))
+            validate_key_types(flow, schema(given), schema(kept))
             continue
         with pytest.raises(ServicesError, match=r"n\.b has k as"):
-            refuse_other_values(flow, schema(given), schema(kept))
+            validate_key_types(flow, schema(given), schema(kept))

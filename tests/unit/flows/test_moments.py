@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.flows.plan_of_sql import names_moment
+from sterna.pipelines.transforms.sql_plan import has_time_literal
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ from sterna.flows.plan_of_sql import names_moment
     ],
 )
 def test_a_moment_by_a_word(sql: str) -> None:
-    assert names_moment(sql)
+    assert has_time_literal(sql)
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_a_moment_by_a_word(sql: str) -> None:
     ],
 )
 def test_other_words_in_strings_names_and_comments(sql: str) -> None:
-    assert not names_moment(sql)
+    assert not has_time_literal(sql)

@@ -8,22 +8,29 @@ from typing import Any
 
 import pytest
 
+from sterna.config.sections.maintenance import Maintenance
+from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, Gap, ServicesError, StoreUnreachable, UsageError
-from sterna.flows import run as running
-from sterna.flows.failure import read_failure
-from sterna.flows.run import Runner, chosen, sql_of
-from sterna.flows.sink import Reached, decide_batch
-from sterna.flows.step import Stepped
-from sterna.services.flows import Flow
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep.facts import Followed
-from sterna.upkeep.gather import gather
+from sterna.maintenance.tables.facts import ConsumerPosition
+from sterna.maintenance.tables.gather import read_inputs
+from sterna.pipelines.transforms import run as running
+from sterna.pipelines.transforms.failure import read_failure
+from sterna.pipelines.transforms.run import Runner, read_sql, select_flows
+from sterna.pipelines.transforms.sink import StreamPosition, decide_batch
+from sterna.pipelines.transforms.step import StepSummary
 from tests.support.small_world import make_world, run
 
 
-def flow(name: str, **more: str) -> Flow:
-    said = {"name": name, "from": "ns.ods", "into": f"ns.{name}", "mode": "append", "sql": "SELECT 1", "every": "30s"}
-    return Flow.model_validate({**said, **more})
+def flow(name: str, **more: str) -> Transform:
+    settings = {
+        "name": name,
+        "from": "ns.ods",
+        "into": f"ns.{name}",
+        "mode": "append",
+        "sql": "SELECT 1",
+        "every": "30s",
+    }
+    return Transform.model_validate({**settings, **more})
 
 
 class Clock:
@@ -40,32 +47,32 @@ class Clock:
 
 
 def test_what_goes_wrong_with_one_flow_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, taken, said = Clock(), [], []
+    clock, taken, lines = Clock(), [], []
 
-    def step(context: Any, which: Flow, sql: str, shop: Any) -> Stepped:
+    def step(context: Any, which: Transform, sql: str, step_context: Any) -> StepSummary:
         taken.append((which.name, clock.now))
         if which.name == "expired":
             raise Gap("it is gone")
         if which.name == "dark":
             raise StoreUnreachable("later")
         if which.name == "idle":
-            return Stepped("idle", reason="up to date")
+            return StepSummary("idle", reason="up to date")
         if which.name == "odd":
             raise ZeroDivisionError
-        return Stepped(which.name, 1, 2, 3)
+        return StepSummary(which.name, 1, 2, 3)
 
     monkeypatch.setattr(running, "step", step)
     flows = [flow(name) for name in ("expired", "dark", "idle", "odd", "dwd")]
-    runner = Runner(lambda: None, flows, Path(), said.append, clock.sleep, clock)  # type: ignore[arg-type, return-value]
-    ran = runner.run(45)
-    assert [each.flow for each in ran.steps] == ["dwd", "dwd"]
-    assert ran.idle == {"idle": "up to date"}
-    assert (sorted(ran.failed), ran.stopped, ran.exit_code) == (["dark", "expired", "odd"], ("expired",), 6)
-    times = {name: [at for who, at in taken if who == name] for name in ("dwd", "idle", "dark")}
+    runner = Runner(lambda: None, flows, Path(), lines.append, clock.sleep, clock)  # type: ignore[arg-type, return-value]
+    summary = runner.run(45)
+    assert [finished.flow for finished in summary.steps] == ["dwd", "dwd"]
+    assert summary.idle == {"idle": "up to date"}
+    assert (sorted(summary.failed), summary.stopped, summary.exit_code) == (["dark", "expired", "odd"], ("expired",), 6)
+    times = {name: [at for flow_name, at in taken if flow_name == name] for name in ("dwd", "idle", "dark")}
     assert times["dwd"] == [0.0, 30.0]
     assert times["dark"] == [0.0, 30.0]
     assert len(times["idle"]) == 46
-    runner = Runner(lambda: None, flows[1:2], Path(), said.append, clock.sleep, clock)  # type: ignore[arg-type, return-value]
+    runner = Runner(lambda: None, flows[1:2], Path(), lines.append, clock.sleep, clock)  # type: ignore[arg-type, return-value]
     once = runner.run()
     assert once.exit_code == StoreUnreachable.exit_code
 
@@ -84,17 +91,17 @@ def test_a_flow_whose_sql_cannot_be_read_is_its_own_trouble(
     context = make_world(tmp_path).context()
     taken: list[str] = []
 
-    def step(context: Any, which: Flow, sql: str, shop: Any) -> Stepped:
+    def step(context: Any, which: Transform, sql: str, step_context: Any) -> StepSummary:
         taken.append(sql)
-        return Stepped(which.name, 1, 2, 3)
+        return StepSummary(which.name, 1, 2, 3)
 
     monkeypatch.setattr(running, "step", step)
     clock = Clock()
     flows = [flow("b", sql="b\0.sql" if broken == "name" else "b.sql"), flow("a")]
     runner = Runner(lambda: context, flows, tmp_path, print, clock.sleep, clock)
-    ran = runner.run()
-    assert [each.flow for each in ran.steps] == ["a"]
-    assert (ran.stopped, ran.exit_code) == (("b",), ServicesError.exit_code)
+    summary = runner.run()
+    assert [finished.flow for finished in summary.steps] == ["a"]
+    assert (summary.stopped, summary.exit_code) == (("b",), ServicesError.exit_code)
     # Whoever asks elsewhere, where the file is right, is told by the record.
     written = read_failure(context, "b", "")
     assert written is not None
@@ -108,24 +115,24 @@ def test_a_flow_whose_sql_cannot_be_read_is_its_own_trouble(
 
 def test_flows_by_name_and_sql_from_a_file(tmp_path: Path) -> None:
     flows = [flow("a"), flow("b", sql="b.sql")]
-    assert [each.name for each in chosen(flows, ["b"])] == ["b"]
-    assert chosen(flows, []) == flows
+    assert [selected.name for selected in select_flows(flows, ["b"])] == ["b"]
+    assert select_flows(flows, []) == flows
     with pytest.raises(UsageError, match=r"no flow c: there are a, b"):
-        chosen(flows, ["c"])
+        select_flows(flows, ["c"])
     with pytest.raises(UsageError, match="no section flows"):
-        chosen([], [])
+        select_flows([], [])
     with pytest.raises(ServicesError, match=r"can't read b\.sql"):
-        sql_of(flows[1], tmp_path)
+        read_sql(flows[1], tmp_path)
     (tmp_path / "b.sql").write_text(" \n")
     with pytest.raises(ServicesError, match="is empty"):
-        sql_of(flows[1], tmp_path)
+        read_sql(flows[1], tmp_path)
     (tmp_path / "b.sql").write_text("SELECT 2")
-    assert [sql_of(each, tmp_path) for each in flows] == ["SELECT 1", "SELECT 2"]
+    assert [read_sql(selected, tmp_path) for selected in flows] == ["SELECT 1", "SELECT 2"]
 
 
 def test_a_batch_comes_next_or_was_there_or_is_refused() -> None:
-    at = Reached(4, ('{"t":{"0":7}}',))
-    assert Reached.of(at.mark) == at
+    at = StreamPosition(4, ('{"t":{"0":7}}',))
+    assert StreamPosition.parse(at.text) == at
     assert decide_batch(None, 0, ("",), ("a",))
     assert decide_batch(at, 5, at.offsets, ("b",))
     assert not decide_batch(at, 4, ("a",), at.offsets)
@@ -135,7 +142,7 @@ def test_a_batch_comes_next_or_was_there_or_is_refused() -> None:
         decide_batch(None, 3, ("a",), ("b",))
     for mark in ("yesterday", "{}", "[]", '{"batch": "x", "offsets": []}'):
         with pytest.raises(FlowStopped):
-            Reached.of(mark)
+            StreamPosition.parse(mark)
 
 
 def test_upkeep_knows_what_a_flow_goes_on_from(tmp_path: Path) -> None:
@@ -147,9 +154,9 @@ def test_upkeep_knows_what_a_flow_goes_on_from(tmp_path: Path) -> None:
     names = ("ods", "dwd")
     world.commit(**{name: world.writer.load_table(("ns", name)).metadata_location for name in names})
     run(world)
-    settings = Upkeep.model_validate({"tables": [{"match": ["**"]}]})
+    settings = Maintenance.model_validate({"tables": [{"match": ["**"]}]})
     flows = (flow("dwd"), flow("none"), flow("unmarked", into="ns.ods", **{"from": "ns.x"}))
     now = datetime.now(UTC)
-    facts, _ = gather(world.context(), settings.beside(flows), now)
-    assert facts.followed == (Followed("ns.ods", 41, "dwd"),)
-    assert gather(world.context(), settings, now)[0].followed == ()
+    facts, _ = read_inputs(world.context(), settings.with_dependents(flows), now)
+    assert facts.consumer_positions == (ConsumerPosition("ns.ods", 41, "dwd"),)
+    assert read_inputs(world.context(), settings, now)[0].consumer_positions == ()

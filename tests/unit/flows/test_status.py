@@ -25,6 +25,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sterna.config.registry.folders import TRANSFORMS, state_folder
+from sterna.config.sections.transforms import Transform
 from sterna.errors import (
     CatalogUnreachable,
     EngineError,
@@ -35,60 +37,58 @@ from sterna.errors import (
     SternaError,
     StoreUnreachable,
 )
-from sterna.flows import rebuild as rebuilding
-from sterna.flows import status as told_status
-from sterna.flows import step as stepping
-from sterna.flows.decide import Idle, by_sql, other_sql
-from sterna.flows.failure import read_failure, rebuild_under_way, under_way, write_failure
-from sterna.flows.rebuild import rebuild
-from sterna.flows.run import Runner
-from sterna.flows.status import FlowStatus, read_flows
-from sterna.flows.step import step
-from sterna.registry.folders import FLOWS, own_folder
-from sterna.services.flows import Flow
-from sterna.wap.model import SnapshotState, Step, TableState, flow_channel
+from sterna.pipelines.publish.model import SnapshotState, Step, TableState, flow_channel
+from sterna.pipelines.transforms import rebuild as rebuilding
+from sterna.pipelines.transforms import status as told_status
+from sterna.pipelines.transforms import step as stepping
+from sterna.pipelines.transforms.decide import Idle, is_sql_changed, with_sql_digest
+from sterna.pipelines.transforms.failure import read_failure, rebuild_in_progress, step_in_progress, write_failure
+from sterna.pipelines.transforms.rebuild import rebuild
+from sterna.pipelines.transforms.run import Runner
+from sterna.pipelines.transforms.status import FlowStatus, read_flows
+from sterna.pipelines.transforms.step import step
 from tests.support.small_world import World, make_world, run
 
 SQL = "SELECT id FROM changes"
 
 
-def flow(sql: str = SQL) -> Flow:
-    said = {"name": "dwd", "from": "ns.ods", "into": "ns.dwd", "mode": "append", "sql": sql, "every": "30s"}
-    return Flow.model_validate(said)
+def flow(sql: str = SQL) -> Transform:
+    settings = {"name": "dwd", "from": "ns.ods", "into": "ns.dwd", "mode": "append", "sql": sql, "every": "30s"}
+    return Transform.model_validate(settings)
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """A source that a region has, and an empty target."""
-    made = make_world(tmp_path)
+    prepared = make_world(tmp_path)
     schema = pa.schema([("id", pa.int64())])
-    made.write("ods")
-    made.writer.create_table(("ns", "dwd"), schema, location=f"file://{tmp_path}/us/lake/dwd")
-    made.commit(**{name: made.writer.load_table(("ns", name)).metadata_location for name in ("ods", "dwd")})
-    run(made)
-    return made
+    prepared.write("ods")
+    prepared.writer.create_table(("ns", "dwd"), schema, location=f"file://{tmp_path}/us/lake/dwd")
+    prepared.commit(**{name: prepared.writer.load_table(("ns", name)).metadata_location for name in ("ods", "dwd")})
+    run(prepared)
+    return prepared
 
 
-def status(world: World, which: Flow | None = None, minutes: float = 0.0, folder: Path = Path()) -> FlowStatus:
+def status(world: World, which: Transform | None = None, minutes: float = 0.0, folder: Path = Path()) -> FlowStatus:
     now = datetime.now(UTC) + timedelta(minutes=minutes)
     return read_flows(world.context(), [which or flow()], folder, now=now)[0]
 
 
-class Shop:
+class FailingContext:
     """A Spark that ends each step in some way."""
 
     def __init__(self, ends: BaseException) -> None:
         self.ends = ends
 
     @contextmanager
-    def bench(self, *_: object) -> Iterator[None]:
+    def open_step(self, *_: object) -> Iterator[None]:
         raise self.ends
         yield
 
 
 def fail(world: World, ends: BaseException) -> None:
     with pytest.raises(type(ends)):
-        step(world.context(), flow(), SQL, Shop(ends))  # type: ignore[arg-type]
+        step(world.context(), flow(), SQL, FailingContext(ends))  # type: ignore[arg-type]
 
 
 class TimeLimit(BaseException):
@@ -99,24 +99,24 @@ class TimeLimit(BaseException):
 def test_whatever_ends_a_step_is_told(world: World, ends: BaseException) -> None:
     assert (status(world).state, status(world).exit_code) == ("behind", 0)
     fail(world, ends)
-    told = status(world)
-    assert told.behind == 1
-    assert told.exit_code != 0
-    assert told.state.startswith("failed at ")
-    assert f"{type(ends).__name__}: {ends}" in told.state
+    shown = status(world)
+    assert shown.behind == 1
+    assert shown.exit_code != 0
+    assert shown.state.startswith("failed at ")
+    assert f"{type(ends).__name__}: {ends}" in shown.state
 
 
 def test_a_message_that_nobody_foresaw_is_told_without_secrets(world: World) -> None:
-    said = (
+    message = (
         "GET https://ann:hunter2@nessie:19120/api?sig=s3cr3t, {'password': 'hunter3', \"secret_key\": \"hunter4\"} "
         "aws.secretAccessKey=hunter5 token: hunter6 Authorization: Bearer hunter7 eyJhbGciOi.hunter8.x\x1b[2J"
     )
-    fail(world, ValueError(said))
-    found = read_failure(world.context(), "dwd", "")
-    assert found is not None
+    fail(world, ValueError(message))
+    failure = read_failure(world.context(), "dwd", "")
+    assert failure is not None
     for secret in ("hunter", "s3cr3t", "\x1b"):
-        assert secret not in found.reason
-    assert "https://nessie:19120/api" in found.reason
+        assert secret not in failure.reason
+    assert "https://nessie:19120/api" in failure.reason
 
 
 def test_since_when_it_fails_is_told(world: World) -> None:
@@ -129,18 +129,18 @@ def test_since_when_it_fails_is_told(world: World) -> None:
     assert last.at > first.at
 
 
-def fail_to_look(world: World, monkeypatch: pytest.MonkeyPatch, error: SternaError) -> None:
-    def dark(*_: object) -> None:
+def fail_to_inspect(world: World, monkeypatch: pytest.MonkeyPatch, error: SternaError) -> None:
+    def unreachable(*_: object) -> None:
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(stepping, "look", dark)
+        patched.setattr(stepping, "read_flow_state", unreachable)
         fail(world, error)
 
 
 def test_a_failure_before_there_is_work_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker's catalog may be dark, and that of whoever asks be well."""
-    fail_to_look(world, monkeypatch, StoreUnreachable("dark"))
+    fail_to_inspect(world, monkeypatch, StoreUnreachable("dark"))
     assert "StoreUnreachable: dark" in status(world).state
     assert status(world).exit_code == StoreUnreachable.exit_code
     # The next step has read the mark: once it has come further, nothing of that is left.
@@ -151,13 +151,13 @@ def test_a_failure_before_there_is_work_is_told(world: World, monkeypatch: pytes
 def idle(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(stepping, "next_step", lambda *_: Idle("up to date"))
-        assert step(world.context(), flow(), SQL, Shop(ValueError())).reason == "up to date"  # type: ignore[arg-type]
+        assert step(world.context(), flow(), SQL, FailingContext(ValueError())).reason == "up to date"  # type: ignore[arg-type]
 
 
 def test_a_catalog_that_was_away_is_no_alarm_once_a_step_had_nothing_to_do(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fail_to_look(world, monkeypatch, CatalogUnreachable("dark"))
+    fail_to_inspect(world, monkeypatch, CatalogUnreachable("dark"))
     assert status(world).exit_code == CatalogUnreachable.exit_code
     idle(world, monkeypatch)
     assert (status(world, minutes=7200).state, status(world).exit_code) == ("behind", 0)
@@ -168,14 +168,14 @@ def test_a_failure_that_the_flow_has_passed_hides_no_catalog_that_is_away(
 ) -> None:
     write_failure(world.context(), "dwd", "7", ValueError("long over"))
     idle(world, monkeypatch)
-    fail_to_look(world, monkeypatch, CatalogUnreachable("dark"))
+    fail_to_inspect(world, monkeypatch, CatalogUnreachable("dark"))
     assert "CatalogUnreachable: dark" in status(world).state
     fail(world, ValueError("at this mark"))
     idle(world, monkeypatch)
     assert "ValueError: at this mark" in status(world).state, "it stays while its mark does"
-    with under_way(world.context(), "dwd", ""):
+    with step_in_progress(world.context(), "dwd", ""):
         pass  # a step that ends well
-    fail_to_look(world, monkeypatch, CatalogUnreachable("dark"))
+    fail_to_inspect(world, monkeypatch, CatalogUnreachable("dark"))
     assert "CatalogUnreachable: dark" in status(world).state
 
 
@@ -184,43 +184,45 @@ def test_a_catalog_that_is_away_takes_no_failure_with_a_mark_back(
 ) -> None:
     fail(world, ValueError("broken"))
     first = read_failure(world.context(), "dwd", "")
-    fail_to_look(world, monkeypatch, CatalogUnreachable("dark"))
+    fail_to_inspect(world, monkeypatch, CatalogUnreachable("dark"))
     assert read_failure(world.context(), "dwd", "") == first
-    with under_way(world.context(), "dwd", ""):
+    with step_in_progress(world.context(), "dwd", ""):
         assert "ValueError: broken" in status(world).state
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from sterna.flows.failure import under_way
-from sterna.registry.model import Registry
+from sterna.pipelines.transforms.failure import step_in_progress
+from sterna.config.registry.model import Registry
 from tests.support.regions import injected
 registry = Registry.model_validate_json(Path(sys.argv[1]).read_text())
-with under_way(injected(registry, "eu", None, catalog=None, primary=None), "dwd", ""):
+with step_in_progress(injected(registry, "eu", None, catalog=None, primary=None), "dwd", ""):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def killed(world: World, script: str) -> None:
-    said = world.folder / "registry.json"
-    said.write_text(world.registry.model_dump_json())
-    ended = subprocess.run([sys.executable, "-c", script, str(said)], cwd=Path(__file__).parents[3], timeout=120)
+    registry_file = world.folder / "registry.json"
+    registry_file.write_text(world.registry.model_dump_json())
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(registry_file)], cwd=Path(__file__).parents[3], timeout=120
+    )
     assert ended.returncode == -9
 
 
 def test_a_step_that_was_killed_does_not_look_well(world: World) -> None:
     killed(world, KILLED)
-    told = status(world)
-    assert told.state.startswith("a step is at work since ")
-    told = status(world, minutes=3)
-    assert "StepUnfinished: the step that began at" in told.state
-    assert "its process was killed" in told.state
-    assert told.exit_code == StepUnfinished.exit_code
+    shown = status(world)
+    assert shown.state.startswith("a step is at work since ")
+    shown = status(world, minutes=3)
+    assert "StepUnfinished: the step that began at" in shown.state
+    assert "its process was killed" in shown.state
+    assert shown.exit_code == StepUnfinished.exit_code
     # A clock that is far behind proves no sign of life.
     assert status(world, minutes=-60).exit_code == StepUnfinished.exit_code
     # The next step takes no word of it back while it is at work, and is told where it fails.
-    with under_way(world.context(), "dwd", ""):
+    with step_in_progress(world.context(), "dwd", ""):
         assert "StepUnfinished" in status(world, minutes=3).state
     fail(world, ValueError("again"))
     assert "ValueError: again" in status(world).state
@@ -228,7 +230,7 @@ def test_a_step_that_was_killed_does_not_look_well(world: World) -> None:
 
 def fail_to_rebuild(world: World, ends: BaseException) -> None:
     with pytest.raises(type(ends)):
-        rebuild(world.context(), flow(), SQL, Shop(ends), act=True)  # type: ignore[arg-type]
+        rebuild(world.context(), flow(), SQL, FailingContext(ends), act=True)  # type: ignore[arg-type]
 
 
 def up_to_date(*_: object) -> Idle:
@@ -254,40 +256,40 @@ def test_whatever_ends_a_rebuild_is_told(
     if decided:
         monkeypatch.setattr(told_status, "next_step", decided)
     fail_to_rebuild(world, ends)
-    told = status(world)
+    shown = status(world)
     begin, code = REBUILT[decided]
-    assert told.state.startswith(f"{begin}the rebuild failed at ")
-    assert f"{type(ends).__name__}: {ends}" in told.state
-    assert told.exit_code == code
+    assert shown.state.startswith(f"{begin}the rebuild failed at ")
+    assert f"{type(ends).__name__}: {ends}" in shown.state
+    assert shown.exit_code == code
     # A step that has nothing to do takes no word of it back; one that ends well does.
     idle(world, monkeypatch)
     assert "the rebuild failed" in status(world).state
-    with under_way(world.context(), "dwd", ""):
+    with step_in_progress(world.context(), "dwd", ""):
         assert "the rebuild failed" in status(world).state
     assert "rebuild" not in status(world).state
 
 
 def test_a_rebuild_that_was_not_begun_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dark(*_: object) -> None:
+    def unreachable(*_: object) -> None:
         raise CatalogUnreachable("dark")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rebuilding, "look", dark)
+        patched.setattr(rebuilding, "read_flow_state", unreachable)
         for act in (False, True):
             with pytest.raises(CatalogUnreachable):
-                rebuild(world.context(), flow(), SQL, Shop(ValueError()), act=act)  # type: ignore[arg-type]
+                rebuild(world.context(), flow(), SQL, FailingContext(ValueError()), act=act)  # type: ignore[arg-type]
             assert ("the rebuild failed" in status(world).state) is act
 
 
 def test_a_rebuild_says_that_it_is_at_work_in_the_place_of_what_it_cures(world: World) -> None:
     fail(world, ValueError("broken"))
-    with rebuild_under_way(world.context(), "dwd", "") as moved:
+    with rebuild_in_progress(world.context(), "dwd", "") as moved:
         assert (status(world).state[:26], status(world).exit_code) == ("a rebuild is at work since", 0)
         assert "StepUnfinished: the rebuild that began at" in status(world, minutes=3).state
         assert status(world, minutes=3).exit_code == StepUnfinished.exit_code
         moved("rebuilding/1")
-        found = read_failure(world.context(), "dwd", "rebuilding/1")
-        assert found is not None and found.rebuild
+        failure = read_failure(world.context(), "dwd", "rebuilding/1")
+        assert failure is not None and failure.rebuild
     assert (status(world).state, status(world).exit_code) == ("behind", 0)
 
 
@@ -295,14 +297,14 @@ def test_a_rebuild_that_was_killed_does_not_look_well(world: World, monkeypatch:
     killed(world, KILLED.replace("under_way", "rebuild_under_way"))
     for decided in (up_to_date, expired):
         monkeypatch.setattr(told_status, "next_step", decided)
-        told = status(world, minutes=3)
-        assert "; StepUnfinished: the rebuild that began at" in told.state
-        assert told.exit_code in (StepUnfinished.exit_code, Gap.exit_code)
+        shown = status(world, minutes=3)
+        assert "; StepUnfinished: the rebuild that began at" in shown.state
+        assert shown.exit_code in (StepUnfinished.exit_code, Gap.exit_code)
 
 
 def test_what_cannot_be_read_is_no_alarm_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     context = world.context()
-    context.objects.overwrite(f"{own_folder(context.region.replica_root, FLOWS)}/dwd.json", b"{")
+    context.objects.overwrite(f"{state_folder(context.region.replica_root, TRANSFORMS)}/dwd.json", b"{")
     monkeypatch.setattr(told_status, "next_step", up_to_date)
     assert status(world).exit_code == FlowError.exit_code
     idle(world, monkeypatch)
@@ -311,9 +313,9 @@ def test_what_cannot_be_read_is_no_alarm_for_ever(world: World, monkeypatch: pyt
 
 def test_a_failure_stays_while_the_next_try_is_at_work(world: World) -> None:
     fail(world, ValueError("broken"))
-    with under_way(world.context(), "dwd", ""):
+    with step_in_progress(world.context(), "dwd", ""):
         assert "ValueError: broken" in status(world).state
-    with under_way(world.context(), "dwd", "7"):
+    with step_in_progress(world.context(), "dwd", "7"):
         assert read_failure(world.context(), "dwd", "") is None
 
 
@@ -324,10 +326,10 @@ WHOLE = {"at": "2026-11-01T00:00:00+00:00", "mark": "", "kind": "Gap", "reason":
 @pytest.mark.parametrize("written", [b"", b"{", json.dumps(NEWER).encode(), json.dumps(WHOLE | {"more": 1}).encode()])
 def test_what_cannot_be_read_is_no_good_news(world: World, written: bytes) -> None:
     context = world.context()
-    context.objects.overwrite(f"{own_folder(context.region.replica_root, FLOWS)}/dwd.json", written)
-    told = status(world)
-    assert "FlowError: can't tell whether the last step of flow dwd failed" in told.state
-    assert told.exit_code == FlowError.exit_code
+    context.objects.overwrite(f"{state_folder(context.region.replica_root, TRANSFORMS)}/dwd.json", written)
+    shown = status(world)
+    assert "FlowError: can't tell whether the last step of flow dwd failed" in shown.state
+    assert shown.exit_code == FlowError.exit_code
     fail(world, ValueError("anew"))  # and the next step cures the file
     assert "ValueError: anew" in status(world).state
 
@@ -335,18 +337,19 @@ def test_what_cannot_be_read_is_no_good_news(world: World, written: bytes) -> No
 def test_what_an_older_sterna_wrote_is_read(world: World) -> None:
     context = world.context()
     context.objects.overwrite(
-        f"{own_folder(context.region.replica_root, FLOWS)}/dwd.json", json.dumps(WHOLE | {"exit_code": 0}).encode()
+        f"{state_folder(context.region.replica_root, TRANSFORMS)}/dwd.json",
+        json.dumps(WHOLE | {"exit_code": 0}).encode(),
     )
-    told = status(world)
-    assert told.state == "failed at 2026-11-01 00:00:00 UTC: Gap: gone"
-    assert told.exit_code != 0  # a failure is none that ends with 0, whatever it says
+    shown = status(world)
+    assert shown.state == "failed at 2026-11-01 00:00:00 UTC: Gap: gone"
+    assert shown.exit_code != 0  # a failure is none that ends with 0, whatever it says
 
 
 def test_sql_that_is_gone_is_told(world: World, tmp_path: Path) -> None:
     named = flow("dwd.sql")
-    told = status(world, named, folder=tmp_path)
-    assert "ServicesError: flow dwd: can't read dwd.sql" in told.state
-    assert told.exit_code == ServicesError.exit_code
+    shown = status(world, named, folder=tmp_path)
+    assert "ServicesError: flow dwd: can't read dwd.sql" in shown.state
+    assert shown.exit_code == ServicesError.exit_code
     (tmp_path / "dwd.sql").write_text(SQL)
     assert status(world, named, folder=tmp_path).exit_code == 0
     (tmp_path / "dwd.sql").write_text(" ")
@@ -358,32 +361,32 @@ def test_sql_that_the_worker_alone_cannot_read_is_told(world: World, tmp_path: P
     (tmp_path / "dwd.sql").write_text(SQL)
     named = flow("dwd.sql")
     write_failure(world.context(), "dwd", "7", ValueError("long over"))
-    ran = Runner(world.context, [named], tmp_path / "elsewhere", print).run()
-    assert (ran.stopped, ran.exit_code) == (("dwd",), ServicesError.exit_code)
-    told = status(world, named, folder=tmp_path)
-    assert "ServicesError: flow dwd: can't read dwd.sql" in told.state
-    assert (told.behind, told.exit_code) == (1, ServicesError.exit_code)
+    summary = Runner(world.context, [named], tmp_path / "elsewhere", print).run()
+    assert (summary.stopped, summary.exit_code) == (("dwd",), ServicesError.exit_code)
+    shown = status(world, named, folder=tmp_path)
+    assert "ServicesError: flow dwd: can't read dwd.sql" in shown.state
+    assert (shown.behind, shown.exit_code) == (1, ServicesError.exit_code)
 
 
 def test_sql_that_was_changed_since_the_last_rows_is_told() -> None:
-    made = by_sql(Step("flow.all.dwd/start-7", flow_channel("dwd"), "7"), flow(), SQL).id
+    step_id = with_sql_digest(Step("flow.all.dwd/start-7", flow_channel("dwd"), "7"), flow(), SQL).id
     compacted = SnapshotState(3, 2, operation="replace")
-    for rows in (SnapshotState(2, 1, wap_id=made), SnapshotState(2, 1, published=made)):
+    for rows in (SnapshotState(2, 1, wap_id=step_id), SnapshotState(2, 1, published_wap_id=step_id)):
         target = TableState((SnapshotState(1, None), rows, compacted), 3, {})
-        assert not other_sql(flow(), target, SQL)
-        assert other_sql(flow(), target, f"{SQL} WHERE id > 3")
-        assert other_sql(flow().model_copy(update={"name": "dw"}), target, "x") is False
-    assert not other_sql(flow(), replace(target, snapshots=()), "x")
+        assert not is_sql_changed(flow(), target, SQL)
+        assert is_sql_changed(flow(), target, f"{SQL} WHERE id > 3")
+        assert is_sql_changed(flow().model_copy(update={"name": "dw"}), target, "x") is False
+    assert not is_sql_changed(flow(), replace(target, snapshots=()), "x")
 
 
 def test_what_nobody_foresaw_of_one_flow_hides_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def odd(context: object, which: Flow) -> object:
+    def odd(context: object, which: Transform) -> object:
         if which.name == "odd":
             raise KeyError("snapshots")
-        return looked(context, which)  # type: ignore[arg-type]
+        return read_real_state(context, which)  # type: ignore[arg-type]
 
-    looked = told_status.look
-    monkeypatch.setattr(told_status, "look", odd)
+    read_real_state = told_status.read_flow_state
+    monkeypatch.setattr(told_status, "read_flow_state", odd)
     others = [flow().model_copy(update={"name": "odd"}), flow()]
     first, second = read_flows(world.context(), others, Path())
     assert first.state == "KeyError: 'snapshots'"

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from sterna.cli.main import main
-from sterna.gateway.logs import JsonLines
+from sterna.serving.http.logs import JsonFormatter
 from tests.support.command import STERNA
 from tests.support.gateway import Branch
 
@@ -40,8 +40,8 @@ def test_it_begins_and_ends_in_order(branch: Branch, tmp_path: Path) -> None:
         rest = process.stderr.read()
         process.wait(20)
         assert "hunter2" not in rest
-        requests = [each for each in map(json.loads, rest.splitlines()) if each["message"] == "request"]
-        assert [each["path"] for each in requests][-1:] == ["/v1/events"]
+        requests = [record for record in map(json.loads, rest.splitlines()) if record["message"] == "request"]
+        assert [record["path"] for record in requests][-1:] == ["/v1/events"]
 
 
 def test_what_can_t_be_served_is_told(branch: Branch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +75,7 @@ def test_queries_are_checked_where_they_are_served(
     registry, services = tmp_path / "registry.json", tmp_path / "services.yaml"
     registry.write_text(json.dumps(branch.registry.model_dump(mode="json")))
 
-    def said(text: str, *arguments: str) -> str:
+    def usage_error(text: str, *arguments: str) -> str:
         services.write_text(text)
         with pytest.raises(SystemExit) as ended:
             main(["serve", "--region", "eu", "--registry", str(registry), "--services", str(services), *arguments])
@@ -83,11 +83,11 @@ def test_queries_are_checked_where_they_are_served(
         return capsys.readouterr().err
 
     bad = "queries: {late: {sql: SELECT now() AS n FROM ns.a}}"
-    assert "now" in said(bad) and "now" in said(bad, "--only", "events,queries")
+    assert "now" in usage_error(bad) and "now" in usage_error(bad, "--only", "events,queries")
     # Who serves events alone isn't kept from it; what is told is the next thing that is wrong.
-    assert "loopback" in said(bad, "--only", "events", "--host", "0.0.0.0")
-    assert "no queries to serve" in said("version: 1", "--only", "queries")
-    assert "no room" in said("version: 1", "--only", "events,")
+    assert "loopback" in usage_error(bad, "--only", "events", "--host", "0.0.0.0")
+    assert "no queries to serve" in usage_error("version: 1", "--only", "queries")
+    assert "no room" in usage_error("version: 1", "--only", "events,")
 
 
 def test_no_token_gets_into_a_log() -> None:
@@ -95,5 +95,5 @@ def test_no_token_gets_into_a_log() -> None:
 
     token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
     record = logging.LogRecord("sterna", logging.INFO, "", 1, f"GET /v1/events?ticket=abc Bearer {token}\n", (), None)
-    line = JsonLines().format(record)
+    line = JsonFormatter().format(record)
     assert token not in line and "abc" not in line and line.count("\n") == 0

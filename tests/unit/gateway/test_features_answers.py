@@ -15,11 +15,11 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from sterna.features.online import SourceRows
-from sterna.gateway.features_source import ReplicaRows
-from sterna.services.features import View
-from sterna.services.load import parse_services
-from sterna.stopping import Stop
+from sterna.concurrency.cancellation import Stop
+from sterna.config.sections.features import FeatureView
+from sterna.config.sections.load import parse_services
+from sterna.pipelines.features.online import SourceRows
+from sterna.serving.http.features_source import ReplicaRows
 from tests.support.gateway import Branch, Running, gateway
 
 FEATURES = {
@@ -67,7 +67,9 @@ def rows() -> dict[str, dict[str, list[Any]]]:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    def read(replica: ReplicaRows, view: View, ids: Sequence[str], found: object, stop: Stop) -> SourceRows:
+    def read(
+        replica: ReplicaRows, view: FeatureView, ids: Sequence[str], table_snapshot: object, stop: Stop
+    ) -> SourceRows:
         present = rows()[view.name]
         return SourceRows(7, 1, {id: present[id] for id in ids if id in present})
 
@@ -75,13 +77,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     branch.update("a")
     services = parse_services(json.dumps({"version": 1, "features": FEATURES}), "s.yaml")
     with pytest.MonkeyPatch.context() as patch, gateway(branch, services, only=["features"]) as running:
-        patch.setattr(ReplicaRows, ReplicaRows.find_rows.__name__, lambda *_: "found")
+        patch.setattr(ReplicaRows, ReplicaRows.find_snapshot.__name__, lambda *_: "found")
         patch.setattr(ReplicaRows, ReplicaRows.read_rows.__name__, read)
         yield running
 
 
-def asked(told: Running, status: int = 200, **body: Any) -> dict[str, Any]:
-    answer = httpx.post(f"{told.url}/v1/features", json=body)
+def asked(running: Running, status: int = 200, **body: Any) -> dict[str, Any]:
+    answer = httpx.post(f"{running.url}/v1/features", json=body)
     assert answer.status_code == status, answer.text
     return dict(answer.json())
 
@@ -129,8 +131,10 @@ def test_a_null_tells_why_and_since_when(told: Running) -> None:
     }
     assert answer["statuses"] == [dict(zip(names, expected[id], strict=True)) for id in ids]
     times = {"a": at(0.5), "bare": at(0.1), "old": at(3), "/": None, "none": None}
-    assert [each["seen.score"] for each in answer["event_timestamps"]] == [times[id] for id in ids]
-    assert {each["page.hits"] for each in answer["event_timestamps"]} == {None}, "the view has no event time"
+    assert [timestamps["seen.score"] for timestamps in answer["event_timestamps"]] == [times[id] for id in ids]
+    assert {timestamps["page.hits"] for timestamps in answer["event_timestamps"]} == {None}, (
+        "the view has no event time"
+    )
     for row, statuses in zip(answer["rows"], answer["statuses"], strict=True):
         assert all((row[name] is not None) == (statuses[name] == "present") for name in names)
     plain = asked(told, service="all", entities=[{"path": id} for id in ids])
@@ -141,7 +145,7 @@ def test_features_are_asked_for_without_a_service(told: Running) -> None:
     answer = asked(told, features=["seen.score", "page.hits"], entities=[{"path": "a"}])
     assert answer["rows"] == [{"path": "a", "seen.score": 0.5, "page.hits": 0}]
     entities = [{"path": "a"}]
-    for status, said, body in (
+    for status, detail, body in (
         (400, "expected one of", {"features": ["page.hits"], "service": "all"}),
         (400, "features: expected a list", {"features": []}),
         (400, "features: expected a list", {"features": "page.hits"}),
@@ -157,18 +161,18 @@ def test_features_are_asked_for_without_a_service(told: Running) -> None:
         (404, "There is no such feature.", {"features": ["page"]}),
         (404, "There is no such service.", {}),
     ):
-        assert asked(told, status, **body, entities=entities)["detail"].startswith(said), body
+        assert asked(told, status, **body, entities=entities)["detail"].startswith(detail), body
 
 
 def test_a_key_of_several_columns_is_a_segment_each_or_an_object(told: Running) -> None:
     row = {"user_id": "1", "path": "/a/b", "n": 2}
     answer = httpx.get(f"{told.url}/features/visit/1/%2Fa%2Fb/2")
     assert (answer.status_code, answer.json()) == (200, {**row, "seconds": 5})
-    found = asked(told, features=["visit.seconds"], entities=[{"n": 2, "path": "/a/b", "user_id": 1}, {**row, "n": 3}])
-    assert found["rows"] == [{**row, "visit.seconds": 5}, {**row, "n": 3, "visit.seconds": None}]
+    body = asked(told, features=["visit.seconds"], entities=[{"n": 2, "path": "/a/b", "user_id": 1}, {**row, "n": 3}])
+    assert body["rows"] == [{**row, "visit.seconds": 5}, {**row, "n": 3, "visit.seconds": None}]
     as_pages_ask = asked(told, features=["visit.seconds"], entities=[{"user_id": "1", "path": "..", "n": "2"}])
     assert as_pages_ask["rows"] == [{"user_id": "1", "path": "..", "n": 2, "visit.seconds": None}]
-    for path, status, said in (
+    for path, status, detail in (
         ("1/%2Fa%2Fb/3", 404, "Visit 1, /a/b, 3 not found."),
         ("1/%2Fa%2Fb/two", 400, "n: expected a whole number of 32 bits"),
         ("1//a/b/2", 400, "expected user_id/path/n behind the view"),
@@ -176,6 +180,6 @@ def test_a_key_of_several_columns_is_a_segment_each_or_an_object(told: Running) 
         ("7", 400, "expected user_id/path/n behind the view"),
     ):
         answer = httpx.get(f"{told.url}/features/visit/{path}")
-        assert (answer.status_code, answer.json()["detail"]) == (status, said), path
-    said = "entities: expected objects with user_id and path and n alone"
-    assert asked(told, 400, features=["visit.seconds"], entities=[{"user_id": 1, "n": 2}])["detail"] == said
+        assert (answer.status_code, answer.json()["detail"]) == (status, detail), path
+    detail = "entities: expected objects with user_id and path and n alone"
+    assert asked(told, 400, features=["visit.seconds"], entities=[{"user_id": 1, "n": 2}])["detail"] == detail

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sterna.config.sections.features import Features
 from sterna.errors import NotAKey, UnfitView
-from sterna.features.online import SourceRows, Turn
-from sterna.gateway.features_source import ReplicaRows
-from sterna.services.features import Features
+from sterna.pipelines.features.online import ReadSlot, SourceRows
+from sterna.serving.http.features_source import ReplicaRows
 from tests.support.small_world import World, make_world, run
 
 USER = {"user_id": "long"}
@@ -53,12 +53,12 @@ SCHEMA = pa.schema(
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = make_world(tmp_path_factory.mktemp("world"))
-    table = made.writer.create_table(("ns", "odd"), SCHEMA, location=f"file://{made.folder}/us/lake/odd")
+    world = make_world(tmp_path_factory.mktemp("world"))
+    table = world.writer.create_table(("ns", "odd"), SCHEMA, location=f"file://{world.folder}/us/lake/odd")
     table.append(pa.Table.from_pylist(ROWS, SCHEMA))
-    made.commit(odd=table.metadata_location)
-    run(made)
-    return made
+    world.commit(odd=table.metadata_location)
+    run(world)
+    return world
 
 
 def rows(world: World, *ids: str, key: Mapping[str, str] = USER, **view: Any) -> SourceRows:
@@ -66,7 +66,7 @@ def rows(world: World, *ids: str, key: Mapping[str, str] = USER, **view: Any) ->
     features = Features.model_validate({"entities": [{"name": "user", "key": dict(key)}], "views": [view]})
     source = ReplicaRows(world.context(), features)
     try:
-        return asyncio.run(source.rows(features.views[0], ids, None, Turn("", nullcontext)))
+        return asyncio.run(source.rows(features.views[0], ids, None, ReadSlot("", nullcontext)))
     finally:
         source.close()
 
@@ -80,8 +80,10 @@ def test_a_key_with_several_rows_has_none_that_could_be_told(world: World) -> No
 
 def test_a_key_of_several_columns_tells_rows_apart_that_share_some(world: World) -> None:
     entity = {"user_id": "long", "code": "string", "small": "int"}
-    found = rows(world, '["1","a","2"]', '["2","b","3"]', '["2","b","1"]', '["1","b","3"]', key=entity, features=["at"])
-    assert found.rows == {'["1","a","2"]': ["10"], '["2","b","3"]': ["1"]}
+    source_rows = rows(
+        world, '["1","a","2"]', '["2","b","3"]', '["2","b","1"]', '["1","b","3"]', key=entity, features=["at"]
+    )
+    assert source_rows.rows == {'["1","a","2"]': ["10"], '["2","b","3"]': ["1"]}
     pair = {"code": "string", "user_id": "long"}
     assert rows(world, '["b","2"]', '["a","2"]', key=pair).rows == {'["b","2"]': [3]}
     with pytest.raises(NotAKey):

@@ -20,12 +20,12 @@ from typing import Any
 import httpx
 import pytest
 
+from sterna.concurrency.cancellation import Stop
+from sterna.config.sections.load import parse_services
 from sterna.errors import NoSuchQuery, QueryEnded
-from sterna.gateway.features_source import ReplicaRows
-from sterna.query.children import QueryChildren
-from sterna.query.job import Job
-from sterna.services.load import parse_services
-from sterna.stopping import Stop
+from sterna.serving.http.features_source import ReplicaRows
+from sterna.serving.queries.job import QueryJob
+from sterna.serving.queries.worker_pool import QueryWorkerPool
 from tests.support.gateway import Running, gateway
 from tests.support.small_world import make_world, run
 
@@ -55,11 +55,11 @@ class Reading:
         self._lock = threading.Lock()
         self.under_way = 0
 
-    def run(self, children: QueryChildren, job: Job, stop: Stop | None = None) -> dict[str, Any]:
+    def run(self, children: QueryWorkerPool, job: QueryJob, stop: Stop | None = None) -> dict[str, Any]:
         with self._lock:
             self.under_way += 1
         stopped = threading.Event()
-        with (stop or Stop()).waking(stopped.set):
+        with (stop or Stop()).on_set(stopped.set):
             stopped.wait(60)
         with self._lock:
             self.under_way -= 1
@@ -82,7 +82,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Iterable[int]
 
     What another test asked for may be looked up only now, where the gateway has not seen yet that its asker is gone.
     """
-    over, lock, count, now = threading.Event(), threading.Lock(), Counter[str](), ReplicaRows.current_history
+    over, lock, count, now = threading.Event(), threading.Lock(), Counter[str](), ReplicaRows.read_current_history
 
     def hang(self: ReplicaRows, key: tuple[str, ...]) -> Any:
         if not key[-1].startswith("slow"):
@@ -92,7 +92,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Iterable[int]
         over.wait(60)
         raise NoSuchQuery("there is no such table here")
 
-    monkeypatch.setattr(ReplicaRows, ReplicaRows.current_history.__name__, hang)
+    monkeypatch.setattr(ReplicaRows, ReplicaRows.read_current_history.__name__, hang)
     yield lambda numbers: sum(count[f"slow{number}"] for number in numbers)
     over.set()
 
@@ -109,12 +109,12 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Re
     run(world)
     services, reading = parse_services(json.dumps({"version": 1, "features": FEATURES}), "s.yaml"), Reading()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(QueryChildren, "run", lambda children, *given: reading.run(children, *given))
+        patch.setattr(QueryWorkerPool, "run", lambda children, *args: reading.run(children, *args))
         with gateway(world, services, only=["features"]) as running:  # type: ignore[arg-type]
             yield running, reading
 
 
-def asks(running: Running, method: str, target: str, body: bytes = b"") -> socket.socket:
+def send_request(running: Running, method: str, target: str, body: bytes = b"") -> socket.socket:
     host, _, port = running.url.removeprefix("http://").partition(":")
     asker = socket.create_connection((host, int(port)))
     head = f"{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -146,7 +146,7 @@ def test_what_is_read_for_somebody_who_has_gone_ends(
     running, reading = told
     # A whole second may be earlier than the branch's first commit.
     target = target.format(now=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}")
-    before, asker = counted_as_gone(running), asks(running, method, target, body)
+    before, asker = counted_as_gone(running), send_request(running, method, target, body)
     reading.until(runs)
     asker.close()
     reading.until(0)
@@ -156,7 +156,7 @@ def test_what_is_read_for_somebody_who_has_gone_ends(
 def test_it_goes_on_for_others_who_wait(told: tuple[Running, Reading]) -> None:
     running, reading = told
     before = counted_as_gone(running)
-    first, second = (asks(running, "GET", "/features/user/1") for _ in range(2))
+    first, second = (send_request(running, "GET", "/features/user/1") for _ in range(2))
     reading.until(1)
     first.close()
     wait_for(lambda: counted_as_gone(running) == before + 1, lambda: running.metrics)
@@ -167,7 +167,7 @@ def test_it_goes_on_for_others_who_wait(told: tuple[Running, Reading]) -> None:
 
 def test_twenty_who_have_gone_leave_all_places_free(told: tuple[Running, Reading]) -> None:
     running, reading = told
-    askers = [asks(running, "GET", f"/features/user/{id}") for id in range(20)]
+    askers = [send_request(running, "GET", f"/features/user/{id}") for id in range(20)]
     reading.until(4)
     for asker in askers:
         asker.close()
@@ -187,14 +187,14 @@ def test_tables_that_can_not_be_looked_up_keep_nobody_from_others(
         for id in range(10)
         for past in ("", f"?as_of=2026-01-01T00:00:{id:02}Z")
     ]
-    askers = [asks(running, "GET", target) for target in targets]
+    askers = [send_request(running, "GET", target) for target in targets]
     wait_for(lambda: hanging(slow) == 6, lambda: hanging(slow))  # two of each table
     if leave:
         for asker in askers:
             asker.close()
         wait_for(lambda: counted_as_gone(running) == before + len(askers), lambda: running.metrics)
-        askers = [asks(running, "GET", target) for target in targets[:40]]
-    plain = asks(running, "GET", "/features/user/1")
+        askers = [send_request(running, "GET", target) for target in targets[:40]]
+    plain = send_request(running, "GET", "/features/user/1")
     reading.until(1)
     assert hanging(slow) == 6, "none more, though others ask"
     for asker in (plain, *askers):
@@ -208,9 +208,9 @@ def test_who_asks_for_the_same_table_at_once_has_it_looked_up_once(
     told: tuple[Running, Reading], hanging: Callable[[Iterable[int]], int]
 ) -> None:
     running, reading = told
-    askers = [asks(running, "GET", f"/features/slow6/{id}") for id in range(10)]
+    askers = [send_request(running, "GET", f"/features/slow6/{id}") for id in range(10)]
     wait_for(lambda: hanging([6]) == 1, lambda: hanging([6]))
-    plain = asks(running, "GET", "/features/user/2")  # which comes after them
+    plain = send_request(running, "GET", "/features/user/2")  # which comes after them
     reading.until(1)
     assert hanging([6]) == 1
     plain.close()

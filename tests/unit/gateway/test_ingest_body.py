@@ -8,22 +8,22 @@ import gzip
 import pytest
 from starlette.requests import Request
 
+from sterna.config.sections.ingest import TenantLimits
 from sterna.errors import BadDrop, DropOverLimit
-from sterna.gateway.ingest_asked import Post
-from sterna.gateway.ingest_body import Unpacker, received, unpacker_of
-from sterna.gateway.ingest_limits import TenantGate
-from sterna.gateway.replies import RefusedRequest
-from sterna.ingest.model import Format, Lane
-from sterna.services.ingest import TenantLimits
+from sterna.pipelines.ingest.model import Format, Lane
+from sterna.serving.http.errors import RequestError
+from sterna.serving.http.ingest_body import Unpacker, build_unpacker, receive_body
+from sterna.serving.http.ingest_limits import TenantGate
+from sterna.serving.http.ingest_schemas import UploadHeaders
 
 LENGTH = 10
 
 
 def unpacked(content: bytes, portion: int = 7, most: int = 1 << 30) -> bytes:
     unpacker = Unpacker(most, "limits.ratio")
-    made = b"".join(part for at in range(0, len(content), portion) for part in unpacker.add(content[at : at + portion]))
-    unpacker.end()
-    return made
+    body = b"".join(part for at in range(0, len(content), portion) for part in unpacker.add(content[at : at + portion]))
+    unpacker.require_complete()
+    return body
 
 
 @pytest.mark.parametrize("portion", [1, 7, 1 << 20])
@@ -42,17 +42,17 @@ def test_gzip_is_unpacked_in_whatever_portions_it_comes(portion: int) -> None:
 
 def test_a_bomb_is_unpacked_no_further_than_it_may_become() -> None:
     bomb = gzip.compress(b"\0" * (256 << 20))
-    unpacker, made = Unpacker(1 << 20, "limits.ratio"), 0
+    unpacker, size = Unpacker(1 << 20, "limits.ratio"), 0
     with pytest.raises(DropOverLimit, match="ratio"):
         for part in unpacker.add(bomb):
-            made += len(part)
-    assert made <= 1 << 20
+            size += len(part)
+    assert size <= 1 << 20
 
 
 @pytest.mark.parametrize(("length", "said"), [(100, "limits.ratio"), (10 << 20, "limits.body")])
 def test_the_lower_limit_holds(length: int, said: str) -> None:
-    post = Post(Lane("acme", "acme.t", "eu.acme.default"), "", "", Format.JSON_LINES, length, gzip=True)
-    unpacker = unpacker_of(post, TenantLimits())
+    post = UploadHeaders(Lane("acme", "acme.t", "eu.acme.default"), "", "", Format.JSON_LINES, length, gzip=True)
+    unpacker = build_unpacker(post, TenantLimits())
     assert unpacker is not None
     with pytest.raises(DropOverLimit, match=said):
         for _ in unpacker.add(gzip.compress(b"\0" * (65 << 20))):
@@ -69,10 +69,10 @@ def test_a_body_in_chunks_is_cut_off_where_it_is_longer_than_it_said() -> None:
         return {"type": "http.request", "body": b"x" * 4, "more_body": asked < 100}
 
     async def receive() -> None:
-        post = Post(Lane("acme", "acme.t", "eu.acme.default"), "", "", Format.JSON_LINES, LENGTH)
-        async with received(Request({"type": "http"}, chunks), post, TenantGate("acme", TenantLimits())):
+        post = UploadHeaders(Lane("acme", "acme.t", "eu.acme.default"), "", "", Format.JSON_LINES, LENGTH)
+        async with receive_body(Request({"type": "http"}, chunks), post, TenantGate("acme", TenantLimits())):
             pytest.fail("it was taken")
 
-    with pytest.raises(RefusedRequest) as refused:
+    with pytest.raises(RequestError) as refused:
         asyncio.run(receive())
     assert (refused.value.status, asked) == (400, 3)

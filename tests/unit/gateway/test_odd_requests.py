@@ -19,9 +19,9 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from sterna.gateway.gateway import ServeOptions
-from sterna.query.sql import check_sql
-from sterna.services.load import parse_services
+from sterna.config.sections.load import parse_services
+from sterna.serving.http.context import ServeOptions
+from sterna.serving.queries.sql import check_sql
 from tests.support.gateway import Running, gateway
 from tests.support.odd_requests import MARK, ODD, Odd, odd_bodies, odd_requests
 from tests.support.small_world import World, make_world, run
@@ -72,18 +72,18 @@ STRANGE = 16  # requests at a time
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    made = make_world(tmp_path_factory.mktemp("world"))
+    world = make_world(tmp_path_factory.mktemp("world"))
     named = pa.table({"id": pa.array([1, 2], pa.int64()), "name": pa.array(["x", "a/../b c%2F"])})
-    made.commit(a=made.write("a"), b=written(made, named, name="b"))
-    run(made)
-    return made
+    world.commit(a=world.write("a"), b=written(world, named, name="b"))
+    run(world)
+    return world
 
 
 @pytest.fixture(scope="module")
 def running(world: World) -> Iterator[Running]:
     options = ServeOptions(port=0, heartbeat=0.5, origins=("https://dash.example",))
-    with gateway(world, SERVICES, options=options) as made:  # type: ignore[arg-type]
-        yield made
+    with gateway(world, SERVICES, options=options) as running:  # type: ignore[arg-type]
+        yield running
 
 
 def snapshot(world: World) -> str:
@@ -110,14 +110,14 @@ def statuses(running: Running, requests: list[Odd]) -> list[tuple[int, Odd]]:
 
 def logged(caplog: pytest.LogCaptureFixture) -> str:
     """What the gateway's own loggers said; the client's say what they ask."""
-    ours = [each for each in caplog.records if each.name.startswith(("sterna", "uvicorn.error", "asyncio"))]
+    ours = [record for record in caplog.records if record.name.startswith(("sterna", "uvicorn.error", "asyncio"))]
     assert ours
-    return "\n".join(logging.Formatter().format(each) for each in ours)
+    return "\n".join(logging.Formatter().format(record) for record in ours)
 
 
-def failures(found: list[tuple[int, Odd]]) -> list[tuple[int, Odd]]:
+def failures(answers: list[tuple[int, Odd]]) -> list[tuple[int, Odd]]:
     # 503 is what `main` has and this region hasn't yet, and says when to come again.
-    return [(status, odd) for status, odd in found if status >= 500 and status != 503]
+    return [(status, odd) for status, odd in answers if status >= 500 and status != 503]
 
 
 def test_every_path_takes_whatever_stands_in_its_parameters(
@@ -127,8 +127,8 @@ def test_every_path_takes_whatever_stands_in_its_parameters(
     assert {"/kpi", "/v1/events", "/v1/tables", "/v1/features", "/features/{view}/{id}"} <= schema["paths"].keys()
     fixed = {"wait": "0", "name": "long", "p": "1", "snapshotId": snapshot(world), "view": "user", "id": "1"}
     with caplog.at_level(logging.INFO):
-        found = statuses(running, list(odd_requests(schema, fixed, {"/kpi": ["p"]})))
-    assert len(found) > 500 and failures(found) == []
+        answers = statuses(running, list(odd_requests(schema, fixed, {"/kpi": ["p"]})))
+    assert len(answers) > 500 and failures(answers) == []
     assert MARK not in logged(caplog)
 
 
@@ -136,9 +136,9 @@ def test_a_body_of_features_may_be_anything(running: Running, caplog: pytest.Log
     sound = {"service": "all", "entities": [{"id": 1}]}
     bodies = [Odd("POST", "/v1/features", body=body) for body in odd_bodies(("service", "entities"), sound)]
     with caplog.at_level(logging.INFO):
-        found = statuses(running, bodies)
-    assert failures(found) == [] and MARK not in logged(caplog)
-    assert {status for status, _ in found} >= {200, 400, 404}
+        answers = statuses(running, bodies)
+    assert failures(answers) == [] and MARK not in logged(caplog)
+    assert {status for status, _ in answers} >= {200, 400, 404}
 
 
 def test_a_query_s_values_are_the_client_s_wherever_the_engine_refuses_them(
@@ -152,13 +152,13 @@ def test_a_query_s_values_are_the_client_s_wherever_the_engine_refuses_them(
     tried = {**dict.fromkeys((*TYPES, "quantile", "limit"), ODD), **dict.fromkeys((*PLACES, "late"), (*texts, "", "0"))}
     tried["parsed"] = (*texts, "")  # "0" makes a time that no JSON has: nobody can tell whose fault that is
     with caplog.at_level(logging.INFO):
-        found: list[tuple[int, Odd]] = []
+        answers: list[tuple[int, Odd]] = []
         for name, values in tried.items():  # no more at a time than there are places
-            found += statuses(running, [asked(name, value) for value in values])
-    assert failures(found) == []
-    assert {status for status, _ in found} == {200, 400}
+            answers += statuses(running, [asked(name, value) for value in values])
+    assert failures(answers) == []
+    assert {status for status, _ in answers} == {200, 400}
     assert MARK[:5].lower() not in logged(caplog).lower()
-    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     # What no value makes right is the file's, and is told as such.
     answer = httpx.get(f"{running.url}/kpi", params={"name": "wrong", "p": "1", "snapshotId": snapshot(world)})
     assert (answer.status_code, answer.json()["error"]) == (500, "Error processing request")

@@ -17,16 +17,16 @@ import httpx
 import pytest
 
 from sterna import errors
-from sterna.embedded.access import Access, new_access
+from sterna.config.sections.load import parse_services
+from sterna.config.sections.model import Services
 from sterna.errors import UsageError
-from sterna.gateway.gateway import ServeOptions
-from sterna.gateway.server import make_server
-from sterna.query.job import Job
-from sterna.services.load import parse_services
-from sterna.services.model import Services
+from sterna.servers.access import TokenIssuer, create_token_issuer
+from sterna.serving.http.context import ServeOptions
+from sterna.serving.http.server import build_server
+from sterna.serving.queries.job import QueryJob
 from tests.support.gateway import Running, Stream, gateway
 from tests.support.small_world import World, make_world, ruled, run
-from tests.unit.gateway.test_bad_input import KEEP, assert_says_no, bearer, forged
+from tests.unit.gateway.test_bad_input import KEEP, assert_refused, bearer, forged
 from tests.unit.query.tables import document
 
 CLIENT = httpx.Client(timeout=30)  # to make one takes longer than most answers here
@@ -52,16 +52,16 @@ class Runner:
     """Runs queries in place of the processes that do."""
 
     work: Callable[[], Any] = lambda: None
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[QueryJob] = field(default_factory=list)
 
-    def __call__(self, job: Job) -> dict[str, Any]:
+    def __call__(self, job: QueryJob) -> dict[str, Any]:
         self.jobs.append(job)
         self.work()
         return {"types": {"total": "long"}, "rows": [{"total": "3"}]}
 
 
 @dataclass(frozen=True)
-class Asked:
+class KpiGateway:
     """A gateway over a world, and what is asked of it."""
 
     running: Running
@@ -85,69 +85,69 @@ class Asked:
 
 
 @contextmanager
-def asking(world: World, services: Services = SERVICES, **given: Any) -> Iterator[Asked]:
+def asking(world: World, services: Services = SERVICES, **gateway_options: Any) -> Iterator[KpiGateway]:
     runner = Runner()
     options = ServeOptions(port=0, heartbeat=0.5)
-    with gateway(world, services, options=options, run_query=runner, **given) as running:  # type: ignore[arg-type]
+    with gateway(world, services, options=options, run_query=runner, **gateway_options) as running:  # type: ignore[arg-type]
         uri = world.replica()["ns.a"].metadata_location or ""
-        yield Asked(running, runner, world, int(document(uri)["current-snapshot-id"]))
+        yield KpiGateway(running, runner, world, int(document(uri)["current-snapshot-id"]))
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    made = make_world(tmp_path_factory.mktemp("world"))
-    made.commit(a=made.write("a"), b=made.write("b"))
-    run(made)
-    return made
+    world = make_world(tmp_path_factory.mktemp("world"))
+    world.commit(a=world.write("a"), b=world.write("b"))
+    run(world)
+    return world
 
 
 @pytest.fixture(scope="module")
-def access() -> Access:
-    return new_access()
+def access() -> TokenIssuer:
+    return create_token_issuer()
 
 
 @pytest.fixture(scope="module")
-def running(world: World) -> Iterator[Asked]:
+def running(world: World) -> Iterator[KpiGateway]:
     """A gateway without keys: nobody reads what has a rule."""
     with asking(world) as asked:
         yield asked
 
 
 @pytest.fixture
-def asked(running: Asked) -> Asked:
+def asked(running: KpiGateway) -> KpiGateway:
     running.runner.work = lambda: None
     running.runner.jobs.clear()
     return running
 
 
 @pytest.fixture(scope="module")
-def closed(world: World, access: Access) -> Iterator[Asked]:
+def closed(world: World, access: TokenIssuer) -> Iterator[KpiGateway]:
     """A gateway that asks for tokens."""
-    with asking(world, environment=access.settings()) as asked:
+    with asking(world, environment=access.nessie_settings()) as asked:
         yield asked
 
 
-def test_a_figure_and_that_the_client_has_it(asked: Asked) -> None:
+def test_a_figure_and_that_the_client_has_it(asked: KpiGateway) -> None:
     answer = asked.get(snapshotId=asked.snapshot)
     assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
     assert answer.json() == {"kpi": {"total": "3"}, "types": {"total": "long"}, "snapshot_id": str(asked.snapshot)}
     etag = answer.headers["etag"]
-    for known in (etag, f'"x", {etag}', f"W/{etag}"):
-        unchanged = asked.get({"If-None-Match": known}, snapshotId=asked.snapshot)
+    for condition in (etag, f'"x", {etag}', f"W/{etag}"):
+        unchanged = asked.get({"If-None-Match": condition}, snapshotId=asked.snapshot)
         assert (unchanged.status_code, unchanged.content, unchanged.headers["etag"]) == (304, b"", etag)
     for other in ('"x"', "x", etag.strip('"'), '"'):
         assert asked.get({"If-None-Match": other}, snapshotId=asked.snapshot).status_code == 200
     assert len(asked.runner.jobs) == 1 and "private" in answer.headers["cache-control"]
 
 
-def test_rows_at_a_cursor_or_an_event_s_id(asked: Asked) -> None:
+def test_rows_at_a_cursor_or_an_event_s_id(asked: KpiGateway) -> None:
     answer = asked.get(name="over", n=1, at=asked.cursor).json()
     assert answer["cursor"] == asked.cursor and answer["snapshots"] == {"ns.a": str(asked.snapshot)}
     assert asked.get(name="over", n="+01", at=f"{asked.cursor}-7").json() == answer
     assert [job.params for job in asked.runner.jobs] == [{"n": ("long", "1")}]
 
 
-def test_fifty_who_ask_at_once_share_one_run_while_streams_go_on(asked: Asked) -> None:
+def test_fifty_who_ask_at_once_share_one_run_while_streams_go_on(asked: KpiGateway) -> None:
     go = threading.Event()
     asked.runner.work = lambda: go.wait(20)
     before = asked.number('sterna_query_hits_total{way="shared"}')
@@ -157,7 +157,7 @@ def test_fifty_who_ask_at_once_share_one_run_while_streams_go_on(asked: Asked) -
         async with httpx.AsyncClient(limits=limits, timeout=30) as client:
             params = {"name": "over", "n": "50", "snapshotId": str(asked.snapshot)}
             asking = [asyncio.create_task(client.get(f"{asked.running.url}/kpi", params=params)) for _ in range(50)]
-            while asked.running.server.rooms.queries.under_way == 0:  # type: ignore[union-attr]
+            while asked.running.server.services.queries.active_count == 0:  # type: ignore[union-attr]
                 await asyncio.sleep(0.02)
             await asyncio.to_thread(still_served)
             go.set()
@@ -177,7 +177,7 @@ def test_fifty_who_ask_at_once_share_one_run_while_streams_go_on(asked: Asked) -
     )
 
 
-def test_a_queue_ends(asked: Asked) -> None:
+def test_a_queue_ends(asked: KpiGateway) -> None:
     go = threading.Event()
     asked.runner.work = lambda: go.wait(20)
     answers: list[httpx.Response] = []
@@ -190,12 +190,12 @@ def test_a_queue_ends(asked: Asked) -> None:
         thread.start()
     while not answers:
         time.sleep(0.02)
-    said = assert_says_no(answers[0], 429)
-    assert answers[0].headers["retry-after"] == "1" and "run or wait already" in said["error"]
+    body = assert_refused(answers[0], 429)
+    assert answers[0].headers["retry-after"] == "1" and "run or wait already" in body["error"]
     go.set()
     for thread in threads:
         thread.join()
-    assert Counter(each.status_code for each in answers) == {200: 3, 429: 1}
+    assert Counter(answer.status_code for answer in answers) == {200: 3, 429: 1}
 
 
 LONG = "x" * 10_001
@@ -235,8 +235,8 @@ PIN = {"snapshotId": "7"}
         ({"name": "over", **PIN}, "Missing n parameter"),
         ({"name": "over", **PIN, "n": ["1", "2"]}, "stands there 2 times"),
         *(
-            ({"name": "over", **PIN, "n": each}, "a whole number of 64 bits")
-            for each in ("", "x", "1.5", "9223372036854775808", "1" * 10_000, "0x1", "1_0", "NaN", "\x00", "1\n")
+            ({"name": "over", **PIN, "n": case}, "a whole number of 64 bits")
+            for case in ("", "x", "1.5", "9223372036854775808", "1" * 10_000, "0x1", "1_0", "NaN", "\x00", "1\n")
         ),
         ({"name": "named", **PIN, "text": LONG}, "text of at most 10000 characters"),
         ({"name": "named", **PIN, "text": "a\x00b"}, "text of at most"),
@@ -244,51 +244,51 @@ PIN = {"snapshotId": "7"}
         ({"name": "named", **PIN, "text": "x", "day": "tomorrow"}, "a date such as"),
     ],
 )
-def test_what_isn_t_understood_is_400(asked: Asked, params: Any, says: str) -> None:
-    said = assert_says_no(asked.get(**params), 400)
-    assert says in said["error"] and len(said["error"]) < 300 and "\r" not in said["error"]
+def test_what_isn_t_understood_is_400(asked: KpiGateway, params: Any, says: str) -> None:
+    body = assert_refused(asked.get(**params), 400)
+    assert says in body["error"] and len(body["error"]) < 300 and "\r" not in body["error"]
     assert not asked.runner.jobs
 
 
-def test_text_of_ten_thousand_letters_is_taken(asked: Asked) -> None:
+def test_text_of_ten_thousand_letters_is_taken(asked: KpiGateway) -> None:
     assert asked.get(name="named", snapshotId=asked.snapshot, text="x" * 10_000).status_code == 200
     # In UTF-8 and percents this is nine times as long, and no query may be.
-    assert_says_no(asked.get(name="named", snapshotId=asked.snapshot, text="€" * 5_000), 431)
+    assert_refused(asked.get(name="named", snapshotId=asked.snapshot, text="€" * 5_000), 431)
 
 
-def test_bytes_that_are_no_text_are_refused(asked: Asked) -> None:
+def test_bytes_that_are_no_text_are_refused(asked: KpiGateway) -> None:
     for query in ("snapshotId=%ff%fe", "name=%ff&snapshotId=7", "%ff=1&snapshotId=7"):
         answer = CLIENT.get(f"{asked.running.url}/kpi?{query}")
-        assert_says_no(answer, 404 if query.startswith("name") else 400)
+        assert_refused(answer, 404 if query.startswith("name") else 400)
 
 
 @pytest.mark.parametrize("name", ["revenu", "", "limits", "__class__", "total ", "TOTAL", "x" * 9_000, "../total"])
-def test_a_query_that_isn_t_there_is_404(asked: Asked, name: str) -> None:
-    said = assert_says_no(asked.get(name=name, snapshotId=7), 404)
-    assert said["error"].startswith("there is no query") and len(said["error"]) < 200
+def test_a_query_that_isn_t_there_is_404(asked: KpiGateway, name: str) -> None:
+    body = assert_refused(asked.get(name=name, snapshotId=7), 404)
+    assert body["error"].startswith("there is no query") and len(body["error"]) < 200
 
 
-def test_a_table_that_isn_t_there_is_404(asked: Asked) -> None:
-    assert "no table ns.none" in assert_says_no(asked.get(name="elsewhere", at=asked.cursor), 404)["error"]
-    assert_says_no(asked.get(name="elsewhere", snapshotId=7), 404)
+def test_a_table_that_isn_t_there_is_404(asked: KpiGateway) -> None:
+    assert "no table ns.none" in assert_refused(asked.get(name="elsewhere", at=asked.cursor), 404)["error"]
+    assert_refused(asked.get(name="elsewhere", snapshotId=7), 404)
     strict = ruled(asked.world, residency=[{"tables": ["ns.a"], "never": ["eu"]}])
     with asking(strict) as ruled_out:
-        assert_says_no(ruled_out.get(snapshotId=asked.snapshot), 404)
+        assert_refused(ruled_out.get(snapshotId=asked.snapshot), 404)
         assert not ruled_out.runner.jobs
 
 
-def test_other_methods_are_405(asked: Asked) -> None:
+def test_other_methods_are_405(asked: KpiGateway) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH"):
-        assert_says_no(CLIENT.request(method, f"{asked.running.url}/kpi", content=b"x" * 100_000), 405)
+        assert_refused(CLIENT.request(method, f"{asked.running.url}/kpi", content=b"x" * 100_000), 405)
 
 
-def test_a_snapshot_that_is_here_no_longer_is_410_and_names_the_current_one(asked: Asked) -> None:
+def test_a_snapshot_that_is_here_no_longer_is_410_and_names_the_current_one(asked: KpiGateway) -> None:
     current = {"cursor": asked.cursor, "snapshots": {"ns.a": str(asked.snapshot)}}
     for params in ({"snapshotId": 5}, {"snapshotId": -(2**63)}, {"at": "ab" * 32}):
-        said = assert_says_no(asked.get(**params), 410)
-        assert said["current"] == current
+        body = assert_refused(asked.get(**params), 410)
+        assert body["current"] == current
     main = asked.world.catalog.reference("main").hash
-    assert_says_no(asked.get(at=main), 410)  # a commit, and none of the replica branch
+    assert_refused(asked.get(at=main), 410)  # a commit, and none of the replica branch
 
 
 def test_what_main_has_and_this_region_not_yet_is_503(tmp_path: Path) -> None:
@@ -300,8 +300,8 @@ def test_what_main_has_and_this_region_not_yet_is_503(tmp_path: Path) -> None:
         world.commit(a=uri)
         content = world.catalog.contents("main", world.catalog.reference("main").hash, [("ns", "a")])[("ns", "a")]
         answer = asked.get(snapshotId=content.payload["snapshotId"])
-        said = assert_says_no(answer, 503)
-        assert "not yet" in said["error"] and answer.headers["retry-after"] == "1"
+        body = assert_refused(answer, 503)
+        assert "not yet" in body["error"] and answer.headers["retry-after"] == "1"
 
 
 FAILURES = [
@@ -321,26 +321,26 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize(("error", "status"), FAILURES, ids=lambda each: type(each).__name__)
-def test_what_goes_wrong_is_told_without_anything_internal(asked: Asked, error: Exception, status: int) -> None:
+@pytest.mark.parametrize(("error", "status"), FAILURES, ids=lambda case: type(case).__name__)
+def test_what_goes_wrong_is_told_without_anything_internal(asked: KpiGateway, error: Exception, status: int) -> None:
     def fail() -> None:
         raise error
 
     asked.runner.work = fail
     before = asked.number(f'sterna_queries_refused_total{{status="{status}"}}') if status == 410 else 0
     answer = asked.get(name="over", n=10_000 + FAILURES.index((error, status)), at=asked.cursor)
-    said = assert_says_no(answer, status)
+    body = assert_refused(answer, status)
     assert SECRET not in answer.text
     assert ("retry-after" in answer.headers) == (status == 503)
     assert answer.headers["cache-control"] == "no-store" and "etag" not in answer.headers
     if status == 500:
-        assert said == {"error": "Error processing request", "request_id": said["request_id"]}
+        assert body == {"error": "Error processing request", "request_id": body["request_id"]}
     assert asked.number(f'sterna_queries_refused_total{{status="{status}"}}') > before
     asked.runner.work = lambda: None  # a failure isn't kept
     assert asked.get(name="over", n=10_000 + FAILURES.index((error, status)), at=asked.cursor).status_code == 200
 
 
-def test_no_value_that_a_client_sent_is_in_the_log(asked: Asked, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_value_that_a_client_sent_is_in_the_log(asked: KpiGateway, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         for params in (
             {"snapshotId": SECRET},
@@ -352,27 +352,29 @@ def test_no_value_that_a_client_sent_is_in_the_log(asked: Asked, caplog: pytest.
         ):
             asked.get(**params)
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("sterna")]
-    assert any("BadRequest" in each for each in ours) and not any(SECRET in each for each in ours)
+    assert any("BadRequest" in line for line in ours) and not any(SECRET in line for line in ours)
 
 
-def test_forged_tokens_are_401_also_for_what_is_kept(closed: Asked, access: Access) -> None:
+def test_forged_tokens_are_401_also_for_what_is_kept(closed: KpiGateway, access: TokenIssuer) -> None:
     good = closed.get(bearer(access.token("ann", "reader")), snapshotId=closed.snapshot)
     assert good.status_code == 200
     for kind, token in forged(access).items():
         for params in ({"snapshotId": closed.snapshot}, {"name": "nope"}, {"x": "y"}):
             headers = {**bearer(token), "If-None-Match": good.headers["etag"]}
             answer = closed.get(headers, **params)
-            assert assert_says_no(answer, 401)["error"] in ("the token is not valid", "the token has ended"), kind
+            assert assert_refused(answer, 401)["error"] in ("the token is not valid", "the token has ended"), kind
             assert answer.headers["www-authenticate"] == "Bearer"
     for headers in ({}, {"Authorization": "Basic YTpi"}, {"Authorization": "Bearer"}):
-        assert_says_no(closed.get(headers, snapshotId=closed.snapshot), 401)
-    assert_says_no(closed.get(bearer(access.token("bob", "nobody")), snapshotId=closed.snapshot), 403)
+        assert_refused(closed.get(headers, snapshotId=closed.snapshot), 401)
+    assert_refused(closed.get(bearer(access.token("bob", "nobody")), snapshotId=closed.snapshot), 403)
     assert closed.number('sterna_queries_refused_total{status="401"}') > 10
     ticket = CLIENT.post(f"{closed.running.url}/v1/tickets", headers=bearer(access.token("ann", "reader"))).json()
-    assert_says_no(closed.get(snapshotId=closed.snapshot, ticket=ticket["ticket"]), 401)
+    assert_refused(closed.get(snapshotId=closed.snapshot, ticket=ticket["ticket"]), 401)
 
 
-def test_rules_count_for_every_table_of_a_query_before_anything_is_looked_at(closed: Asked, access: Access) -> None:
+def test_rules_count_for_every_table_of_a_query_before_anything_is_looked_at(
+    closed: KpiGateway, access: TokenIssuer
+) -> None:
     plain, hr = bearer(access.token("ann", "reader")), bearer(access.token("eve", "reader", "hr"))
     for name in ("joined", "inside"):
         kept = closed.get(hr, name=name, at=closed.cursor)
@@ -380,19 +382,19 @@ def test_rules_count_for_every_table_of_a_query_before_anything_is_looked_at(clo
         ran = len(closed.runner.jobs)
         for params in ({"at": closed.cursor}, {"at": "ab" * 32}, {"at": "x"}, {}, {"snapshotId": 1, "y": 2}):
             refused = closed.get({**plain, "If-None-Match": kept.headers["etag"]}, name=name, **params)
-            assert assert_says_no(refused, 403)["error"] == "a rule keeps a table of this query from you"
+            assert assert_refused(refused, 403)["error"] == "a rule keeps a table of this query from you"
             assert "ns.b" not in refused.text
         assert len(closed.runner.jobs) == ran
-    assert_says_no(closed.get(bearer(access.token("eve", "hr")), name="joined", at=closed.cursor), 403)
+    assert_refused(closed.get(bearer(access.token("eve", "hr")), name="joined", at=closed.cursor), 403)
     # Where nobody can say who he is, nobody has a role.
     with asking(closed.world) as open_to_all:
-        assert_says_no(open_to_all.get(name="joined", at=closed.cursor), 403)
+        assert_refused(open_to_all.get(name="joined", at=closed.cursor), 403)
 
 
 def test_pages_of_strangers_are_refused_and_named_ones_read_the_etag(world: World) -> None:
     with asking(world) as asked:
         for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
-            assert_says_no(asked.get(headers, snapshotId=asked.snapshot), 403)
+            assert_refused(asked.get(headers, snapshotId=asked.snapshot), 403)
     runner, options = Runner(), ServeOptions(port=0, origins=("https://dash.example",))
     with gateway(world, SERVICES, options=options, run_query=runner) as running:  # type: ignore[arg-type]
         page = {"Origin": "https://dash.example"}
@@ -402,7 +404,7 @@ def test_pages_of_strangers_are_refused_and_named_ones_read_the_etag(world: Worl
         assert CLIENT.options(f"{running.url}/kpi", headers={**page, **wish}).status_code == 200
 
 
-def test_numbers_and_docs_name_no_query_and_no_table(closed: Asked, access: Access) -> None:
+def test_numbers_and_docs_name_no_query_and_no_table(closed: KpiGateway, access: TokenIssuer) -> None:
     closed.get(bearer(access.token("ann", "reader")), snapshotId=closed.snapshot)
     text = closed.running.metrics
     assert 'sterna_query_seconds_bucket{le="+Inf"}' in text and "# TYPE sterna_query_seconds histogram" in text
@@ -411,7 +413,7 @@ def test_numbers_and_docs_name_no_query_and_no_table(closed: Asked, access: Acce
     described = CLIENT.get(f"{closed.running.url}/openapi.json")
     assert "joined" not in described.text
     kpi = described.json()["paths"]["/kpi"]["get"]
-    assert {each["name"] for each in kpi["parameters"]} == {"name", "snapshotId", "at"}
+    assert {parameter["name"] for parameter in kpi["parameters"]} == {"name", "snapshotId", "at"}
     statuses = {"200", "304", "400", "401", "403", "404", "410", "413", "429", "500", "503", "504"}
     assert statuses <= set(kpi["responses"])
     for status in statuses - {"304"}:
@@ -419,8 +421,8 @@ def test_numbers_and_docs_name_no_query_and_no_table(closed: Asked, access: Acce
 
 
 def test_rooms_are_those_that_are_configured(world: World) -> None:
-    def paths(services: Services = SERVICES, **given: Any) -> set[str]:
-        server = make_server(world.context(), services, ServeOptions(), KEEP, environment={}, **given)
+    def paths(services: Services = SERVICES, **options: Any) -> set[str]:
+        server = build_server(world.context(), services, ServeOptions(), KEEP, environment={}, **options)
         return {route.path for route in server.config.app.routes}  # type: ignore[union-attr]
 
     assert {"/kpi", "/v1/events"} <= paths()
@@ -444,8 +446,8 @@ def test_an_end_ends_queries_and_says_so(world: World) -> None:
             time.sleep(0.02)
         asked.running.end()
         ask.join(5)
-        said = assert_says_no(answers[0], 503)
-        assert said["error"] == "The gateway is ending" and answers[0].headers["retry-after"]
+        body = assert_refused(answers[0], 503)
+        assert body["error"] == "The gateway is ending" and answers[0].headers["retry-after"]
         go.set()
 
 
@@ -457,7 +459,7 @@ def test_a_dark_catalog_is_503_and_kept_answers_are_served_on(tmp_path: Path) ->
         assert asked.get(snapshotId=asked.snapshot).status_code == 200
         world.catalog.fail_next(errors.CatalogUnreachable(f"http://{SECRET}"))
         answer = asked.get(name="over", n=1, snapshotId=asked.snapshot)
-        assert_says_no(answer, 503)
+        assert_refused(answer, 503)
         assert SECRET not in answer.text and answer.headers["retry-after"]
         assert asked.get(snapshotId=asked.snapshot).status_code == 200
 
@@ -465,7 +467,7 @@ def test_a_dark_catalog_is_503_and_kept_answers_are_served_on(tmp_path: Path) ->
 @pytest.mark.slow
 def test_processes_of_its_own_answer_and_end_with_it_also_at_work(world: World) -> None:
     many = [f"a{number}" for number in range(24)]  # of three rows each: 3 to the power of 24 together
-    endless = f"SELECT sum({' + '.join(f'{each}.id' for each in many)}) AS n FROM ns.a {', ns.a '.join(many)}"
+    endless = f"SELECT sum({' + '.join(f'{alias}.id' for alias in many)}) AS n FROM ns.a {', ns.a '.join(many)}"
     text = FILE.replace("at_once: 2", "at_once: 1, seconds: 100") + f'  endless: {{sql: "{endless}"}}\n'
     answers: list[httpx.Response] = []
     with gateway(world, parse_services(text, "s.yaml")) as running:  # type: ignore[arg-type]
@@ -476,7 +478,7 @@ def test_processes_of_its_own_answer_and_end_with_it_also_at_work(world: World) 
 
         ask(name="over", n=0)
         assert answers[0].json()["rows"] == [{"id": "1"}, {"id": "2"}]
-        children = running.server.rooms.queries.children  # type: ignore[union-attr]
+        children = running.server.services.queries.workers  # type: ignore[union-attr]
         (pid,) = children.pids
         assert Path(f"/proc/{pid}").exists()
         asking = threading.Thread(target=lambda: ask(name="endless"))
@@ -489,4 +491,4 @@ def test_processes_of_its_own_answer_and_end_with_it_also_at_work(world: World) 
         assert time.monotonic() < deadline
         time.sleep(0.02)
     asking.join(5)
-    assert_says_no(answers[1], 503)
+    assert_refused(answers[1], 503)

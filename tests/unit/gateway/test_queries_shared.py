@@ -19,15 +19,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sterna.embedded.access import Access, new_access
+from sterna.concurrency.single_flight import Flight, SingleFlight
+from sterna.config.sections.load import parse_services
 from sterna.errors import QueryEnded, QueueFull
-from sterna.flights import Flight, Flights
-from sterna.query.sql import check_sql
-from sterna.services.load import parse_services
+from sterna.servers.access import TokenIssuer, create_token_issuer
+from sterna.serving.queries.sql import check_sql
 from tests.support.gateway import Running, gateway
 from tests.support.small_world import World, make_world, run
 from tests.unit.gateway.test_bad_input import bearer
-from tests.unit.gateway.test_queries import Asked, asking
+from tests.unit.gateway.test_queries import KpiGateway, asking
 from tests.unit.query.tables import document
 
 _MANY = ", ".join(f"ns.a AS t{number}" for number in range(24))  # 3 to the 24th rows
@@ -46,10 +46,10 @@ queries:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    made = make_world(tmp_path_factory.mktemp("world"))
-    made.commit(a=made.write("a"))
-    run(made)
-    return made
+    world = make_world(tmp_path_factory.mktemp("world"))
+    world.commit(a=world.write("a"))
+    run(world)
+    return world
 
 
 @pytest.fixture(scope="module")
@@ -72,15 +72,15 @@ def started(running: Running, path: str) -> socket.socket:
 
 def wait_for(running: Running, count: int) -> None:
     deadline = time.monotonic() + 30
-    while running.server.rooms.queries.under_way != count:  # type: ignore[union-attr]
-        assert time.monotonic() < deadline, running.server.rooms.queries.under_way  # type: ignore[union-attr]
+    while running.server.services.queries.active_count != count:  # type: ignore[union-attr]
+        assert time.monotonic() < deadline, running.server.services.queries.active_count  # type: ignore[union-attr]
         time.sleep(0.02)
 
 
 @pytest.mark.slow
 def test_questions_whose_askers_are_gone_end_in_the_engine(world: World, engine: Running) -> None:
     at = snapshot(world)
-    children = engine.server.rooms.queries.children  # type: ignore[union-attr]
+    children = engine.server.services.queries.workers  # type: ignore[union-attr]
     before = children.pids
     askers = [started(engine, f"/kpi?name=endless&n={number}&snapshotId={at}") for number in range(3)]
     wait_for(engine, 3)
@@ -111,18 +111,18 @@ def test_a_question_goes_on_while_one_of_its_askers_is_there(world: World, engin
 
 
 @pytest.fixture(scope="module")
-def access() -> Access:
-    return new_access()
+def access() -> TokenIssuer:
+    return create_token_issuer()
 
 
 @pytest.fixture(scope="module")
-def closed(world: World, access: Access) -> Iterator[Asked]:
+def closed(world: World, access: TokenIssuer) -> Iterator[KpiGateway]:
     """A gateway that knows who asks: two questions run, one waits."""
-    with asking(world, environment=access.settings()) as asked:
+    with asking(world, environment=access.nessie_settings()) as asked:
         yield asked
 
 
-def test_whoever_has_most_places_gives_one_to_who_has_none(closed: Asked, access: Access) -> None:
+def test_whoever_has_most_places_gives_one_to_who_has_none(closed: KpiGateway, access: TokenIssuer) -> None:
     go = threading.Event()
     closed.runner.work = lambda: go.wait(60)
     ann, bob = (bearer(access.token(name, "reader")) for name in ("ann", "bob"))
@@ -131,20 +131,20 @@ def test_whoever_has_most_places_gives_one_to_who_has_none(closed: Asked, access
         return closed.get(headers, name="over", n=number, snapshotId=closed.snapshot)
 
     with ThreadPoolExecutor(5) as pool:
-        hers = [pool.submit(ask, ann, number) for number in range(3)]
+        ann_requests = [pool.submit(ask, ann, number) for number in range(3)]
         wait_for(closed.running, 3)
         assert ask(ann, 3).status_code == 429  # of her own places none is taken for her
-        his = pool.submit(ask, bob, 4)
-        while not any(each.done() for each in (*hers, his)):
+        bob_request = pool.submit(ask, bob, 4)
+        while not any(request.done() for request in (*ann_requests, bob_request)):
             time.sleep(0.02)
         go.set()
-        assert his.result().status_code == 200
-        assert Counter(each.result().status_code for each in hers) == {200: 2, 429: 1}
+        assert bob_request.result().status_code == 200
+        assert Counter(request.result().status_code for request in ann_requests) == {200: 2, 429: 1}
 
 
 def test_the_next_slot_is_for_who_has_fewest() -> None:
     async def story() -> list[str]:
-        flights, order, go = Flights[bytes](1, 10), list[str](), asyncio.Event()
+        flights, order, go = SingleFlight[bytes](1, 10), list[str](), asyncio.Event()
 
         async def work(flight: Flight[bytes]) -> bytes:
             async with flights.slot(flight):
@@ -161,7 +161,7 @@ def test_the_next_slot_is_for_who_has_fewest() -> None:
         await asyncio.sleep(0.05)
         go.set()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert flights.count == 0
+        assert flights.in_flight_count == 0
         return order
 
     assert asyncio.run(story()) == ["ann1", "bob1", "ann3", "ann4"]
@@ -175,7 +175,7 @@ def test_slots_and_places_are_never_lost(seed: int) -> None:
     draw = random.Random(seed)
 
     async def story() -> None:
-        flights, running, most = Flights[bytes](2, 5), Counter[str](), 0
+        flights, running, most = SingleFlight[bytes](2, 5), Counter[str](), 0
 
         async def work(flight: Flight[bytes]) -> bytes:
             nonlocal most
@@ -204,10 +204,10 @@ def test_slots_and_places_are_never_lost(seed: int) -> None:
                 draw.choice(tasks).cancel()
             if draw.random() < 0.5:
                 await asyncio.sleep(draw.choice((0, 0.001)))
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert {type(each) for each in found} <= {type(None), asyncio.CancelledError}
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} <= {type(None), asyncio.CancelledError}
         await asyncio.sleep(0.02)
-        assert 1 <= most <= 2 and flights.count == 0 and running["now"] == 0
+        assert 1 <= most <= 2 and flights.in_flight_count == 0 and running["now"] == 0
         assert flights.free == 2
 
     asyncio.run(story())
@@ -215,15 +215,15 @@ def test_slots_and_places_are_never_lost(seed: int) -> None:
 
 @pytest.mark.slow
 def test_a_run_that_was_stopped_leaves_its_process_to_the_next(tmp_path: Path) -> None:
-    from sterna.query.children import QueryChildren
-    from sterna.stopping import Stop
+    from sterna.concurrency.cancellation import Stop
+    from sterna.serving.queries.worker_pool import QueryWorkerPool
     from tests.unit.query.tables import in_place, job, pinned, sales, written
     from tests.unit.query.test_children import COUNT
     from tests.unit.query.test_children import ENDLESS as RANGES
 
-    made = make_world(tmp_path)
-    table = pinned(in_place(made, written(made, sales())))
-    children = QueryChildren(1)
+    world = make_world(tmp_path)
+    table = pinned(in_place(world, written(world, sales())))
+    children = QueryWorkerPool(1)
     try:
         children.warm()
         before = children.pids
@@ -231,8 +231,8 @@ def test_a_run_that_was_stopped_leaves_its_process_to_the_next(tmp_path: Path) -
             stop = Stop()
             threading.Timer(pause, stop.set).start() if pause else stop.set()
             with pytest.raises(QueryEnded):
-                children.run(job(made, RANGES, table, seconds=300.0), stop)
-            assert children.run(job(made, COUNT, table), Stop())["rows"] == [{"n": "200"}]
+                children.run(job(world, RANGES, table, seconds=300.0), stop)
+            assert children.run(job(world, COUNT, table), Stop())["rows"] == [{"n": "200"}]
         assert children.pids == before
     finally:
         children.close()

@@ -15,14 +15,14 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from sterna.errors import CatalogUnreachable
-from sterna.events.tail import TailOptions
-from sterna.gateway.gateway import ServeOptions
+from sterna.notifications.subscriptions.poller import PollerOptions
+from sterna.serving.http.context import ServeOptions
 from tests.support.gateway import BRANCH, Branch, Running, Stream, gateway
 from tests.support.outlets import wait_until
 
 
-def tables(told: list[Any]) -> list[str]:
-    return [each.json["data"]["table_identifier"] for each in told]
+def tables(events: list[Any]) -> list[str]:
+    return [event.json["data"]["table_identifier"] for event in events]
 
 
 def test_a_commit_reaches_a_stream_at_once(branch: Branch) -> None:
@@ -30,10 +30,10 @@ def test_a_commit_reaches_a_stream_at_once(branch: Branch) -> None:
         assert stream.answer.headers["content-type"].startswith("text/event-stream")
         assert 1000 <= stream.retries[0] <= 5000
         hash = branch.update("a", snapshot=8744736658442914487)
-        (told,) = stream.events(1)
-        assert told.id == f"{hash}-1" and told.event == "message"
-        assert told.json["data"]["new_snapshot_id"] == 8744736658442914487
-        assert told.json["snapshotid"] == "8744736658442914487"
+        (event,) = stream.events(1)
+        assert event.id == f"{hash}-1" and event.event == "message"
+        assert event.json["data"]["new_snapshot_id"] == 8744736658442914487
+        assert event.json["snapshotid"] == "8744736658442914487"
 
 
 def test_patterns_choose_tables(branch: Branch) -> None:
@@ -77,8 +77,8 @@ def test_the_header_goes_before_the_first_address(branch: Branch) -> None:
 
 def test_a_cursor_behind_what_is_in_memory_is_read_back(branch: Branch) -> None:
     hashes = [branch.update(f"t{number}") for number in range(30)]
-    with gateway(branch, following=TailOptions(quick=0.02, slow=0.02, primed=5)) as running:
-        assert len(running.server.rooms.tail.ring or ()) == 5  # type: ignore[union-attr]
+    with gateway(branch, following=PollerOptions(active_seconds=0.02, idle_seconds=0.02, initial_commits=5)) as running:
+        assert len(running.server.services.poller.buffer or ()) == 5  # type: ignore[union-attr]
         with Stream(running.url, after=hashes[9]) as stream:
             assert tables(stream.events(20)) == [f"ns.t{number}" for number in range(10, 30)]
 
@@ -105,13 +105,13 @@ def test_whoever_is_to_begin_anew_gets_no_cursor_before_being_told(branch: Branc
     head = branch.update("a")
     with gateway(branch) as running:
         with httpx.stream("GET", f"{running.url}/v1/events", params={"after": "0" * 64}) as answer:
-            said = ""
+            received = ""
             for text in answer.iter_text():
-                said += text
-                if "reset" in said:
+                received += text
+                if "reset" in received:
                     break
         # A client that ends before it has read the tables anew comes back with the cursor that it had.
-        lines = [line for line in said.splitlines() if not line.startswith("retry: ")]
+        lines = [line for line in received.splitlines() if not line.startswith("retry: ")]
         data = json.dumps({"cursor": head, "reason": "unknown"})
         assert lines[:4] == ["", f"id: {head}", "event: reset", f"data: {data}"]
         with connect(_socket(running.url, "?after=" + "0" * 64)) as web:
@@ -125,8 +125,8 @@ def test_a_rewound_branch_resets_every_stream(branch: Branch) -> None:
     branch.update("b")
     with gateway(branch) as running, Stream(running.url) as stream:
         branch.catalog.assign(BRANCH, first)
-        (told,) = stream.events(1)
-        assert told.event == "reset" and told.json == {"cursor": first, "reason": "rewound"}
+        (event,) = stream.events(1)
+        assert event.event == "reset" and event.json == {"cursor": first, "reason": "rewound"}
         branch.update("c")
         assert tables(stream.events(1)) == ["ns.c"]
 
@@ -135,32 +135,32 @@ def test_a_quiet_stream_shows_signs_of_life_and_moves_its_cursor(branch: Branch)
     with gateway(branch) as running, Stream(running.url, tables="ns.b") as stream:
         hash = branch.update("a")
         seen = [next(stream), next(stream)]
-        while hash not in [each.id for each in seen]:
+        while hash not in [event.id for event in seen]:
             assert len(seen) < 60
             seen.append(next(stream))
-        assert not any(each.data for each in seen)
+        assert not any(event.data for event in seen)
 
 
 def test_streams_are_told_to_come_back_when_the_gateway_ends(branch: Branch) -> None:
     with gateway(branch) as running, Stream(running.url) as stream, connect(_socket(running.url)) as web:
         running.end()
-        (told,) = stream.events(1)
-        assert told.event == "bye" and told.json == {"reason": "restart"}
+        (event,) = stream.events(1)
+        assert event.event == "bye" and event.json == {"reason": "restart"}
         assert len(stream.retries) == 2
         with pytest.raises(StopIteration):
             next(stream)
-        assert heard(web) == {"control": "bye", "reason": "restart"}
+        assert next_message(web) == {"control": "bye", "reason": "restart"}
         with pytest.raises(ConnectionClosed):
             web.recv(timeout=30)
         assert web.close_code == 1012
 
 
-def heard(web: Any) -> dict[str, Any]:
+def next_message(web: Any) -> dict[str, Any]:
     """The next message that is more than a cursor."""
     while True:
-        said: dict[str, Any] = json.loads(web.recv(timeout=30))
-        if said.get("control") != "cursor":
-            return said
+        message: dict[str, Any] = json.loads(web.recv(timeout=30))
+        if message.get("control") != "cursor":
+            return message
 
 
 def _socket(url: str, query: str = "") -> str:
@@ -172,13 +172,13 @@ def test_a_web_socket_gets_the_same_events(branch: Branch) -> None:
     with gateway(branch) as running:
         second = branch.update("b")
         with connect(_socket(running.url, f"?after={first}")) as web:
-            event = heard(web)
+            event = next_message(web)
             assert event["id"] == f"{second}-1" and event["specversion"] == "1.0"
             web.send("what a client says is passed over")
             branch.update("c")
-            assert heard(web)["subject"] == "ns.c"
+            assert next_message(web)["subject"] == "ns.c"
         with connect(_socket(running.url, "?after=" + "0" * 64)) as web:
-            assert heard(web)["control"] == "reset"
+            assert next_message(web)["control"] == "reset"
 
 
 def test_a_long_poll_waits_and_goes_on_from_its_cursor(branch: Branch) -> None:
@@ -190,14 +190,14 @@ def test_a_long_poll_waits_and_goes_on_from_its_cursor(branch: Branch) -> None:
             time.sleep(0.01)
         hash = branch.update("b")
         answer = waiting.result().json()
-        assert [each["subject"] for each in answer["events"]] == ["ns.b"]
+        assert [event["subject"] for event in answer["events"]] == ["ns.b"]
         assert answer["cursor"] == f"{hash}-1"
         assert httpx.get(poll, params={"wait": 0, "after": answer["cursor"]}).json() == {"cursor": hash, "events": []}
 
 
 def test_a_long_poll_whose_client_is_gone_gives_its_place_back(branch: Branch) -> None:
     branch.update("a")
-    with gateway(branch, options=ServeOptions(port=0, heartbeat=0.5, connections=3)) as running:
+    with gateway(branch, options=ServeOptions(port=0, heartbeat=0.5, max_connections=3)) as running:
         host, _, port = running.url.removeprefix("http://").partition(":")
         for _ in range(3):
             gone = socket.create_connection((host, int(port)))
@@ -219,9 +219,9 @@ def test_tables_say_what_is_shown_and_where_to_begin(branch: Branch) -> None:
         with Stream(running.url, after=head):
             pass
         deadline = time.monotonic() + 30
-        while (found := httpx.get(f"{running.url}/v1/tables").json())["cursor"] != head:
+        while (answer := httpx.get(f"{running.url}/v1/tables").json())["cursor"] != head:
             assert time.monotonic() < deadline
-        assert found == {
+        assert answer == {
             "region": "eu",
             "branch": BRANCH,
             "cursor": head,
@@ -245,7 +245,7 @@ def _slow(url: str, more: bytes = b"") -> socket.socket:
 
 
 def test_a_client_that_never_reads_is_cut_off(branch: Branch) -> None:
-    options = ServeOptions(port=0, heartbeat=0.2, patience=0.5)
+    options = ServeOptions(port=0, heartbeat=0.2, write_timeout=0.5)
     with gateway(branch, options=options) as running, _slow(running.url), Stream(running.url) as quick:
         assert 'sterna_streams_open{transport="sse"} 2' in running.metrics
         names = [f"{'long' * 60}{number}" for number in range(100)]
@@ -267,7 +267,7 @@ _UPGRADE = (
 @pytest.mark.parametrize(("transport", "more"), [("sse", b""), ("websocket", _UPGRADE)])
 def test_one_whose_events_lie_in_the_kernel_is_cut_off_too(branch: Branch, transport: str, more: bytes) -> None:
     """It takes megabytes until a kernel that sends takes no more of the gateway: events of a day."""
-    options = ServeOptions(port=0, heartbeat=0.2, patience=1.0)
+    options = ServeOptions(port=0, heartbeat=0.2, write_timeout=1.0)
     with gateway(branch, options=options) as running, _slow(running.url, more), Stream(running.url) as quick:
         assert f'sterna_streams_open{{transport="{transport}"}} ' in running.metrics
         for _ in range(3):
@@ -280,7 +280,7 @@ def test_one_whose_events_lie_in_the_kernel_is_cut_off_too(branch: Branch, trans
 
 
 def test_beyond_the_limit_streams_are_sent_away(branch: Branch) -> None:
-    with gateway(branch, options=ServeOptions(port=0, connections=1)) as running, Stream(running.url):
+    with gateway(branch, options=ServeOptions(port=0, max_connections=1)) as running, Stream(running.url):
         answer = httpx.get(f"{running.url}/v1/events")
         assert answer.status_code == 503 and int(answer.headers["retry-after"]) > 0
         assert answer.json()["error"] == "too many connections"
@@ -303,7 +303,7 @@ def _has_failed(running: Running, times: int) -> bool:
 
 
 def test_one_poller_asks_for_all_clients(branch: Branch) -> None:
-    with gateway(branch, following=TailOptions(quick=0.05, slow=0.1)) as running:
+    with gateway(branch, following=PollerOptions(active_seconds=0.05, idle_seconds=0.1)) as running:
         streams = [Stream(running.url) for _ in range(20)]
         begun, before = time.monotonic(), _number(running.metrics, "sterna_catalog_looks_total")
         time.sleep(1)

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from sterna.errors import CredentialError
-from sterna.gateway.replies import RefusedRequest
-from sterna.gateway.tokens import verifier
+from sterna.serving.http.errors import RequestError
+from sterna.serving.http.tokens import build_verifier
 from tests.support.issuer import Issuer, encoded, public_key
 
-MADE = Issuer("https://id")
+ISSUER = Issuer("https://id")
 
 
 def roles_of(token: str, **settings: str) -> set[str] | None:
     """The roles of a token, None where it is refused."""
-    verify = verifier({"QUARKUS_OIDC_PUBLIC_KEY": public_key(), **settings})
+    verify = build_verifier({"QUARKUS_OIDC_PUBLIC_KEY": public_key(), **settings})
     assert verify is not None
     try:
         return set(verify(token).roles)
-    except RefusedRequest as refused:
+    except RequestError as refused:
         assert refused.status == 401
         return None
 
@@ -31,10 +31,10 @@ def roles_of(token: str, **settings: str) -> set[str] | None:
     "member", ['"iss": "https://id"', '"exp": 9999999999', '"groups": ["admin"]', '"a": {}, "a": {}']
 )
 def test_a_token_that_says_something_twice_is_refused(member: str) -> None:
-    claims = json.dumps(MADE.claims())
-    assert roles_of(MADE.signed(claims)) == {"reader"}
-    assert roles_of(MADE.signed(claims.replace("{", f"{{{member}, ", 1))) is None
-    assert roles_of(MADE.headed('{"alg": "HS256", "alg": "RS256"}')) is None
+    claims = json.dumps(ISSUER.claims())
+    assert roles_of(ISSUER.signed(claims)) == {"reader"}
+    assert roles_of(ISSUER.signed(claims.replace("{", f"{{{member}, ", 1))) is None
+    assert roles_of(ISSUER.headed('{"alg": "HS256", "alg": "RS256"}')) is None
 
 
 @pytest.mark.parametrize(
@@ -52,38 +52,38 @@ def test_a_token_that_says_something_twice_is_refused(member: str) -> None:
     ],
 )
 def test_claims_that_are_absent_or_of_another_kind_are_no_claims(claims: dict[str, Any]) -> None:
-    assert roles_of(MADE.token(**claims)) is None
+    assert roles_of(ISSUER.token(**claims)) is None
 
 
 def test_a_token_that_is_nested_endlessly_is_refused() -> None:
     deep = '{"alg": "RS256", "a": ' + "[" * 2_000 + "]" * 2_000 + "}"
     for text in ("[" * 4_000, '{"a": ' * 600, deep):
-        assert roles_of(MADE.signed(text)) is None
-    _, claims, signature = MADE.token().split(".")
+        assert roles_of(ISSUER.signed(text)) is None
+    _, claims, signature = ISSUER.token().split(".")
     assert roles_of(f"{encoded(deep)}.{claims}.{signature}") is None
 
 
 def test_an_issuer_s_clock_may_be_ahead_of_this_one() -> None:
     now = int(time.time())
-    assert roles_of(MADE.token(iat=now + 60)) == {"reader"}
-    assert roles_of(MADE.token(nbf=now + 60)) is None
+    assert roles_of(ISSUER.token(iat=now + 60)) == {"reader"}
+    assert roles_of(ISSUER.token(nbf=now + 60)) is None
 
 
 def test_roles_that_are_no_text_keep_keycloak_s_from_being_asked_for() -> None:
     realm = {"roles": ["reader"]}
-    assert roles_of(MADE.token(groups=[None, ""], realm_access=realm)) == {"reader"}
+    assert roles_of(ISSUER.token(groups=[None, ""], realm_access=realm)) == {"reader"}
     for groups in ([1], {"a": 1}, True, 0):
-        assert roles_of(MADE.token(groups=groups, realm_access=realm)) == set()
+        assert roles_of(ISSUER.token(groups=groups, realm_access=realm)) == set()
 
 
 def test_a_path_finds_what_it_names_and_nothing_on_the_way() -> None:
     path = {"QUARKUS_OIDC_ROLES_ROLE_CLAIM_PATH": 'a/"b/c", d\\,e'}
-    assert roles_of(MADE.token(a={"b/c": "x y"}, **{"d,e": ["z"]}), **path) == {"x", "y", "z"}
-    assert roles_of(MADE.token(a=["x"]), **path) == roles_of(MADE.token(a={"b": {"c": ["x"]}}), **path) == set()
+    assert roles_of(ISSUER.token(a={"b/c": "x y"}, **{"d,e": ["z"]}), **path) == {"x", "y", "z"}
+    assert roles_of(ISSUER.token(a=["x"]), **path) == roles_of(ISSUER.token(a={"b": {"c": ["x"]}}), **path) == set()
 
 
 @pytest.mark.parametrize("name", ["TOKEN_AGE", "TOKEN_REQUIRED_CLAIMS__TENANT_", "ROLES_ROLE_CLAIM_SEPARATOR"])
 def test_a_setting_by_which_the_catalog_refuses_more_is_not_passed_over(name: str) -> None:
     with pytest.raises(CredentialError, match=name):
-        verifier({"QUARKUS_OIDC_AUTH_SERVER_URL": "http://127.0.0.1:1", f"QUARKUS_OIDC_{name}": "5"})
-    assert verifier({f"QUARKUS_OIDC_{name}": "5"}) is None
+        build_verifier({"QUARKUS_OIDC_AUTH_SERVER_URL": "http://127.0.0.1:1", f"QUARKUS_OIDC_{name}": "5"})
+    assert build_verifier({f"QUARKUS_OIDC_{name}": "5"}) is None

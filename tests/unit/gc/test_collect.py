@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
-from sterna.cleaning import files as cleaning_files
-from sterna.edges.stores.objects import Objects
 from sterna.errors import EngineError, ReplicaBroken, StoreUnreachable, UsageError
-from sterna.replica.head import read_head
-from sterna.replica.view_position import read_view_position, write_view_position
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.maintenance.deletion import file_lists as cleaning_files
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.feature_position import read_feature_view_position, write_feature_view_position
+from sterna.replication.replica.head import read_head
+from sterna.replication.sync import stages
+from sterna.replication.sync.run import sync
+from sterna.storage.objects import Objects
 from tests.support.cleaning import after, assert_closed, clean, files, later, much_later, rewritten, strict
 from tests.support.small_world import World, here, quiet, run, with_registry
 
 
 def evidence(world: World, folder: str) -> set[str]:
     """Runs' folders, or what clean-ups go by: not what they only tell."""
-    found = (world.folder / "eu/replica/_sterna" / folder).glob("*")
-    return {path.name for path in found if path.suffix != ".json"}
+    paths = (world.folder / "eu/replica/_sterna" / folder).glob("*")
+    return {path.name for path in paths if path.suffix != ".json"}
 
 
 def reseeded(world: World) -> set[str]:
@@ -57,13 +57,13 @@ def test_evidence_goes_last_so_that_its_age_tells_whether_clean_ups_get_to_their
     asked: list[str] = []
     delete, listing = Objects.delete, Objects.list
 
-    def evidence_first(self: Objects, uri: str, **given: Any) -> Any:
-        return iter(sorted(listing(self, uri, **given), key=lambda item: "/_sterna/" not in item[0]))
+    def evidence_first(self: Objects, uri: str, **options: Any) -> Any:
+        return iter(sorted(listing(self, uri, **options), key=lambda item: "/_sterna/" not in item[0]))
 
     monkeypatch.setattr(Objects, "list", evidence_first)
-    monkeypatch.setattr(cleaning_files, "AT_ONCE", 3)
+    monkeypatch.setattr(cleaning_files, "MAX_CHUNK_FILES", 3)
     monkeypatch.setattr(
-        Objects, "delete", lambda self, uris, **given: asked.extend(uris) or delete(self, uris, **given)
+        Objects, "delete", lambda self, uris, **options: asked.extend(uris) or delete(self, uris, **options)
     )
     clean(world, much_later())
     kinds = ["/_sterna/" in uri for uri in asked]
@@ -100,11 +100,11 @@ def test_heads_of_the_last_days_keep_their_files(world: World):
 def test_the_head_at_the_windows_start_is_kept(world: World):
     rewritten(world)
     # Every commit is older than the window: the newest of them was the head when it began.
-    found = clean(world, later(), delete=False)
+    report = clean(world, later(), delete=False)
     shown = {version.metadata_location for version in world.replica().values() if version.metadata_location}
     root = f"file://{world.folder}/eu/replica/"
     assert {uri.removeprefix(root) for uri in shown} <= files(world)
-    assert 0 < found.unreachable.files < found.objects.files
+    assert 0 < report.unreachable.files < report.objects.files
 
 
 def test_what_the_head_at_the_windows_start_shows_stays_whichever_commit_put_it(
@@ -128,13 +128,13 @@ def test_a_dry_run_deletes_nothing_and_commits_nothing(world: World):
     rewritten(world)
     clean(world)
     before, head = files(world), world.catalog.reference("main_replica_eu").hash
-    found = clean(world, much_later(), delete=False)
-    assert found.dry_run
-    assert found.garbage.files > 0
-    assert found.deleted.files == 0
+    report = clean(world, much_later(), delete=False)
+    assert report.dry_run
+    assert report.garbage.files > 0
+    assert report.deleted.files == 0
     assert files(world) == before
     assert world.catalog.reference("main_replica_eu").hash == head
-    assert clean(world, much_later()).deleted.files == found.garbage.files, "and it does not put off what it found"
+    assert clean(world, much_later()).deleted.files == report.garbage.files, "and it does not put off what it found"
 
 
 def test_what_writers_own_and_strange_files_stay(world: World):
@@ -151,9 +151,9 @@ def test_what_writers_own_and_strange_files_stay(world: World):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
     clean(world)
-    found = clean(world, much_later())
-    assert found.deleted.files > 0
-    assert found.strange.files == 3
+    report = clean(world, much_later())
+    assert report.deleted.files > 0
+    assert report.strange.files == 3
     assert all(path.read_text() == "mine" for path in own)
     assert {path: path.read_bytes() for path in (world.folder / "us").rglob("*") if path.is_file()} == lake
 
@@ -162,13 +162,15 @@ def test_old_runs_and_records_go_and_needed_ones_stay(world: World):
     rewritten(world)
     runs = evidence(world, "runs")
     assert len(runs) == 3
-    write_view_position(world.context(), "user", "ns.a", 1)
+    write_feature_view_position(world.context(), "user", "ns.a", 1)
     clean(world)
     clean(world, much_later())
     assert not [path for path in (world.folder / "eu/replica/_sterna/runs").rglob("*") if path.is_file()]
     assert len(evidence(world, "collect")) == 2
     where = world.context()
-    assert read_view_position(where.objects, where.region.replica_root, "user", "ns.a") == 1, "however old it is"
+    assert read_feature_view_position(where.objects, where.region.replica_root, "user", "ns.a") == 1, (
+        "however old it is"
+    )
 
 
 @pytest.mark.parametrize("kind", ["metadata.json", "snap-", "m0.avro"])
@@ -237,8 +239,8 @@ def test_eviction_is_at_once_and_of_refused_tables_alone(world: World):
     assert (kept.deleted.files, kept.refused.files, kept.still_shown) == (0, len(files(world, "/secret/")), ())
     assert kept.refused.bytes > 0
     a = files(world, "/a/")
-    found = clean(ruling, after(), evict=True)
-    assert found.deleted == found.refused == kept.refused
+    report = clean(ruling, after(), evict=True)
+    assert report.deleted == report.refused == kept.refused
     assert files(world) == a
     assert_closed(ruling)
     again = clean(ruling, after())
@@ -294,9 +296,9 @@ def test_files_that_can_not_be_deleted_are_named_and_tried_again(world: World, m
     stuck: list[str] = []
     with monkeypatch.context() as patched:
         patched.setattr(Objects, "delete", locking(first_of(stuck)))
-        found = clean(world, much_later())
-    assert (found.failed, [item.file for item in found.failures]) == (1, stuck)
-    assert found.deleted.files == found.garbage.files - 1
+        report = clean(world, much_later())
+    assert (report.failed, [item.file for item in report.failures]) == (1, stuck)
+    assert report.deleted.files == report.garbage.files - 1
     assert clean(world, much_later() + timedelta(days=2)).deleted.files > 0
     assert not Path(stuck[0].removeprefix("file://")).exists()
 
@@ -311,8 +313,8 @@ def test_a_file_that_stays_undeletable_keeps_no_later_garbage(world: World, monk
     later = files(world)
     with pytest.raises(StoreUnreachable, match="locked"):  # the only file that is garbage since the last pass
         clean(world, much_later())
-    found = clean(world, much_later())
-    assert (found.failed, found.deleted.files > 1) == (1, True)
+    report = clean(world, much_later())
+    assert (report.failed, report.deleted.files > 1) == (1, True)
     assert before < later and files(world) < later
 
 
@@ -321,9 +323,9 @@ def test_evidence_goes_though_no_other_garbage_can_be_deleted(world: World, monk
     clean(world)
     with monkeypatch.context() as patched:
         patched.setattr(Objects, "delete", locking(lambda uri: "/_sterna/" not in uri))
-        found = clean(world, much_later())
-    assert found.failed and found.deleted.files and found.failed + found.deleted.files == found.garbage.files
-    assert clean(world, much_later()).deleted.files == found.failed
+        report = clean(world, much_later())
+    assert report.failed and report.deleted.files and report.failed + report.deleted.files == report.garbage.files
+    assert clean(world, much_later()).deleted.files == report.failed
 
 
 def test_a_full_disk_is_no_fault_of_the_replica(world: World, monkeypatch: pytest.MonkeyPatch):
@@ -345,7 +347,7 @@ def test_a_store_that_deletes_nothing_is_an_error(world: World, monkeypatch: pyt
         patched.setattr(Objects, "delete", lambda self, uris, **_: {uri: StoreUnreachable("dark") for uri in uris})
         with pytest.raises(StoreUnreachable):
             clean(world, much_later())
-    assert not read_head(world.catalog, "main_replica_eu").deleting, "syncs go on"
+    assert not read_head(world.catalog, "main_replica_eu").is_gc_running, "syncs go on"
     assert clean(world, much_later()).deleted.files > 0
 
 

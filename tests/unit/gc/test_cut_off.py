@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.postgres.epoch import Epoch
 from sterna.errors import Busy, SternaError, UpkeepBlocked
-from sterna.gc import run as running
-from sterna.gc.model import Collected
+from sterna.maintenance.gc import run as running
+from sterna.maintenance.gc.model import GcReport
+from sterna.postgres.term import Term
 from tests.support.cleaning import clean, files, later, much_later, rewritten
 from tests.support.epochs import OURS, REFUSES, SILENT, THEIRS, Answers, postgres_answers, with_copies
 from tests.support.small_world import World, make_world, run
@@ -27,13 +27,13 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
 @pytest.fixture
 def world(tmp_path: Path, answers: Answers) -> World:
     """A first pass has seen garbage in eu, where all regions have catalogs of their own."""
-    made = make_world(tmp_path)
-    made.commit(a=made.write("a"))
-    run(made)
-    rewritten(made)
-    made = with_copies(made)
-    clean(made, later())
-    return made
+    world = make_world(tmp_path)
+    world.commit(a=world.write("a"))
+    run(world)
+    rewritten(world)
+    world = with_copies(world)
+    clean(world, later())
+    return world
 
 
 def test_where_every_region_was_seen_garbage_goes(world: World) -> None:
@@ -45,7 +45,7 @@ def test_where_another_may_be_the_primary_nothing_goes(
     world: World, answers: Answers, said: SternaError | None
 ) -> None:
     before = files(world)
-    answers |= {"us": Epoch(2, "eu") if said is None else OURS, "eu": said}
+    answers |= {"us": Term(2, "eu") if said is None else OURS, "eu": said}
     with pytest.raises(UpkeepBlocked, match="eu"):
         clean(world, much_later())
     assert files(world) == before
@@ -62,13 +62,13 @@ def test_one_that_an_operator_left_out_may_be_silent(world: World, answers: Answ
 def test_what_changes_between_decision_and_deletion_ends_it(
     world: World, answers: Answers, said: Any, why: type[SternaError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, real = files(world), running.report_of
+    before, real = files(world), running.build_report
 
-    def changed(*arguments: Any, **options: Any) -> Collected:
+    def changed(*arguments: Any, **options: Any) -> GcReport:
         answers["eu"] = said
         return real(*arguments, **options)
 
-    monkeypatch.setattr(running, running.report_of.__name__, changed)
+    monkeypatch.setattr(running, running.build_report.__name__, changed)
     with pytest.raises(why):
         clean(world, much_later())
     assert files(world) == before

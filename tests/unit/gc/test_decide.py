@@ -10,15 +10,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sterna.cleaning.files import Files
-from sterna.cleaning.model import Amount
-from sterna.cleaning.passes import Pass
+from sterna.config.mapping import Mapping
+from sterna.config.registry.model import Registry
 from sterna.errors import UsageError
-from sterna.gc.decide import FILE, Rules, garbage, sort_out
-from sterna.gc.model import GcOptions
-from sterna.registry.mapping import Mapping
-from sterna.registry.model import Registry
-from sterna.replica.reach import Below, ReachedFiles
+from sterna.maintenance.deletion.file_lists import Files
+from sterna.maintenance.deletion.model import Amount
+from sterna.maintenance.deletion.passes import Pass
+from sterna.maintenance.gc.decide import FILE, Rules, classify_files, select_garbage
+from sterna.maintenance.gc.model import GcOptions
+from sterna.replication.replica.reachability import ReachedFiles, UriScope
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -59,9 +59,9 @@ passes = st.lists(
 )
 
 
-def reached_by(found: frozenset[str]) -> ReachedFiles:
+def reached_by(reachable: frozenset[str]) -> ReachedFiles:
     reached = ReachedFiles()
-    reached.add(found)
+    reached.add(reachable)
     return reached
 
 
@@ -69,15 +69,15 @@ def uris_in(files: Files) -> list[str]:
     return [uri for part in files.parts() for uri in part.column("uri").to_pylist()]
 
 
-def uris_of(found: frozenset[str]) -> Callable[[], Iterator[pa.Table]]:
-    rows = pa.table({"uri": pa.array(sorted(found), pa.string())})
+def uris_of(unreachable: frozenset[str]) -> Callable[[], Iterator[pa.Table]]:
+    rows = pa.table({"uri": pa.array(sorted(unreachable), pa.string())})
     return lambda: (rows.slice(start, 2) for start in range(0, len(rows), 2))
 
 
 def rules(earlier: list[tuple[datetime, frozenset[str]]] = [], keep: int = 168, grace: int = 24) -> Rules:  # noqa: B006
-    made = [Pass(at, uris_of(found)) for at, found in sorted(earlier, key=lambda item: item[0])]
-    old = [item for item in made if item.at <= NOW - grace * HOUR]
-    used = [*old[-1:], *(item for item in made if item.at > NOW - grace * HOUR)] if old else []
+    gc_passes = [Pass(at, uris_of(unreachable)) for at, unreachable in sorted(earlier, key=lambda item: item[0])]
+    old = [item for item in gc_passes if item.written_at <= NOW - grace * HOUR]
+    used = [*old[-1:], *(item for item in gc_passes if item.written_at > NOW - grace * HOUR)] if old else []
     return Rules(MAPPING, frozenset({"eu-lake", "us-lake"}), NOW, keep * HOUR, grace * HOUR, used)
 
 
@@ -97,8 +97,8 @@ def listed(files: dict[str, tuple[int, datetime]]) -> list[tuple[str, int, datet
 @given(listings, st.frozensets(uris), st.frozensets(uris), passes, st.integers(1, 200), st.integers(1, 48))
 def test_only_garbage_is_garbage(files, reached, refused, earlier, keep, grace):
     law = rules(earlier, keep, grace)
-    found = sort_out(listed(files), law, reached_by(reached), reached_by(refused))
-    chosen = uris_in(garbage(found.unreachable, law))
+    classified = classify_files(listed(files), law, reached_by(reached), reached_by(refused))
+    chosen = uris_in(select_garbage(classified.unreachable, law))
     limit = NOW - grace * HOUR
     old = [at for at, _ in earlier if at <= limit]
     for uri in chosen:
@@ -115,29 +115,31 @@ def test_only_garbage_is_garbage(files, reached, refused, earlier, keep, grace):
             assert files[uri][1] <= NOW - keep * HOUR
         else:
             assert uri.split("/")[4] in ("eu-lake", "eu-lake~s3a", "us-lake", "_localized")
-    for uri in uris_in(found.refused):
+    for uri in uris_in(classified.refused):
         assert uri in refused - reached
-        assert law.kind(uri) == FILE
+        assert law.classify(uri) == FILE
 
 
 @given(listings, st.frozensets(uris))
 def test_nothing_that_qualifies_is_left(files, reached):
     everything = frozenset(files)
     law = rules([(NOW - 30 * HOUR, everything)])
-    found = sort_out(listed(files), law, reached_by(reached), ReachedFiles())
+    classified = classify_files(listed(files), law, reached_by(reached), ReachedFiles())
     wanted = {
-        uri for uri, (_, at) in files.items() if law.kind(uri) == FILE and uri not in reached and at <= NOW - 24 * HOUR
+        uri
+        for uri, (_, at) in files.items()
+        if law.classify(uri) == FILE and uri not in reached and at <= NOW - 24 * HOUR
     }
-    assert {uri for uri in uris_in(garbage(found.unreachable, law)) if "/_sterna/" not in uri} == wanted
-    assert found.objects == Amount(len(files), sum(size for size, _ in files.values()))
+    assert {uri for uri in uris_in(select_garbage(classified.unreachable, law)) if "/_sterna/" not in uri} == wanted
+    assert classified.objects == Amount(len(files), sum(size for size, _ in files.values()))
 
 
 @pytest.mark.parametrize(("hours", "count"), [(0, 0), (23, 0), (24, 1), (25, 1)])
 def test_a_file_that_is_younger_than_the_grace_stays_whatever_passes_say(hours: int, count: int):
     uri = f"{ROOT}/us-lake/t/f"
     law = rules([(NOW - 30 * HOUR, frozenset({uri}))])
-    found = sort_out(listed({uri: (1, NOW - hours * HOUR)}), law, ReachedFiles(), ReachedFiles())
-    assert garbage(found.unreachable, law).amount.files == count
+    classified = classify_files(listed({uri: (1, NOW - hours * HOUR)}), law, ReachedFiles(), ReachedFiles())
+    assert select_garbage(classified.unreachable, law).amount.files == count
 
 
 def test_a_file_that_was_reachable_in_between_starts_anew():
@@ -152,33 +154,35 @@ def test_a_file_that_was_reachable_in_between_starts_anew():
         ([(NOW - 10 * HOUR, always)], 0),
     ):
         law = rules(earlier)  # type: ignore[arg-type]
-        found = garbage(sort_out(listed(files), law, ReachedFiles(), ReachedFiles()).unreachable, law)
-        assert found.amount.files == count, earlier
+        garbage_files = select_garbage(
+            classify_files(listed(files), law, ReachedFiles(), ReachedFiles()).unreachable, law
+        )
+        assert garbage_files.amount.files == count, earlier
 
 
 def test_records_that_are_still_needed_stay():
     at = [NOW - hours * HOUR for hours in (400, 300, 200)]
     files = {f"{ROOT}/_sterna/collect/{number}.parquet": (1, moment) for number, moment in enumerate(at)}
     law = rules([(moment, frozenset(files)) for moment in at])
-    found = garbage(sort_out(listed(files), law, ReachedFiles(), ReachedFiles()).unreachable, law)
-    assert uris_in(found) == [f"{ROOT}/_sterna/collect/{number}.parquet" for number in (0, 1)]
+    garbage_files = select_garbage(classify_files(listed(files), law, ReachedFiles(), ReachedFiles()).unreachable, law)
+    assert uris_in(garbage_files) == [f"{ROOT}/_sterna/collect/{number}.parquet" for number in (0, 1)]
 
 
 def test_what_tells_that_something_stands_still_stays_however_old_it_is():
     """A flow that fails for longer than `keep` would look well without its file."""
     files = {f"{ROOT}/_sterna/{name}": (1, NOW - 4000 * HOUR) for name in ("flows/dwd.json", "features/user.json")}
     law = rules([(NOW - 300 * HOUR, frozenset(files))])
-    found = sort_out(listed(files), law, ReachedFiles(), ReachedFiles())
-    assert found.strange == Amount()
-    assert uris_in(garbage(found.unreachable, law)) == []
+    classified = classify_files(listed(files), law, ReachedFiles(), ReachedFiles())
+    assert classified.unknown == Amount()
+    assert uris_in(select_garbage(classified.unreachable, law)) == []
 
 
 def test_dead_letters_wait_for_an_operator_and_are_no_strangers():
     letter = f"{ROOT}/_sterna/dead/pager/20260101T000000.000000Z-ab-1.json"
     law = rules([(NOW - 300 * HOUR, frozenset({letter}))])
-    found = sort_out([(letter, 5, NOW - 400 * HOUR)], law, ReachedFiles(), ReachedFiles())
-    assert (found.objects, found.strange, found.evidence) == (Amount(1, 5), Amount(), Amount())
-    assert (found.unreachable.amount, garbage(found.unreachable, law).amount) == (Amount(), Amount())
+    classified = classify_files([(letter, 5, NOW - 400 * HOUR)], law, ReachedFiles(), ReachedFiles())
+    assert (classified.objects, classified.unknown, classified.evidence) == (Amount(1, 5), Amount(), Amount())
+    assert (classified.unreachable.amount, select_garbage(classified.unreachable, law).amount) == (Amount(), Amount())
 
 
 @pytest.mark.parametrize(
@@ -190,22 +194,22 @@ def test_dead_letters_wait_for_an_operator_and_are_no_strangers():
 )
 def test_what_sterna_can_not_have_written_is_left_alone(path: str):
     law = rules([(NOW - 30 * HOUR, frozenset({f"{ROOT}/{path}"}))])
-    found = sort_out([(f"{ROOT}/{path}", 5, NOW - 100 * HOUR)], law, ReachedFiles(), ReachedFiles())
-    assert (found.strange, found.unreachable.amount) == (Amount(1, 5), Amount())
+    classified = classify_files([(f"{ROOT}/{path}", 5, NOW - 100 * HOUR)], law, ReachedFiles(), ReachedFiles())
+    assert (classified.unknown, classified.unreachable.amount) == (Amount(1, 5), Amount())
 
 
 def test_reached_is_asked_in_the_roots_own_spelling():
     spelled = [f"{ROOT}/a", "s3a://eu-lake/replica/b", "s3://eu-lake/replica-old/c", "s3://eu-lake/d"]
-    assert list(Below(ROOT).of(spelled)) == [f"{ROOT}/a", f"{ROOT}/b"]
+    assert list(UriScope(ROOT).filter(spelled)) == [f"{ROOT}/a", f"{ROOT}/b"]
 
 
 def test_reached_may_grow_between_questions():
     reached = ReachedFiles()
-    assert reached.has(["a"]).to_pylist() == [False]
+    assert reached.contains(["a"]).to_pylist() == [False]
     reached.add(["b", "a"])
-    assert reached.has(["a", "c"]).to_pylist() == [True, False]
+    assert reached.contains(["a", "c"]).to_pylist() == [True, False]
     reached.add(["c"])
-    assert reached.has(["a", "b", "c", "d"]).to_pylist() == [True, True, True, False]
+    assert reached.contains(["a", "b", "c", "d"]).to_pylist() == [True, True, True, False]
 
 
 def test_a_grace_that_no_query_could_rely_on_is_refused():

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.cleaning import deleting
-from sterna.cleaning.deleting import Garbage, Tally
-from sterna.cleaning.files import Files, among, table
-from sterna.cleaning.model import Amount
-from sterna.cleaning.passes import found_by_all, read_passes, save_pass
 from sterna.errors import StoreUnreachable
-from sterna.gc.evidence import collect_folder
-from sterna.replica.reach import ReachedFiles
+from sterna.maintenance.deletion import delete
+from sterna.maintenance.deletion.delete import DeletionTally, Garbage
+from sterna.maintenance.deletion.file_lists import Files, filter_by_uri, to_table
+from sterna.maintenance.deletion.model import Amount
+from sterna.maintenance.deletion.passes import read_passes, save_pass, unreachable_in_all
+from sterna.maintenance.gc.evidence import gc_folder
+from sterna.replication.replica.reachability import ReachedFiles
 from tests.support.cleaning import after
 from tests.support.small_world import World
 
@@ -29,7 +29,7 @@ some = st.frozensets(st.text("abé\U0001f600", max_size=4), max_size=30)
 
 
 def files(uris: frozenset[str] | list[str]) -> Files:
-    return Files(table([(uri, len(uri), LONG_AGO)]) for uri in uris)
+    return Files(to_table([(uri, len(uri), LONG_AGO)]) for uri in uris)
 
 
 def uris(parts: Iterator[pa.Table]) -> list[str]:
@@ -37,21 +37,21 @@ def uris(parts: Iterator[pa.Table]) -> list[str]:
 
 
 @given(some)
-def test_files_are_in_order_and_counted(given_uris):
-    found = files(given_uris)
-    assert uris(found.parts()) == uris(found.parts()) == sorted(given_uris)
-    assert found.amount == Amount(len(given_uris), sum(map(len, given_uris)))
+def test_files_are_in_order_and_counted(all_uris):
+    listed = files(all_uris)
+    assert uris(listed.parts()) == uris(listed.parts()) == sorted(all_uris)
+    assert listed.amount == Amount(len(all_uris), sum(map(len, all_uris)))
 
 
 @given(some, some)
 def test_among(mine, others):
     for wanted, expected in ((True, mine & others), (False, mine - others)):
-        assert uris(among(files(mine).parts(), files(others).parts(), wanted=wanted)) == sorted(expected)
+        assert uris(filter_by_uri(files(mine).parts(), files(others).parts(), wanted=wanted)) == sorted(expected)
 
 
 def test_a_record_of_many_files_is_in_several_objects(world: World):
     context = world.context()
-    folder = collect_folder(context)
+    folder = gc_folder(context)
     wanted = [f"{number:02}" for number in range(10)]
     save_pass(context, folder, "collect-1", files(wanted))
     names = sorted(uri.rpartition("/")[2] for uri, _, _ in context.objects.list(folder))
@@ -59,12 +59,12 @@ def test_a_record_of_many_files_is_in_several_objects(world: World):
                      "collect-1.parquet"]  # fmt: skip
     (record,) = read_passes(context, folder, after(days=1))
     assert uris(record.uris()) == wanted
-    assert uris(found_by_all(files([*wanted, "x"]), [record]).parts()) == wanted
+    assert uris(unreachable_in_all(files([*wanted, "x"]), [record]).parts()) == wanted
 
 
 def test_passes_count_from_the_newest_that_is_old_enough(world: World):
     """Where none is, there is none: what a pass of a moment ago found unreachable may still be read."""
-    context, folder = world.context(), collect_folder(world.context())
+    context, folder = world.context(), gc_folder(world.context())
     for number in (1, 2, 3):
         save_pass(context, folder, f"collect-{number}", files([f"{number}"]))
         path = f"{folder.removeprefix('file://')}/collect-{number}.parquet"
@@ -82,7 +82,7 @@ def test_passes_count_from_the_newest_that_is_old_enough(world: World):
 
 def test_a_record_that_was_cut_off_is_none(world: World, monkeypatch: pytest.MonkeyPatch):
     context = world.context()
-    folder = collect_folder(context)
+    folder = gc_folder(context)
     save_pass(context, folder, "collect-1", files(["a"]))
     save_pass(context, folder, "collect-2", files(list("abcdefg")))
     context.objects.delete([f"{folder}/collect-2.parquet"])  # which is written last
@@ -93,7 +93,7 @@ def test_a_record_that_was_cut_off_is_none(world: World, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("damage", ["gone", "cut", "empty"])
 def test_a_damaged_object_of_a_record_names_nothing(world: World, damage: str):
     context = world.context()
-    folder = collect_folder(context)
+    folder = gc_folder(context)
     save_pass(context, folder, "collect-1", files(list("abcdefg")))
     first = f"{folder}/collect-1.1.parquet"
     if damage == "gone":
@@ -105,16 +105,16 @@ def test_a_damaged_object_of_a_record_names_nothing(world: World, damage: str):
 
 
 def test_a_record_of_an_older_version_is_one_object_in_no_order(world: World):
-    context, folder = world.context(), collect_folder(world.context())
+    context, folder = world.context(), gc_folder(world.context())
     sink = io.BytesIO()
-    pq.write_table(table([(uri, 1, LONG_AGO) for uri in "gcaebdf"]), sink)
+    pq.write_table(to_table([(uri, 1, LONG_AGO) for uri in "gcaebdf"]), sink)
     context.objects.write_new(f"{folder}/collect-1.parquet", sink.getvalue())
     (record,) = read_passes(context, folder, after(days=1))
     assert uris(record.uris()) == list("abcdefg")
 
 
 def test_a_record_that_goes_meanwhile_names_nothing(world: World):
-    context, folder = world.context(), collect_folder(world.context())
+    context, folder = world.context(), gc_folder(world.context())
     save_pass(context, folder, "collect-1", files(["a"]))
     (record,) = read_passes(context, folder, after(days=1))
     context.objects.delete([f"{folder}/collect-1.parquet"])
@@ -122,11 +122,11 @@ def test_a_record_that_goes_meanwhile_names_nothing(world: World):
 
 
 def test_no_pass_says_that_nothing_is_garbage():
-    assert found_by_all(files(["a"]), []).amount == Amount()
+    assert unreachable_in_all(files(["a"]), []).amount == Amount()
 
 
 def test_what_is_reached_meanwhile_is_not_deleted():
-    reached, tally, asked = ReachedFiles(), Tally(), []
+    reached, tally, asked = ReachedFiles(), DeletionTally(), []
 
     def delete(some: list[str]) -> dict[str, StoreUnreachable]:
         asked.append(some)
@@ -134,19 +134,19 @@ def test_what_is_reached_meanwhile_is_not_deleted():
         return {uri: StoreUnreachable("locked", file=uri) for uri in some if uri == "b"}
 
     garbage = Garbage(files(list("abcdefg")).parts(), reached)  # in tables of one file
-    while garbage.more():
+    while garbage.has_more():
         garbage.delete_part(tally, delete)  # type: ignore[arg-type]
     assert asked == [["a", "b"], ["c"], ["e"], ["g"]]
-    assert (uris(tally.gone.parts()), tally.done, tally.failed) == (list("aceg"), Amount(4, 4), 1)
+    assert (uris(tally.deleted.parts()), tally.done, tally.failed) == (list("aceg"), Amount(4, 4), 1)
     assert [failure.file for failure in tally.failures] == ["b"]
     garbage.delete_part(tally, delete)  # type: ignore[arg-type]
-    assert tally.tried == 5, "there is no more"
+    assert tally.attempted == 5, "there is no more"
 
 
 def test_only_the_first_failures_are_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(deleting, "SHOWN_FAILURES", 3)
-    tally, garbage = Tally(), Garbage(files([f"{number:02}" for number in range(12)]).parts(), ReachedFiles())
-    while garbage.more():
+    monkeypatch.setattr(delete, "MAX_SHOWN_FAILURES", 3)
+    tally, garbage = DeletionTally(), Garbage(files([f"{number:02}" for number in range(12)]).parts(), ReachedFiles())
+    while garbage.has_more():
         garbage.delete_part(tally, lambda some: {uri: StoreUnreachable("locked", file=uri) for uri in some[1:]})
     assert (tally.done.files, tally.failed) == (6, 6)
     assert [failure.file for failure in tally.failures] == ["01", "03", "05"]
@@ -163,13 +163,13 @@ def test_a_full_part_of_which_none_can_be_deleted_ends_it(stuck: str, tried: str
         asked.extend(some)
         return {uri: StoreUnreachable("locked", file=uri) for uri in some if uri in stuck}
 
-    tally, garbage = Tally(), Garbage(files(list("abcde")).parts(), ReachedFiles())
-    while garbage.more():
+    tally, garbage = DeletionTally(), Garbage(files(list("abcde")).parts(), ReachedFiles())
+    while garbage.has_more():
         garbage.delete_part(tally, delete)  # type: ignore[arg-type]
-    assert ("".join(asked), bool(tally.stopped)) == (tried, stopped)
+    assert ("".join(asked), bool(tally.store_error)) == (tried, stopped)
 
 
 def test_where_nothing_else_is_garbage_a_file_that_can_not_be_deleted_is_an_error():
-    tally, garbage = Tally(), Garbage(files(["a"]).parts(), ReachedFiles())
+    tally, garbage = DeletionTally(), Garbage(files(["a"]).parts(), ReachedFiles())
     garbage.delete_part(tally, lambda some: {uri: StoreUnreachable("locked", file=uri) for uri in some})
-    assert tally.stopped and not garbage.more()
+    assert tally.store_error and not garbage.has_more()

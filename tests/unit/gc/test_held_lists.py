@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sterna.catalog.commit_once import NOTHING
+from sterna.catalog.commit_once import NO_CHANGES
 from sterna.errors import ReplicaBroken
-from sterna.replica import held_list as lists
-from sterna.replica.head import HELD, read_head, with_held
-from sterna.sync import publish as publishing
+from sterna.replication.replica import held_list as lists
+from sterna.replication.replica.head import HELD, load_held_list, read_head
+from sterna.replication.sync import publish as publishing
 from tests.support.cleaning import after, clean, much_later
 from tests.support.small_world import World, gone, run
 
@@ -24,7 +24,7 @@ BRANCH = "main_replica_eu"
 @pytest.fixture(autouse=True)
 def beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each list but an empty one stands beside the replica."""
-    monkeypatch.setattr(lists, "INLINE_BYTES", 2)
+    monkeypatch.setattr(lists, "MAX_INLINE_BYTES", 2)
 
 
 def listed(world: World) -> set[Path]:
@@ -36,13 +36,13 @@ def hold(world: World, *names: str) -> Path:
     before = listed(world)
     world.commit(**{name: gone(world, name) for name in names})
     run(world)
-    (made,) = listed(world) - before
-    return made
+    (path,) = listed(world) - before
+    return path
 
 
 def held(world: World) -> list[str]:
-    head = with_held(world.context().objects, read_head(world.catalog, BRANCH))
-    assert not head.listed.lost
+    head = load_held_list(world.context().objects, read_head(world.catalog, BRANCH))
+    assert not head.held_list.read_error
     return [item.key for item in head.held]
 
 
@@ -61,8 +61,8 @@ def test_the_lists_that_kept_heads_name_stay_and_the_others_go(world: World) -> 
 def test_an_older_head_of_ours_whose_list_is_not_understood_keeps_everything(world: World, said: str) -> None:
     hold(world, "a")
     head = next(world.catalog.history(BRANCH, operations=False))
-    unknown = world.catalog.commit(BRANCH, head.hash, NOTHING, "newer", {**head.properties, HELD: said})
-    world.catalog.commit(BRANCH, unknown, NOTHING, "sterna", head.properties)
+    unknown = world.catalog.commit(BRANCH, head.hash, NO_CHANGES, "newer", {**head.properties, HELD: said})
+    world.catalog.commit(BRANCH, unknown, NO_CHANGES, "sterna", head.properties)
     before = listed(world)
     with pytest.raises(ReplicaBroken, match=f"{unknown[:12]}.* held"):
         clean(world, after(hours=25))
@@ -74,8 +74,8 @@ def test_an_older_head_of_ours_whose_list_is_not_understood_keeps_everything(wor
 def test_somebody_elses_commit_that_was_put_right_since_keeps_nothing(world: World) -> None:
     hold(world, "a")
     head = next(world.catalog.history(BRANCH, operations=False))
-    theirs = world.catalog.commit(BRANCH, head.hash, NOTHING, "theirs", {HELD: "["})
-    world.catalog.commit(BRANCH, theirs, NOTHING, "sterna", head.properties)
+    theirs = world.catalog.commit(BRANCH, head.hash, NO_CHANGES, "theirs", {HELD: "["})
+    world.catalog.commit(BRANCH, theirs, NO_CHANGES, "sterna", head.properties)
     clean(world, after(hours=25))
 
 
@@ -90,7 +90,7 @@ def test_the_list_of_a_sync_that_was_killed_before_its_commit_goes_after_its_tim
     kept = hold(world, "a")
     world.commit(b=gone(world, "b"))
 
-    def killed(*given: Any, **options: Any) -> str:
+    def killed(*args: Any, **options: Any) -> str:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -123,11 +123,11 @@ def test_a_clean_up_between_a_list_and_the_commit_that_names_it(
     world.commit(b=mended)  # so that the list is the first one again
     real, cleaned = publishing.commit_once, []
 
-    def meanwhile(*given: Any, **options: Any) -> str:
+    def meanwhile(*args: Any, **options: Any) -> str:
         if not cleaned:
             clean(world, much_later())
             cleaned.append(not path.exists())
-        return real(*given, **options)
+        return real(*args, **options)
 
     monkeypatch.setattr(publishing, "commit_once", meanwhile)
     report = run(world)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sterna.catalog.commit_once import NOTHING
+from sterna.catalog.commit_once import NO_CHANGES
 from sterna.errors import Busy, SnapshotGone
-from sterna.gc import hold as holding
-from sterna.gc.hold import Hold, hold
-from sterna.replica.head import COLLECTING, REGION, RUN_ID
+from sterna.maintenance.gc import pin as holding
+from sterna.maintenance.gc.pin import Pin, pin
+from sterna.replication.replica.head import GC_PASS, REGION, RUN_ID
 from tests.support.cleaning import after, clean, files, later, much_later
 from tests.support.small_world import World, run
 
@@ -30,8 +30,8 @@ def old(world: World) -> str:
     return head
 
 
-def held(world: World, cursor: str, days: int = 30, now: datetime | None = None) -> Hold:
-    return hold(world.context(), cursor, timedelta(days=days), now=now or after())
+def held(world: World, cursor: str, days: int = 30, now: datetime | None = None) -> Pin:
+    return pin(world.context(), cursor, timedelta(days=days), now=now or after())
 
 
 def tags(world: World) -> list[str]:
@@ -40,15 +40,15 @@ def tags(world: World) -> list[str]:
 
 def test_what_is_held_stays_until_the_hold_is_over_and_goes_then(world: World, old: str) -> None:
     before = files(world)
-    found = held(world, old)
-    assert tags(world) == [found.tag] and found.tag.startswith("sterna-hold-eu-") and found.tag.endswith(old[:12])
-    assert (found.cursor, found.tables, found.in_place) == (old, 1, ())
+    pin = held(world, old)
+    assert tags(world) == [pin.tag] and pin.tag.startswith("sterna-hold-eu-") and pin.tag.endswith(old[:12])
+    assert (pin.cursor, pin.tables, pin.in_place) == (old, 1, ())
     clean(world)
     clean(world, much_later())
     assert files(world) == before
     over = after(days=31)
     clean(world, over, delete=False)
-    assert tags(world) == [found.tag]  # a dry run takes nothing away
+    assert tags(world) == [pin.tag]  # a dry run takes nothing away
     clean(world, over)
     assert tags(world) == []
     clean(world, over + timedelta(days=2))
@@ -78,8 +78,8 @@ def test_other_tags_are_left_alone(world: World, old: str) -> None:
 @pytest.mark.parametrize("said", [{RUN_ID: "x"}, {RUN_ID: "x", REGION: "us"}, {REGION: "eu"}])
 def test_a_commit_that_does_not_name_this_region_can_t_be_held(world: World, old: str, said: dict[str, str]) -> None:
     head = world.catalog.reference(BRANCH).hash
-    at = world.catalog.commit(BRANCH, head, NOTHING, "whose?", said)
-    world.catalog.commit(BRANCH, at, NOTHING, "sterna", {RUN_ID: "y", REGION: "eu"})
+    at = world.catalog.commit(BRANCH, head, NO_CHANGES, "whose?", said)
+    world.catalog.commit(BRANCH, at, NO_CHANGES, "sterna", {RUN_ID: "y", REGION: "eu"})
     with pytest.raises(SnapshotGone):
         held(world, at)
     assert tags(world) == []
@@ -108,21 +108,21 @@ def test_one_file_that_is_gone_is_enough(world: World, old: str, ending: str) ->
 def test_a_clean_up_that_deletes_meanwhile_may_not_have_seen_the_hold(
     world: World, old: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real: Callable[..., Any] = holding.prove_reachable
+    real: Callable[..., Any] = holding.require_reachable
 
     def fenced(*args: Any) -> None:
         real(*args)
         head = world.catalog.reference(BRANCH).hash
-        for collecting in ({COLLECTING: "x"}, {}):
-            head = world.catalog.commit(BRANCH, head, NOTHING, "sterna", {RUN_ID: "x", **collecting})
+        for collecting in ({GC_PASS: "x"}, {}):
+            head = world.catalog.commit(BRANCH, head, NO_CHANGES, "sterna", {RUN_ID: "x", **collecting})
 
-    monkeypatch.setattr(holding, holding.prove_reachable.__name__, fenced)
+    monkeypatch.setattr(holding, holding.require_reachable.__name__, fenced)
     with pytest.raises(Busy):
         held(world, old)
     assert tags(world) == []
     monkeypatch.setattr(holding, real.__name__, real)
     world.catalog.commit(
-        BRANCH, world.catalog.reference(BRANCH).hash, NOTHING, "sterna", {RUN_ID: "x", COLLECTING: "x"}
+        BRANCH, world.catalog.reference(BRANCH).hash, NO_CHANGES, "sterna", {RUN_ID: "x", GC_PASS: "x"}
     )
     with pytest.raises(Busy):
         held(world, old)
@@ -133,5 +133,5 @@ def test_tables_whose_files_may_lie_in_place_are_told(world: World) -> None:
     world.commit(a=world.write("a"))
     run(world, "us")
     at = world.catalog.reference("main_replica_us").hash
-    found = hold(world.context("us"), at, timedelta(days=1), now=later())
-    assert found.in_place == ("ns.a",)
+    pinned = pin(world.context("us"), at, timedelta(days=1), now=later())
+    assert pinned.in_place == ("ns.a",)

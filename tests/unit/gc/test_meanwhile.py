@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 
 from sterna.catalog.model import Commit, Delete, Unchanged
-from sterna.cleaning import deleting as cleaning_deleting
-from sterna.edges.stores.objects import Objects
+from sterna.config.registry import run_names
 from sterna.errors import Busy, CatalogConflict, CatalogStateUnknown
-from sterna.gc import delete as deleting
-from sterna.gc import fence as gc_fence
-from sterna.gc.evidence import Runs
-from sterna.gc.fence import fence
-from sterna.gc.model import Collected, GcOptions
-from sterna.gc.run import collect
-from sterna.registry import run_names
-from sterna.replica import head as replica_head
-from sterna.replica.head import newest_commit, read_head
-from sterna.replica.ids import began, stamp
-from sterna.replica.records import Report, StageReport
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan.make import make_plan
+from sterna.maintenance.deletion import delete as cleaning_deleting
+from sterna.maintenance.gc import delete as deleting
+from sterna.maintenance.gc import fencing as gc_fence
+from sterna.maintenance.gc.evidence import PendingRuns
+from sterna.maintenance.gc.fencing import fence
+from sterna.maintenance.gc.model import GcOptions, GcReport
+from sterna.maintenance.gc.run import run_gc
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.planner import make_plan
+from sterna.replication.replica import head as replica_head
+from sterna.replication.replica.head import newest_commit, read_head
+from sterna.replication.replica.ids import format_timestamp, parse_start_time
+from sterna.replication.replica.model import Report, StageReport
+from sterna.replication.sync import stages
+from sterna.storage.objects import Objects
 from tests.support.cleaning import after, assert_closed, clean, files, much_later, rewritten
 from tests.support.regions import injected
 from tests.support.small_world import World, here, no_secrets, quiet, run
@@ -42,15 +42,15 @@ def in_flight(world: World) -> str:
 
 def finish(world: World, folder: str) -> Report:
     context = world.context()
-    made = stages.plan_of(context, folder)
-    copied = sum((stages.copy(context, folder, batch.number, quiet) for batch in made.batches), StageReport())
+    plan = stages.load_plan(context, folder)
+    copied = sum((stages.copy(context, folder, batch.number, quiet) for batch in plan.batches), StageReport())
     return stages.publish(context, folder, copied, stages.localize(context, folder, copied, quiet, here), quiet)
 
 
 def head_of(world: World) -> Commit:
-    found = newest_commit(world.catalog, "main_replica_eu")
-    assert found is not None
-    return found
+    commit = newest_commit(world.catalog, "main_replica_eu")
+    assert commit is not None
+    return commit
 
 
 def soon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def soon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     now_clean(world, delete=False)
 
 
-def now_clean(world: World, **options: Any) -> Collected:
+def now_clean(world: World, **options: Any) -> GcReport:
     return clean(world, datetime.now(UTC), keep=timedelta(0), **options)
 
 
@@ -104,9 +104,9 @@ def test_a_sync_that_was_planned_for_another_head_is_not_waited_for(world: World
     soon(world, monkeypatch)
     in_flight(world)
     run(world)
-    found = now_clean(world)
-    assert found.in_flight == ()
-    assert found.deleted.files > 0
+    report = now_clean(world)
+    assert report.in_flight == ()
+    assert report.deleted.files > 0
 
 
 def old_file_reused(world: World) -> tuple[Path, Callable[[], None]]:
@@ -127,12 +127,12 @@ def test_a_sync_that_found_an_old_file_before_the_deletion_is_not_published(
     soon(world, monkeypatch)
     again()
     context = world.context()
-    made, listed = make_plan(context, SyncOptions())
-    assert made.present == 1, "the plan counts on the old file"
+    plan, listed = make_plan(context, SyncOptions())
+    assert plan.present_files == 1, "the plan counts on the old file"
     # Its plan isn't written down yet, so that the clean-up can't know of it.
     assert now_clean(world).deleted.files > 0
     assert not data.exists()
-    folder = stages.run_folder.save_plan(context, made, listed)
+    folder = stages.run_folder.save_plan(context, plan, listed)
     report = finish(world, folder)
     assert report.outcome == "superseded"
     assert report.more, "somebody has to plan again"
@@ -146,7 +146,7 @@ def test_a_sync_between_its_look_and_its_plan_goes_on_by_itself(world: World, mo
     soon(world, monkeypatch)
     again()
     save = stages.run_folder.save_plan
-    swept: list[Collected] = []
+    swept: list[GcReport] = []
 
     def slow(*args: Any) -> str:
         if not swept:
@@ -182,7 +182,7 @@ def test_an_old_file_that_a_sync_took_up_again_before_the_deletion_stays(
     assert_closed(world)
 
 
-class Busily:
+class BusyCatalog:
     """A catalog beside which writers commit, and syncs follow one another without a pause: one is published, and the
     next one planned, at every fourth call to it, and whenever a clean-up sleeps.
     """
@@ -195,12 +195,12 @@ class Busily:
         self.outcomes: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._world.catalog, name)
-        if callable(found):
+        attribute = getattr(self._world.catalog, name)
+        if callable(attribute):
             self._calls += 1
             if self._calls % 4 == 0:
                 self.go_on()
-        return found
+        return attribute
 
     def go_on(self, seconds: float = 0.0) -> None:
         if self._busy:
@@ -220,9 +220,9 @@ class Busily:
 def test_a_clean_up_gets_on_while_syncs_follow_one_another(world: World, monkeypatch: pytest.MonkeyPatch):
     rewritten(world)
     soon(world, monkeypatch)
-    catalog = Busily(world)
+    catalog = BusyCatalog(world)
     context = injected(world.registry, "eu", no_secrets, catalog=catalog, primary=catalog)
-    monkeypatch.setattr(cleaning_deleting, "AT_ONCE", 1)
+    monkeypatch.setattr(cleaning_deleting, "MAX_PART_FILES", 1)
     slices: list[str] = []
     monkeypatch.setattr(deleting.Fence, "has_time", property(lambda fence: fence.hash not in slices))
     real = Objects.delete
@@ -234,8 +234,8 @@ def test_a_clean_up_gets_on_while_syncs_follow_one_another(world: World, monkeyp
 
     monkeypatch.setattr(Objects, "delete", one)
     monkeypatch.setattr(deleting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=catalog.go_on))
-    found = collect(context, GcOptions(keep=timedelta(0), delete=True, patience=60.0))
-    assert found.deleted.files == found.garbage.files == len(slices) > 2
+    report = run_gc(context, GcOptions(keep=timedelta(0), delete=True, max_wait_seconds=60.0))
+    assert report.deleted.files == report.garbage.files == len(slices) > 2
     assert catalog.outcomes.count("published") > len(slices), "syncs got on, too"
     assert_closed(world)
 
@@ -252,14 +252,17 @@ def test_what_began_before_is_not_listed_again(world: World, monkeypatch: pytest
 
     monkeypatch.setattr(Objects, "list", watched)
     now = datetime.now(UTC)
-    runs, head = Runs(world.context(), now, timedelta(hours=24)), head_of(world).hash
+    runs, head = PendingRuns(world.context(), now, timedelta(hours=24)), head_of(world).hash
     name = flying.rpartition("/")[2]
     assert runs.in_flight(head) == (name,)
     assert runs.in_flight(head) == (name,)
-    assert asked == [stamp(now - timedelta(hours=25)), stamp(began(name) - timedelta(hours=1))]
-    assert runs.still([name], "another head") == ()
+    assert asked == [
+        format_timestamp(now - timedelta(hours=25)),
+        format_timestamp(parse_start_time(name) - timedelta(hours=1)),
+    ]
+    assert runs.still_in_flight([name], "another head") == ()
     finish(world, flying)
-    assert runs.still([name], head) == ()
+    assert runs.still_in_flight([name], head) == ()
     assert len(asked) == 2
 
 
@@ -298,9 +301,9 @@ def test_what_is_published_while_the_store_is_listed_is_not_taken_for_unreachabl
         return listing(self, prefix, **options)
 
     monkeypatch.setattr(Objects, "list", slow)
-    found = clean(world, after(), delete=False)
+    report = clean(world, after(), delete=False)
     assert files(world, "/b/")
-    assert found.unreachable.files == 0
+    assert report.unreachable.files == 0
 
 
 def test_a_clean_up_that_was_killed_stops_counting_and_the_next_one_finishes(
@@ -320,13 +323,13 @@ def test_a_clean_up_that_was_killed_stops_counting_and_the_next_one_finishes(
         patched.setattr(gc_fence, gc_fence.commit_fence.__name__, _first_only(world))
         with pytest.raises((KeyboardInterrupt, CatalogStateUnknown)):
             clean(world, much_later())
-    assert read_head(world.catalog, "main_replica_eu").deleting
+    assert read_head(world.catalog, "main_replica_eu").is_gc_running
     world.commit(b=world.write("b"))
     with pytest.raises(Busy):
         run(world)
     with pytest.raises(Busy, match="another clean-up"):
         clean(world, much_later())
-    monkeypatch.setattr(replica_head, "COLLECTING_SECONDS", 0.0)
+    monkeypatch.setattr(replica_head, "GC_EXPIRY_SECONDS", 0.0)
     assert clean(world, much_later()).deleted.files > 0
     assert clean(world, much_later()).garbage.files == 0
     assert run(world).outcome == "published"
@@ -360,7 +363,7 @@ def test_one_that_was_killed_stops_counting_for_who_has_watched_it_long_enough(
     for moment in (5.0, 360.0, 366.0):
         clock = SimpleNamespace(monotonic=lambda at=moment: at)
         monkeypatch.setattr(replica_head, "time", clock)
-        seen.append(read_head(world.catalog, "main_replica_eu").deleting)
+        seen.append(read_head(world.catalog, "main_replica_eu").is_gc_running)
     assert seen == [True, True, False]
 
 
@@ -371,11 +374,11 @@ def test_one_that_was_killed_long_ago_is_not_watched(world: World, monkeypatch: 
         pass
     now = datetime.now
     monkeypatch.setattr(replica_head, "datetime", SimpleNamespace(now=lambda zone: now(zone) + timedelta(hours=7)))
-    assert not read_head(world.catalog, "main_replica_eu").deleting
+    assert not read_head(world.catalog, "main_replica_eu").is_gc_running
 
 
 def _first_only(world: World) -> Callable[..., str]:
-    from sterna.gc import fence as module
+    from sterna.maintenance.gc import fencing as module
 
     commit, calls = module.commit_fence, []
 
@@ -395,10 +398,10 @@ def test_a_fence_keeps_all_that_the_head_says(world: World):
     with fence(context, head_of(world), "collect-x") as standing:
         inside = read_head(world.catalog, "main_replica_eu")
         assert inside.hash == standing.hash
-        assert inside.deleting
+        assert inside.is_gc_running
     after = read_head(world.catalog, "main_replica_eu")
     assert after.hash == standing.hash
-    assert (after.collecting, after.watermark, after.digest, after.bindings) == (
+    assert (after.gc_pass, after.watermark, after.digest, after.bindings) == (
         "",
         before.watermark,
         before.digest,
@@ -412,9 +415,9 @@ def test_a_fence_whose_answer_was_lost_stands(world: World):
     parent = head_of(world)
     world.catalog.lose_next_answer()
     with fence(world.context(), parent, "collect-x"):
-        assert read_head(world.catalog, "main_replica_eu").deleting
+        assert read_head(world.catalog, "main_replica_eu").is_gc_running
         world.catalog.lose_next_answer()
-    assert not read_head(world.catalog, "main_replica_eu").collecting
+    assert not read_head(world.catalog, "main_replica_eu").gc_pass
 
 
 def test_a_branch_that_moves_at_every_try_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch):

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.stores.objects import Objects
 from sterna.errors import StoreUnreachable
-from sterna.render.status import status_text
-from sterna.status.gather import gather_status, watch_status
+from sterna.operations.status.gather import gather_status, read_alarm_status
+from sterna.storage.objects import Objects
+from sterna.text.status import status_text
 from tests.support.cleaning import clean
 from tests.support.small_world import World, run
 
@@ -62,13 +62,13 @@ def test_status_tells_what_the_newest_clean_up_counted(world: World) -> None:
     before = metadata(world)
     at = soon()
     clean(world, at, delete=False, **SHORT)
-    found = gather_status(world.context()).stored
-    assert found
-    assert found.at == at.isoformat()
-    assert (found.superseded.files, found.unreachable.files) == (3, 0)
-    assert found.superseded.bytes == sum(before.values()) - before[max(before)]
+    totals = gather_status(world.context()).stored
+    assert totals
+    assert totals.at == at.isoformat()
+    assert (totals.superseded.files, totals.unreachable.files) == (3, 0)
+    assert totals.superseded.bytes == sum(before.values()) - before[max(before)]
     runs = world.folder / "eu/replica/_sterna/runs"
-    assert found.evidence.bytes == sum(path.stat().st_size for path in runs.rglob("*") if path.is_file())
+    assert totals.evidence.bytes == sum(path.stat().st_size for path in runs.rglob("*") if path.is_file())
     for hours in (3, 5):
         clean(world, soon(hours), delete=False, **SHORT)
     would_go = gather_status(world.context()).stored
@@ -76,10 +76,10 @@ def test_status_tells_what_the_newest_clean_up_counted(world: World) -> None:
     assert would_go.superseded.files == 0
     assert 0 < would_go.garbage.files <= would_go.unreachable.files
     clean(world, soon(7), **SHORT)
-    gone = watch_status(world.context()).stored
+    gone = read_alarm_status(world.context()).stored
     assert gone
     assert (gone.garbage.files, gone.superseded.files) == (0, 0)
-    text = status_text(watch_status(world.context()))
+    text = status_text(read_alarm_status(world.context()))
     assert f"stored at the clean-up of {gone.at}: {gone.objects.files} files" in text
 
 
@@ -92,7 +92,7 @@ def test_status_answers_where_the_records_of_clean_ups_can_not_be_read(
     report.write_text("{")
     assert gather_status(world.context()).stored is None
 
-    def dark(*given: Any, **options: Any) -> Any:
+    def dark(*args: Any, **options: Any) -> Any:
         raise StoreUnreachable("is dark")
 
     monkeypatch.setattr(Objects, "list", dark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.ha.checker import Accepted, History
+from tests.support.ha.checker import AcceptedCommit, History
 
 MAIN = ("m4", "m3", "m2", "m1")
 LOST = ("l4", "l3", "m2", "m1")
@@ -29,15 +29,15 @@ def test_reads_that_go_backwards(heads: tuple[str, ...]) -> None:
 
 
 def test_a_lost_commit() -> None:
-    History([Accepted("m1", "us"), Accepted("m4", "eu")]).assert_nothing_lost(MAIN)
+    History([AcceptedCommit("m1", "us"), AcceptedCommit("m4", "eu")]).assert_nothing_lost(MAIN)
     with pytest.raises(AssertionError):
-        History([Accepted("m1", "us"), Accepted("l3", "us")]).assert_nothing_lost(MAIN)
+        History([AcceptedCommit("m1", "us"), AcceptedCommit("l3", "us")]).assert_nothing_lost(MAIN)
 
 
 def test_two_primaries_in_one_epoch() -> None:
-    History([Accepted("m2", "us"), Accepted("m3", "eu"), Accepted("l3", "us")]).assert_one_primary_an_epoch(
-        MAIN, EPOCHS
-    )
-    for accepted in (Accepted("m3", "us"), Accepted("m2", "eu")):
+    History(
+        [AcceptedCommit("m2", "us"), AcceptedCommit("m3", "eu"), AcceptedCommit("l3", "us")]
+    ).assert_one_primary_per_term(MAIN, EPOCHS)
+    for accepted in (AcceptedCommit("m3", "us"), AcceptedCommit("m2", "eu")):
         with pytest.raises(AssertionError):
-            History([accepted]).assert_one_primary_an_epoch(MAIN, EPOCHS)
+            History([accepted]).assert_one_primary_per_term(MAIN, EPOCHS)

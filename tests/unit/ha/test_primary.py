@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from sterna.cli import catalog
-from sterna.cli import guard as cli_guard
-from sterna.cli.guard import guard
-from sterna.edges.postgres.epoch import Epoch
+from sterna.cli import fencing as cli_guard
+from sterna.cli.fencing import guard_loop
 from sterna.errors import (
     CatalogUnreachable,
     CredentialError,
@@ -28,15 +27,16 @@ from sterna.errors import (
     SternaError,
     UsageError,
 )
-from sterna.ha import promote
-from sterna.ha import rejoin as ha_rejoin
-from sterna.ha.model import CatalogSite, Following, Slot
-from sterna.ha.promote import Promotion, plan_promotion
-from sterna.ha.rejoin import bring_back, guard_region, rejoin
-from sterna.ha.site import look_at_all, tell_primary
-from sterna.render.catalog import promotion_text, status_text
+from sterna.postgres.term import Term
+from sterna.replication.failover import promote
+from sterna.replication.failover import rejoin as ha_rejoin
+from sterna.replication.failover.model import CatalogSite, CatalogSubscription, Slot
+from sterna.replication.failover.promote import Promotion, plan_promotion
+from sterna.replication.failover.rejoin import guard_region, rejoin, rejoin_to_primary
+from sterna.replication.failover.site import inspect_sites, resolve_primary
+from sterna.text.catalog import promotion_text, status_text
 from tests.unit.cli.conftest import sterna  # noqa: F401 - a fixture
-from tests.unit.edges.test_silent_postgres import NOBODY, registry, secrets
+from tests.unit.edges.test_silent_postgres import CLOSED_ADDRESS, registry, secrets
 
 REGIONS = ("us", "eu", "ap")
 SEEN = ("primary", "follower", "fenced", "unseeded")
@@ -44,17 +44,17 @@ UNSEEN = ("unreachable", "refuses", "credential missing", "slow")
 MAY_BE_AT_WORK = {"refuses", "credential missing", "slow"}
 STATES = (*SEEN, *UNSEEN)
 MAIN = "ab" * 32
-OURS = registry(us=NOBODY, eu=NOBODY, ap=NOBODY)
-TWO = registry(us=NOBODY, eu=NOBODY)
+THREE = registry(us=CLOSED_ADDRESS, eu=CLOSED_ADDRESS, ap=CLOSED_ADDRESS)
+TWO = registry(us=CLOSED_ADDRESS, eu=CLOSED_ADDRESS)
 
 
 def site(region: str, state: str, named: str) -> CatalogSite:
     """Return what a region looks like in a state, where region `named` began epoch 1."""
-    epoch = Epoch(1, named)
+    epoch = Term(1, named)
     return {
-        "primary": CatalogSite(region, epoch=Epoch(1, region), writable=True, main=MAIN, references="r"),
+        "primary": CatalogSite(region, epoch=Term(1, region), writable=True, main=MAIN, references="r"),
         "follower": CatalogSite(
-            region, epoch=epoch, main=MAIN, references="r", following=Following(named, True, 5, None)
+            region, epoch=epoch, main=MAIN, references="r", following=CatalogSubscription(named, True, 5, None)
         ),
         "fenced": CatalogSite(region, epoch=epoch, main=MAIN, references="r"),
         "unseeded": CatalogSite(region),
@@ -87,10 +87,10 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, CatalogSite]], 
     def see(sites: dict[str, CatalogSite]) -> None:
         for module in (promote, ha_rejoin):
             monkeypatch.setattr(module, "look_at_all", lambda regions, secrets: dict(sites))
-        monkeypatch.setattr(catalog, "look_at_all", lambda regions, secrets: dict(sites))
+        monkeypatch.setattr(catalog, "inspect_sites", lambda regions, secrets: dict(sites))
 
     monkeypatch.setattr(promote, promote.newest_commit_time.__name__, lambda region, secrets: None)
-    monkeypatch.setattr(catalog, "read_registry", lambda path: OURS)
+    monkeypatch.setattr(catalog, "read_registry", lambda path: THREE)
     return see
 
 
@@ -103,8 +103,8 @@ def fenced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def connected(region: Any, secrets: Any) -> Iterator[Any]:
         yield region
 
-    monkeypatch.setattr(ha_rejoin, "connected", connected)
-    monkeypatch.setattr(ha_rejoin, "prepare", lambda connection, region: None)
+    monkeypatch.setattr(ha_rejoin, "open_connection", connected)
+    monkeypatch.setattr(ha_rejoin, "ensure_schema", lambda connection, region: None)
     monkeypatch.setattr(ha_rejoin, "fence", lambda connection, region: done.append(region.name))
     return done
 
@@ -113,21 +113,21 @@ def fenced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_status_advises_only_what_is_known(first: str) -> None:
     for states in matrix(first):
         sites = list(cluster(*states).values())
-        told, text = tell_primary(sites), status_text(sites)
+        primary, text = resolve_primary(sites), status_text(sites)
         all_seen = not set(states) & set(UNSEEN)
         if "promot" in text:
             assert all_seen, text
         if not all_seen:
-            assert not told.known
-        assert text.startswith("can't tell who the primary is: ") == (not told.known)
-        if not told.known:
-            assert (told.region, "reseed" in text) == ("", False)
-        for each in sites:
-            if each.problem:
-                assert each.unseen in text.splitlines()[0], "it is named where that is said"
-                assert each.problem in text, "and why, on its line"
+            assert not primary.known
+        assert text.startswith("can't tell who the primary is: ") == (not primary.known)
+        if not primary.known:
+            assert (primary.region, "reseed" in text) == ("", False)
+        for site in sites:
+            if site.problem:
+                assert site.unseen_reason in text.splitlines()[0], "it is named where that is said"
+                assert site.problem in text, "and why, on its line"
         if states.count("primary") > 1:
-            assert not told.known, "two began the same epoch"
+            assert not primary.known, "two began the same epoch"
 
 
 @pytest.mark.parametrize("first", STATES)
@@ -141,10 +141,14 @@ def test_status_does_not_end_well_where_something_was_not_seen(
         look(sites)
         shown = sterna("catalog", "status", "--json")
         facts = json.loads(shown.out)
-        told = tell_primary(list(sites.values()))
-        wanted = 3 if "credential missing" in states else 0 if told.known else 4
-        assert (shown.code, facts["primary"]["known"], facts["primary"]["region"]) == (wanted, told.known, told.region)
-        assert set(facts["primary"]["unseen"]) == {name for name, each in sites.items() if each.problem}
+        primary = resolve_primary(list(sites.values()))
+        wanted = 3 if "credential missing" in states else 0 if primary.known else 4
+        assert (shown.code, facts["primary"]["known"], facts["primary"]["region"]) == (
+            wanted,
+            primary.known,
+            primary.region,
+        )
+        assert set(facts["primary"]["unseen"]) == {name for name, site in sites.items() if site.problem}
         for fact in facts["sites"]:
             if fact["problem"]:
                 assert {fact[name] for name in ("epoch", "writable", "main", "references", "following", "slots")} == {
@@ -198,10 +202,10 @@ def test_a_slot_s_cure_is_told_where_the_primary_is_known() -> None:
 
 
 def test_signs_of_a_primary_without_an_epoch_are_doubts(look: Callable[..., None]) -> None:
-    following = CatalogSite("eu", main=MAIN, following=Following("us", True, 5, None))
+    following = CatalogSite("eu", main=MAIN, following=CatalogSubscription("us", True, 5, None))
     keeping = CatalogSite("us", main=MAIN, slots=(Slot("sterna_eu", True, "reserved", 0),))
     for sites in ({"us": CatalogSite("us"), "eu": following}, {"us": keeping, "eu": CatalogSite("eu")}):
-        assert tell_primary(list(sites.values())).doubts
+        assert resolve_primary(list(sites.values())).doubts
         look(sites)
         with pytest.raises(UsageError, match="can't tell whether there is a primary already"):
             plan_promotion(TWO, secrets, "eu", planned=False)
@@ -228,17 +232,17 @@ def test_a_promotion_is_refused_or_says_what_nobody_can_tell(
     for states in matrix(first):
         sites = cluster(*states)
         look(sites)
-        told = tell_primary(list(sites.values()))
+        primary = resolve_primary(list(sites.values()))
         for name in sites:
             try:
-                promotion = plan_promotion(OURS, secrets, name, planned=planned)
+                promotion = plan_promotion(THREE, secrets, name, planned=planned)
             except SternaError as error:
                 assert error.exit_code != 0
                 continue
             assert not set(states) & MAY_BE_AT_WORK, "it may be the primary by now"
-            if told.newest is None:
-                assert told.known, "the first epoch begins where there is none for certain"
-            silent = [region for region, each in sites.items() if each.silent]
+            if primary.newest is None:
+                assert primary.known, "the first epoch begins where there is none for certain"
+            silent = [region for region, site in sites.items() if site.is_silent]
             text = promotion_text(promotion)
             for region in silent:
                 assert f"{region} does not answer" in text
@@ -256,8 +260,8 @@ def test_a_promotion_is_refused_or_says_what_nobody_can_tell(
 )
 def test_in_a_real_outage_a_region_can_be_promoted(states: tuple[str, ...], look: Callable[..., None]) -> None:
     look(cluster(*states))
-    promotion = plan_promotion(OURS, secrets, "eu", planned=False)
-    assert (promotion.epoch, promotion.old) == (Epoch(2, "eu"), "us")
+    promotion = plan_promotion(THREE, secrets, "eu", planned=False)
+    assert (promotion.epoch, promotion.old) == (Term(2, "eu"), "us")
     text = promotion_text(promotion)
     assert "us does not answer. Whether it takes commits can't be told from here: make sure that it takes none." in text
     assert "us takes no commits" not in text, "nobody knows that"
@@ -269,15 +273,15 @@ def test_an_operator_gives_up_a_region_in_whose_place_something_answers(look: Ca
         look(cluster(*states))
         blocking = "us" if states[0] == "refuses" else "ap"
         with pytest.raises(UsageError, match="may") as caught:
-            plan_promotion(OURS, secrets, "eu", planned=False)
+            plan_promotion(THREE, secrets, "eu", planned=False)
         assert f"--gone {blocking}" in (caught.value.hint or "")
-        promotion = plan_promotion(OURS, secrets, "eu", planned=False, gone=[blocking])
-        assert promotion.epoch == Epoch(2, "eu")
+        promotion = plan_promotion(THREE, secrets, "eu", planned=False, gone=[blocking])
+        assert promotion.epoch == Term(2, "eu")
         assert f"{blocking} is given up" in promotion_text(promotion)
     look(cluster("primary", "follower", "follower"))
     for name in ("us", "eu", "nowhere"):
         with pytest.raises(UsageError, match="nobody can give it up"):
-            plan_promotion(OURS, secrets, "eu", planned=False, gone=[name])
+            plan_promotion(THREE, secrets, "eu", planned=False, gone=[name])
 
 
 def test_a_first_epoch_begins_only_where_every_region_was_seen(look: Callable[..., None]) -> None:
@@ -285,7 +289,7 @@ def test_a_first_epoch_begins_only_where_every_region_was_seen(look: Callable[..
     with pytest.raises(CatalogUnreachable, match="can't tell whether there is a primary already: Postgres of us"):
         plan_promotion(TWO, secrets, "eu", planned=False)
     look(cluster("unseeded", "unseeded"))
-    assert plan_promotion(TWO, secrets, "eu", planned=False).epoch == Epoch(1, "eu")
+    assert plan_promotion(TWO, secrets, "eu", planned=False).epoch == Term(1, "eu")
 
 
 def test_a_primary_that_was_emptied_is_not_begun_again(look: Callable[..., None]) -> None:
@@ -294,7 +298,7 @@ def test_a_primary_that_was_emptied_is_not_begun_again(look: Callable[..., None]
     for planned in (True, False):
         with pytest.raises(UsageError, match="us does not know its own epoch 1-us"):
             plan_promotion(TWO, secrets, "us", planned=planned)
-    assert plan_promotion(TWO, secrets, "eu", planned=False).epoch == Epoch(2, "eu")
+    assert plan_promotion(TWO, secrets, "eu", planned=False).epoch == Term(2, "eu")
 
 
 def test_a_fenced_primary_gets_its_right_back_by_nobody_who_can_not_see_whether_it_was_replaced(
@@ -305,12 +309,12 @@ def test_a_fenced_primary_gets_its_right_back_by_nobody_who_can_not_see_whether_
     look(sites)
     for name in ("us", "eu"):
         with pytest.raises(UsageError, match=r"us takes no commits, and whether it was replaced can't be told"):
-            plan_promotion(OURS, secrets, name, planned=True)
-    text = promotion_text(plan_promotion(OURS, secrets, "us", planned=False))
+            plan_promotion(THREE, secrets, name, planned=True)
+    text = promotion_text(plan_promotion(THREE, secrets, "us", planned=False))
     assert "us is the one of epoch 1-us and takes no commits now" in text
     assert "ap does not answer: it has to rejoin later. Whether it is the primary by now can't be told" in text
     look(cluster("fenced", "follower", "follower"))
-    assert plan_promotion(OURS, secrets, "us", planned=True).resumed
+    assert plan_promotion(THREE, secrets, "us", planned=True).resumed
 
 
 @pytest.mark.parametrize("first", STATES)
@@ -323,30 +327,30 @@ def test_a_guard_says_yes_only_where_every_region_was_seen(
         for name, own in sites.items():
             fenced.clear()
             try:
-                found = guard_region(OURS.region(name), OURS, secrets)
+                guarded = guard_region(THREE.region(name), THREE, secrets)
             except (CatalogUnreachable, DatabaseUnreachable, DatabaseRefused, CredentialError, NotPrimary):
                 assert fenced == []
                 with pytest.raises(SternaError):
-                    guard(OURS, secrets, name, None, lambda line: None)
+                    guard_loop(THREE, secrets, name, None, lambda line: None)
                 continue
             assert not own.problem
-            if found.primary != name:
+            if guarded.primary != name:
                 assert fenced == ([name] if own.writable or not own.main else [])
-                assert found.unseen == {}, "another one is newer for certain"
+                assert guarded.unseen == {}, "another one is newer for certain"
                 continue
             assert fenced == []
-            assert own.epoch == found.epoch
-            assert set(found.unseen) == {region for region, each in sites.items() if each.problem}
-            if found.unseen:
+            assert own.epoch == guarded.epoch
+            assert set(guarded.unseen) == {region for region, site in sites.items() if site.problem}
+            if guarded.unseen:
                 with pytest.raises(CatalogUnreachable, match=f"can't tell whether {name} is still the primary"):
-                    guard(OURS, secrets, name, None, lambda line: None)
+                    guard_loop(THREE, secrets, name, None, lambda line: None)
 
 
 def test_a_guard_that_repeats_goes_on_whatever_it_can_not_see(
     monkeypatch: pytest.MonkeyPatch, look: Callable[..., None], fenced: list[str]
 ) -> None:
     """What it can't see now it may see the next time: it must still be there then, to fence."""
-    newer = {"us": site("us", "primary", "us"), "eu": replace(site("eu", "primary", "eu"), epoch=Epoch(2, "eu"))}
+    newer = {"us": site("us", "primary", "us"), "eu": replace(site("eu", "primary", "eu"), epoch=Term(2, "eu"))}
     seen = iter(
         [
             cluster("primary", "unreachable"),
@@ -357,7 +361,7 @@ def test_a_guard_that_repeats_goes_on_whatever_it_can_not_see(
             newer,
         ]
     )
-    said: list[str] = []
+    lines: list[str] = []
     look(next(seen))
 
     def sleep(seconds: float) -> None:
@@ -368,9 +372,9 @@ def test_a_guard_that_repeats_goes_on_whatever_it_can_not_see(
 
     monkeypatch.setattr(cli_guard, "time", SimpleNamespace(sleep=sleep))
     with pytest.raises(KeyboardInterrupt):
-        guard(TWO, secrets, "us", 1.0, said.append)
+        guard_loop(TWO, secrets, "us", 1.0, lines.append)
     assert fenced == ["us"]
-    assert [line.partition(" (")[0] for line in said] == [
+    assert [line.partition(" (")[0] for line in lines] == [
         "no other region answers, so that nobody can tell whether us may still be the primary; it knows epoch 1-us: "
         "Postgres of eu does not answer",
         "Postgres of us refused",
@@ -399,24 +403,24 @@ def test_a_region_follows_only_one_that_says_itself_that_it_is_the_primary(
     def follow(registry: Any, target: Any, source: Any, *rest: Any, keep: bool) -> None:
         followed.append(source.name)
 
-    monkeypatch.setattr(ha_rejoin, "bring_back", follow)
+    monkeypatch.setattr(ha_rejoin, "rejoin_to_primary", follow)
     for states in matrix(first):
         sites = cluster(*states)
         look(sites)
         for name, own in sites.items():
             followed.clear()
-            said: list[str] = []
+            lines: list[str] = []
             try:
-                rejoin(OURS, secrets, name, said.append, keep=keep)
+                rejoin(THREE, secrets, name, lines.append, keep=keep)
             except SternaError:
                 assert followed == []
                 continue
             (source,) = (sites[region] for region in followed)
             assert not own.problem and source.writable
-            assert source.epoch == Epoch(1, source.region)
+            assert source.epoch == Term(1, source.region)
             assert not set(states) & MAY_BE_AT_WORK
-            silent = [region for region, each in sites.items() if each.silent]
-            assert [line.partition(" was not seen")[0] for line in said] == silent
+            silent = [region for region, site in sites.items() if site.is_silent]
+            assert [line.partition(" was not seen")[0] for line in lines] == silent
 
 
 def test_what_a_region_without_an_epoch_has_is_not_forgotten_by_a_rejoin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,19 +430,19 @@ def test_what_a_region_without_an_epoch_has_is_not_forgotten_by_a_rejoin(monkeyp
 
     @contextmanager
     def connected(region: Any, secrets: Any) -> Iterator[Any]:
-        yield SimpleNamespace(execute=lambda asked: SimpleNamespace(fetchone=lambda: (True,)))
+        yield SimpleNamespace(execute=lambda statement: SimpleNamespace(fetchone=lambda: (True,)))
 
-    monkeypatch.setattr(ha_rejoin, "connected", connected)
-    monkeypatch.setattr(ha_rejoin, "read_epoch", lambda connection: None)
+    monkeypatch.setattr(ha_rejoin, "open_connection", connected)
+    monkeypatch.setattr(ha_rejoin, "read_term", lambda connection: None)
     monkeypatch.setattr(ha_rejoin, ha_rejoin.read_references.__name__, lambda connection: heads)
     monkeypatch.setattr(ha_rejoin, "seed", lambda target, *rest: seeded.append(target.name))
     us, eu = TWO.regions
     with pytest.raises(UsageError, match="region eu has commits and knows no epoch"):
-        bring_back(TWO, eu, us, secrets, lambda line: None)
+        rejoin_to_primary(TWO, eu, us, secrets, lambda line: None)
     assert seeded == []
-    bring_back(TWO, eu, us, secrets, lambda line: None, keep=False)
+    rejoin_to_primary(TWO, eu, us, secrets, lambda line: None, keep=False)
     heads["main"] = "2e1cfa82b035c26cbbbdae632cea070514eb8b773f616aaeaf668e2f0be8f10d"
-    bring_back(TWO, eu, us, secrets, lambda line: None)
+    rejoin_to_primary(TWO, eu, us, secrets, lambda line: None)
     assert seeded == ["eu", "eu"]
 
 
@@ -446,13 +450,13 @@ def test_a_credential_that_is_missing_hides_no_other_region() -> None:
     def one(name: str) -> Any:
         raise CredentialError(f"credential {name!r} is missing")
 
-    sites = look_at_all(TWO.regions, one)
-    assert [(each.unasked, each.refuses, each.unseen) for each in sites.values()] == [
+    sites = inspect_sites(TWO.regions, one)
+    assert [(site.unasked, site.refuses, site.unseen_reason) for site in sites.values()] == [
         (True, False, "was not asked")
     ] * 2
 
 
 def test_what_is_known_of_a_promotion_without_silent_regions_is_said_as_before() -> None:
-    text = promotion_text(Promotion("eu", Epoch(2, "eu"), "us", False, None, MAIN, None, ()))
+    text = promotion_text(Promotion("eu", Term(2, "eu"), "us", False, None, MAIN, None, ()))
     assert "us takes no commits." in text
     assert "can't be told" not in text

@@ -31,10 +31,10 @@ def content(uri: str) -> str:
 
 def localized(data: bytes) -> bytes:
     """Localize a file that must change, twice, and what comes out once more."""
-    done = localize_position_deletes(data, URI, content=content)
+    done = localize_position_deletes(data, URI, map_content=content)
     assert done is not None
-    assert done == localize_position_deletes(data, URI, content=content)
-    assert localize_position_deletes(done, URI, content=content) is None
+    assert done == localize_position_deletes(data, URI, map_content=content)
+    assert localize_position_deletes(done, URI, map_content=content) is None
     return done
 
 

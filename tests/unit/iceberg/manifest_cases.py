@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sterna.iceberg.avro.binary import encode_bytes, encode_long
 from sterna.iceberg.avro.container import open_container
-from sterna.iceberg.files import Written
+from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests.entry import UriMapping
 from sterna.iceberg.manifests.manifest import localize_manifest
 from sterna.iceberg.manifests.records import localize as localize_general
@@ -27,7 +27,13 @@ def mapped(uri: str) -> str:
 
 def localized_both(data: bytes, mapping: UriMapping) -> bytes | None:
     """Localize by the public function, and see that the general path says the same record for record."""
-    walked = localize_manifest(data, URI, content=mapping.content, deletes=mapping.deletes, mapped=mapping.mapped)
+    walked = localize_manifest(
+        data,
+        URI,
+        map_content=mapping.map_content,
+        deletes=mapping.deletes,
+        map_deleted_deletes=mapping.map_deleted_deletes,
+    )
     general = localize_general(open_container(data, URI), mapping)
     assert (walked is None) == (general is None)
     if walked is not None and general is not None:
@@ -42,20 +48,22 @@ LONGS = st.integers(-(2**63), 2**63 - 1)
 INTS = st.integers(-(2**31), 2**31 - 1)
 COUNTS = st.none() | st.lists(st.fixed_dictionaries({"key": INTS, "value": LONGS}), max_size=4)
 OTHER_BOUNDS = st.lists(st.fixed_dictionaries({"key": st.integers(1, 9), "value": st.binary(max_size=200)}), max_size=4)
-MAPPING = UriMapping(content, {uri: Written(uri.replace("us", "eu/r"), len(uri)) for uri in PATHS}, mapped, content)
+MAPPING = UriMapping(
+    content, {uri: LocalizedFile(uri.replace("us", "eu/r"), len(uri)) for uri in PATHS}, mapped, content
+)
 
 
 @st.composite
 def bounds(draw: Callable[..., Any]) -> dict[str, Any]:
     path = draw(URIS)
-    found: dict[str, Any] = {}
+    by_column: dict[str, Any] = {}
     for name in ("lower_bounds", "upper_bounds"):
         items = draw(st.none() | OTHER_BOUNDS)
         if items is not None and draw(st.booleans()):
             value = draw(st.sampled_from([path, path, path[:16], "s3://us/z"])).encode()
             items.insert(draw(st.integers(0, len(items))), {"key": PATH_COLUMN, "value": value})
-        found[name] = items
-    return found
+        by_column[name] = items
+    return by_column
 
 
 @st.composite

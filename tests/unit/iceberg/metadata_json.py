@@ -69,7 +69,7 @@ def marked(version: int, *, inline: bool = False) -> str:
     text = _TEXT.replace("HEAD", _HEAD[version].replace("%s", json.dumps(_SCHEMA[version])))
     text = text.replace("PUFFIN", _PUFFIN).replace("PARTITIONS", _PARTITIONS)
     before, snapshots, after = re.split(r'(?s)("snapshots" : \[.*?\],)(?=\n  "statistics")', text)
-    snapshots = re.sub(r"\d", lambda found: _snapshot(version, int(found[0]), inline), snapshots)
+    snapshots = re.sub(r"\d", lambda match: _snapshot(version, int(match[0]), inline), snapshots)
     return (
         "".join((before, snapshots, after))
         .replace("SCHEMA", json.dumps(_SCHEMA[version]))

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from sterna.config.limits import DEFAULT_LIMITS
 from sterna.errors import TableError
-from sterna.iceberg.json_text import estimated_memory, read_document
+from sterna.iceberg.json_text import estimate_memory, read_document
 from sterna.iceberg.metadata.table import read_table_metadata
-from sterna.limits import DEFAULT_LIMITS
 from tests.unit.iceberg.test_metadata_large import peak, table
 
 URI = "s3://us-lake/t/metadata/a"
@@ -27,15 +27,15 @@ import cramjam, pyarrow, pyarrow.compute
 from isal import isal_zlib
 from sterna.errors import TableError
 from sterna.iceberg.avro.binary import encode_long
-from sterna.iceberg.avro.container import estimated_memory
+from sterna.iceberg.avro.container import estimate_memory
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
 from sterna.iceberg.manifests.manifest import read_entries
 from sterna.iceberg.manifests.manifest_list import read_manifest_list
 from sterna.iceberg.metadata.table import read_table_metadata
-from sterna.limits import Limits
-from sterna.verify.avro import read_manifest
-from sterna.verify.json_file import read_json
-from sterna.verify.puffin import read_puffin
+from sterna.config.limits import Limits
+from sterna.replication.verify.avro import read_manifest
+from sterna.replication.verify.json_file import read_json
+from sterna.replication.verify.puffin import read_puffin
 from tests.unit.iceberg.avro_files import SYNC, container, manifest_list_schema, manifest_schema
 
 URI = "s3://us-lake/t/metadata/a"
@@ -92,7 +92,7 @@ BOMBS = [
     ("a manifest of many blocks", read_entries, lambda: avro("zstandard", zstandard(1), blocks=2_000)),
     ("a manifest of many records", read_entries, lambda: avro("null", bytes(2 << 20), count=1_000_000)),
     ("a list", read_manifest_list, lambda: avro("zstandard", HUGE, manifest_list_schema())),
-    ("an estimate", estimated_memory, lambda: avro("null", bytes(2 << 20), count=1_000_000)),
+    ("an estimate", estimate_memory, lambda: avro("null", bytes(2 << 20), count=1_000_000)),
     ("position deletes", deletes, lambda: avro("zstandard", HUGE, DELETES)),
     ("zipped objects", read_table_metadata, lambda: ZIPPED),
     ("objects", read_table_metadata, lambda: many(b"{}", 1_100_000)),
@@ -148,6 +148,6 @@ def test_the_estimate_is_no_less_than_what_reading_takes(data: bytes) -> None:
         with suppress(TableError):
             read_table_metadata(data, URI)
 
-    estimate = estimated_memory(data, URI, DEFAULT_LIMITS)
-    assert estimate == read_document(data, URI).memory
+    estimate = estimate_memory(data, URI, DEFAULT_LIMITS)
+    assert estimate == read_document(data, URI).memory_bytes
     assert peak(read) < 1.1 * estimate

@@ -22,7 +22,7 @@ def schema(name: str, **more: Any) -> dict[str, Any]:
 
 
 def at(document: dict[str, Any], schema_id: int | None) -> Columns:
-    return read_schemas(json.dumps(document).encode(), URI).at(schema_id)
+    return read_schemas(json.dumps(document).encode(), URI).get(schema_id)
 
 
 TWO = {"schemas": [schema("old", **{"schema-id": 0}), schema("new", **{"schema-id": 1})], "current-schema-id": 1}

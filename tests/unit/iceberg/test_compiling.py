@@ -12,8 +12,8 @@ def test_who_expects_much_compiles_for_the_first_of_it(monkeypatch: pytest.Monke
     def nothing_compiled() -> None: ...
 
     monkeypatch.setattr(locate, "compiled_walk", nothing_compiled)
-    monkeypatch.setattr(locate, "plain_bytes", 0)
-    locate.expect(locate.COMPILE_FROM_BYTES - 10)
-    assert not locate.compiling_pays(1, 1)
-    locate.expect(locate.COMPILE_FROM_BYTES)
-    assert locate.compiling_pays(1, 1)
+    monkeypatch.setattr(locate, "interpreted_bytes", 0)
+    locate.expect_bytes(locate.COMPILE_THRESHOLD_BYTES - 10)
+    assert not locate.should_compile(1, 1)
+    locate.expect_bytes(locate.COMPILE_THRESHOLD_BYTES)
+    assert locate.should_compile(1, 1)

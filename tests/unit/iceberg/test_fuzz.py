@@ -20,15 +20,15 @@ import pytest
 from sterna.errors import SternaError
 from sterna.iceberg.avro.container import open_container
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
-from sterna.iceberg.files import Written
+from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests.manifest import localize_manifest, read_entries
 from sterna.iceberg.manifests.manifest_list import localize_manifest_list, read_manifest_list
-from sterna.iceberg.metadata.history import kept_snapshots, pruned
+from sterna.iceberg.metadata.history import prune_snapshots, retained_snapshots
 from sterna.iceberg.metadata.table import localize_table_metadata, read_table_metadata
 from sterna.iceberg.metadata.view import localize_view_metadata, read_view_metadata
 from tests.unit.iceberg.avro_files import avro_file, entry, manifest_list_schema, manifest_row, manifest_schema, parts
 from tests.unit.iceberg.metadata_json import VERSIONS, marked
-from tests.unit.iceberg.test_view import VIEW, below, known
+from tests.unit.iceberg.test_view import VIEW, below, map_property_value
 
 DATA = Path(__file__).parents[2] / "data"
 URI = "s3://us/t/metadata/damaged"
@@ -68,14 +68,14 @@ class Every(dict[str, Any]):
         return self[key]
 
 
-WRITTEN = Every(lambda uri: Written(below(uri), 7))
+WRITTEN = Every(lambda uri: LocalizedFile(below(uri), 7))
 URIS = Every(below)
 
 
 def manifest(data: bytes) -> None:
     with suppress(SternaError):
         read_entries(data, URI)
-    localize_manifest(data, URI, content=below, deletes=WRITTEN, mapped=below)
+    localize_manifest(data, URI, map_content=below, deletes=WRITTEN, map_deleted_deletes=below)
 
 
 def manifest_list(data: bytes) -> None:
@@ -86,19 +86,31 @@ def manifest_list(data: bytes) -> None:
 
 def table(data: bytes) -> None:
     metadata = read_table_metadata(data, URI)
-    for keep in (kept_snapshots(metadata), kept_snapshots(metadata, latest=1), kept_snapshots(metadata, since_ms=1)):
-        pruned(metadata, keep)
-    localize_table_metadata(data, URI, content=below, root=below, known=known, lists=URIS, manifests=URIS)
+    for keep in (
+        retained_snapshots(metadata),
+        retained_snapshots(metadata, latest=1),
+        retained_snapshots(metadata, since_ms=1),
+    ):
+        prune_snapshots(metadata, keep)
+    localize_table_metadata(
+        data,
+        URI,
+        map_content=below,
+        map_root=below,
+        map_property=map_property_value,
+        manifest_lists=URIS,
+        manifests=URIS,
+    )
 
 
 def view(data: bytes) -> None:
     with suppress(SternaError):
         read_view_metadata(data, URI)
-    localize_view_metadata(data, URI, root=below, known=known)
+    localize_view_metadata(data, URI, map_root=below, map_property=map_property_value)
 
 
 def deletes(data: bytes) -> None:
-    localize_position_deletes(data, URI, content=below)
+    localize_position_deletes(data, URI, map_content=below)
 
 
 def raw(rng: random.Random, data: bytes) -> bytes:
@@ -158,7 +170,7 @@ def avro(rng: random.Random, data: bytes) -> bytes:
         return header[:at] + raw(rng, header[at:]) + data[len(header) :]
     count, payload = blocks[0]
     blocks[0] = (count if rng.random() < 0.8 else rng.choice((0, -1, 1, 2**31, 2**62)), raw(rng, payload))
-    return header + b"".join(open_container(data, URI).encode(number, block) for number, block in blocks)
+    return header + b"".join(open_container(data, URI).encode_block(number, block) for number, block in blocks)
 
 
 def plain_avro(schema: Any, records: list[Any], **metadata: str) -> bytes:
@@ -196,10 +208,10 @@ TARGETS: dict[str, tuple[list[bytes], Mutate, Callable[[bytes], None]]] = {
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_damaged_file_is_read_or_refused(name: str, request: pytest.FixtureRequest):
     seeds, mutate, read = TARGETS[name]
-    given = request.config.getoption("--fuzz-seed")
+    fixed_seed = request.config.getoption("--fuzz-seed")
     end = time.monotonic() + request.config.getoption("--fuzz-seconds") / len(TARGETS)
     while True:
-        seed = secrets.randbits(48) if given is None else given
+        seed = secrets.randbits(48) if fixed_seed is None else fixed_seed
         rng = random.Random(seed)
         data = mutate(rng, rng.choice(seeds))
         try:
@@ -209,5 +221,5 @@ def test_a_damaged_file_is_read_or_refused(name: str, request: pytest.FixtureReq
         except BaseException as error:
             error.add_note(f"again: --fuzz-seed {seed} -k {name!r}; the file: {data!r}")
             raise
-        if given is not None or time.monotonic() > end:
+        if fixed_seed is not None or time.monotonic() > end:
             return

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.iceberg.metadata.history import all_snapshots, kept_snapshots, pruned
+from sterna.iceberg.metadata.history import all_snapshots, prune_snapshots, retained_snapshots
 from sterna.iceberg.metadata.model import Snapshot, StatisticsFile, TableMetadata
 
 DAY = 86_400_000
@@ -44,14 +44,14 @@ LINE = table(
 
 
 def test_full_history_keeps_all_but_staged_snapshots():
-    assert kept_snapshots(LINE) == {1, 2, 3, 4, 5, 6, 8, 9}
+    assert retained_snapshots(LINE) == {1, 2, 3, 4, 5, 6, 8, 9}
 
 
 @pytest.mark.parametrize(
     ("latest", "expected"), [(1, {4}), (2, {4, 8}), (3, {4, 8, 3}), (5, {4, 8, 3, 2, 1}), (99, {4, 8, 3, 2, 1})]
 )
 def test_latest_counts_along_the_line_of_the_current_snapshot(latest: int, expected: set[int]):
-    assert kept_snapshots(LINE, latest=latest) == expected | {6}
+    assert retained_snapshots(LINE, latest=latest) == expected | {6}
 
 
 @pytest.mark.parametrize(
@@ -59,34 +59,34 @@ def test_latest_counts_along_the_line_of_the_current_snapshot(latest: int, expec
     [(0, {4}), (3, {4, 9}), (7, {4, 9, 3, 8}), (9, {4, 9, 3, 8, 5, 2}), (10, {4, 9, 3, 8, 5, 2, 1})],
 )
 def test_since_counts_back_from_the_current_snapshot(days: int, expected: set[int]):
-    assert kept_snapshots(LINE, since_ms=days * DAY) == expected | {6}
+    assert retained_snapshots(LINE, since_ms=days * DAY) == expected | {6}
 
 
 def test_with_both_limits_either_keeps():
-    assert kept_snapshots(LINE, latest=3, since_ms=3 * DAY) == {4, 8, 3, 9, 6}
+    assert retained_snapshots(LINE, latest=3, since_ms=3 * DAY) == {4, 8, 3, 9, 6}
 
 
 def test_without_a_current_snapshot_limits_keep_the_refs_alone():
     empty = replace(LINE, current_snapshot_id=None, refs={"branch": 6})
-    assert kept_snapshots(empty, latest=5) == kept_snapshots(empty, since_ms=99 * DAY) == {6}
-    assert kept_snapshots(empty) == {1, 2, 3, 4, 5, 6, 8, 9}
-    assert kept_snapshots(table([], None)) == kept_snapshots(table([], None), latest=1) == frozenset()
+    assert retained_snapshots(empty, latest=5) == retained_snapshots(empty, since_ms=99 * DAY) == {6}
+    assert retained_snapshots(empty) == {1, 2, 3, 4, 5, 6, 8, 9}
+    assert retained_snapshots(table([], None)) == retained_snapshots(table([], None), latest=1) == frozenset()
 
 
 @pytest.mark.parametrize("published", [{"log": (1, 2)}, {"tag": 2}, {"branch": 3}, {"current": 3}, {"current": 2}])
 def test_a_staged_snapshot_counts_once_it_was_published(published: dict[str, int]):
     snapshots = [snapshot(1), snapshot(2, 1, wap="a"), snapshot(3, 2)]
-    assert kept_snapshots(table(snapshots, 1, (1,))) == {1, 3}
-    assert 2 in kept_snapshots(table(snapshots, **({"current": 1, "log": (1,)} | published)))
-    assert 2 in kept_snapshots(table(snapshots, **({"current": 1, "log": (1,)} | published)), since_ms=0)
+    assert retained_snapshots(table(snapshots, 1, (1,))) == {1, 3}
+    assert 2 in retained_snapshots(table(snapshots, **({"current": 1, "log": (1,)} | published)))
+    assert 2 in retained_snapshots(table(snapshots, **({"current": 1, "log": (1,)} | published)), since_ms=0)
 
 
 def test_parents_in_a_circle_end():
-    assert kept_snapshots(table([snapshot(1, 2), snapshot(2, 1)], 2), latest=9) == {1, 2}
+    assert retained_snapshots(table([snapshot(1, 2), snapshot(2, 1)], 2), latest=9) == {1, 2}
 
 
 def test_pruned_takes_out_snapshots_their_statistics_and_the_log_before_them():
-    left = pruned(LINE, frozenset({2, 3, 4, 6, 8}))
+    left = prune_snapshots(LINE, frozenset({2, 3, 4, 6, 8}))
     assert [item.snapshot_id for item in left.snapshots] == [2, 3, 8, 6, 4]
     assert [item.snapshot_id for item in left.statistics] == [2, 3, 8, 6, 4]
     assert left.snapshot_log == (2, 3, 8, 4)
@@ -97,13 +97,13 @@ def test_pruned_takes_out_snapshots_their_statistics_and_the_log_before_them():
 def test_pruned_changes_nothing_when_all_stay_but_statistics_of_snapshots_that_main_itself_lacks():
     gaps = replace(LINE, snapshot_log=(1, 55, 4))
     more = replace(gaps, statistics=(*LINE.statistics, StatisticsFile("s3://us/x", 1, 55)))
-    assert pruned(gaps, all_snapshots(gaps)) == pruned(more, all_snapshots(more)) == gaps
+    assert prune_snapshots(gaps, all_snapshots(gaps)) == prune_snapshots(more, all_snapshots(more)) == gaps
 
 
 def test_what_describes_a_snapshot_that_main_itself_lacks_goes():
     # Java clears the log before any entry whose snapshot is gone, as soon as a snapshot is removed.
     gaps = replace(LINE, snapshot_log=(1, 55, 4), statistics=(StatisticsFile("s3://us/x", 1, 55),))
-    left = pruned(gaps, kept_snapshots(gaps))
+    left = prune_snapshots(gaps, retained_snapshots(gaps))
     assert (left.snapshot_log, left.statistics) == ((4,), ())
 
 
@@ -142,7 +142,7 @@ def ancestors(metadata: TableMetadata, number: int | None) -> list[int]:
 
 @given(histories(), LIMITS)
 def test_heads_and_the_current_snapshot_stay_and_a_staged_one_never(metadata: TableMetadata, limits: dict[str, int]):
-    kept = kept_snapshots(metadata, **limits)
+    kept = retained_snapshots(metadata, **limits)
     published = set(metadata.snapshot_log).union(*(ancestors(metadata, head) for head in metadata.refs.values()))
     staged = {item.snapshot_id for item in metadata.snapshots if item.wap_id} - published
     assert kept <= all_snapshots(metadata)
@@ -161,21 +161,23 @@ def test_limits_keep_what_they_say_and_no_more(metadata: TableMetadata, limits: 
         for number in times
         if line and "since_ms" in limits and times[number] >= times[line[0]] - limits["since_ms"]
     }
-    allowed = kept_snapshots(metadata)
-    assert not limits or kept_snapshots(metadata, **limits) == (latest | since | set(metadata.refs.values())) & allowed
+    allowed = retained_snapshots(metadata)
+    assert (
+        not limits or retained_snapshots(metadata, **limits) == (latest | since | set(metadata.refs.values())) & allowed
+    )
 
 
 @given(histories(), LIMITS)
 def test_pruned_metadata_names_no_snapshot_that_is_gone(metadata: TableMetadata, limits: dict[str, int]):
-    kept = kept_snapshots(metadata, **limits)
-    left = pruned(metadata, kept)
+    kept = retained_snapshots(metadata, **limits)
+    left = prune_snapshots(metadata, kept)
     assert all_snapshots(left) == kept == {item.snapshot_id for item in left.statistics}
     assert left.refs == metadata.refs
     if kept != all_snapshots(metadata):
         assert set(left.snapshot_log) <= kept
     assert left.snapshot_log == metadata.snapshot_log[len(metadata.snapshot_log) - len(left.snapshot_log) :]
     assert metadata.current_snapshot_id is None or left.snapshot_log[-1] == metadata.current_snapshot_id
-    assert pruned(left, kept) == left
+    assert prune_snapshots(left, kept) == left
 
 
 def test_refs_and_log_decide_alone_for_every_small_history():
@@ -184,4 +186,4 @@ def test_refs_and_log_decide_alone_for_every_small_history():
         metadata = table(
             [snapshot(1, wap="a"), snapshot(2, 1, wap="b")], None, logged, **({} if tagged is None else {"t": tagged})
         )
-        assert kept_snapshots(metadata) == {*logged, *ancestors(metadata, tagged)}
+        assert retained_snapshots(metadata) == {*logged, *ancestors(metadata, tagged)}

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata, OverLimit, TableError, Unsupported
 from sterna.iceberg.avro.binary import encode_long
-from sterna.iceberg.files import Written
+from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests.manifest import localize_manifest, read_entries
 from sterna.iceberg.manifests.manifest_list import read_manifest_list
-from sterna.limits import Limits
-from sterna.verify.avro import read_manifest
+from sterna.replication.verify.avro import read_manifest
 from tests.unit.iceberg.avro_files import (
     CODECS,
     SYNC,
@@ -36,20 +36,24 @@ GOOD = avro_file(
 BODY = GOOD.index(SYNC) + 16
 
 
-class Everything(dict[str, Written]):
+class Everything(dict[str, LocalizedFile]):
     """Every position delete file has been localized."""
 
     def __contains__(self, key: object) -> bool:
         return True
 
-    def __missing__(self, key: str) -> Written:
-        return Written(key + "x", 1)
+    def __missing__(self, key: str) -> LocalizedFile:
+        return LocalizedFile(key + "x", 1)
 
 
 def calls() -> list[Callable[[bytes], object]]:
     def localize(data: bytes) -> object:
         return localize_manifest(
-            data, URI, content=lambda uri: uri + "x", deletes=Everything(), mapped=lambda uri: uri + "y"
+            data,
+            URI,
+            map_content=lambda uri: uri + "x",
+            deletes=Everything(),
+            map_deleted_deletes=lambda uri: uri + "y",
         )
 
     return [localize, lambda data: read_entries(data, URI), lambda data: read_manifest_list(data, URI)]

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from sterna.iceberg.metadata.lost_fields import lost_fields
+from sterna.iceberg.metadata.lost_fields import dropped_source_fields
 
 
 def column(id: int, name: str, kind: Any = "long") -> dict[str, Any]:
@@ -39,7 +39,7 @@ def schema(id: int, fields: list[dict[str, Any]]) -> dict[str, Any]:
 def lost(*fields: dict[str, Any], now: int = 2) -> dict[int, tuple[str, ...]]:
     specs = [{"spec-id": 0, "fields": []}, {"spec-id": 7, "fields": list(fields)}]
     schemas = [schema(1, OLD), schema(2, NEW), schema(3, [column(1, "id")])]
-    return lost_fields({"schemas": schemas, "current-schema-id": now, "partition-specs": specs})
+    return dropped_source_fields({"schemas": schemas, "current-schema-id": now, "partition-specs": specs})
 
 
 @pytest.mark.parametrize("now", [1, 2, 3])
@@ -68,8 +68,8 @@ def test_void_fields_and_several_columns() -> None:
 
 
 def test_format_v1_has_one_spec() -> None:
-    told = {"schema": schema(0, [column(1, "id")]), "partition-spec": [part(2, "day"), part(1, "id")]}
-    assert lost_fields(told) == {0: ("day",)}
+    metadata = {"schema": schema(0, [column(1, "id")]), "partition-spec": [part(2, "day"), part(1, "id")]}
+    assert dropped_source_fields(metadata) == {0: ("day",)}
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_format_v1_has_one_spec() -> None:
 def test_what_has_another_form_says_nothing(odd: Any) -> None:
     whole = {"schemas": [schema(2, NEW)], "current-schema-id": 2, "partition-specs": [{"spec-id": 1, "fields": []}]}
     for name in whole:
-        lost_fields({**whole, name: odd})
-    lost_fields({"schema": odd, "partition-spec": odd})
-    assert lost_fields({**whole, "partition-specs": [{"spec-id": odd, "fields": odd}]}) == {}
+        dropped_source_fields({**whole, name: odd})
+    dropped_source_fields({"schema": odd, "partition-spec": odd})
+    assert dropped_source_fields({**whole, "partition-specs": [{"spec-id": odd, "fields": odd}]}) == {}
     fields = [part(1, "a") | {"source-id": odd}]
-    assert lost_fields({**whole, "partition-specs": [{"spec-id": 1, "fields": fields}]}) == {}
+    assert dropped_source_fields({**whole, "partition-specs": [{"spec-id": 1, "fields": fields}]}) == {}

@@ -15,7 +15,7 @@ FILE = "s3://us/t/data/1.parquet"
 
 
 def localize(data: bytes) -> bytes | None:
-    return localize_manifest(data, URI, content=content, deletes={}, mapped=mapped)
+    return localize_manifest(data, URI, map_content=content, deletes={}, map_deleted_deletes=mapped)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -44,8 +44,8 @@ def test_untouched_blocks_are_kept_as_they_are_stored():
     done = localize(data)
     assert done is not None
     first, last = open_container(data, URI), open_container(done, URI)
-    before = [first.stored(block) for group in first.groups() for block in group.blocks]
-    after = [last.stored(block) for group in last.groups() for block in group.blocks]
+    before = [first.stored_block(block) for group in first.groups() for block in group.blocks]
+    after = [last.stored_block(block) for group in last.groups() for block in group.blocks]
     assert [old == new for old, new in zip(before, after, strict=True)] == [True, False, True]
 
 
@@ -95,16 +95,16 @@ def test_read_entries():
         entry("s3://us/b", content=2, file_format="avro"),
         entry("s3://us/é", content=1, status=2, size=9),
     ]
-    found = read_entries(avro_file(manifest_schema(), records, block=1), URI)
-    assert found.to_pylist()[1] == {
+    entries = read_entries(avro_file(manifest_schema(), records, block=1), URI)
+    assert entries.to_pylist()[1] == {
         "status": 1,
         "content": 2,
         "file_path": "s3://us/b",
         "file_format": "AVRO",
         "file_size": 1000,
     }
-    assert [str(kind) for kind in found.schema.types] == ["int64", "int64", "string", "string", "int64"]
-    assert found.column("file_path").to_pylist() == ["s3://us/a", "s3://us/b", "s3://us/é"]
+    assert [str(kind) for kind in entries.schema.types] == ["int64", "int64", "string", "string", "int64"]
+    assert entries.column("file_path").to_pylist() == ["s3://us/a", "s3://us/b", "s3://us/é"]
     v1 = read_entries(avro_file(manifest_schema(1), [entry("s3://us/a", version=1)], format_version="1"), URI)
     assert v1.column("content").to_pylist() == [0]
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sterna.iceberg.avro.binary import encode_bytes
-from sterna.iceberg.files import Written
+from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests.manifest import localize_manifest
 from sterna.iceberg.manifests.manifest_list import localize_manifest_list
 from tests.unit.iceberg.avro_files import CODECS, avro_file, manifest_list_schema, manifest_row, parts
@@ -45,13 +45,19 @@ def test_manifests(version: int, codec: str):
     @given(manifests(version, codec))
     def every(files: tuple[bytes, bytes]) -> None:
         source, expected = files
-        done = localize_manifest(source, URI, content=MAPPING.content, deletes=MAPPING.deletes, mapped=MAPPING.mapped)
+        done = localize_manifest(
+            source,
+            URI,
+            map_content=MAPPING.map_content,
+            deletes=MAPPING.deletes,
+            map_deleted_deletes=MAPPING.map_deleted_deletes,
+        )
         check(done, source, expected, codec)
 
     every()
 
 
-LISTED = {path: Written(path.replace("s3://us/", "s3://eu/r/us/"), 2**33) for path in PATHS}
+LISTED = {path: LocalizedFile(path.replace("s3://us/", "s3://eu/r/us/"), 2**33) for path in PATHS}
 SUMMARIES = st.fixed_dictionaries(
     {
         "contains_null": st.booleans(),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sterna.errors import BrokenMetadata
-from sterna.iceberg.files import Written
+from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests.entry import UriMapping
 from sterna.iceberg.manifests.manifest import read_entries
 from tests.unit.iceberg.avro_files import (
@@ -28,9 +28,9 @@ PUFFIN = "s3://us/t/data/v.puffin"
 MAPPING = UriMapping(
     content,
     {
-        DELETE: Written("s3://eu/r/us/t/data/d1.parquet", 555),
-        LOCAL: Written(LOCAL, 1000),
-        PUFFIN: Written("s3://eu/r/us/t/data/v.puffin", 777),
+        DELETE: LocalizedFile("s3://eu/r/us/t/data/d1.parquet", 555),
+        LOCAL: LocalizedFile(LOCAL, 1000),
+        PUFFIN: LocalizedFile("s3://eu/r/us/t/data/v.puffin", 777),
     },
     mapped,
     content,
@@ -139,7 +139,7 @@ def test_what_else_a_deletion_vector_says_stays():
 
 
 def test_a_local_puffin_keeps_its_uri_and_a_local_manifest_too():
-    stays = UriMapping(content, {"s3://eu/v.puffin": Written("s3://eu/v.puffin", 1000)}, mapped, content)
+    stays = UriMapping(content, {"s3://eu/v.puffin": LocalizedFile("s3://eu/v.puffin", 1000)}, mapped, content)
     assert one(vector("s3://eu/v.puffin", "s3://eu/t/1.parquet"), stays, 3) is None
 
 

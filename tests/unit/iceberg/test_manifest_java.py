@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sterna.iceberg.avro.binary import encode_bytes, encode_long
-from sterna.iceberg.files import Written
+from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests.entry import UriMapping
 from sterna.iceberg.manifests.manifest import read_entries
 from sterna.iceberg.manifests.manifest_list import localize_manifest_list, read_manifest_list
@@ -26,7 +26,7 @@ def test_manifests_of_v3_change_their_paths_and_the_length_alone(name: str, kind
     data = read(name)
     entries = read_entries(data, URI).to_pylist()
     assert [(row["status"], row["content"], row["file_format"]) for row in entries] == kinds
-    deletes = {row["file_path"]: Written(content(row["file_path"]), 99) for row in entries if row["content"] == 1}
+    deletes = {row["file_path"]: LocalizedFile(content(row["file_path"]), 99) for row in entries if row["content"] == 1}
     done = localized_both(data, UriMapping(content, deletes, content, content))
     assert done is not None
 
@@ -43,7 +43,7 @@ def test_manifests_of_v3_change_their_paths_and_the_length_alone(name: str, kind
 def test_position_deletes_of_v2():
     data = read("v2-deletes")
     gone, lives = (row["file_path"] for row in read_entries(data, URI).to_pylist())
-    done = localized_both(data, UriMapping(content, {lives: Written(content(lives), 99)}, content, content))
+    done = localized_both(data, UriMapping(content, {lives: LocalizedFile(content(lives), 99)}, content, content))
     assert done is not None
     expected = decode(data)[1]
     for record in expected:
@@ -65,7 +65,7 @@ def test_manifest_list_of_v3():
         (1, 8193, 1),
     ]
     done = localize_manifest_list(
-        data, URI, {item.path: Written(content(item.path), item.length) for item in manifests}
+        data, URI, {item.path: LocalizedFile(content(item.path), item.length) for item in manifests}
     )
     assert done is not None
     header, [(count, payload)] = parts(data)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sterna.errors import BrokenMetadata, Unsupported
-from sterna.iceberg.files import Written
+from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests.manifest_list import ManifestFile, localize_manifest_list, read_manifest_list
 from tests.unit.iceberg.avro_files import (
     CODECS,
@@ -31,9 +31,9 @@ def test_manifest_list_changes_paths_and_lengths(codec: str, version: int):
         ManifestFile("s3://us/m3", 2**40, 0, 2**62 + 3, 0, 1),
     )
     written = {
-        "s3://us/m1": Written("s3://eu/r/m1", 99),
-        "s3://eu/m2": Written("s3://eu/m2", 7),
-        "s3://us/m3": Written("s3://eu/r/m3", 2**40),
+        "s3://us/m1": LocalizedFile("s3://eu/r/m1", 99),
+        "s3://eu/m2": LocalizedFile("s3://eu/m2", 7),
+        "s3://us/m3": LocalizedFile("s3://eu/r/m3", 2**40),
     }
     done = localize_manifest_list(data, URI, written)
     assert done is not None
@@ -42,7 +42,7 @@ def test_manifest_list_changes_paths_and_lengths(codec: str, version: int):
     names = [field["name"] for field in manifest_list_schema(version)["fields"]]
     assert ("first_row_id" in names) == (version == 3)
     assert decode(done) == (decode(data)[0], [{name: row[name] for name in names} for row in rows])
-    same = {row["manifest_path"]: Written(row["manifest_path"], row["manifest_length"]) for row in rows}
+    same = {row["manifest_path"]: LocalizedFile(row["manifest_path"], row["manifest_length"]) for row in rows}
     assert localize_manifest_list(done, URI, same) is None
 
 
@@ -68,7 +68,7 @@ def test_manifest_list_of_format_v1(count: str, ids: bool):
         ManifestFile("s3://us/m2", 100, 0, 2**62 + 3, 0, None),
     )
     done = localize_manifest_list(
-        data, URI, {path: Written(path.replace("us", "eu"), 9) for path in ("s3://us/m1", "s3://us/m2")}
+        data, URI, {path: LocalizedFile(path.replace("us", "eu"), 9) for path in ("s3://us/m1", "s3://us/m2")}
     )
     assert done is not None
     assert [(row["manifest_path"], row["manifest_length"]) for row in decode(done)[1]] == [
@@ -82,7 +82,7 @@ def test_manifest_list_without_optional_columns():
     schema["fields"] = [field for field in schema["fields"] if field["field-id"] in (500, 501, 502)]
     data = avro_file(schema, [manifest_row("s3://us/m1")], format_version="1")
     assert read_manifest_list(data, URI) == (ManifestFile("s3://us/m1", 100, 0, None, 0, None),)
-    done = localize_manifest_list(data, URI, {"s3://us/m1": Written("s3://eu/m1", 99)})
+    done = localize_manifest_list(data, URI, {"s3://us/m1": LocalizedFile("s3://eu/m1", 99)})
     assert done is not None
     assert decode(done)[1] == [{"manifest_path": "s3://eu/m1", "manifest_length": 99, "partition_spec_id": 0}]
     for number in (500, 501, 502):

@@ -17,7 +17,7 @@ from sterna.iceberg.avro.container import open_container
 from sterna.iceberg.avro.program import NotWalkable, compile_schema
 from sterna.iceberg.manifests import records as manifest_records
 from sterna.iceberg.manifests import spans as manifest_spans
-from sterna.iceberg.manifests.fields import DATA_FILE, ENTRY_WANTS
+from sterna.iceberg.manifests.fields import DATA_FILE, ENTRY_FIELDS
 from sterna.iceberg.manifests.manifest import localize_manifest, read_entries, scan_manifest
 from tests.unit.iceberg.avro_files import CODECS, decode
 from tests.unit.iceberg.manifest_cases import MAPPING, data_manifests, manifests
@@ -34,7 +34,7 @@ FILES = (
 def walked(request: pytest.FixtureRequest):
     """The walk, run as plain Python or compiled, one block group at a time so that groups are crossed too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(locate, "compiling_pays", lambda *_: request.param == "compiled")
+        patch.setattr(locate, "should_compile", lambda *_: request.param == "compiled")
         patch.setattr(avro, "GROUP_BYTES", 600)
         yield
 
@@ -50,8 +50,8 @@ def test_the_walk_and_the_general_path_agree(walked: None, data: bytes):
     if fast is not None and slow is not None:
         assert decode(fast) == decode(slow)
         assert decode(fast)[0] == decode(data)[0]
-    quick = [row for columns in manifest_spans.columns(container) for row in rows(columns)]
-    assert quick == [row for columns in manifest_records.columns(container) for row in rows(columns)]
+    quick = [row for columns in manifest_spans.read_columns(container) for row in rows(columns)]
+    assert quick == [row for columns in manifest_records.read_columns(container) for row in rows(columns)]
 
 
 @settings(
@@ -59,19 +59,19 @@ def test_the_walk_and_the_general_path_agree(walked: None, data: bytes):
 )
 @given(FILES | DATA_FILES)
 def test_one_walk_gives_what_reading_and_localizing_give(walked: None, data: bytes):
-    scanned = scan_manifest(data, "uri", content=MAPPING.content)
+    scanned = scan_manifest(data, "uri", map_content=MAPPING.map_content)
     entries = read_entries(data, "uri")
     if scanned is None:
-        found = [row for columns in manifest_spans.columns(open_container(data, "uri")) for row in rows(columns)]
-        assert any(content.as_py() == 1 or refers.as_py() for _, content, *_, refers in found)
+        spans = [row for columns in manifest_spans.read_columns(open_container(data, "uri")) for row in rows(columns)]
+        assert any(content.as_py() == 1 or refers.as_py() for _, content, *_, refers in spans)
         return
     paths = entries.column("file_path").to_pylist()
     assert scanned.entries.select(entries.column_names).to_pylist() == entries.to_pylist()
-    assert scanned.entries.column("target").to_pylist() == [MAPPING.content(path) for path in paths]
-    mapping = {"content": MAPPING.content, "deletes": {}, "mapped": MAPPING.mapped}
+    assert scanned.entries.column("target").to_pylist() == [MAPPING.map_content(path) for path in paths]
+    mapping = {"content": MAPPING.map_content, "deletes": {}, "mapped": MAPPING.map_deleted_deletes}
     assert scanned.localized == localize_manifest(data, "uri", **mapping)
     with patch.object(manifest_spans, "compile_walk", side_effect=NotWalkable):
-        general = scan_manifest(data, "uri", content=MAPPING.content)
+        general = scan_manifest(data, "uri", map_content=MAPPING.map_content)
     assert general is not None
     assert general.entries.to_pylist() == scanned.entries.to_pylist()
     assert (general.localized is None) == (scanned.localized is None)
@@ -86,7 +86,10 @@ def test_one_walk_gives_what_reading_and_localizing_give(walked: None, data: byt
 def test_both_walks_see_the_same_in_damaged_records(data: bytes, seed: int):
     container = open_container(data, "uri")
     program = compile_schema(
-        container.schema, {None: ENTRY_WANTS, DATA_FILE: manifest_spans.ids.FILE_WANTS}, {DATA_FILE: "data_file"}, "uri"
+        container.schema,
+        {None: ENTRY_FIELDS, DATA_FILE: manifest_spans.ids.FILE_FIELDS},
+        {DATA_FILE: "data_file"},
+        "uri",
     )
     rng = random.Random(seed)
     for group in container.groups():

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata, OverLimit, Unsupported
 from sterna.iceberg.metadata.table import StatisticsFile, localize_table_metadata, read_table_metadata
-from sterna.limits import Limits
 
 URI = "s3://us/t/metadata/00001-a.metadata.json"
 GZIP_ENDINGS = (".gz.metadata.json", ".metadata.json.gz")
@@ -44,14 +44,19 @@ def below(uri: str) -> str:
     return uri if uri.startswith("s3://eu/r/") else uri.replace("s3://us", "s3://eu/r/us", 1)
 
 
-def known(value: str) -> str | None:
+def map_property_value(value: str) -> str | None:
     return below(value) if value.startswith(("s3://us/", "s3://eu/")) else None
 
 
 def localize(data: bytes | str, uri: str = URI) -> bytes:
     data = data.encode() if isinstance(data, str) else data
     return localize_table_metadata(
-        data, uri, content=below, root=lambda path: "s3://eu/r" + path[4:], known=known, lists=LISTS
+        data,
+        uri,
+        map_content=below,
+        map_root=lambda path: "s3://eu/r" + path[4:],
+        map_property=map_property_value,
+        manifest_lists=LISTS,
     )
 
 

@@ -56,7 +56,9 @@ def localize(data: bytes) -> bytes:
         for snapshot in read_table_metadata(data, URI).snapshots
         if snapshot.manifest_list
     }
-    return localize_table_metadata(data, URI, content=str, root=str, known=lambda value: None, lists=lists)
+    return localize_table_metadata(
+        data, URI, map_content=str, map_root=str, map_property=lambda value: None, manifest_lists=lists
+    )
 
 
 def calls(function: Callable[[], object]) -> int:
@@ -114,6 +116,9 @@ def test_a_deep_schema_passes_unread_or_is_refused():
     assert json.loads(localize(deep))["schemas"] == [nested(100)]
     text = '{"a":' * 100_000 + "1" + "}" * 100_000
     refused = table(1).replace(b'"format-version": 2', b'"schemas": [' + text.encode() + b'], "format-version": 2')
-    for call in (localize, lambda data: localize_view_metadata(data, URI, root=str, known=lambda value: None)):
+    for call in (
+        localize,
+        lambda data: localize_view_metadata(data, URI, map_root=str, map_property=lambda value: None),
+    ):
         with pytest.raises(BrokenMetadata, match="nests too deep"):
             call(refused)

@@ -29,10 +29,10 @@ def localize(text: str) -> bytes:
     return localize_table_metadata(
         text.encode(),
         URI,
-        content=MAPPING.content,
-        root=MAPPING.replica_folder,
-        known=MAPPING.known,
-        lists=paths,
+        map_content=MAPPING.content_uri,
+        map_root=MAPPING.replica_folder,
+        map_property=MAPPING.map_property_value,
+        manifest_lists=paths,
         manifests=paths,
     )
 
@@ -94,8 +94,8 @@ def test_a_location_outside_the_registry_is_refused_and_a_place_for_writers_alon
         changed(version, location="s3://other/t")
     assert caught.value.file == "s3://other/t"
     properties = {"write.data.path": "s3://other/t", "write.metadata.path": "s3://us/t/m"}
-    found = changed(version, properties=properties)["properties"]
-    assert found == properties | {"write.metadata.path": f"{ROOT}/table/t/m", "gc.enabled": "false"}
+    localized = changed(version, properties=properties)["properties"]
+    assert localized == properties | {"write.metadata.path": f"{ROOT}/table/t/m", "gc.enabled": "false"}
 
 
 # Manifest lists, the metadata log, both kinds of statistics and summaries: together, on bytes, and with what no spec

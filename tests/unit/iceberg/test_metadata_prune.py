@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from sterna.errors import BrokenMetadata
 from sterna.iceberg.json_text import Document
-from sterna.iceberg.metadata.history import kept_snapshots, pruned
+from sterna.iceberg.metadata.history import prune_snapshots, retained_snapshots
 from sterna.iceberg.metadata.table import TableMetadata, localize_table_metadata, read_table_metadata
 from tests.unit.iceberg.metadata_json import KEPT, LOG, VERSIONS, marked, plain, without_marked
 
@@ -32,12 +32,12 @@ def localize(text: str | bytes, keep: frozenset[int], uri: str = URI) -> bytes:
     return localize_table_metadata(
         text.encode() if isinstance(text, str) else text,
         uri,
-        content=str,
-        root=str,
-        known=lambda _: None,
-        lists=PATHS,
+        map_content=str,
+        map_root=str,
+        map_property=lambda _: None,
+        manifest_lists=PATHS,
         manifests=PATHS,
-        keep=lambda _: keep,
+        select_snapshots=lambda _: keep,
     )
 
 
@@ -65,20 +65,30 @@ def test_when_all_stay_no_byte_changes(version: int, inline: bool):
 
 def test_the_default_keeps_every_snapshot():
     text = plain(marked(2))
-    done = localize_table_metadata(text.encode(), URI, content=str, root=str, known=lambda _: None, lists=PATHS)
+    done = localize_table_metadata(
+        text.encode(), URI, map_content=str, map_root=str, map_property=lambda _: None, manifest_lists=PATHS
+    )
     assert done.decode() == unescaped(text)
 
 
 def test_keep_is_asked_with_what_the_file_says():
     text = plain(marked(3)).encode()
-    asked: list[TableMetadata] = []
+    received: list[TableMetadata] = []
 
     def keep(metadata: TableMetadata) -> frozenset[int]:
-        asked.append(metadata)
-        return kept_snapshots(metadata, latest=2)
+        received.append(metadata)
+        return retained_snapshots(metadata, latest=2)
 
-    done = localize_table_metadata(text, URI, content=str, root=str, known=lambda _: None, lists=PATHS, keep=keep)
-    assert asked == [read_table_metadata(text, URI)]
+    done = localize_table_metadata(
+        text,
+        URI,
+        map_content=str,
+        map_root=str,
+        map_property=lambda _: None,
+        manifest_lists=PATHS,
+        select_snapshots=keep,
+    )
+    assert received == [read_table_metadata(text, URI)]
     assert [snapshot["snapshot-id"] for snapshot in json.loads(done)["snapshots"]] == [2, 5, 6]
 
 
@@ -89,18 +99,18 @@ def test_only_what_stays_has_to_be_localized():
     ):
         data = plain(marked(1, inline=inline)).encode()
         for paths in (needed, *({*needed} - {path} for path in needed)):
-            given_paths = {path: path for path in paths}
+            all_paths = {path: path for path in paths}
 
-            def call(paths: dict[str, str] = given_paths, data: bytes = data) -> bytes:
+            def call(paths: dict[str, str] = all_paths, data: bytes = data) -> bytes:
                 return localize_table_metadata(
                     data,
                     URI,
-                    content=str,
-                    root=str,
-                    known=lambda _: None,
-                    lists=paths,
+                    map_content=str,
+                    map_root=str,
+                    map_property=lambda _: None,
+                    manifest_lists=paths,
                     manifests=paths,
-                    keep=lambda _: KEPT,
+                    select_snapshots=lambda _: KEPT,
                 )
 
             if paths == needed:
@@ -125,7 +135,7 @@ def test_any_elements_of_an_array_can_go(gone: frozenset[int]):
     text = '{"a" : [  {"n":0, "x":[1 , 2]}\n, {"n":1 } ,{"n":2},\t{"n":3} \r\n] }'
     document = Document(text, URI, False)
     elements = document.elements(document.members(document.root())["a"])
-    done = document.write(document.removed(elements, gone)).decode()
+    done = document.write(document.removal_edits(elements, gone)).decode()
     kept = [index for index in range(4) if index not in gone]
     assert [item["n"] for item in json.loads(done)["a"]] == kept
     # What stays has its own spelling, and every space outside of the elements is still there.
@@ -143,7 +153,7 @@ def test_commas_go_with_the_element_in_front_unless_it_stays():
     document = Document(text, URI, False)
     elements = document.elements(document.members(document.root())["a"])
     done = {
-        gone: document.write(document.removed(elements, gone)).decode()[5:-1]
+        gone: document.write(document.removal_edits(elements, gone)).decode()[5:-1]
         for gone in ((0,), (1, 2), (3,), (2, 3), (0, 1, 2, 3))
     }
     assert list(done.values()) == ["[  1  ,2   ,3]", "[0 ,      3]", "[0 , 1  ,2   ]", "[0 , 1     ]", "[       ]"]
@@ -202,11 +212,11 @@ def test_pruned_json_is_the_json_without_those_elements(
 ):
     data = json.dumps(parsed, **form).encode()
     metadata = read_table_metadata(data, URI)
-    keep = kept_snapshots(metadata, **limits)
+    keep = retained_snapshots(metadata, **limits)
     done = localize(data, keep)
     assert json.loads(done) == filtered(parsed, keep)
     # Planning and writing must agree on what is left.
-    assert read_table_metadata(done, URI) == pruned(metadata, keep)
+    assert read_table_metadata(done, URI) == prune_snapshots(metadata, keep)
     read = TableMetadataUtil.parse_raw(done.decode())
     assert (
         {snapshot.snapshot_id for snapshot in read.snapshots} == keep >= {ref.snapshot_id for ref in read.refs.values()}

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata, OverLimit, UnregisteredUri, Unsupported
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
-from sterna.limits import Limits
 from tests.unit.iceberg.delete_files import expected, golden
 
 URI = "s3://us/t/data/d1.parquet"
@@ -50,11 +50,11 @@ def parquet(rows: list[dict[str, Any]], fields: list[pa.Field] = PLAIN, **option
 
 def rows(count: int = 300, paths: int = 7) -> list[dict[str, Any]]:
     # Written by two regions: sorted here, and in another order once us comes below eu's replica root.
-    found = [
+    deletes = [
         {"file_path": f"s3://{'eu' if number % 2 else 'us'}/t/{number % paths}.parquet", "pos": number}
         for number in range(count)
     ]
-    return sorted(found, key=lambda row: (row["file_path"], row["pos"]))
+    return sorted(deletes, key=lambda row: (row["file_path"], row["pos"]))
 
 
 def content(uri: str) -> str:
@@ -66,9 +66,9 @@ def file_of(data: bytes) -> pq.ParquetFile:
 
 
 def localized(data: bytes) -> bytes:
-    done = localize_position_deletes(data, URI, content=content)
+    done = localize_position_deletes(data, URI, map_content=content)
     assert done is not None
-    assert done == localize_position_deletes(data, URI, content=content)
+    assert done == localize_position_deletes(data, URI, map_content=content)
     return done
 
 
@@ -121,13 +121,13 @@ def test_columns_are_found_by_field_id():
 
 def test_local_rows_leave_the_file_alone():
     data = parquet([{"file_path": "s3://eu/t/1.parquet", "pos": number} for number in range(5)])
-    assert localize_position_deletes(data, URI, content=content) is None
-    assert localize_position_deletes(parquet([]), URI, content=content) is None
+    assert localize_position_deletes(data, URI, map_content=content) is None
+    assert localize_position_deletes(parquet([]), URI, map_content=content) is None
 
 
 def test_each_distinct_path_is_mapped_once():
     seen: list[str] = []
-    localize_position_deletes(parquet(rows()), URI, content=lambda uri: seen.append(uri) or content(uri))  # type: ignore[func-returns-value]
+    localize_position_deletes(parquet(rows()), URI, map_content=lambda uri: seen.append(uri) or content(uri))  # type: ignore[func-returns-value]
     assert sorted(seen) == sorted({row["file_path"] for row in rows()})
 
 
@@ -142,16 +142,16 @@ def test_the_callers_errors_pass_through():
         raise UnregisteredUri(uri)
 
     with pytest.raises(UnregisteredUri):
-        localize_position_deletes(parquet(rows()), URI, content=refuse)
+        localize_position_deletes(parquet(rows()), URI, map_content=refuse)
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "with-row.parquet"])
 def test_rows_of_java(name: str):
     before, after = file_of(golden(name)), file_of(localized(golden(name)))
-    found = [
+    files = [
         [(row["file_path"], row["pos"], row.get("row")) for row in file.read().to_pylist()] for file in (before, after)
     ]
-    assert found[1] == expected(found[0])
+    assert files[1] == expected(files[0])
     assert after.schema.equals(before.schema)
     assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
     assert after.metadata.metadata == before.metadata.metadata
@@ -184,7 +184,7 @@ def test_rows_that_can_t_be_written_back_are_named():
     at = field("row", pa.struct([field("at", pa.timestamp("ns"), 1, True)]), 2147483544, True)
     data = parquet([row | {"row": {"at": 1}} for row in rows()], [*PLAIN, at], use_deprecated_int96_timestamps=True)
     with pytest.raises(Unsupported, match="can't be written back"):
-        localize_position_deletes(data, URI, content=content)
+        localize_position_deletes(data, URI, map_content=content)
 
 
 def test_strings_that_grow_over_the_limit():
@@ -198,7 +198,7 @@ def test_strings_that_grow_over_the_limit():
     assert len(data) < 50_000
     assert len(localized(data)) > 0
     with pytest.raises(OverLimit, match=r"over the limit.*limits\.delete_bytes"):
-        localize_position_deletes(data, URI, content=content, limits=Limits(delete_bytes=10_000_000))
+        localize_position_deletes(data, URI, map_content=content, limits=Limits(delete_bytes=10_000_000))
 
 
 def test_a_chunk_whose_metadata_is_damaged_does_not_end_the_process():
@@ -206,13 +206,13 @@ def test_a_chunk_whose_metadata_is_damaged_does_not_end_the_process():
     assert damaged[3985] == 12
     damaged[3985] = 0  # the Thrift type of an element in the size statistics of a chunk
     with pytest.raises(BrokenMetadata):
-        localize_position_deletes(bytes(damaged), URI, content=content)
+        localize_position_deletes(bytes(damaged), URI, map_content=content)
 
 
 def test_two_columns_of_one_name():
     data = parquet([], [PLAIN[0], PLAIN[1], field("pos", pa.int64(), 9)])
     with pytest.raises(BrokenMetadata, match="one name"):
-        localize_position_deletes(data, URI, content=content)
+        localize_position_deletes(data, URI, map_content=content)
 
 
 def test_broken_files_are_named():
@@ -222,12 +222,12 @@ def test_broken_files_are_named():
     wrong_type = parquet([{"file_path": 1, "pos": 1}], [field("file_path", pa.int64(), 2147483546), PLAIN[1]])
     for broken in (b"", b"PAR1", data[:-20], data[:40] + data[60:], b"x" * 100, null_path, other, wrong_type):
         with pytest.raises(BrokenMetadata) as caught:
-            localize_position_deletes(broken, URI, content=content)
+            localize_position_deletes(broken, URI, map_content=content)
         assert caught.value.file == URI
     with pytest.raises(Unsupported):
-        localize_position_deletes(data[:-4] + b"PARE", URI, content=content)
+        localize_position_deletes(data[:-4] + b"PARE", URI, map_content=content)
     with pytest.raises(OverLimit, match=r"over the limit.*limits\.delete_rows"):
-        localize_position_deletes(data, URI, content=content, limits=Limits(delete_rows=100))
+        localize_position_deletes(data, URI, map_content=content, limits=Limits(delete_rows=100))
 
 
 def test_flipped_bytes_never_raise_anything_else():
@@ -238,4 +238,4 @@ def test_flipped_bytes_never_raise_anything_else():
         for _ in range(rng.randint(1, 4)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         with contextlib.suppress(BrokenMetadata, Unsupported):
-            localize_position_deletes(bytes(damaged), URI, content=content)
+            localize_position_deletes(bytes(damaged), URI, map_content=content)

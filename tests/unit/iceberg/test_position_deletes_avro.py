@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata, OverLimit, TableError, Unsupported
 from sterna.iceberg.avro import container as avro
 from sterna.iceberg.avro.binary import encode_long
 from sterna.iceberg.avro.container import Container, open_container
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
-from sterna.limits import Limits
 from tests.unit.iceberg.avro_files import CODECS, SYNC, avro_file, container, decode, encode
 from tests.unit.iceberg.delete_files import (
     AVRO,
@@ -42,7 +42,7 @@ def blocks(data: bytes) -> list[int]:
 
 def refused(data: bytes, error: type[TableError] = BrokenMetadata, match: str | None = None) -> None:
     with pytest.raises(error, match=match) as caught:
-        localize_position_deletes(data, URI, content=content)
+        localize_position_deletes(data, URI, map_content=content)
     assert caught.value.file == URI
 
 
@@ -99,11 +99,11 @@ def test_columns_are_found_by_name_where_there_are_no_ids():
 
 
 def test_an_empty_file_and_empty_blocks():
-    assert localize_position_deletes(write_rows("avro", []), URI, content=content) is None
+    assert localize_position_deletes(write_rows("avro", []), URI, map_content=content) is None
     record = encode(AVRO, {"file_path": "s3://us/a", "pos": 1, "row": None}, {}, random.Random(0))
     data = container(AVRO, [[], [record], []])
     assert blocks(localized(data)) == [0, 1, 0]
-    assert localize_position_deletes(container(AVRO, [[]]), URI, content=content) is None
+    assert localize_position_deletes(container(AVRO, [[]]), URI, map_content=content) is None
 
 
 def test_schemas_that_are_none_of_position_deletes():
@@ -145,7 +145,7 @@ def test_blocks_that_grow_over_the_limit(monkeypatch: pytest.MonkeyPatch):
     assert len(data) < 50_000
     monkeypatch.setattr(avro, "GROUP_BYTES", 1)
     with pytest.raises(OverLimit, match=r"over the limit.*limits\.delete_bytes"):
-        localize_position_deletes(data, URI, content=content, limits=Limits(delete_bytes=1_000_000))
+        localize_position_deletes(data, URI, map_content=content, limits=Limits(delete_bytes=1_000_000))
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -154,6 +154,6 @@ def test_damage(codec: str):
     rng = random.Random(codec)
     for _ in range(40 if codec == "zstandard" else 150):  # a damaged frame of zstandard takes long to show
         try:
-            localize_position_deletes(damaged(good, rng), URI, content=content)
+            localize_position_deletes(damaged(good, rng), URI, map_content=content)
         except TableError as error:
             assert error.file == URI

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata, OverLimit, TableError, UnregisteredUri, Unsupported
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
-from sterna.limits import Limits
 from tests.unit.iceberg.delete_files import (
     FORMATS,
     GOLDEN,
@@ -50,7 +50,7 @@ def some_rows(count: int = 200) -> list[Row]:
 def test_rows_are_the_mapped_rows_in_order(kind: str, rows: list[Row]):
     data = write_rows(kind, rows)
     if all(content(path) == path for path, _, _ in rows):
-        assert localize_position_deletes(data, URI, content=content) is None
+        assert localize_position_deletes(data, URI, map_content=content) is None
     else:
         assert read_rows(kind, localized(data)) == expected(rows)
 
@@ -64,7 +64,9 @@ def test_rows_of_one_data_file(kind: str):
 @pytest.mark.parametrize("kind", FORMATS)
 def test_each_distinct_path_is_mapped_once(kind: str):
     seen: list[str] = []
-    localize_position_deletes(write_rows(kind, some_rows()), URI, content=lambda uri: seen.append(uri) or content(uri))  # type: ignore[func-returns-value]
+    localize_position_deletes(
+        write_rows(kind, some_rows()), URI, map_content=lambda uri: seen.append(uri) or content(uri)
+    )  # type: ignore[func-returns-value]
     assert sorted(seen) == sorted({path for path, _, _ in some_rows()})
 
 
@@ -74,16 +76,16 @@ def test_the_callers_errors_pass_through(kind: str):
         raise UnregisteredUri(uri)
 
     with pytest.raises(UnregisteredUri):
-        localize_position_deletes(write_rows(kind, some_rows()), URI, content=refuse)
+        localize_position_deletes(write_rows(kind, some_rows()), URI, map_content=refuse)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_file_over_the_limits(kind: str):
     data = write_rows(kind, some_rows())
     with pytest.raises(OverLimit, match=r"200 (rows|delete_rows).*over the limit of 199 .limits\.delete_rows"):
-        localize_position_deletes(data, URI, content=content, limits=Limits(delete_rows=199))
+        localize_position_deletes(data, URI, map_content=content, limits=Limits(delete_rows=199))
     with pytest.raises(OverLimit, match=r"over the limit.*limits\.file_bytes") as caught:
-        localize_position_deletes(data, URI, content=content, limits=Limits(file_bytes=len(data) - 1))
+        localize_position_deletes(data, URI, map_content=content, limits=Limits(file_bytes=len(data) - 1))
     assert caught.value.file == URI
 
 
@@ -93,7 +95,7 @@ def test_any_damage_gives_an_error_of_the_tree_or_a_result(name: str):
     rng = random.Random(name)
     for _ in range(150):
         try:
-            localize_position_deletes(damaged(good, rng), URI, content=content)
+            localize_position_deletes(damaged(good, rng), URI, map_content=content)
         except TableError as error:
             assert error.file == URI
 
@@ -101,11 +103,11 @@ def test_any_damage_gives_an_error_of_the_tree_or_a_result(name: str):
 @pytest.mark.parametrize("data", [b"", b"P", b"PAR", b"ORC", b"Obj\x01", b"PFA1", b"PAR1", b"\x1f\x8b", b"x" * 100])
 def test_a_file_of_no_known_format(data: bytes):
     with pytest.raises(BrokenMetadata) as caught:
-        localize_position_deletes(data, URI, content=content)
+        localize_position_deletes(data, URI, map_content=content)
     assert caught.value.file == URI
 
 
 @pytest.mark.parametrize("data", [b"PARE" + bytes(20) + b"PARE", b"AGS1" + bytes(20)])
 def test_encrypted_files(data: bytes):
     with pytest.raises(Unsupported, match="encrypted"):
-        localize_position_deletes(data, URI, content=content)
+        localize_position_deletes(data, URI, map_content=content)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
 
+from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.errors import BrokenMetadata, OverLimit, TableError, Unsupported
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
 from sterna.iceberg.orc.chunks import Budget, Compression
@@ -20,7 +21,6 @@ from sterna.iceberg.orc.columns import ColumnReader
 from sterna.iceberg.orc.proto import Message, OrcDamaged, read_message
 from sterna.iceberg.orc.runs import write_integers
 from sterna.iceberg.orc.tail import Tail, read_stripe, read_tail
-from sterna.limits import DEFAULT_LIMITS, Limits
 from tests.unit.iceberg.delete_files import (
     PATH,
     POS,
@@ -53,25 +53,25 @@ def edited(
     """A file with another footer, or another postscript."""
     tail = tail_of(data)
     end = len(data) - 1 - data[-1]
-    packed = tail.compression.pack(footer(tail.footer).encode())
+    packed = tail.compression.compress(footer(tail.footer).encode())
     last = postscript(tail.postscript.put(1, len(packed))).encode()
     return data[: end - tail.postscript.integer(1)] + packed + last + bytes((len(last),))
 
 
 def stored(data: bytes, node: int) -> dict[int, Any]:
     """The numbers that stand for a timestamp in each row, by its position."""
-    tail, found = tail_of(data), {}
+    tail, by_position = tail_of(data), {}
     for number in range(len(tail.stripes)):
         reader = ColumnReader(tail, read_stripe(data, tail, number, budget()), budget(), URI)
         rows = reader.stripe.rows
         positions, values = reader.column(2, rows).to_pylist(), reader.column(3, rows).to_pylist()
-        found |= {position: value and value[str(node)] for position, value in zip(positions, values, strict=True)}
-    return found
+        by_position |= {position: value and value[str(node)] for position, value in zip(positions, values, strict=True)}
+    return by_position
 
 
 def refused(data: bytes, error: type[TableError], match: str | None = None) -> None:
     with pytest.raises(error, match=match) as caught:
-        localize_position_deletes(data, URI, content=content)
+        localize_position_deletes(data, URI, map_content=content)
     assert caught.value.file == URI
 
 
@@ -313,14 +313,14 @@ def test_strings_that_grow_over_the_limit():
     assert len(data) < 20_000
     assert len(localized(data)) > 0
     with pytest.raises(OverLimit, match=r"over the limit.*limits\.delete_bytes"):
-        localize_position_deletes(data, URI, content=content, limits=Limits(delete_bytes=10_000_000))
+        localize_position_deletes(data, URI, map_content=content, limits=Limits(delete_bytes=10_000_000))
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 4, 5])
 def test_chunks_come_back(kind: int):
     one = Compression(kind, 1000)
     for data in (b"", b"x", bytes(3500), random.Random(kind).randbytes(3500)):
-        assert one.expand(one.pack(data), budget()) == data
+        assert one.decompress(one.compress(data), budget()) == data
 
 
 def test_lists_of_nothing_that_grow_over_the_limit():
@@ -344,14 +344,14 @@ def test_lists_of_nothing_that_grow_over_the_limit():
 def test_chunks_that_grow_over_the_limit():
     for kind in (1, 2, 4, 5):
         one = Compression(kind, 100_000)
-        bomb = one.pack(bytes(2_000_000))
+        bomb = one.compress(bytes(2_000_000))
         assert len(bomb) < 200_000
         with pytest.raises(OverLimit, match="over the limit"):
-            one.expand(bomb, Budget(Limits(delete_bytes=1_000_000), URI))
+            one.decompress(bomb, Budget(Limits(delete_bytes=1_000_000), URI))
         with pytest.raises(OrcDamaged, match=r"too long|does not decompress"):
-            Compression(kind, 50_000).expand(one.pack(bytes(100_000)), budget())
+            Compression(kind, 50_000).decompress(one.compress(bytes(100_000)), budget())
         with pytest.raises(OrcDamaged):
-            one.expand(b"\x00\x00\x00" * 3, budget())
+            one.decompress(b"\x00\x00\x00" * 3, budget())
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -363,6 +363,6 @@ def test_damage(codec: str):
     rng = random.Random(codec)
     for _ in range(150):
         try:
-            localize_position_deletes(damaged(good, rng), URI, content=content)
+            localize_position_deletes(damaged(good, rng), URI, map_content=content)
         except TableError as error:
             assert error.file == URI

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sterna.config.limits import Limits
 from sterna.errors import OverLimit, Unsupported
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
-from sterna.limits import Limits
 from tests.unit.iceberg.delete_files import GOLDEN
 
 FOLDER = GOLDEN.parent / "strangers" / "position_deletes"
@@ -45,9 +45,9 @@ def leaves(file: pq.ParquetFile) -> list[str]:
 
 
 def localized(data: bytes) -> bytes:
-    out = localize_position_deletes(data, URI, content=content)
+    out = localize_position_deletes(data, URI, map_content=content)
     assert out is not None
-    assert localize_position_deletes(out, URI, content=content) is None
+    assert localize_position_deletes(out, URI, map_content=content) is None
     return out
 
 
@@ -159,7 +159,7 @@ def test_paths_that_are_a_dictionary_in_arrow_alone_are_beyond_arrow_and_not_bro
     assert len(rows_of(localized(written(kind)))) == 200
     data = written(kind, use_dictionary=False, column_encoding={"file_path": "DELTA_BYTE_ARRAY"})
     with pytest.raises(Unsupported, match="Arrow can't read"):
-        localize_position_deletes(data, URI, content=content)
+        localize_position_deletes(data, URI, map_content=content)
 
 
 def test_text_that_unfolds_over_the_limit_in_an_encoding_without_dictionary():
@@ -172,9 +172,9 @@ def test_text_that_unfolds_over_the_limit_in_an_encoding_without_dictionary():
     sink = io.BytesIO()
     pq.write_table(table, sink, use_dictionary=False, column_encoding={"file_path": "DELTA_BYTE_ARRAY"})
     assert len(sink.getvalue()) < 100_000
-    assert localize_position_deletes(sink.getvalue(), URI, content=content) is not None
+    assert localize_position_deletes(sink.getvalue(), URI, map_content=content) is not None
     with pytest.raises(OverLimit, match=r"limits\.delete_bytes"):
-        localize_position_deletes(sink.getvalue(), URI, content=content, limits=Limits(delete_bytes=10_000_000))
+        localize_position_deletes(sink.getvalue(), URI, map_content=content, limits=Limits(delete_bytes=10_000_000))
 
 
 def test_a_column_that_can_t_be_written_back_is_named_with_its_type():
@@ -188,4 +188,4 @@ def test_a_column_that_can_t_be_written_back_is_named_with_its_type():
     sink = io.BytesIO()
     pq.write_table(table, sink, use_deprecated_int96_timestamps=True)
     with pytest.raises(Unsupported, match=r"row\.at \(INT96\)"):
-        localize_position_deletes(sink.getvalue(), URI, content=content)
+        localize_position_deletes(sink.getvalue(), URI, map_content=content)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata, OverLimit, TableError, Unsupported
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
-from sterna.limits import Limits
 from tests.unit.iceberg.delete_files import URI, content, damaged, golden, localized
 
 MAGIC = b"PFA1"
@@ -30,11 +30,11 @@ def vector(path: str, offset: int, length: int, **others: Any) -> dict[str, Any]
 
 
 def footer(*paths: str) -> dict[str, Any]:
-    found, at = [], len(MAGIC)
+    blobs, at = [], len(MAGIC)
     for path, blob in zip(paths, BLOBS, strict=False):
-        found.append(vector(path, at, len(blob), **{"snapshot-id": -1, "sequence-number": -1}))
+        blobs.append(vector(path, at, len(blob), **{"snapshot-id": -1, "sequence-number": -1}))
         at += len(blob)
-    return {"blobs": found, "properties": {"created-by": "test"}}
+    return {"blobs": blobs, "properties": {"created-by": "test"}}
 
 
 def file_of(payload: bytes | dict[str, Any], flags: int = 0, size: int | None = None) -> bytes:
@@ -80,7 +80,7 @@ def _checksum(descriptor: bytes) -> int:
 
 def refused(data: bytes, error: type[TableError] = BrokenMetadata, match: str | None = None) -> None:
     with pytest.raises(error, match=match) as caught:
-        localize_position_deletes(data, URI, content=content)
+        localize_position_deletes(data, URI, map_content=content)
     assert caught.value.file == URI
 
 
@@ -103,7 +103,7 @@ def test_vectors_of_java():
 def test_only_the_paths_change(paths: list[str], compressed: bool):
     text = json.dumps(footer(*paths), ensure_ascii=False, indent=3).encode()
     data = file_of(frame(text) if compressed else text, int(compressed))
-    done = localize_position_deletes(data, URI, content=content)
+    done = localize_position_deletes(data, URI, map_content=content)
     if all(content(path) == path for path in paths):
         assert done is None
     else:
@@ -125,12 +125,12 @@ def test_other_blobs_and_unknown_fields_pass():
         "compression-codec": "zstd",
         "later": [1.50, {}],
     }
-    mine = vector("s3://us/a", 4, 5, later=None)
-    mine["properties"]["other"] = "s3://us/not-a-path"
+    deletion_vector = vector("s3://us/a", 4, 5, later=None)
+    deletion_vector["properties"]["other"] = "s3://us/not-a-path"
     text = json.dumps(
         {
             "later": {"referenced-data-file": "s3://us/b"},
-            "blobs": [other, mine, {**other, "properties": {"referenced-data-file": "s3://us/c"}}],
+            "blobs": [other, deletion_vector, {**other, "properties": {"referenced-data-file": "s3://us/c"}}],
         }
     )
     assert localized(file_of(text.encode())) == file_of(text.replace('"s3://us/a"', '"s3://eu/r/us/a"').encode())
@@ -138,7 +138,7 @@ def test_other_blobs_and_unknown_fields_pass():
 
 def test_a_file_without_vectors_stays():
     for payload in (b'{"blobs": []}', b' {"blobs":[{"type":"x","offset":4,"length":0}]}\n'):
-        assert localize_position_deletes(file_of(payload), URI, content=content) is None
+        assert localize_position_deletes(file_of(payload), URI, map_content=content) is None
 
 
 def test_a_vector_that_names_no_data_file():
@@ -201,9 +201,9 @@ def test_frames_and_footers_that_are_none():
         refused(file_of(payload))
     for large in (file_of(footer("s3://us/a")), file_of(good, 1)):
         with pytest.raises(OverLimit, match=r"over the limit of 10 .limits\.json_bytes"):
-            localize_position_deletes(large, URI, content=content, limits=Limits(json_bytes=10))
+            localize_position_deletes(large, URI, map_content=content, limits=Limits(json_bytes=10))
     with pytest.raises(OverLimit, match=r"limits\.json_objects"):
-        localize_position_deletes(file_of(footer("s3://us/a")), URI, content=content, limits=Limits(json_objects=1))
+        localize_position_deletes(file_of(footer("s3://us/a")), URI, map_content=content, limits=Limits(json_objects=1))
 
 
 def test_files_that_are_cut_or_lie_about_their_footer():
@@ -227,6 +227,6 @@ def test_damage():
     rng = random.Random(4)
     for _ in range(400):
         try:
-            localize_position_deletes(damaged(good, rng), URI, content=content)
+            localize_position_deletes(damaged(good, rng), URI, map_content=content)
         except TableError as error:
             assert error.file == URI

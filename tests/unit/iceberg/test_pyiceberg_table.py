@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sterna.iceberg.files import Written
+from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests.manifest import localize_manifest, read_entries
 from sterna.iceberg.manifests.manifest_list import localize_manifest_list, read_manifest_list
 from sterna.iceberg.metadata.table import localize_table_metadata, read_table_metadata
@@ -35,14 +35,14 @@ class Replica:
     def map(self, uri: str) -> str:
         return uri.replace(self.us, self.eu, 1)
 
-    def known(self, value: str) -> str | None:
+    def map_property_value(self, value: str) -> str | None:
         return self.map(value) if value.startswith(self.us) else None
 
-    def put(self, uri: str, data: bytes) -> Written:
+    def put(self, uri: str, data: bytes) -> LocalizedFile:
         path = Path(self.map(uri).removeprefix("file://"))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        return Written(f"file://{path}", len(data))
+        return LocalizedFile(f"file://{path}", len(data))
 
     def get(self, uri: str) -> bytes:
         return Path(uri.removeprefix("file://")).read_bytes()
@@ -51,7 +51,12 @@ class Replica:
         metadata = read_table_metadata(self.get(uri), uri)
         lists = {snapshot.manifest_list: self.manifest_list(snapshot.manifest_list) for snapshot in metadata.snapshots}
         data = localize_table_metadata(
-            self.get(uri), uri, content=self.map, root=self.map, known=self.known, lists=lists
+            self.get(uri),
+            uri,
+            map_content=self.map,
+            map_root=self.map,
+            map_property=self.map_property_value,
+            manifest_lists=lists,
         )
         return self.put(uri, data).uri
 
@@ -61,11 +66,11 @@ class Replica:
         assert data is not None
         return self.put(uri, data).uri
 
-    def manifest(self, uri: str) -> Written:
+    def manifest(self, uri: str) -> LocalizedFile:
         for row in read_entries(self.get(uri), uri).to_pylist():
             if row["status"] != 2:
                 assert self.put(row["file_path"], self.get(row["file_path"])).length == row["file_size"]
-        data = localize_manifest(self.get(uri), uri, content=self.map, deletes={}, mapped=self.map)
+        data = localize_manifest(self.get(uri), uri, map_content=self.map, deletes={}, map_deleted_deletes=self.map)
         assert data is not None
         return self.put(uri, data)
 
@@ -102,8 +107,8 @@ def test_every_snapshot_answers_as_the_source_did(catalog: Any, tmp_path: Path, 
     shutil.rmtree(tmp_path / "us")
 
     assert localized.startswith(f"file://{tmp_path}/eu/r/us/")
-    found = {number: replica.scan(snapshot_id=number).to_arrow().to_pylist() for number in expected}
-    assert {number: sorted(rows, key=repr) for number, rows in found.items()} == {
+    scanned = {number: replica.scan(snapshot_id=number).to_arrow().to_pylist() for number in expected}
+    assert {number: sorted(rows, key=repr) for number, rows in scanned.items()} == {
         number: sorted(rows, key=repr) for number, rows in expected.items()
     }
     assert replica.properties["gc.enabled"] == "false"

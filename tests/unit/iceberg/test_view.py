@@ -26,12 +26,14 @@ def below(uri: str) -> str:
     return uri.replace("s3://us", "s3://eu/r/us", 1)
 
 
-def known(value: str) -> str | None:
+def map_property_value(value: str) -> str | None:
     return below(value) if value.startswith("s3://us/") else None
 
 
 def localize(data: bytes | str, uri: str = URI) -> bytes:
-    return localize_view_metadata(data.encode() if isinstance(data, str) else data, uri, root=below, known=known)
+    return localize_view_metadata(
+        data.encode() if isinstance(data, str) else data, uri, map_root=below, map_property=map_property_value
+    )
 
 
 def test_paths_change_and_every_version_stays_as_it_is():
@@ -50,7 +52,10 @@ def test_a_view_of_this_region_points_below_the_replica_root_too(slash: str):
     )
     done = json.loads(
         localize_view_metadata(
-            local.encode(), URI, root=lambda uri: uri.replace("s3://eu", "s3://eu/r/eu"), known=known
+            local.encode(),
+            URI,
+            map_root=lambda uri: uri.replace("s3://eu", "s3://eu/r/eu"),
+            map_property=map_property_value,
         )
     )
     assert (done["location"], done["properties"]["write.metadata.path"]) == (

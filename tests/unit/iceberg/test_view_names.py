@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.iceberg.metadata.view import catalogs_named, localize_view_metadata
-from sterna.verify.same_json import differences, without_own_catalogs
-from sterna.verify.view_names import UNCERTAIN, catalogs_of
+from sterna.iceberg.metadata.view import localize_view_metadata, named_catalogs
+from sterna.replication.verify.compare_json import differences, strip_own_catalogs
+from sterna.replication.verify.view_names import UNKNOWN_CATALOG, referenced_catalogs
 
 URI = "s3://us/v/metadata/1.metadata.json"
 SPACES = {"ns", "s", "a"}
@@ -45,16 +45,18 @@ def view(sql: str, default: str | None = None, dialect: str = "spark") -> dict[s
     }
 
 
-def named(found: dict[str, Any], own: tuple[str, ...] = ()) -> set[str]:
+def named(metadata: dict[str, Any], own: tuple[str, ...] = ()) -> set[str]:
     """Return which catalogs a view names, by the plan; `verify` says the same of the localized copy."""
-    data = json.dumps(found).encode()
-    planned = set(catalogs_named(data, URI, own=own, other=(), namespace=SPACES.__contains__))
-    assert catalogs_of(localized(found, own), SPACES, own) == planned
+    data = json.dumps(metadata).encode()
+    planned = set(named_catalogs(data, URI, own_catalogs=own, other_catalogs=(), has_namespace=SPACES.__contains__))
+    assert referenced_catalogs(localized(metadata, own), SPACES, own) == planned
     return planned
 
 
-def localized(found: dict[str, Any], own: tuple[str, ...]) -> dict[str, Any]:
-    data = localize_view_metadata(json.dumps(found).encode(), URI, root=str, known=lambda value: None, own=own)
+def localized(metadata: dict[str, Any], own: tuple[str, ...]) -> dict[str, Any]:
+    data = localize_view_metadata(
+        json.dumps(metadata).encode(), URI, map_root=str, map_property=lambda value: None, own_catalogs=own
+    )
     document: dict[str, Any] = json.loads(data)
     return document
 
@@ -134,10 +136,10 @@ def test_catalogs_in_the_sql(sql: str, expected: set[str]):
     ],
 )
 def test_names_of_its_own_catalog_go(sql: str, default: str | None, wanted: str):
-    found = localized(view(sql, default), ("lake", "us"))
-    assert found == view(wanted) | {"versions": [view(wanted)["versions"][0] | found["versions"][0]]}
-    assert found["versions"][0].get("default-catalog") is None
-    assert found["versions"][0]["representations"][0]["sql"] == wanted
+    local = localized(view(sql, default), ("lake", "us"))
+    assert local == view(wanted) | {"versions": [view(wanted)["versions"][0] | local["versions"][0]]}
+    assert local["versions"][0].get("default-catalog") is None
+    assert local["versions"][0]["representations"][0]["sql"] == wanted
     assert named(view(sql, default), ("lake", "us")) == set()
 
 
@@ -164,10 +166,10 @@ def test_double_quotes_are_names_elsewhere():
 
 
 def test_older_versions_are_nobodys_to_read():
-    found = view("SELECT * FROM t")
-    found["versions"].append(view("SELECT * FROM lake.ns.t", "old")["versions"][0] | {"version-id": 2})
-    assert named(found) == set()
-    assert localized(found, ("lake",))["versions"][1]["representations"][0]["sql"] == "SELECT * FROM ns.t"
+    metadata = view("SELECT * FROM t")
+    metadata["versions"].append(view("SELECT * FROM lake.ns.t", "old")["versions"][0] | {"version-id": 2})
+    assert named(metadata) == set()
+    assert localized(metadata, ("lake",))["versions"][1]["representations"][0]["sql"] == "SELECT * FROM ns.t"
 
 
 @pytest.mark.parametrize(
@@ -205,19 +207,19 @@ def test_only_names_go_by_the_tokens_of_the_dialect(dialect: str, sql: str, want
     replica = localized(source, ("lake",))
     assert replica["versions"][0]["representations"][0]["sql"] == wanted
     assert named(source, ("lake",)) == set()
-    assert list(differences(*without_own_catalogs(replica, source, ("lake",)), "")) == []
+    assert list(differences(*strip_own_catalogs(replica, source, ("lake",)), "")) == []
     assert "lake" in {name.lower() for name in named(source)}
 
 
 @pytest.mark.parametrize(
     ("dialect", "sql", "left"),
     [
-        ("trino", "SELECT 'a FROM lake.a.b", {UNCERTAIN}),
-        ("trino", "SELECT 1 FROM lake.a.b /* a", {UNCERTAIN}),
-        ("spark", "SELECT $$ ' $$ FROM lake.a.b WHERE c = ' FROM lake.a.z '", {UNCERTAIN}),
-        ("spark", "SELECT * FROM IDENTIFIER('lake.a.b')", {UNCERTAIN}),
-        ("spark", 'SELECT * FROM "lake".a.b', {UNCERTAIN}),
-        ("other", r"SELECT '\' FROM lake.a.b WHERE c = ' FROM lake.a.z '", {UNCERTAIN, "lake"}),
+        ("trino", "SELECT 'a FROM lake.a.b", {UNKNOWN_CATALOG}),
+        ("trino", "SELECT 1 FROM lake.a.b /* a", {UNKNOWN_CATALOG}),
+        ("spark", "SELECT $$ ' $$ FROM lake.a.b WHERE c = ' FROM lake.a.z '", {UNKNOWN_CATALOG}),
+        ("spark", "SELECT * FROM IDENTIFIER('lake.a.b')", {UNKNOWN_CATALOG}),
+        ("spark", 'SELECT * FROM "lake".a.b', {UNKNOWN_CATALOG}),
+        ("other", r"SELECT '\' FROM lake.a.b WHERE c = ' FROM lake.a.z '", {UNKNOWN_CATALOG, "lake"}),
         ("spark", "SELECT * FROM a.b, LATERAL lake.a.f(1)", {"lake"}),
         ("spark", "SELECT * FROM lake.nessie.b", {"lake"}),
         ("spark", "SELECT * FROM lake.spark_catalog.b", {"lake"}),
@@ -228,12 +230,17 @@ def test_only_names_go_by_the_tokens_of_the_dialect(dialect: str, sql: str, want
     ],
 )
 def test_what_is_in_doubt_stays_and_the_view_is_named(dialect: str, sql: str, left: set[str]):
-    found, own = view(sql, dialect=dialect), ("lake", "nessie")
-    data = json.dumps(found).encode()
-    assert localize_view_metadata(data, URI, root=str, known=lambda value: None, own=own, other=("pg",)) == data
-    planned = set(catalogs_named(data, URI, own=own, other=("pg",), namespace={"a"}.__contains__))
+    metadata, own = view(sql, dialect=dialect), ("lake", "nessie")
+    data = json.dumps(metadata).encode()
+    assert (
+        localize_view_metadata(
+            data, URI, map_root=str, map_property=lambda value: None, own_catalogs=own, other_catalogs=("pg",)
+        )
+        == data
+    )
+    planned = set(named_catalogs(data, URI, own_catalogs=own, other_catalogs=("pg",), has_namespace={"a"}.__contains__))
     assert planned >= left
-    assert catalogs_of(found, {"a"}, own) - {"pg"} == planned
+    assert referenced_catalogs(metadata, {"a"}, own) - {"pg"} == planned
 
 
 @pytest.mark.parametrize(
@@ -260,7 +267,7 @@ def test_relations_and_functions_are_named_and_columns_are_not(sql: str, expecte
     ],
 )
 def test_verify_sees_what_was_not_to_change(here: dict[str, Any], there: dict[str, Any], differs: bool):
-    assert bool(list(differences(*without_own_catalogs(here, there, ("lake",)), ""))) == differs
+    assert bool(list(differences(*strip_own_catalogs(here, there, ("lake",)), ""))) == differs
 
 
 PIECES = [
@@ -283,11 +290,11 @@ PIECES = [
 )
 def test_texts_and_comments_stay_whatever_the_dialect(dialect: str, pieces: list[str]):
     sql = f"SELECT {' '.join(pieces[:2])} FROM lake.a.b WHERE {' '.join(pieces[2:])}"
-    found = view(sql, dialect=dialect)
-    text = localized(found, ("lake",))["versions"][0]["representations"][0]["sql"]
+    metadata = view(sql, dialect=dialect)
+    text = localized(metadata, ("lake",))["versions"][0]["representations"][0]["sql"]
     assert text in (sql, sql.replace("FROM lake.a.b WHERE", "FROM a.b WHERE"))
-    data = json.dumps(found).encode()
-    left = set(catalogs_named(data, URI, own=("lake",), other=(), namespace=SPACES.__contains__))
-    checked = catalogs_of(localized(found, ("lake",)), SPACES, ("lake",))
-    assert checked == left or UNCERTAIN in checked & left  # by what else it names, nobody can tell
-    assert text != sql or left & {UNCERTAIN, "lake"} or "FROM lake.a.b" not in sql.split("/*")[0].split("'")[0]
+    data = json.dumps(metadata).encode()
+    left = set(named_catalogs(data, URI, own_catalogs=("lake",), other_catalogs=(), has_namespace=SPACES.__contains__))
+    checked = referenced_catalogs(localized(metadata, ("lake",)), SPACES, ("lake",))
+    assert checked == left or UNKNOWN_CATALOG in checked & left  # by what else it names, nobody can tell
+    assert text != sql or left & {UNKNOWN_CATALOG, "lake"} or "FROM lake.a.b" not in sql.split("/*")[0].split("'")[0]

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from sterna.config.sections.ingest import TenantLimits
 from sterna.errors import BadDrop
-from sterna.ingest.check import check
-from sterna.ingest.columns import Column
-from sterna.ingest.model import Format
-from sterna.services.ingest import TenantLimits
+from sterna.pipelines.ingest.columns import Column
+from sterna.pipelines.ingest.model import Format
+from sterna.pipelines.ingest.validate import check
 from tests.support.bodies import DEAD, Body, files, lines, plain_rows
 from tests.unit.ingest.test_reading import Folder
 

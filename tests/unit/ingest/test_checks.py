@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sterna.config.sections.ingest import TenantLimits
 from sterna.errors import BadDrop, DropOverLimit, IngestError
-from sterna.ingest.check_arrow import check_arrow
-from sterna.ingest.check_json import check_json
-from sterna.ingest.check_parquet import check_parquet
-from sterna.services.ingest import TenantLimits
+from sterna.pipelines.ingest.validate_arrow import check_arrow
+from sterna.pipelines.ingest.validate_json import check_json
+from sterna.pipelines.ingest.validate_parquet import check_parquet
 
 LIMITS = TenantLimits()
 Check = Callable[[Path, TenantLimits], int]
@@ -231,15 +231,15 @@ def test_noise_is_refused_and_nothing_dies_of_it(sent: Callable[..., str | int],
             data = bytearray(base)
             for _ in range(dice.randint(1, 6)):
                 data[dice.randrange(len(data))] = dice.randrange(256)
-            found = sent(how, bytes(data))
-            assert isinstance(found, int) or found.startswith((BadDrop.__name__, DropOverLimit.__name__))
+            outcome = sent(how, bytes(data))
+            assert isinstance(outcome, int) or outcome.startswith((BadDrop.__name__, DropOverLimit.__name__))
 
 
 def _number(value: int) -> bytes:
-    made = b""
+    encoded = b""
     while value > 127:
-        made, value = made + bytes([value & 127 | 128]), value >> 7
-    return made + bytes([value])
+        encoded, value = encoded + bytes([value & 127 | 128]), value >> 7
+    return encoded + bytes([value])
 
 
 def footer_of(columns: int) -> bytes:
@@ -259,9 +259,9 @@ def test_a_footer_that_takes_all_memory_ends_nothing_but_the_look_at_it(
         == "BadDrop: the Parquet file is broken: it says 1 rows, and its groups have 0"
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    told = sent(check_parquet, footer_of(400_000), small(footer_memory=256 << 20))
-    assert str(told).startswith("DropOverLimit: the footer of the Parquet file can't be read"), told
-    assert str(told).endswith("(limits.footer_memory)")
+    error = sent(check_parquet, footer_of(400_000), small(footer_memory=256 << 20))
+    assert str(error).startswith("DropOverLimit: the footer of the Parquet file can't be read"), error
+    assert str(error).endswith("(limits.footer_memory)")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
 
 

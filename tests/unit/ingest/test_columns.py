@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.ingest.column_types import Type
-from sterna.ingest.columns import Column, evolution, fits, holds
+from sterna.pipelines.ingest.column_types import Type
+from sterna.pipelines.ingest.columns import Column, fits, has_columns, plan_evolution
 
 LIST: Type = {"type": "list", "element-id": 5, "element": "string", "element-required": False}
 STRUCT: Type = {"type": "struct", "fields": [{"id": 7, "name": "x", "required": False, "type": "long"}]}
@@ -42,6 +42,6 @@ def test_a_column_takes_what_it_holds_exactly(brought: Type, have: Type, answer:
 
 def test_columns_with_fields_of_their_own_come_again() -> None:
     again = (Column("tags", listed("string")), Column("more", struct(x="long")))
-    assert holds(TABLE, again)
-    assert evolution(TABLE, again, "none").add == ()
-    assert not holds(TABLE, (Column("new", "long"),))
+    assert has_columns(TABLE, again)
+    assert plan_evolution(TABLE, again, "none").add == ()
+    assert not has_columns(TABLE, (Column("new", "long"),))

@@ -15,19 +15,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sterna.config.sections.ingest import Ingest
 from sterna.errors import BatchRejected, CatalogStateUnknown, LeaseLost, TableGone, TableMoved, TrackerContradicts
-from sterna.ingest.columns import Column, Evolution
-from sterna.ingest.consolidate import Consolidation, Shop, consolidate
-from sterna.ingest.gather import dead_rows, dead_uri, gathered, keep_dead
-from sterna.ingest.inbox import write_rejected_file
-from sterna.ingest.model import Batch, Drop, Format, Lane, State
-from sterna.ingest.places import rejected_uri
-from sterna.ingest.reading import dead_schema
-from sterna.ingest.reading_apart import ReadLimits
-from sterna.services.ingest import Ingest
-from sterna.wap.decide import marks
-from sterna.wap.model import SnapshotState, TableState
-from sterna.wap.protocol import Look
+from sterna.pipelines.ingest.batch_publisher import BatchPublisher, StepContext, publish_batch
+from sterna.pipelines.ingest.columns import Column, Evolution
+from sterna.pipelines.ingest.fetch import count_dead_rows, dead_letters_uri, fetch_rows, write_dead_letters
+from sterna.pipelines.ingest.inbox import write_rejected_file
+from sterna.pipelines.ingest.layout import rejected_uri
+from sterna.pipelines.ingest.model import Batch, Format, Lane, State, Upload
+from sterna.pipelines.ingest.read_rows import dead_schema
+from sterna.pipelines.ingest.sandbox import ReadLimits
+from sterna.pipelines.publish.decide import position_properties
+from sterna.pipelines.publish.model import SnapshotState, TableState
+from sterna.pipelines.publish.protocol import LoadedTable
 from tests.support.stores import Stores, file_stores
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,8 +37,8 @@ BATCH = Batch("b", LANE, 1, State.CLOSED, 1, 1, 1, NOW, "files", NOW)
 
 @pytest.fixture
 def stores(tmp_path: Path) -> Iterator[Stores]:
-    with file_stores(tmp_path / "stores") as made:
-        yield made
+    with file_stores(tmp_path / "stores") as file_locations:
+        yield file_locations
 
 
 def test_whoever_has_a_batch_no_more_doesn_t_reject_it(stores: Stores) -> None:
@@ -53,7 +53,7 @@ def test_whoever_has_a_batch_no_more_doesn_t_reject_it(stores: Stores) -> None:
     def gone() -> None:
         raise TableGone("there is none")
 
-    shop: Any = SimpleNamespace(
+    step_context: Any = SimpleNamespace(
         objects=stores.objects,
         inbox=f"{stores.eu}/inbox",
         table=refuse,
@@ -61,8 +61,8 @@ def test_whoever_has_a_batch_no_more_doesn_t_reject_it(stores: Stores) -> None:
         queue=SimpleNamespace(drops_of=lambda _: [], renew=renew, mark_rejected=lambda *_: None),
     )
     with pytest.raises(LeaseLost):
-        consolidate(shop, BATCH, "zombie")
-    assert stores.objects.size(rejected_uri(shop.inbox, LANE, 1)) is None
+        publish_batch(step_context, BATCH, "zombie")
+    assert stores.objects.size(rejected_uri(step_context.inbox, LANE, 1)) is None
 
 
 def test_rows_are_read_anew_where_their_columns_are_others_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,19 +74,19 @@ def test_rows_are_read_anew_where_their_columns_are_others_by_now(monkeypatch: p
         if self.rows is None:
             read.append(columns)
             self.rows = SimpleNamespace(report=SimpleNamespace(columns=columns, evolution=Evolution()))
-            self.rows.slices = lambda given: [SimpleNamespace(num_rows=1, columns=given)]
+            self.rows.slices = lambda selected: [SimpleNamespace(num_rows=1, columns=selected)]
         return self.rows
 
-    monkeypatch.setattr(Consolidation, Consolidation.gather.__name__, gather)
-    monkeypatch.setattr(Consolidation, Consolidation.near_folder.__name__, lambda *_: "")
+    monkeypatch.setattr(BatchPublisher, BatchPublisher.read_rows.__name__, gather)
+    monkeypatch.setattr(BatchPublisher, BatchPublisher.regional_folder.__name__, lambda *_: "")
     table = SimpleNamespace(stage_files=lambda *_: None)
     catalog = SimpleNamespace(
         table=lambda key: table,
-        columns=lambda look: next(seen),
-        write=lambda look, some, folder: written.append(some.columns) or [],
+        columns=lambda loaded: next(seen),
+        write=lambda loaded, some, folder: written.append(some.columns) or [],
     )
-    shop: Any = SimpleNamespace(catalog=catalog, queue=SimpleNamespace(renew=lambda *_: None))
-    work = Consolidation(shop, BATCH, "w")
+    step_context: Any = SimpleNamespace(catalog=catalog, queue=SimpleNamespace(renew=lambda *_: None))
+    work = BatchPublisher(step_context, BATCH, "w")
     work.table = table  # type: ignore[assignment]
     work.stage(SimpleNamespace())  # type: ignore[arg-type]
     assert (read, written) == ([before, after], [after])
@@ -98,8 +98,8 @@ def test_a_batch_is_read_within_its_region_s_limits(stores: Stores) -> None:
     settings = Ingest.model_validate(
         {"regions": {"eu": own}, "tenants": {"acme": {"namespaces": ["acme"]}}, "tables": [{"match": "**"}]}
     )
-    shop: Any = SimpleNamespace(settings=settings, mapping=stores.mapping)
-    assert Shop.reading.fget(shop) == ReadLimits(memory=1 << 30, seconds=60)  # type: ignore[attr-defined]
+    step_context: Any = SimpleNamespace(settings=settings, mapping=stores.mapping)
+    assert StepContext.read_limits.fget(step_context) == ReadLimits(memory=1 << 30, seconds=60)  # type: ignore[attr-defined]
 
 
 def test_a_file_over_the_limit_of_metadata_files_is_read_all_the_same(stores: Stores) -> None:
@@ -111,9 +111,9 @@ def test_a_file_over_the_limit_of_metadata_files_is_read_all_the_same(stores: St
     uri = f"{stores.eu}/inbox/acme/acme.t/aa/aa.jsonl"
     stores.put(uri, content)
     digest = hashlib.sha256(content).hexdigest()
-    drop = Drop("aa", LANE, "k", "", Format.JSON_LINES, len(content), 100, digest, uri, NOW)
+    drop = Upload("aa", LANE, "k", "", Format.JSON_LINES, len(content), 100, digest, uri, NOW)
     columns = (Column("id", "long"),)
-    with gathered(stores.objects, BATCH, [drop], columns, evolve="none", longest=1_000) as rows:
+    with fetch_rows(stores.objects, BATCH, [drop], columns, evolve="none", max_value_bytes=1_000) as rows:
         assert (rows.report.rows, rows.report.bad) == (100, 0)
 
 
@@ -123,16 +123,18 @@ def test_dead_letters_are_those_of_the_last_reading(stores: Stores, content: byt
     inbox = f"{stores.eu}/inbox"
     uri, digest = f"{inbox}/acme/acme.t/aa/aa.jsonl", hashlib.sha256(content).hexdigest()
     stores.put(uri, content)
-    drop = Drop("aa", LANE, "k", "", Format.JSON_LINES, len(content), 2, digest, uri, NOW)
+    drop = Upload("aa", LANE, "k", "", Format.JSON_LINES, len(content), 2, digest, uri, NOW)
     before = (Column("id", "long"),)
-    told = []
+    readings = []
     for columns in (before, (*before, Column("x", "long")), before):
-        with gathered(stores.objects, BATCH, [drop], columns, evolve="none", longest=1_000) as rows:
-            keep_dead(stores.objects, inbox, BATCH, rows, None)
-        kept = pq.read_table(pa.BufferReader(stores.objects.read(dead_uri(inbox, BATCH))))
+        with fetch_rows(stores.objects, BATCH, [drop], columns, evolve="none", max_value_bytes=1_000) as rows:
+            write_dead_letters(stores.objects, inbox, BATCH, rows, None)
+        kept = pq.read_table(pa.BufferReader(stores.objects.read(dead_letters_uri(inbox, BATCH))))
         assert kept.schema.equals(dead_schema())
-        told.append((rows.report.bad, kept.num_rows, dead_rows(stores.objects, dead_uri(inbox, BATCH), [drop])))
-    assert told == [(1, 1, 1), (0, 0, 0), (1, 1, 1)]
+        readings.append(
+            (rows.report.bad, kept.num_rows, count_dead_rows(stores.objects, dead_letters_uri(inbox, BATCH), [drop]))
+        )
+    assert readings == [(1, 1, 1), (0, 0, 0), (1, 1, 1)]
 
 
 def test_bad_rows_are_counted_alike_whoever_publishes(stores: Stores) -> None:
@@ -146,21 +148,25 @@ def test_bad_rows_are_counted_alike_whoever_publishes(stores: Stores) -> None:
         uri, rows = f"{inbox}/acme/acme.t/{name}", {"aa": 3, "bb": 40, "cc": 0}[name]
         stores.put(uri, content)
         digest = hashlib.sha256(content).hexdigest()
-        drops.append(Drop(name, LANE, name, "", format, len(content), rows, digest, uri, NOW))
-    with gathered(stores.objects, BATCH, drops, (Column("id", "long"),), evolve="none", longest=1_000) as rows:
-        keep_dead(stores.objects, inbox, BATCH, rows, None)
-    uri = dead_uri(inbox, BATCH)
+        drops.append(Upload(name, LANE, name, "", format, len(content), rows, digest, uri, NOW))
+    with fetch_rows(
+        stores.objects, BATCH, drops, (Column("id", "long"),), evolve="none", max_value_bytes=1_000
+    ) as rows:
+        write_dead_letters(stores.objects, inbox, BATCH, rows, None)
+    uri = dead_letters_uri(inbox, BATCH)
     assert rows.report.bad == 2 + 40 + 1
-    assert dead_rows(stores.objects, uri, drops) == rows.report.bad
-    assert dead_rows(stores.objects, uri, drops[:1]) == 4, "of a drop that nobody knows it is one at least"
+    assert count_dead_rows(stores.objects, uri, drops) == rows.report.bad
+    assert count_dead_rows(stores.objects, uri, drops[:1]) == 4, "of a drop that nobody knows it is one at least"
     stores.put(f"{inbox}/broken", b"no Parquet")
-    assert dead_rows(stores.objects, f"{inbox}/broken", drops) == 1, "what can't be read is no reason to be silent"
+    assert count_dead_rows(stores.objects, f"{inbox}/broken", drops) == 1, (
+        "what can't be read is no reason to be silent"
+    )
 
 
 def test_a_batch_without_bad_rows_leaves_no_file_of_dead_letters(stores: Stores) -> None:
     inbox, rows = f"{stores.eu}/inbox", SimpleNamespace(path=Path("/nowhere"), report=SimpleNamespace(bad=0, rows=1))
-    keep_dead(stores.objects, inbox, BATCH, rows, 0)  # type: ignore[arg-type]
-    assert stores.objects.size(dead_uri(inbox, BATCH)) is None
+    write_dead_letters(stores.objects, inbox, BATCH, rows, 0)  # type: ignore[arg-type]
+    assert stores.objects.size(dead_letters_uri(inbox, BATCH)) is None
 
 
 @pytest.mark.parametrize("broken", ["", "b"])
@@ -173,7 +179,7 @@ def test_a_long_audit_is_a_step_a_rule_once_a_try_came_to_no_end(broken: str) ->
         return SimpleNamespace(first=lambda: [f"({broken})" not in rule for rule in rules])
 
     rule = SimpleNamespace(audit=["a", "b", "c"])
-    shop: Any = SimpleNamespace(
+    step_context: Any = SimpleNamespace(
         table=lambda key: rule,
         inbox="file:///inbox",
         objects=SimpleNamespace(size=lambda uri: None),
@@ -183,14 +189,14 @@ def test_a_long_audit_is_a_step_a_rule_once_a_try_came_to_no_end(broken: str) ->
 
     def audited(attempts: int) -> list[str]:
         seen.clear()
-        work = Consolidation(shop, replace(BATCH, attempts=attempts), "w", lambda: seen.append("-"))
+        work = BatchPublisher(step_context, replace(BATCH, attempts=attempts), "w", lambda: seen.append("-"))
         work.table = None  # type: ignore[assignment]
-        look: Any = None
+        loaded: Any = None
         if broken:
             with pytest.raises(BatchRejected, match="the audit says no: b"):
-                work.audit_snapshot(look, 1)
+                work.audit_snapshot(loaded, 1)
         else:
-            work.audit_snapshot(look, 1)
+            work.audit_snapshot(loaded, 1)
         return list(seen)
 
     assert audited(1) == ["-", "(a) AS rule_0 (b) AS rule_1 (c) AS rule_2"]
@@ -200,18 +206,18 @@ def test_a_long_audit_is_a_step_a_rule_once_a_try_came_to_no_end(broken: str) ->
         assert audited(2) == []
 
 
-class Slow:
+class SlowWorker:
     """A table, and a worker who is slow: between his look at his lease and his commit others are at work.
 
     Args:
         stores: with the inbox.
-        his: whether the tracker still has the batch as his afterwards.
+        keeps_batch: whether the tracker still has the batch as his afterwards.
     """
 
-    def __init__(self, stores: Stores, *, his: bool) -> None:
+    def __init__(self, stores: Stores, *, keeps_batch: bool) -> None:
         self.state = TableState((SnapshotState(1, None, 1), SnapshotState(2, 1, 2, wap_id="b")), 1, {})
-        self.lost, self.his, self.rejected = False, his, list[str]()
-        self.shop: Any = SimpleNamespace(
+        self.lost, self.keeps_batch, self.rejected = False, keeps_batch, list[str]()
+        self.step_context: Any = SimpleNamespace(
             objects=stores.objects,
             inbox=f"{stores.eu}/inbox",
             catalog=SimpleNamespace(table=lambda key: self),
@@ -230,31 +236,33 @@ class Slow:
         if self.lost:
             raise LeaseLost("batch b is no longer of worker slow")
 
-    def look(self) -> Look[Any]:
-        return Look(self.state, self.state)
+    def refresh(self) -> LoadedTable[Any]:
+        return LoadedTable(self.state, self.state)
 
-    def commit(self, look: Look[Any], change: Any, step: Any) -> Any:
+    def commit(self, loaded: LoadedTable[Any], change: Any, step: Any) -> Any:
         """Another worker rejects the batch meanwhile, and the next one of the channel is published."""
-        shop = self.shop
-        if shop.objects.size(rejected_uri(shop.inbox, LANE, 1)) is None:
-            write_rejected_file(shop.objects, shop.inbox, BATCH, "the audit says no", NOW)
-        self.lost = not self.his
-        next_one = SnapshotState(3, 1, 3, published="b2")
-        self.state = TableState((*self.state.snapshots, next_one), 3, marks(replace(step, mark="2"), 3, 3))
+        step_context = self.step_context
+        if step_context.objects.size(rejected_uri(step_context.inbox, LANE, 1)) is None:
+            write_rejected_file(step_context.objects, step_context.inbox, BATCH, "the audit says no", NOW)
+        self.lost = not self.keeps_batch
+        next_one = SnapshotState(3, 1, 3, published_wap_id="b2")
+        self.state = TableState(
+            (*self.state.snapshots, next_one), 3, position_properties(replace(step, mark="2"), 3, 3)
+        )
         raise self.after(step)
 
     def after(self, step: Any) -> Exception:
         return TableMoved("somebody was first")
 
     def publish(self) -> Any:
-        with Consolidation(self.shop, BATCH, "slow") as work:
+        with BatchPublisher(self.step_context, BATCH, "slow") as work:
             work.table = self  # type: ignore[assignment]
             return work.publish()
 
 
 def test_a_slow_worker_whose_batch_was_rejected_and_passed_by_lost_his_lease(stores: Stores) -> None:
     """It was told as `Rewound`, which stops, and asks an operator to bring rows again that nobody has lost."""
-    slow = Slow(stores, his=False)
+    slow = SlowWorker(stores, keeps_batch=False)
     with pytest.raises(LeaseLost):
         slow.publish()
     assert slow.rejected == []
@@ -262,18 +270,18 @@ def test_a_slow_worker_whose_batch_was_rejected_and_passed_by_lost_his_lease(sto
 
 def test_one_whose_rejection_the_tracker_missed_is_rejected(stores: Stores) -> None:
     """Whoever rejected it died before he told the tracker."""
-    slow = Slow(stores, his=True)
+    slow = SlowWorker(stores, keeps_batch=True)
     assert slow.publish().state is State.REJECTED
     assert slow.rejected == ["b"]
 
 
 def test_one_that_is_rejected_and_on_main_contradicts_the_tracker(stores: Stores) -> None:
     """The commit was made, its answer was lost, and another worker rejected the batch at just that moment."""
-    slow = Slow(stores, his=False)
+    slow = SlowWorker(stores, keeps_batch=False)
 
     def landed(step: Any) -> Exception:
-        mine = SnapshotState(2, 1, 2, wap_id="b")
-        slow.state = TableState((SnapshotState(1, None, 1), mine), 2, marks(step, 2, 2))
+        published = SnapshotState(2, 1, 2, wap_id="b")
+        slow.state = TableState((SnapshotState(1, None, 1), published), 2, position_properties(step, 2, 2))
         return CatalogStateUnknown("no answer")
 
     slow.after = landed  # type: ignore[method-assign]

@@ -24,16 +24,16 @@ import pytest
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, _ConvertToIcebergWithoutIDs, visit_pyarrow
 from pyiceberg.types import ListType, MapType, StructType
 
+from sterna.config.sections.ingest import TenantLimits
 from sterna.errors import BadDrop, BatchRejected
-from sterna.ingest.arrow_rows import exact, places, sizes
-from sterna.ingest.check_arrow import check_arrow
-from sterna.ingest.check_parquet import check_parquet
-from sterna.ingest.column_types import Type, arrow_type, iceberg_type, type_lines
-from sterna.ingest.columns import Column, Inner
-from sterna.ingest.gather import refuse_unwritable
-from sterna.ingest.json_rows import BadValue, converter
-from sterna.ingest.reading import GOOD
-from sterna.services.ingest import TenantLimits
+from sterna.pipelines.ingest.arrow_rows import convert_array, true_positions, value_sizes
+from sterna.pipelines.ingest.column_types import Type, arrow_type, format_type_table, iceberg_type
+from sterna.pipelines.ingest.columns import Column, NestedField
+from sterna.pipelines.ingest.fetch import require_writable
+from sterna.pipelines.ingest.json_rows import BadValue, build_converter
+from sterna.pipelines.ingest.read_rows import GOOD_ROWS_FILE
+from sterna.pipelines.ingest.validate_arrow import check_arrow
+from sterna.pipelines.ingest.validate_parquet import check_parquet
 from tests.unit.ingest.test_reading import LONGEST, Folder
 
 LIMITS = TenantLimits()
@@ -97,9 +97,9 @@ TEXTS: list[tuple[str, str, Any]] = [
 def test_a_text_is_read_strictly_or_not_at_all(type: str, text: str, value: Any) -> None:
     if value is None:
         with pytest.raises(BadValue):
-            converter(type)(text)
+            build_converter(type)(text)
     else:
-        assert converter(type)(text) == value
+        assert build_converter(type)(text) == value
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_text_is_read_strictly_or_not_at_all(type: str, text: str, value: Any)
 )  # fmt: skip
 def test_what_a_column_does_not_hold_exactly_is_dead(type: Type, value: Any) -> None:
     with pytest.raises(BadValue):
-        converter(type)(value)
+        build_converter(type)(value)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_what_a_column_does_not_hold_exactly_is_dead(type: Type, value: Any) -> 
     ],
 )  # fmt: skip
 def test_what_it_holds_is_taken(type: Type, value: Any, wanted: Any) -> None:
-    assert converter(type)(value) == wanted
+    assert build_converter(type)(value) == wanted
 
 
 def test_whole_numbers_beside_a_fraction_are_exact_or_dead(folder: Folder) -> None:
@@ -154,7 +154,7 @@ def test_a_line_in_another_encoding_is_dead(folder: Folder) -> None:
 
 # Every type of Arrow: what PyIceberg makes of it, and what this makes where that isn't exact.
 ARROW: list[tuple[pa.DataType, Any]] = [
-    *((each, None) for each in (
+    *((exact_type, None) for exact_type in (
         pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.int64(), pa.uint64(), pa.float16(),
         pa.float32(), pa.float64(), pa.decimal128(38, 2), pa.decimal128(7, 0), pa.date32(), pa.time64("us"),
         pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.string(),
@@ -193,7 +193,7 @@ def by_pyiceberg(type: pa.DataType) -> Any:
         if isinstance(type, MapType):
             return {"type": "map", "key": plain(type.key_type), "value": plain(type.value_type)}
         if isinstance(type, StructType):
-            return struct_of(**{each.name: plain(each.field_type) for each in type.fields})
+            return struct_of(**{field.name: plain(field.field_type) for field in type.fields})
         return str(type)
 
     return plain(field.field_type)
@@ -302,7 +302,7 @@ def test_a_text_inside_that_is_no_utf_8_costs_its_row_alone(folder: Folder, layo
     report = folder.read((), "add")
     assert (report.rows, folder.dead) == (3, [("d0", 1, "column 'it': a text that is no UTF-8")])
     assert [row["id"] for row in folder.rows] == [1, 3, 4]
-    with pa.memory_map(str(folder.path / GOOD)) as source:
+    with pa.memory_map(str(folder.path / GOOD_ROWS_FILE)) as source:
         pa.ipc.open_file(source).read_all().validate(full=True)
 
 
@@ -445,8 +445,10 @@ def same(have: Any, value: pa.Scalar) -> bool:
         return same(have, value.value)
     if isinstance(value, (pa.TimestampScalar, pa.Time64Scalar)):
         # Python has no nanoseconds: what is left of it are microseconds.
-        shown = value.cast(pa.timestamp("us", value.type.tz) if pa.types.is_timestamp(value.type) else pa.time64("us"))
-        return bool(have == shown.as_py())
+        converted = value.cast(
+            pa.timestamp("us", value.type.tz) if pa.types.is_timestamp(value.type) else pa.time64("us")
+        )
+        return bool(have == converted.as_py())
     if isinstance(value, pa.MapScalar):
         return all(one[0] == key and same(one[1], item) for one, (key, item) in zip(have, _pairs(value), strict=True))
     if isinstance(value, pa.ListScalar):
@@ -458,7 +460,7 @@ def same(have: Any, value: pa.Scalar) -> bool:
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:
-    return [(each["key"].as_py(), each["value"]) for each in value.values]
+    return [(pair["key"].as_py(), pair["value"]) for pair in value.values]
 
 
 LONG = "x" * (LONGEST + 1)
@@ -494,12 +496,12 @@ def test_the_limit_of_a_value_holds_in_each_layout(folder: Folder, way: str) -> 
 
 def test_sizes_are_those_of_the_values_whatever_lies_around_them() -> None:
     runs = pc.run_end_encode(pa.array(["aa", "aa", None, "b"]))
-    assert sizes(runs).tolist() == [2, 2, 0, 1]
-    assert sizes(runs.slice(1, 3)).tolist() == [2, 0, 1]
-    assert sizes(pa.array([["abc"], ["d", "e"], None]).slice(1)).tolist() == [2, 0]
+    assert value_sizes(runs).tolist() == [2, 2, 0, 1]
+    assert value_sizes(runs.slice(1, 3)).tolist() == [2, 0, 1]
+    assert value_sizes(pa.array([["abc"], ["d", "e"], None]).slice(1)).tolist() == [2, 0]
     maps = pa.array([[("a", "b")], [("cc", "dd"), ("e", None)]], pa.map_(pa.string(), pa.string()))
-    assert sizes(maps.slice(1)).tolist() == [5]
-    assert exact(runs.slice(1, 3), "string", "c")[0].to_pylist() == ["aa", None, "b"]
+    assert value_sizes(maps.slice(1)).tolist() == [5]
+    assert convert_array(runs.slice(1, 3), "string", "c")[0].to_pylist() == ["aa", None, "b"]
 
 
 TIME = (Column("id", "long"), Column("at", "time"), Column("code", "fixed[2]"), Column("key", "uuid"))
@@ -509,8 +511,8 @@ def test_where_a_mask_is_true_is_told_for_a_part_of_it_too() -> None:
     mask = pa.array([True, False, None, True] * 40)
     for start in (0, 1, 3, 8, 67):
         part = mask.slice(start, 70)
-        assert places(part) == [place for place, value in enumerate(part.to_pylist()) if value]
-    assert places(pa.array([False, None])) == places(pa.array([], pa.bool_())) == []
+        assert true_positions(part) == [place for place, value in enumerate(part.to_pylist()) if value]
+    assert true_positions(pa.array([False, None])) == true_positions(pa.array([], pa.bool_())) == []
 
 
 @pytest.mark.parametrize("layout", ["plain", "dictionary", "runs", "none"])
@@ -560,8 +562,8 @@ def test_a_table_with_a_column_that_ingestion_lacks_takes_no_row_and_says_so(typ
     nested: Type = {"type": "list", "element-id": 3, "element": type, "element-required": False}
     for column, path in ((type, "c"), (nested, "c.element")):
         with pytest.raises(BatchRejected, match=f"column '{path}': columns of type {type[:7]}.* can't be written"):
-            refuse_unwritable("acme.t", (Column("id", "long"), Column("c", column)))
-    refuse_unwritable("acme.t", TIME)
+            require_writable("acme.t", (Column("id", "long"), Column("c", column)))
+    require_writable("acme.t", TIME)
 
 
 NESTED = (
@@ -576,10 +578,10 @@ WIDER = {
     "by": {"k": {"v": 0.5, "u": True}},
 }
 ADDED = [
-    Inner(("more", "inner", "w"), {"type": "list", "element": "long"}),
-    Inner(("more", "z"), "long"),
-    Inner(("items", "element", "b"), "string"),
-    Inner(("by", "value", "u"), "boolean"),
+    NestedField(("more", "inner", "w"), {"type": "list", "element": "long"}),
+    NestedField(("more", "z"), "long"),
+    NestedField(("items", "element", "b"), "string"),
+    NestedField(("by", "value", "u"), "boolean"),
 ]
 
 
@@ -646,8 +648,8 @@ def test_fields_inside_are_widened_where_that_is_allowed(folder: Folder) -> None
     assert "column 'items.element.a' is long, and the table has int" in folder.read(NESTED, "add").first
     report = folder.read(NESTED, "widen")
     assert report.evolution.inner == (
-        Inner(("items", "element", "a"), "long", True),
-        Inner(("by", "value", "v"), "double", True),
+        NestedField(("items", "element", "a"), "long", True),
+        NestedField(("by", "value", "v"), "double", True),
     )
     assert folder.rows[0]["items"] == [{"a": 2**40}]
 
@@ -663,4 +665,4 @@ def test_no_value_where_a_field_inside_has_to_have_one_is_named_by_its_path(fold
 
 def test_the_page_has_the_table_of_types() -> None:
     page = (Path(__file__).parents[3] / "docs" / "ingest.md").read_text()
-    assert "\n".join(type_lines()) in page
+    assert "\n".join(format_type_table()) in page

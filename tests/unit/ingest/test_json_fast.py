@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sterna.ingest.column_types import arrow_type
-from sterna.ingest.columns import Column
-from sterna.ingest.json_fast import fast_rows
-from sterna.ingest.json_rows import BadValue, converter, parse_line
+from sterna.pipelines.ingest.column_types import arrow_type
+from sterna.pipelines.ingest.columns import Column
+from sterna.pipelines.ingest.json_columns import read_fast
+from sterna.pipelines.ingest.json_rows import BadValue, build_converter, parse_line
 
 COLUMNS = (
     Column("i", "int"),
@@ -38,8 +38,8 @@ OTHERS = ["null", "true", "false", "True", "[]", "{}", "[1]", '{"x": 1}', "", "n
 
 def slow(data: bytes) -> list[dict[str, object]] | None:
     """Row by row; None: some row is bad."""
-    takers = {column.name: converter(column.type) for column in COLUMNS}
-    found = []
+    takers = {column.name: build_converter(column.type) for column in COLUMNS}
+    parsed = []
     for line in data.split(b"\n"):
         if not line.strip():
             continue
@@ -47,21 +47,21 @@ def slow(data: bytes) -> list[dict[str, object]] | None:
             row = parse_line(line)
             if set(row) - set(takers):
                 return None
-            made = {name: take(row.get(name)) for name, take in takers.items()}
+            converted = {name: take(row.get(name)) for name, take in takers.items()}
         except BadValue:
             return None
-        if any(isinstance(value, str) and len(value) > LONGEST for value in made.values()):
+        if any(isinstance(value, str) and len(value) > LONGEST for value in converted.values()):
             return None
-        found.append(made)
+        parsed.append(converted)
     schema = pa.schema([pa.field(column.name, arrow_type(column.type)) for column in COLUMNS])
-    rows: list[dict[str, object]] = pa.Table.from_pylist(found, schema).to_pylist()
+    rows: list[dict[str, object]] = pa.Table.from_pylist(parsed, schema).to_pylist()
     return rows
 
 
 def same(path: Path, data: bytes) -> bool:
     """See that both come to the same, or that the fast way isn't taken; say whether it was."""
     path.write_bytes(data)
-    fast = fast_rows(path, COLUMNS, LONGEST)
+    fast = read_fast(path, COLUMNS, LONGEST)
     if fast is None:
         return False
     by_row = slow(data)
@@ -120,7 +120,7 @@ def test_random_files(tmp_path: Path, seed: int) -> None:
 def test_what_it_doesn_t_look_at(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b'{"l": null}\n')
-    assert fast_rows(path, [Column("l", "long", required=True)], LONGEST) is None
+    assert read_fast(path, [Column("l", "long", required=True)], LONGEST) is None
     for type in ("float", "date", "timestamptz", "decimal(9, 2)", "uuid", "binary", {"type": "list"}):
-        assert fast_rows(path, [Column("l", type)], LONGEST) is None
-    assert fast_rows(path, (), LONGEST) is None
+        assert read_fast(path, [Column("l", type)], LONGEST) is None
+    assert read_fast(path, (), LONGEST) is None

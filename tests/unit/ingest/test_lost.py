@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from sterna.ingest.lost import MainLine, judge
-from sterna.wap.model import Channel, SnapshotState, TableState
+from sterna.pipelines.ingest.failover_recovery import MainHistory, decide_lost
+from sterna.pipelines.publish.model import Channel, SnapshotState, TableState
 
 CHANNEL = Channel("eu", "acme", "default")
 MAIN = {"c1", "c2"}
@@ -17,7 +17,7 @@ MAIN = {"c1", "c2"}
 
 def table(mark: str, at: int) -> TableState:
     """A table of one snapshot, whose mark was set with another one, perhaps."""
-    properties = {CHANNEL.mark: mark, CHANNEL.place: f"{at}/{at}"} if mark else {}
+    properties = {CHANNEL.position_property: mark, CHANNEL.snapshot_property: f"{at}/{at}"} if mark else {}
     return TableState((SnapshotState(1, None, 1),), 1, properties)
 
 
@@ -41,8 +41,8 @@ def table(mark: str, at: int) -> TableState:
 def test_a_batch_is_published_anew_where_mark_and_history_both_lack_it(
     state: TableState | None, published: Mapping[int, str], numbers: tuple[int, ...], told: bool
 ) -> None:
-    found, why = judge(state, CHANNEL, published, MAIN.__contains__)
-    assert (found, not why) == (numbers, told)
+    lost, why = decide_lost(state, CHANNEL, published, MAIN.__contains__)
+    assert (lost, not why) == (numbers, told)
 
 
 def test_main_s_history_is_read_no_further_than_a_commit_can_lie() -> None:
@@ -57,11 +57,13 @@ def test_main_s_history_is_read_no_further_than_a_commit_can_lie() -> None:
             )
 
     primary = SimpleNamespace(no_ancestor=lambda: "none", history=history)
-    line = MainLine(SimpleNamespace(primary=primary), "c99")  # type: ignore[arg-type]
-    assert line.has("c99", start) and read == []
-    assert not line.has("", start) and line.has("none", start)
-    assert line.has("c95", start + timedelta(minutes=200)) is False  # it can't be so much older than when it was there
+    line = MainHistory(SimpleNamespace(primary=primary), "c99")  # type: ignore[arg-type]
+    assert line.contains("c99", start) and read == []
+    assert not line.contains("", start) and line.contains("none", start)
+    assert (
+        line.contains("c95", start + timedelta(minutes=200)) is False
+    )  # it can't be so much older than when it was there
     assert read == [99]
-    assert line.has("c90", start + timedelta(minutes=91))
-    assert not line.has("x90", start + timedelta(minutes=91))
+    assert line.contains("c90", start + timedelta(minutes=91))
+    assert not line.contains("x90", start + timedelta(minutes=91))
     assert read[-1] == 80

@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 import pytest
 
 from sterna.errors import OutOfTurn, Rewound
-from sterna.ingest.model import Batch, Lane, State
-from sterna.ingest.order import MOST, Told, channel_of, step_of
-from sterna.wap.model import TableState
+from sterna.pipelines.ingest.model import Batch, Lane, State
+from sterna.pipelines.ingest.sequencing import MAX_NUMBERS, NumberStatus, build_step, parse_channel
+from sterna.pipelines.publish.model import TableState
 
 LANE = Lane("acme", "acme.t", "eu.acme.default")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-PUBLISHED = Told(written=True, rejected=False, settled=True)
-REJECTED = Told(written=True, rejected=True, settled=True)
-WAITS = Told(written=True, rejected=False, settled=False)
-NOT_YET = Told(written=False, rejected=False, settled=False)
-NEVER_WRITTEN = Told(written=False, rejected=False, settled=True)
+PUBLISHED = NumberStatus(is_written=True, is_rejected=False, is_settled=True)
+REJECTED = NumberStatus(is_written=True, is_rejected=True, is_settled=True)
+WAITS = NumberStatus(is_written=True, is_rejected=False, is_settled=False)
+NOT_YET = NumberStatus(is_written=False, is_rejected=False, is_settled=False)
+NEVER_WRITTEN = NumberStatus(is_written=False, is_rejected=False, is_settled=True)
 
 
 def batch(number: int) -> Batch:
@@ -25,11 +25,11 @@ def batch(number: int) -> Batch:
 
 
 def table(mark: str = "") -> TableState:
-    return TableState((), None, {channel_of(batch(1)).mark: mark} if mark else {})
+    return TableState((), None, {parse_channel(batch(1)).position_property: mark} if mark else {})
 
 
-def after(number: int, mark: str, **told: Told) -> str:
-    return step_of(batch(number), table(mark), lambda each: told[f"n{each}"]).after
+def after(number: int, mark: str, **statuses: NumberStatus) -> str:
+    return build_step(batch(number), table(mark), lambda earlier: statuses[f"n{earlier}"]).previous
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def after(number: int, mark: str, **told: Told) -> str:
         (2, "7", {}, ""),
     ],
 )
-def test_what_a_batch_goes_after(number: int, mark: str, told: dict[str, Told], wanted: str) -> None:
+def test_what_a_batch_goes_after(number: int, mark: str, told: dict[str, NumberStatus], wanted: str) -> None:
     assert after(number, mark, **told) == wanted
 
 
 @pytest.mark.parametrize("told", [WAITS, NOT_YET])
-def test_a_batch_before_it_comes_first(told: Told) -> None:
+def test_a_batch_before_it_comes_first(told: NumberStatus) -> None:
     with pytest.raises(OutOfTurn):
         after(4, "2", n3=told)
 
@@ -58,19 +58,19 @@ def test_a_table_that_has_forgotten_what_was_published_stops() -> None:
     with pytest.raises(Rewound):
         after(4, "2", n3=PUBLISHED)
     with pytest.raises(Rewound):
-        step_of(batch(2), None, lambda _: PUBLISHED)
+        build_step(batch(2), None, lambda _: PUBLISHED)
 
 
 def test_a_table_that_was_never_there() -> None:
-    assert step_of(batch(2), None, lambda _: REJECTED).after == ""
+    assert build_step(batch(2), None, lambda _: REJECTED).previous == ""
 
 
 def test_what_waits_far_before_a_batch_is_not_passed_over() -> None:
-    far = MOST + 10
+    far = MAX_NUMBERS + 10
 
-    def told(number: int) -> Told:
-        return WAITS if number == 1 else Told(written=True, rejected=True, settled=False)
+    def read_status(number: int) -> NumberStatus:
+        return WAITS if number == 1 else NumberStatus(is_written=True, is_rejected=True, is_settled=False)
 
     with pytest.raises(OutOfTurn):
-        step_of(batch(far), table(), told)
-    assert step_of(batch(far), table(), lambda _: REJECTED).after == ""
+        build_step(batch(far), table(), read_status)
+    assert build_step(batch(far), table(), lambda _: REJECTED).previous == ""

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.errors import Unsupported
-from sterna.ingest.file_proof import TableShape, prove_file
-from sterna.ingest.partition_values import NULL, murmur3, partition_text
+from sterna.pipelines.ingest.file_proof import TableShape, validate_file
+from sterna.pipelines.ingest.partition_values import NULL, format_partition, murmur3
 from tests.support.small_world import make_world
 
 NOON = datetime(2017, 11, 16, 22, 31, 8, tzinfo=UTC)
@@ -40,7 +40,7 @@ def test_hashes_are_those_of_the_specification() -> None:
     ],
 )
 def test_buckets(value: Any, transform: str, type: str, hashed: int) -> None:
-    assert partition_text([value], transform, type, "c") == str((hashed & 0x7FFFFFFF) % 1000)
+    assert format_partition([value], transform, type, "c") == str((hashed & 0x7FFFFFFF) % 1000)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_buckets(value: Any, transform: str, type: str, hashed: int) -> None:
     ],
 )
 def test_other_transforms(value: Any, transform: str, type: str, expected: str) -> None:
-    assert partition_text([value], transform, type, "c") == expected
+    assert format_partition([value], transform, type, "c") == expected
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_other_transforms(value: Any, transform: str, type: str, expected: str) 
 )
 def test_what_isn_t_one_partition_or_can_t_be_told_is_refused(values: list[Any], transform: str, type: str) -> None:
     with pytest.raises(Unsupported, match="column 'c'"):
-        partition_text(values, transform, type, "c")
+        format_partition(values, transform, type, "c")
 
 
 @pytest.mark.parametrize("default", [None, "eu"])
@@ -102,11 +102,11 @@ def test_a_file_without_the_partitions_column_lies_where_its_rows_are_read(tmp_p
     fields = [{"id": 1, "name": "id", "required": False, "type": "long"}, part]
     spec = {"spec-id": 0, "fields": [{"source-id": 2, "field-id": 1000, "name": "part", "transform": "identity"}]}
     schema = {"schema-id": 0, "type": "struct", "fields": fields}
-    shape = TableShape.of(
+    shape = TableShape.parse(
         {"schemas": [schema], "current-schema-id": 0, "partition-specs": [spec], "default-spec-id": 0}
     )
     if default is None:
-        assert prove_file(world.context().objects, f"file://{path}", shape).partition == (NULL,)
+        assert validate_file(world.context().objects, f"file://{path}", shape).partition == (NULL,)
     else:
         with pytest.raises(Unsupported, match="which has a default"):
-            prove_file(world.context().objects, f"file://{path}", shape)
+            validate_file(world.context().objects, f"file://{path}", shape)

@@ -19,10 +19,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.errors import EngineError
-from sterna.ingest import reading
-from sterna.ingest.columns import Column, Evolution
-from sterna.ingest.reading import DEAD, GOOD, DropFile, ReadJob, ReadReport, read_drops
-from sterna.ingest.reading_apart import FORKS, ReadLimits, read_apart
+from sterna.pipelines.ingest import read_rows
+from sterna.pipelines.ingest.columns import Column, Evolution
+from sterna.pipelines.ingest.read_rows import (
+    DEAD_ROWS_FILE,
+    GOOD_ROWS_FILE,
+    ReadJob,
+    ReadReport,
+    UploadFile,
+    read_uploads,
+)
+from sterna.pipelines.ingest.sandbox import FORK_SERVER, ReadLimits, read_in_subprocess
 
 TABLE = (Column("id", "long", True), Column("name", "string"), Column("amount", "decimal(10, 2)"))
 LONGEST = 1_000
@@ -33,12 +40,12 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.drops: list[DropFile] = []
+        self.drops: list[UploadFile] = []
 
     def add(self, kind: str, content: bytes, rows: int = 1) -> None:
         name = f"d{len(self.drops)}"
         (self.path / name).write_bytes(content)
-        self.drops.append(DropFile(name, str(self.path / name), kind, rows))
+        self.drops.append(UploadFile(name, str(self.path / name), kind, rows))
 
     def json(self, *rows: Any) -> None:
         self.add("json", b"".join(json.dumps(row).encode() + b"\n" for row in rows), len(rows))
@@ -58,18 +65,20 @@ class Folder:
         return ReadJob(columns, evolve, LONGEST, tuple(self.drops))
 
     def read(self, columns: tuple[Column, ...] = TABLE, evolve: str = "none") -> ReadReport:
-        return read_drops(self.job(columns, evolve), self.path)
+        return read_uploads(self.job(columns, evolve), self.path)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        with pa.memory_map(str(self.path / GOOD)) as source:
+        with pa.memory_map(str(self.path / GOOD_ROWS_FILE)) as source:
             return pa.ipc.open_file(source).read_all().to_pylist()
 
     @property
     def dead(self) -> list[tuple[str, int, str]]:
-        if not (self.path / DEAD).exists():
+        if not (self.path / DEAD_ROWS_FILE).exists():
             return []
-        return [(row["drop"], row["offset"], row["error"]) for row in pq.read_table(self.path / DEAD).to_pylist()]
+        return [
+            (row["drop"], row["offset"], row["error"]) for row in pq.read_table(self.path / DEAD_ROWS_FILE).to_pylist()
+        ]
 
 
 @pytest.fixture
@@ -191,10 +200,10 @@ def test_of_a_column_that_the_table_lacks_nothing_is_no_value(folder: Folder, ev
 def test_a_table_gets_no_more_columns_than_its_rule_says(folder: Folder) -> None:
     folder.json({"id": 1, "more": {"x": 1, "y": 2}})
     job = replace(folder.job(TABLE[:1], "add"), most=2)
-    report = read_drops(job, folder.path)
+    report = read_uploads(job, folder.path)
     assert (report.rows, report.bad) == (0, 1)
     assert "more than 2 columns, those in structs included (tables[].columns)" in report.first
-    assert read_drops(replace(job, most=4), folder.path).rows == 1
+    assert read_uploads(replace(job, most=4), folder.path).rows == 1
 
 
 def test_columns_are_added_and_widened_where_that_is_allowed(folder: Folder) -> None:
@@ -256,12 +265,12 @@ def bomb(folder: Folder) -> bytes:
 
 
 def _varint(value: int, least: int) -> bytes:
-    made = bytearray()
-    while value or not made:
-        made.append((value & 0x7F) | 0x80)
+    encoded = bytearray()
+    while value or not encoded:
+        encoded.append((value & 0x7F) | 0x80)
         value >>= 7
-    made[-1] &= 0x7F
-    return bytes(made)
+    encoded[-1] &= 0x7F
+    return bytes(encoded)
 
 
 @pytest.mark.slow
@@ -269,7 +278,7 @@ def test_a_bomb_is_refused_and_the_others_are_read(folder: Folder) -> None:
     folder.json({"id": 1})
     folder.add("parquet", bomb(folder), 1_000)
     folder.json({"id": 2})
-    report = read_apart(folder.job(), folder.path, ReadLimits(memory=600 << 20))
+    report = read_in_subprocess(folder.job(), folder.path, ReadLimits(memory=600 << 20))
     assert (report.rows, report.bad) == (2, 1_000)
     assert [row["id"] for row in folder.rows] == [1, 2]
     assert [drop for drop, _, _ in folder.dead] == ["d1"]
@@ -282,7 +291,7 @@ def test_what_ends_the_process_is_refused_and_the_others_are_read(
     _hook(monkeypatch, tmp_path, "os.abort() if drop.id == 'd1' else real(drop)")
     folder.json({"id": 1})
     folder.parquet(id=[5])
-    report = read_apart(folder.job(), folder.path)
+    report = read_in_subprocess(folder.job(), folder.path)
     assert (report.rows, report.bad) == (1, 1)
     assert "died of signal 6" in report.first
 
@@ -292,7 +301,7 @@ def _hook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, instead: str) -> None
     hook = tmp_path / "site"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(
-        f"import os, time, {reading.__name__} as r\nname = {reading.schema_of.__name__!r}\nreal = getattr(r, name)\n"
+        f"import os, time, {read_rows.__name__} as r\nname = {read_rows.read_schema.__name__!r}\nreal = getattr(r, name)\n"
         f"setattr(r, name, lambda drop: {instead})\n"
     )
     monkeypatch.syspath_prepend(str(hook))
@@ -308,8 +317,8 @@ def test_each_batch_has_a_process_of_its_own_forked_from_one_that_is_kept(
     )
     folder.parquet(id=[5])
     for _ in range(2):
-        assert read_apart(folder.job(), folder.path).rows == 1
-    kept = FORKS.pid
+        assert read_in_subprocess(folder.job(), folder.path).rows == 1
+    kept = FORK_SERVER.pid
     assert kept is not None
     readers = [line.split() for line in dict.fromkeys(pids.read_text().splitlines())]
     assert [parent for _, parent in readers] == [str(kept)] * 2
@@ -317,7 +326,7 @@ def test_each_batch_has_a_process_of_its_own_forked_from_one_that_is_kept(
     # One that died while it waited costs nothing.
     os.kill(kept, signal.SIGKILL)
     os.waitid(os.P_PID, kept, os.WEXITED | os.WNOWAIT)  # and leave it to who started it
-    assert read_apart(folder.job(), folder.path).rows == 1
+    assert read_in_subprocess(folder.job(), folder.path).rows == 1
 
 
 @pytest.mark.slow
@@ -325,10 +334,10 @@ def test_one_that_reads_for_too_long_is_ended(folder: Folder, monkeypatch: pytes
     _hook(monkeypatch, tmp_path, "time.sleep(600)")
     folder.parquet(id=[5])
     try:
-        said = read_apart(folder.job(), folder.path, ReadLimits(seconds=1.0)).first
+        message = read_in_subprocess(folder.job(), folder.path, ReadLimits(seconds=1.0)).first
     except EngineError as error:  # it had not begun with the file
-        said = error.message
-    assert "took more than 1 s" in said
+        message = error.message
+    assert "took more than 1 s" in message
 
 
 @pytest.mark.slow
@@ -337,7 +346,7 @@ def test_a_process_that_waits_ends_with_a_worker_that_was_killed(folder: Folder)
     code = f"""
 import time
 from pathlib import Path
-from {read_apart.__module__} import FORKS, read_apart
+from {read_in_subprocess.__module__} import FORKS, read_apart
 from {ReadJob.__module__} import DropFile, ReadJob
 drop = DropFile("d0", {str(folder.path / "d0")!r}, "json", 1)
 read_apart(ReadJob((), "add", 1000, (drop,)), Path({str(folder.path)!r}))

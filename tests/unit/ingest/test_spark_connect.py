@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sterna.errors import NotStaged, UsageError
-from sterna.ingest.shop import open_shop
-from sterna.wap.spark import SparkTable
+from sterna.pipelines.ingest.step_context import open_step_context
+from sterna.pipelines.publish.spark import SparkTable
 
 
 def test_a_session_that_reaches_no_jvm_is_refused() -> None:
@@ -22,5 +22,5 @@ def test_a_worker_is_refused_before_it_starts() -> None:
     region = SimpleNamespace(name="eu", spark="sc://127.0.0.1:15002")
     context: Any = SimpleNamespace(region=region)
     ingest: Any = SimpleNamespace(own=SimpleNamespace(spark=""), prepare=lambda: None)
-    with pytest.raises(UsageError, match="classic Spark"), open_shop(context, ingest):
+    with pytest.raises(UsageError, match="classic Spark"), open_step_context(context, ingest):
         raise AssertionError("it is open")

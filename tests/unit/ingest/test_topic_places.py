@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from sterna.edges.stores.objects import Objects
-from sterna.edges.stores.writing import create, update
+from sterna.config.sections.topics import SourceTopic
 from sterna.errors import BadDrop, StoreUnreachable
-from sterna.ingest.places import empty_uri
-from sterna.ingest.topic_places import EMPTY_FILE, EmptyStretch, TopicPlaces
-from sterna.services.topics import Topic
+from sterna.pipelines.ingest.layout import empty_range_uri
+from sterna.pipelines.ingest.topic_offsets import EMPTY_RANGE_FILE, EmptyRange, TopicPositions
+from sterna.storage.objects import Objects
+from sterna.storage.write import create, update
 from tests.support.small_world import make_world
 
 
@@ -34,41 +34,41 @@ def objects(tmp_path: Path, inbox: str, request: pytest.FixtureRequest) -> Objec
 
 
 def opened(folder: Path, inbox: str, *, memory: bool = True) -> Objects:
-    made = make_world(folder).context().objects
+    objects = make_world(folder).context().objects
     if memory:
-        made.open(made.mapping.locate(f"{inbox}/x").location).client = MemoryStore()
-    return made
+        objects.open(objects.mapping.locate(f"{inbox}/x").location).client = MemoryStore()
+    return objects
 
 
 @pytest.fixture
-def places(objects: Objects, inbox: str) -> TopicPlaces:
-    topic = Topic.model_construct(name="clicks", topic="eu.clicks", into="acme.events", begin={})
+def places(objects: Objects, inbox: str) -> TopicPositions:
+    topic = SourceTopic.model_construct(name="clicks", topic="eu.clicks", into="acme.events", begin={})
     ingest: Any = SimpleNamespace(
         name="eu",
         objects=objects,
         own=SimpleNamespace(inbox=inbox),
         settings=SimpleNamespace(tenant_of=lambda table: "acme"),
     )
-    return TopicPlaces(ingest, topic)
+    return TopicPositions(ingest, topic)
 
 
 @pytest.mark.parametrize("late", [(10, 15), (10, 20), (4, 9), (4, 90)])
 def test_a_reader_that_was_late_takes_nothing_back(
-    places: TopicPlaces, objects: Objects, inbox: str, late: tuple[int, int]
+    places: TopicPositions, objects: Objects, inbox: str, late: tuple[int, int]
 ) -> None:
-    uri = empty_uri(inbox, places.lane(0))
+    uri = empty_range_uri(inbox, places.lane(0))
     for first, end in ((4, 10), (10, 12), (10, 20), late):
-        places.pass_over(0, first, end)
-    assert EMPTY_FILE.loads(objects.read(uri)) == EmptyStretch(10, 20)
-    places.pass_over(0, 10, 21)
-    assert EMPTY_FILE.loads(objects.read(uri)) == EmptyStretch(10, 21)
+        places.record_empty_range(0, first, end)
+    assert EMPTY_RANGE_FILE.loads(objects.read(uri)) == EmptyRange(10, 20)
+    places.record_empty_range(0, 10, 21)
+    assert EMPTY_RANGE_FILE.loads(objects.read(uri)) == EmptyRange(10, 21)
 
 
-def test_a_note_that_can_not_be_read_is_left_and_told(places: TopicPlaces, objects: Objects, inbox: str) -> None:
-    uri = empty_uri(inbox, places.lane(0))
+def test_a_note_that_can_not_be_read_is_left_and_told(places: TopicPositions, objects: Objects, inbox: str) -> None:
+    uri = empty_range_uri(inbox, places.lane(0))
     create(objects, uri, b"{")
     with pytest.raises(BadDrop, match="no topic's file"):
-        places.pass_over(0, 10, 20)
+        places.record_empty_range(0, 10, 20)
     assert objects.read(uri) == b"{"
 
 

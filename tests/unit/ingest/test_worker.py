@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from sterna.errors import DatabaseUnreachable, LeaseLost, OutOfTurn, Rewound, SternaError, StoreUnreachable
-from sterna.ingest import worker as working
-from sterna.ingest.consolidate import Consolidated
-from sterna.ingest.heartbeat import BEATS, LEASE, STALL, Sign, beating
-from sterna.ingest.lost import Looked
-from sterna.ingest.model import Batch, Lane, State
-from sterna.ingest.worker import Worker
+from sterna.pipelines.ingest import worker as working
+from sterna.pipelines.ingest.batch_publisher import BatchOutcome
+from sterna.pipelines.ingest.failover_recovery import Recovery
+from sterna.pipelines.ingest.heartbeat import BEATS_PER_LEASE, LEASE_SECONDS, STALL_SECONDS, Heartbeat, heartbeating
+from sterna.pipelines.ingest.model import Batch, Lane, State
+from sterna.pipelines.ingest.worker import Worker
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -30,41 +30,41 @@ class Queue:
     """Batches, and when each may be taken."""
 
     def __init__(self, *batches: Batch) -> None:
-        self.waiting = [(0.0, each) for each in batches]
-        self.given_back: list[tuple[str, str, float]] = []
-        self.signs: list[Sign] = []
+        self.waiting = [(0.0, queued) for queued in batches]
+        self.requeued: list[tuple[str, str, float]] = []
+        self.signs: list[Heartbeat] = []
         self.left: list[str] = []
         self.now = 0.0
-        self.dark = 0
+        self.failures_left = 0
 
-    def take(self, worker: str, lease: float, *, table: str | None = None) -> Batch | None:
-        if self.dark:
-            self.dark -= 1
+    def claim(self, worker: str, lease: float, *, table: str | None = None) -> Batch | None:
+        if self.failures_left:
+            self.failures_left -= 1
             raise DatabaseUnreachable("dark")
-        for place, (when, each) in enumerate(self.waiting):
+        for place, (when, queued) in enumerate(self.waiting):
             if when <= self.now:
                 del self.waiting[place]
-                return each
+                return queued
         return None
 
-    def give_back(self, id: str, worker: str, reason: str, *, wait: float = 0.0) -> None:
-        self.given_back.append((id, reason.partition(":")[0], wait))
-        self.waiting.append((self.now + wait, batch(int(id[1:]), 2)))
+    def requeue(self, id: str, worker: str, reason: str, *, delay: float = 0.0) -> None:
+        self.requeued.append((id, reason.partition(":")[0], delay))
+        self.waiting.append((self.now + delay, batch(int(id[1:]), 2)))
 
-    def release(self) -> None:
-        self.waiting = [(min(when, self.now), each) for when, each in self.waiting]
+    def clear_delays(self) -> None:
+        self.waiting = [(min(when, self.now), queued) for when, queued in self.waiting]
 
-    def beat(self, sign: Sign) -> None:
-        self.signs.append(sign)
+    def send_heartbeat(self, heartbeat: Heartbeat) -> None:
+        self.signs.append(heartbeat)
 
-    def leave(self, worker: str) -> None:
+    def deregister(self, worker: str) -> None:
         self.left.append(worker)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
 
-class Played:
+class ScriptedWorker:
     """A worker whose batches end as they are told to: where they are prepared (`early`), or published (`ends`)."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, queue: Queue, *ends: Any, **options: Any) -> None:
@@ -77,19 +77,19 @@ class Played:
         class Consolidation:
             """Ends while it is prepared or published, as it is told to."""
 
-            def __init__(self, shop: Any, each: Batch, name: str, advanced: Callable[[], object]) -> None:
-                self.batch, self.advanced = each, advanced
+            def __init__(self, step_context: Any, claimed: Batch, name: str, advanced: Callable[[], object]) -> None:
+                self.batch, self.advanced = claimed, advanced
 
-            def prepare(self) -> Consolidated | None:
+            def prepare(self) -> BatchOutcome | None:
                 played.steps.append(f"prepare {self.batch.id}")
                 return self._ended(played.early)
 
-            def publish(self) -> Consolidated:
+            def publish(self) -> BatchOutcome:
                 played.steps.append(f"publish {self.batch.id}")
-                done = Consolidated(self.batch.id, self.batch.lane.table, self.batch.number, State.PUBLISHED)
+                done = BatchOutcome(self.batch.id, self.batch.lane.table, self.batch.number, State.PUBLISHED)
                 return self._ended(played.ends) or done
 
-            def _ended(self, ends: list[Any]) -> Consolidated | None:
+            def _ended(self, ends: list[Any]) -> BatchOutcome | None:
                 end = ends.pop(0) if ends else None
                 if isinstance(end, BaseException):
                     raise end
@@ -98,38 +98,38 @@ class Played:
             def close(self) -> None:
                 played.steps.append(f"close {self.batch.id}")
 
-        monkeypatch.setattr(working, "Consolidation", Consolidation)
-        shop: Any = type("Shop", (), {"queue": queue})()
-        self.looked = Looked()
+        monkeypatch.setattr(working, "BatchPublisher", Consolidation)
+        step_context: Any = type("Shop", (), {"queue": queue})()
+        self.recovery = Recovery()
         self.urgent: list[bool] = []
         self.worker = Worker(
-            shop,
+            step_context,
             lambda it: self.done.append(it.batch),
             lambda _: None,
-            lost=self._look,
+            recover=self._recover,
             sleep=queue.sleep,
             clock=lambda: queue.now,
             **options,
         )
 
-    def _look(self, urgent: bool) -> Looked:
+    def _recover(self, urgent: bool) -> Recovery:
         self.urgent.append(urgent)
-        return self.looked if urgent else Looked(moved=self.looked.moved)
+        return self.recovery if urgent else Recovery(new_primary=self.recovery.new_primary)
 
 
-Play = Callable[..., Played]
+Play = Callable[..., ScriptedWorker]
 
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    return lambda queue, *ends, **options: Played(monkeypatch, queue, *ends, **options)
+    return lambda queue, *ends, **options: ScriptedWorker(monkeypatch, queue, *ends, **options)
 
 
 def test_once_works_off_what_there_is(play: Play) -> None:
     played = play(Queue(batch(1), batch(2)))
     worked = played.worker.run(once=True)
     assert played.done == ["b1", "b2"]
-    assert [each.batch for each in worked.done] == played.done
+    assert [outcome.batch for outcome in worked.done] == played.done
     assert worked.failed == {}
 
 
@@ -168,15 +168,15 @@ def test_one_that_gets_no_further_gives_no_sign_until_it_does(play: Play) -> Non
     """Its process lives and its thread for signs, too: of a batch that hangs that says nothing."""
     queue = Queue(batch(1))
     played = play(queue)
-    beat, told = played.worker.beat, list[tuple[str, ...] | None]()
+    send_heartbeat, reported = played.worker.send_heartbeat, list[tuple[str, ...] | None]()
 
     def signs() -> None:
         before = len(queue.signs)
-        beat()
-        told.append(queue.signs[-1].batches if len(queue.signs) > before else None)
+        send_heartbeat()
+        reported.append(queue.signs[-1].batches if len(queue.signs) > before else None)
 
     def prepare(work: Any) -> None:
-        for seconds in (STALL, 1.0, 10_000.0):
+        for seconds in (STALL_SECONDS, 1.0, 10_000.0):
             queue.now += seconds
             signs()
         work.advanced()
@@ -184,7 +184,7 @@ def test_one_that_gets_no_further_gives_no_sign_until_it_does(play: Play) -> Non
 
     played.early = [prepare]
     played.worker.run(once=True)
-    assert told == [("b1",), None, None, ("b1",)]
+    assert reported == [("b1",), None, None, ("b1",)]
     assert played.done == ["b1"]
 
 
@@ -197,20 +197,20 @@ def test_a_tracker_that_does_not_answer_ends_no_signs() -> None:
             raise DatabaseUnreachable("not now") if calls[0] == 1 else KeyError("nobody foresaw this")
         signs.set()
 
-    with beating(beat, 0.001):
+    with heartbeating(beat, 0.001):
         assert calls[0] >= 1  # the first one before anything is taken
         assert signs.wait(30)
 
 
 def test_a_batch_of_a_worker_that_died_is_free_within_a_minute() -> None:
-    assert LEASE < 60.0 and BEATS >= 3
+    assert LEASE_SECONDS < 60.0 and BEATS_PER_LEASE >= 3
 
 
 def test_what_comes_before_is_waited_for(play: Play) -> None:
     played = play(Queue(batch(2), batch(1)), OutOfTurn("first 1"))
     assert played.worker.run(once=True).failed == {}
     assert played.done == ["b1", "b2"]
-    assert played.queue.given_back[0][2] < 1
+    assert played.queue.requeued[0][2] < 1
 
 
 @pytest.mark.parametrize(
@@ -220,30 +220,30 @@ def test_what_fails_waits_and_the_others_go_on(play: Play, error: SternaError, w
     played = play(Queue(batch(1), batch(2), batch(3)), error, OutOfTurn("first 1"))
     worked = played.worker.run(once=True)
     assert played.done == ["b3"]
-    assert played.queue.given_back[0] == ("b1", type(error).__name__, wait)
+    assert played.queue.requeued[0] == ("b1", type(error).__name__, wait)
     assert list(worked.failed) == ["b1", "b2"]
     assert len(worked.stopped) == stopped
 
 
 def test_one_that_waits_for_what_main_has_lost_is_taken_soon(play: Play) -> None:
     played = play(Queue(batch(2), batch(3)), Rewound("1 was published"))
-    played.looked = Looked(again={("acme.t", "eu.acme.default"): (1,)})
+    played.recovery = Recovery(reopened={("acme.t", "eu.acme.default"): (1,)})
     assert played.worker.run(once=True).failed == {}
     assert played.done == ["b3", "b2"]
-    assert played.queue.given_back[0][2] < 1
+    assert played.queue.requeued[0][2] < 1
     assert played.urgent.count(True) == 1
 
 
 def test_a_worker_ends_where_another_region_is_the_primary(play: Play) -> None:
     played = play(Queue(batch(1)))
-    played.looked = Looked(moved="eu")
+    played.recovery = Recovery(new_primary="eu")
     assert played.worker.run().moved == "eu"
     assert played.done == []
 
 
 def test_what_nobody_can_tell_of_waits_for_somebody(play: Play) -> None:
     played = play(Queue(batch(2)), Rewound("1 was published"))
-    played.looked = Looked(untold={("acme.t", "eu.acme.default"): "no commit is known"})
+    played.recovery = Recovery(undecided={("acme.t", "eu.acme.default"): "no commit is known"})
     stopped = played.worker.run(once=True).stopped
     assert len(stopped) == 2 and "no commit is known" in stopped[0]
 
@@ -251,14 +251,14 @@ def test_what_nobody_can_tell_of_waits_for_somebody(play: Play) -> None:
 def test_a_batch_that_somebody_else_has_is_left_to_him(play: Play) -> None:
     played = play(Queue(batch(1), batch(2)), LeaseLost("another has it"))
     assert played.worker.run(once=True).failed == {}
-    assert (played.done, played.queue.given_back) == (["b2"], [])
+    assert (played.done, played.queue.requeued) == (["b2"], [])
 
 
 def test_what_nobody_foresaw_of_one_batch_ends_no_worker(play: Play) -> None:
     played = play(Queue(batch(1), batch(2)), KeyError("secret"))
     worked = played.worker.run(once=True)
     assert played.done == ["b2"]
-    assert played.queue.given_back == [("b1", "EngineError", 2.0)]
+    assert played.queue.requeued == [("b1", "EngineError", 2.0)]
     assert "KeyError" in worked.failed["b1"] and "secret" not in worked.failed["b1"]
 
 
@@ -269,7 +269,7 @@ def test_whatever_ends_it_gives_its_batches_back(play: Play, where: str) -> None
     with pytest.raises(KeyboardInterrupt):
         played.worker.run()
     # One is published in the end, by its thread: for the tracker it is settled, and nothing is taken back of it.
-    assert sorted(played.queue.given_back) == [(f"b{number}", "the worker was ended", 0.0) for number in (1, 2)]
+    assert sorted(played.queue.requeued) == [(f"b{number}", "the worker was ended", 0.0) for number in (1, 2)]
     assert sorted(step for step in played.steps if "close" in step) == ["close b1", "close b2"]
 
 
@@ -292,9 +292,9 @@ def test_the_next_batch_is_prepared_while_one_is_published(play: Play) -> None:
 
 def test_one_that_is_rejected_while_it_is_prepared_holds_up_nobody(play: Play) -> None:
     played = play(Queue(batch(1), batch(2), batch(3)))
-    played.early = [None, Consolidated("b2", "acme.t", 2, State.REJECTED, reason="bad")]
+    played.early = [None, BatchOutcome("b2", "acme.t", 2, State.REJECTED, reason="bad")]
     worked = played.worker.run(once=True)
-    assert sorted((each.batch, each.state) for each in worked.done) == [
+    assert sorted((outcome.batch, outcome.state) for outcome in worked.done) == [
         ("b1", State.PUBLISHED), ("b2", State.REJECTED), ("b3", State.PUBLISHED),
     ]  # fmt: skip
     assert "publish b2" not in played.steps
@@ -302,11 +302,11 @@ def test_one_that_is_rejected_while_it_is_prepared_holds_up_nobody(play: Play) -
 
 def test_a_dark_tracker_is_waited_for_by_one_that_lingers(play: Play) -> None:
     queue = Queue(batch(1))
-    queue.dark = 3
+    queue.failures_left = 3
     played = play(queue)
     played.worker.run(10.0)
     assert played.done == ["b1"]
     assert queue.now >= 10
-    queue.dark = 1
+    queue.failures_left = 1
     with pytest.raises(DatabaseUnreachable):
         played.worker.run(once=True)

@@ -15,16 +15,23 @@ from typing import Any
 
 import pytest
 
-from sterna.cdc.journal import Drop, Epoch, Journal
-from sterna.edges.stores.objects import Objects
+from sterna.codec import REQUIRED, MalformedRecord, UnknownFields
+from sterna.config.sections.topics import SourceTopic
 from sterna.errors import BadDrop, TrackerContradicts
-from sterna.ingest.batch_file import batch_text, drop_text, parse_batch, parse_drop, parse_rejected, rejected_text
-from sterna.ingest.inbox import write_batch_file
-from sterna.ingest.model import State
-from sterna.ingest.places import batch_uri
-from sterna.ingest.topic_places import TopicPlaces
-from sterna.json_record import REQUIRED, MalformedRecord, Unknown
-from sterna.services.topics import Topic
+from sterna.pipelines.cdc.journal import CaptureSpec, Journal, Segment
+from sterna.pipelines.ingest.batch_file import (
+    format_batch,
+    format_rejection,
+    format_upload,
+    parse_batch,
+    parse_rejection,
+    parse_upload,
+)
+from sterna.pipelines.ingest.inbox import write_batch_file
+from sterna.pipelines.ingest.layout import batch_uri
+from sterna.pipelines.ingest.model import State
+from sterna.pipelines.ingest.topic_offsets import TopicPositions
+from sterna.storage.objects import Objects
 from tests.support.records_ingest import CLOSED, DROPS, FILES, LANE
 from tests.support.small_world import make_world
 
@@ -54,41 +61,41 @@ def test_the_bytes_are_those_of_november_2026(name: str) -> None:
     file, value = FILES[name]
     assert file.dumps(value) == _bytes(name)
     if name == "batch":  # its drops lie where the batch does
-        found = parse_batch(_bytes(name), "u")
-        assert replace(found, drops=DROPS) == value
-        assert found.drops == tuple(replace(drop, state=State.CLOSED, batch=CLOSED.id) for drop in DROPS)
+        parsed = parse_batch(_bytes(name), "u")
+        assert replace(parsed, drops=DROPS) == value
+        assert parsed.drops == tuple(replace(drop, state=State.CLOSED, batch=CLOSED.id) for drop in DROPS)
     else:
         assert file.loads(_bytes(name)) == value
 
 
 def test_ingestion_writes_and_reads_them() -> None:
     rejection = FILES["rejected"][1]
-    assert batch_text(CLOSED, DROPS) == _bytes("batch")
-    assert rejected_text(CLOSED, rejection.reason, rejection.rejected) == _bytes("rejected")
-    assert parse_rejected(_bytes("rejected"), "u") == rejection
-    assert drop_text(DROPS[0]) == _bytes("drop-mark")
-    assert parse_drop(_bytes("drop-mark"), "u") == DROPS[0]
+    assert format_batch(CLOSED, DROPS) == _bytes("batch")
+    assert format_rejection(CLOSED, rejection.reason, rejection.rejected) == _bytes("rejected")
+    assert parse_rejection(_bytes("rejected"), "u") == rejection
+    assert format_upload(DROPS[0]) == _bytes("drop-mark")
+    assert parse_upload(_bytes("drop-mark"), "u") == DROPS[0]
 
 
 def test_the_journal_writes_and_reads_them(objects: Objects, inbox: str) -> None:
     journal, begun, layouts = Journal(objects, inbox, "shop"), FILES["begin"][1], FILES["layouts"][1]
-    journal.ask(3)
-    assert journal.begin(Epoch(3, begun.tables))
+    journal.request_capture(3)
+    assert journal.create_spec(CaptureSpec(3, begun.tables))
     folder = f"{inbox}/_cdc/sources/shop/000003"
     assert objects.read(f"{folder}/asked.json") == _bytes("asked")
     assert objects.read(f"{folder}/begin.json") == _bytes("begin")
-    assert journal.epoch(3) == Epoch(3, begun.tables)
-    assert [journal.ask_again(3, each) for each in ("public.a", "public.b")] == [1, 2]
+    assert journal.read_spec(3) == CaptureSpec(3, begun.tables)
+    assert [journal.request_resync(3, table) for table in ("public.a", "public.b")] == [1, 2]
     assert objects.read(f"{folder}/again-000001.json") == _bytes("again")
-    assert journal.asked_again(3, 0) == [(1, "public.a"), (2, "public.b")]
-    assert journal.asked_again(3, 1) == [(2, "public.b")]
-    uri = journal.write_layouts(3, layouts.layouts)
+    assert journal.resync_requests(3, 0) == [(1, "public.a"), (2, "public.b")]
+    assert journal.resync_requests(3, 1) == [(2, "public.b")]
+    uri = journal.write_schemas(3, layouts.layouts)
     assert objects.read(uri) == _bytes("layouts")
-    assert journal.layouts(Drop(3, 1, layouts=uri)) == layouts.layouts
+    assert journal.read_schemas(Segment(3, 1, layouts=uri)) == layouts.layouts
 
 
 def test_a_topics_partition_is_written_and_read(objects: Objects, inbox: str) -> None:
-    topic = Topic.model_construct(name="clicks", topic="eu.clicks", into="acme.events", begin={0: 12})
+    topic = SourceTopic.model_construct(name="clicks", topic="eu.clicks", into="acme.events", begin={0: 12})
     ingest: Any = SimpleNamespace(
         name="eu",
         objects=objects,
@@ -96,10 +103,10 @@ def test_a_topics_partition_is_written_and_read(objects: Objects, inbox: str) ->
         settings=SimpleNamespace(tenant_of=lambda table: "acme"),
     )
     source: Any = SimpleNamespace(id=lambda: "abcDEF-_")
-    made = TopicPlaces(ingest, topic).ensure_anchor(source, 0, 12)
+    anchor = TopicPositions(ingest, topic).ensure_anchor(source, 0, 12)
     uri = f"{inbox}/acme/acme.events/_topics/eu.acme.kafka-clicks-0.json"
     assert objects.read(uri) == _bytes("topic")
-    assert TopicPlaces(ingest, topic).anchor(0) == made == FILES["topic"][1]
+    assert TopicPositions(ingest, topic).read_anchor(0) == anchor == FILES["topic"][1]
 
 
 def _places() -> Iterator[tuple[str, str]]:
@@ -109,15 +116,15 @@ def _places() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "field"), list(_places()))
 def test_what_is_absent_unknown_or_of_another_kind_is_never_read_as_empty(name: str, field: str) -> None:
-    file, told = FILES[name][0], json.loads(_bytes(name))
-    value = told.pop(field)
-    for changed in (told, {**told, f"{field}2": value}):
+    file, fields = FILES[name][0], json.loads(_bytes(name))
+    value = fields.pop(field)
+    for changed in (fields, {**fields, f"{field}2": value}):
         with pytest.raises(MalformedRecord, match=rf"^{field} is absent"):
             file.loads(json.dumps(changed).encode())
     foreign = [{"a": 1}] if field != "layouts" else []  # what stands in these is the engine's
     for other in (None, [[]], 1.5, True, *foreign):
         with pytest.raises(MalformedRecord, match=rf"^{field}(\['a'\]|\[0\])? is no"):
-            file.loads(json.dumps({**told, field: other}).encode())
+            file.loads(json.dumps({**fields, field: other}).encode())
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -125,7 +132,7 @@ def test_every_field_is_required_and_a_newer_one_is_left_or_refused_by_name(name
     file, value = FILES[name]
     assert all(field.default is REQUIRED for field in file.record.fields)
     newer = _with(name, newer=[1])
-    if file.record.unknown is Unknown.IGNORE:
+    if file.record.unknown is UnknownFields.IGNORE:
         assert file.loads(newer) == value
     else:
         with pytest.raises(MalformedRecord, match=r"^'newer' is a field that this version doesn't know"):
@@ -150,10 +157,10 @@ def test_another_version_or_no_file_at_all_is_refused(name: str, text: bytes, re
 
 
 def test_what_a_drop_of_a_batch_has_more_is_refused_by_name() -> None:
-    told = json.loads(_bytes("batch"))
-    told["drops"][1]["newer"] = 1
+    fields = json.loads(_bytes("batch"))
+    fields["drops"][1]["newer"] = 1
     with pytest.raises(BadDrop, match=r"drops\[1\].'newer' is a field that this version doesn't know"):
-        parse_batch(json.dumps(told).encode(), "u")
+        parse_batch(json.dumps(fields).encode(), "u")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +174,7 @@ def test_what_a_drop_of_a_batch_has_more_is_refused_by_name() -> None:
 )
 def test_values_of_another_kind_are_refused_by_name(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadDrop, match=reason):
-        parse_drop(_with("drop-mark", **changes), "u")
+        parse_upload(_with("drop-mark", **changes), "u")
 
 
 def test_a_batch_under_anothers_id_is_refused() -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from sterna.brokers import senders
+from sterna.brokers.message import SendOutcome
 from sterna.cli.main import main
-from sterna.edges.brokers import open_sender
-from sterna.edges.brokers.message import Sent
 from sterna.errors import EventRefused, ReceiverUnreachable
-from sterna.render.dry_run import NOTHING_CHANGED
-from sterna.replica import region as replica_region
-from sterna.replica.tags import outlet_tag
+from sterna.replication.replica import region as replica_region
+from sterna.replication.replica.tags import sink_tag
+from sterna.text.dry_run import NOTHING_CHANGED
 from tests.support.gateway import BRANCH, Branch, gateway
 from tests.support.outlets import Receiver, room, settings, wait_until
 
@@ -39,8 +39,8 @@ def sterna(
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main(["events", *arguments])
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
 
     return run
 
@@ -50,14 +50,14 @@ def buried(branch: Branch) -> list[str]:
     """Two dead letters of the outlet `pager`; the ids of their events."""
     ids: list[str] = []
 
-    def refuse(message: object) -> Sent:
+    def refuse(message: object) -> SendOutcome:
         ids.append(message.id)  # type: ignore[attr-defined]
-        return Sent(0, EventRefused("too large"))
+        return SendOutcome(0, EventRefused("too large"))
 
-    with room(branch, settings(pager={}), Receiver(answer=refuse, at_once=1)) as made:
+    with room(branch, settings(pager={}), Receiver(answer=refuse, max_messages=1)) as service:
         branch.update("a")
         branch.update("b")
-        wait_until(lambda: made.deliverers[0].told.dead == 2)
+        wait_until(lambda: service.deliverers[0].status.dead_letters == 2)
     return ids
 
 
@@ -65,14 +65,14 @@ def test_status_says_how_far_each_outlet_is(branch: Branch, sterna: Sterna) -> N
     first = branch.update("a")
     code, out, _ = sterna("status")
     assert code == 0 and "pager (webhook): not begun; 0 dead letters" in out and "away" not in out
-    branch.catalog.create_tag(outlet_tag("eu", "pager"), BRANCH, first)
+    branch.catalog.create_tag(sink_tag("eu", "pager"), BRANCH, first)
     assert "all is delivered" in sterna("status")[1]
     branch.update("b", "c")
     branch.update("d")
     assert "3 events in 2 commits wait" in sterna("status")[1]
     code, out, _ = sterna("status", "--json")
-    found = json.loads(out)
-    assert found["outlets"][0]["position"] == first and found["outlets"][0]["events"] == 3
+    status = json.loads(out)
+    assert status["outlets"][0]["position"] == first and status["outlets"][0]["events"] == 3
     branch.catalog.assign(BRANCH, branch.catalog.no_ancestor())
     branch.update("e")
     assert "will begin at the head" in sterna("status")[1]
@@ -80,7 +80,7 @@ def test_status_says_how_far_each_outlet_is(branch: Branch, sterna: Sterna) -> N
 
 def test_an_outlet_that_is_gone_is_an_alarm_until_it_is_forgotten(branch: Branch, sterna: Sterna) -> None:
     head = branch.update("a")
-    branch.catalog.create_tag(outlet_tag("eu", "gone"), BRANCH, head)
+    branch.catalog.create_tag(sink_tag("eu", "gone"), BRANCH, head)
     code, out, _ = sterna("status")
     assert code == 7 and "ALARM gone" in out and "sterna events forget gone --yes" in out
     code, out, _ = sterna("forget", "gone")
@@ -92,10 +92,10 @@ def test_an_outlet_that_is_gone_is_an_alarm_until_it_is_forgotten(branch: Branch
 
 
 def test_an_outlet_that_is_there_is_not_forgotten(branch: Branch, sterna: Sterna) -> None:
-    branch.catalog.create_tag(outlet_tag("eu", "pager"), BRANCH, branch.update("a"))
+    branch.catalog.create_tag(sink_tag("eu", "pager"), BRANCH, branch.update("a"))
     code, _, err = sterna("forget", "pager", "--yes")
     assert code == 2 and "stands in the services file" in err
-    assert branch.catalog.reference(outlet_tag("eu", "pager"))
+    assert branch.catalog.reference(sink_tag("eu", "pager"))
 
 
 def test_dead_letters_are_listed_and_sent_again(
@@ -103,18 +103,20 @@ def test_dead_letters_are_listed_and_sent_again(
 ) -> None:
     code, out, _ = sterna("dead", "pager")
     assert code == 0 and "2 dead letters" in out and "too large" in out and "ns.a" in out
-    assert [each["id"] for each in json.loads(sterna("dead", "pager", "--json")[1])["letters"]] == buried
+    assert [letter["id"] for letter in json.loads(sterna("dead", "pager", "--json")[1])["letters"]] == buried
     assert "2 dead letters" in sterna("status")[1]
     code, out, _ = sterna("replay", "pager")
     assert code == 0 and "2 dead letters would be sent again" in out and out.splitlines()[-1] == NOTHING_CHANGED
     taking = Receiver()
-    monkeypatch.setattr(open_sender, "open_sender", lambda outlet, secrets: taking)
-    taking.answer = lambda message: Sent(0, ReceiverUnreachable("dark")) if message.table == "ns.b" else Sent(1)
+    monkeypatch.setattr(senders, "open_sender", lambda outlet, secrets: taking)
+    taking.answer = lambda message: (
+        SendOutcome(0, ReceiverUnreachable("dark")) if message.table == "ns.b" else SendOutcome(1)
+    )
     code, out, _ = sterna("replay", "pager", "--yes")
     assert code == 4 and "1 dead letters were sent again, 1 are left" in out and "dark" in out
-    taking.well()
+    taking.make_available()
     assert sterna("replay", "pager", "--yes")[0] == 0
-    assert [each.id for each in taking.got] == buried and taking.closed == 2
+    assert [sent_message.id for sent_message in taking.got] == buried and taking.closed == 2
     assert "0 dead letters" in sterna("dead", "pager")[1]
 
 
@@ -149,6 +151,6 @@ def test_a_gateway_serves_outlets_and_counts_them(branch: Branch) -> None:
         branch.update("a")
         # Its credential is missing: that is its own trouble, and nobody else's.
         wait_until(lambda: 'sterna_outlet_state{outlet="pager",state="retrying"} 1' in running.metrics)
-        said = running.metrics
-        assert 'sterna_outlet_delivered_total{outlet="pager"} 0' in said
-        assert "sterna_outlet_unknown_tags 0" in said and 'sterna_outlet_age_seconds{outlet="pager"}' in said
+        metrics = running.metrics
+        assert 'sterna_outlet_delivered_total{outlet="pager"} 0' in metrics
+        assert "sterna_outlet_unknown_tags 0" in metrics and 'sterna_outlet_age_seconds{outlet="pager"}' in metrics

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.brokers.message import Message, Sent
+from sterna.brokers.message import Message, SendOutcome
+from sterna.config.sections.readers import ReaderRule
 from sterna.errors import CatalogUnreachable, EventRefused, NotPrimary, OutletDisabled, ReceiverUnreachable
-from sterna.outlets import deliverer
-from sterna.outlets.letters import dead_letters
-from sterna.outlets.position import PositionTag, positions
-from sterna.replica.tags import outlet_tag
-from sterna.services.readers import ReaderRule
+from sterna.notifications.sinks import delivery
+from sterna.notifications.sinks.dead_letters import read_dead_letters
+from sterna.notifications.sinks.offset import PositionTag, sink_positions
+from sterna.replication.replica.tags import sink_tag
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.gateway import BRANCH, Branch
-from tests.support.outlets import HASTE, Receiver, only, room, settings, wait_until
+from tests.support.outlets import FAST_DELIVERY, Receiver, only, room, settings, wait_until
 from tests.support.regions import with_ports
 
 PAGER = settings(pager={})
-TAG = outlet_tag("eu", "pager")
+TAG = sink_tag("eu", "pager")
 
 
 def stands_at(branch: Branch, hash: str) -> bool:
@@ -33,21 +33,21 @@ def stands_at(branch: Branch, hash: str) -> bool:
 def test_the_first_start_begins_at_the_head(branch: Branch) -> None:
     branch.update("old")
     receiver = Receiver()
-    with room(branch, PAGER, receiver) as made:
+    with room(branch, PAGER, receiver) as service:
         newest = branch.update("a")
         wait_until(lambda: receiver.tables == ["ns.a"])
         wait_until(lambda: stands_at(branch, newest))
-        assert (only(made).told.state, only(made).told.delivered, only(made).age) == ("delivering", 1, 0.0)
+        assert (only(service).status.state, only(service).status.delivered, only(service).age) == ("delivering", 1, 0.0)
     assert receiver.closed == 1
 
 
 def test_a_branch_without_commits_is_told_from_its_first_one_on(branch: Branch) -> None:
     receiver = Receiver()
-    receiver.dark()
+    receiver.make_unavailable()
     with room(branch, PAGER, receiver):
         assert stands_at(branch, branch.catalog.no_ancestor())
     first = branch.update("a")
-    receiver.well()
+    receiver.make_available()
     with room(branch, PAGER, receiver):
         wait_until(lambda: receiver.tables == ["ns.a"])
     assert stands_at(branch, first), "an orderly end leaves the position where delivery is"
@@ -62,39 +62,39 @@ def test_events_come_in_the_order_of_the_log_portion_by_portion(branch: Branch) 
     with room(branch, PAGER, receiver):
         wait_until(lambda: len(receiver.got) == 40)
     assert receiver.tables == [f"ns.{kind}{index}" for index in range(20) for kind in "tu"]
-    assert len({each.id for each in receiver.got}) == 40
+    assert len({message.id for message in receiver.got}) == 40
 
 
 def test_a_crash_before_the_position_moved_repeats_and_skips_nothing(branch: Branch) -> None:
-    slow = replace(HASTE, move=60.0, takeover=60.0)
+    slow = replace(FAST_DELIVERY, position_seconds=60.0, takeover_seconds=60.0)
     receiver = Receiver()
     with room(branch, PAGER, receiver):
         start = branch.catalog.reference(TAG).hash
-    made = room(branch, PAGER, receiver, slow)
-    running = made.__enter__()
+    service = room(branch, PAGER, receiver, slow)
+    running = service.__enter__()
     branch.update("a")
     branch.update("b")
     wait_until(lambda: receiver.tables == ["ns.a", "ns.b"])
     assert stands_at(branch, start)
     # As after SIGKILL: another process begins, and this one never moves the tag again.
-    only(running).tag.lost = True
+    only(running).tag.taken_over = True
     with room(branch, PAGER, receiver):
         wait_until(lambda: receiver.tables == ["ns.a", "ns.b", "ns.a", "ns.b"])
-    assert [each.text for each in receiver.got[:2]] == [each.text for each in receiver.got[2:]]
+    assert [message.payload for message in receiver.got[:2]] == [message.payload for message in receiver.got[2:]]
     running.stop()
 
 
 def test_a_stuck_outlet_holds_up_no_other(branch: Branch) -> None:
     stuck, well = Receiver(), Receiver()
-    stuck.dark()
+    stuck.make_unavailable()
     services = settings(stuck={"give_up": "2d"}, well={})
-    with room(branch, services, {"stuck": stuck, "well": well}) as made:
+    with room(branch, services, {"stuck": stuck, "well": well}) as service:
         branch.update("a")
         wait_until(lambda: well.tables == ["ns.a"])
-        first = next(each for each in made.deliverers if each.job.name == "stuck")
-        wait_until(lambda: first.told.failures > 2)
-        assert first.told.state == "retrying" and first.age > 0
-        stuck.well()
+        first = next(deliverer for deliverer in service.deliverers if deliverer.job.name == "stuck")
+        wait_until(lambda: first.status.failures > 2)
+        assert first.status.state == "retrying" and first.age > 0
+        stuck.make_available()
         wait_until(lambda: stuck.tables == ["ns.a"])
 
 
@@ -113,12 +113,12 @@ def test_while_the_primary_is_dark_positions_stand_still_and_delivery_goes_on(br
 
     primary, receiver = Dark(), Receiver()
     context = with_ports(branch.context(), catalog=branch.catalog, primary=primary)
-    with room(branch, PAGER, receiver, context=context) as made:
+    with room(branch, PAGER, receiver, context=context) as service:
         start = branch.catalog.reference(TAG).hash
         Dark.dark = True
         newest = branch.update("a")
         wait_until(lambda: receiver.tables == ["ns.a"])
-        wait_until(lambda: only(made).tag.problem == "CatalogUnreachable")
+        wait_until(lambda: only(service).tag.problem == "CatalogUnreachable")
         assert stands_at(branch, start)
         Dark.dark = False
         wait_until(lambda: stands_at(branch, newest))
@@ -126,42 +126,42 @@ def test_while_the_primary_is_dark_positions_stand_still_and_delivery_goes_on(br
 
 def test_an_answer_to_a_move_that_is_lost_is_looked_for(branch: Branch) -> None:
     receiver = Receiver()
-    with room(branch, PAGER, receiver) as made:
+    with room(branch, PAGER, receiver) as service:
         with branch.catalog.lock:
             first = branch.update("a")
             branch.catalog.lose_next_answer()  # the move's: this test's own commit has had its answer
         wait_until(lambda: stands_at(branch, first))
         second = branch.update("b")
         wait_until(lambda: stands_at(branch, second))
-        assert not only(made).tag.lost and only(made).told.stepped_back == 0
+        assert not only(service).tag.taken_over and only(service).status.standbys == 0
     assert receiver.tables == ["ns.a", "ns.b"]
 
 
 def test_of_two_deliverers_one_steps_back_and_takes_over_when_the_other_is_gone(branch: Branch) -> None:
     one, other = Receiver(), Receiver()
-    patient = replace(HASTE, takeover=60.0)
+    patient = replace(FAST_DELIVERY, takeover_seconds=60.0)
     with room(branch, PAGER, one, patient) as first, room(branch, PAGER, other, patient) as second:
         both = [only(first), only(second)]
         for index in range(200):
             branch.update(f"t{index}")
-            if any(each.told.state == "standby" for each in both):
+            if any(deliverer.status.state == "standby" for deliverer in both):
                 break
             wait_until(lambda index=index: f"ns.t{index}" in one.tables + other.tables)
             wait_until(lambda: branch.catalog.reference(TAG).hash == branch.catalog.reference(BRANCH).hash)
-        wait_until(lambda: sum(each.told.state == "standby" for each in both) == 1)
-        standing = next(each for each in both if each.told.state == "standby")
+        wait_until(lambda: sum(deliverer.status.state == "standby" for deliverer in both) == 1)
+        standing = next(deliverer for deliverer in both if deliverer.status.state == "standby")
         working, there = (one, other) if standing is both[1] else (other, one)
         before = len(there.got)
         branch.update("last")
         wait_until(lambda: "ns.last" in working.tables)
         wait_until(lambda: branch.catalog.reference(TAG).hash == branch.catalog.reference(BRANCH).hash)
         assert len(there.got) == before
-        standing.options = HASTE
-        working.dark()
+        standing.options = FAST_DELIVERY
+        working.make_unavailable()
         branch.update("more")
         wait_until(lambda: "ns.more" in there.tables)
-    told = list(dict.fromkeys(one.tables + other.tables))
-    assert {"ns.t0", "ns.last", "ns.more"} <= set(told)
+    delivered = list(dict.fromkeys(one.tables + other.tables))
+    assert {"ns.t0", "ns.last", "ns.more"} <= set(delivered)
 
 
 def test_of_two_that_are_equally_far_one_sees_that_the_other_is_at_work(branch: Branch) -> None:
@@ -170,48 +170,50 @@ def test_of_two_that_are_equally_far_one_sees_that_the_other_is_at_work(branch: 
     one.begin(begin)
     other.begin(begin)
     for tag in (one, other):
-        tag.reached(next)
-        tag.store()
-    assert (one.stored, one.lost, other.lost) == (next, False, True)
+        tag.advance(next)
+        tag.save()
+    assert (one.stored, one.taken_over, other.taken_over) == (next, False, True)
 
 
 def test_after_give_up_an_event_goes_to_the_dead_letters_and_delivery_goes_on(branch: Branch) -> None:
     receiver = Receiver()
     receiver.answer = lambda message: (
-        Sent(0, ReceiverUnreachable("the receiver answered 500")) if message.table == "ns.bad" else Sent(1)
+        SendOutcome(0, ReceiverUnreachable("the receiver answered 500"))
+        if message.table == "ns.bad"
+        else SendOutcome(1)
     )
-    with room(branch, settings(pager={"give_up": "1s"}), receiver) as made:
+    with room(branch, settings(pager={"give_up": "1s"}), receiver) as service:
         branch.update("a")
         newest = branch.update("bad")
         branch.update("b")
         wait_until(lambda: receiver.tables == ["ns.a", "ns.b"])
-        assert only(made).told.dead == 1
-    (letter,) = dead_letters(branch.context(), "pager")
+        assert only(service).status.dead_letters == 1
+    (letter,) = read_dead_letters(branch.context(), "pager")
     assert (letter.table, letter.reason) == ("ns.bad", "the receiver answered 500")
-    assert letter.id.startswith(newest) and json.loads(letter.message().text)["subject"] == "ns.bad"
+    assert letter.id.startswith(newest) and json.loads(letter.message().payload)["subject"] == "ns.bad"
 
 
 def test_a_refused_event_of_a_batch_alone_goes_to_the_dead_letters(branch: Branch) -> None:
     class Broker(Receiver):
-        def send(self, messages: Any) -> Sent:
-            if any(each.table == "ns.large" for each in messages):
-                return Sent(0, EventRefused("too large"))
+        def send(self, messages: Any) -> SendOutcome:
+            if any(message.table == "ns.large" for message in messages):
+                return SendOutcome(0, EventRefused("too large"))
             return super().send(messages)
 
     receiver = Broker()
-    receiver.dark()
-    with room(branch, PAGER, receiver) as made:
+    receiver.make_unavailable()
+    with room(branch, PAGER, receiver) as service:
         branch.update("a")
-        wait_until(lambda: only(made).told.failures > 0)
+        wait_until(lambda: only(service).status.failures > 0)
         for name in ("b", "large", "c", "d"):
             branch.update(name)
-        receiver.well()
+        receiver.make_available()
         wait_until(lambda: receiver.tables == ["ns.a", "ns.b", "ns.c", "ns.d"])
-    assert [each.table for each in dead_letters(branch.context(), "pager")] == ["ns.large"]
+    assert [letter.table for letter in read_dead_letters(branch.context(), "pager")] == ["ns.large"]
 
 
 def test_dead_letters_that_can_t_be_written_hold_the_event(branch: Branch, monkeypatch: pytest.MonkeyPatch) -> None:
-    receiver = Receiver(answer=lambda message: Sent(0, EventRefused("no")))
+    receiver = Receiver(answer=lambda message: SendOutcome(0, EventRefused("no")))
     written = []
 
     def bury(*arguments: Any) -> str:
@@ -221,21 +223,21 @@ def test_dead_letters_that_can_t_be_written_hold_the_event(branch: Branch, monke
         written.append(arguments)
         return "there"
 
-    monkeypatch.setattr(deliverer, "bury", bury)
-    with room(branch, PAGER, receiver) as made:
+    monkeypatch.setattr(delivery, "write_dead_letter", bury)
+    with room(branch, PAGER, receiver) as service:
         branch.update("a")
-        wait_until(lambda: only(made).told.dead == 1)
+        wait_until(lambda: only(service).status.dead_letters == 1)
     assert len(written) == 3
 
 
 def test_410_disables_the_outlet(branch: Branch) -> None:
-    receiver = Receiver(answer=lambda message: Sent(0, OutletDisabled("410")))
-    with room(branch, PAGER, receiver) as made:
+    receiver = Receiver(answer=lambda message: SendOutcome(0, OutletDisabled("410")))
+    with room(branch, PAGER, receiver) as service:
         start = branch.catalog.reference(TAG).hash
         branch.update("a")
-        wait_until(lambda: only(made).told.state == "disabled")
+        wait_until(lambda: only(service).status.state == "disabled")
         branch.update("b")
-        receiver.well()
+        receiver.make_available()
         wait_until(lambda: receiver.closed == 1)
         assert receiver.got == [] and stands_at(branch, start)
 
@@ -243,9 +245,9 @@ def test_410_disables_the_outlet(branch: Branch) -> None:
 def test_a_receiver_that_asks_for_time_is_given_it(branch: Branch) -> None:
     tries: list[float] = []
 
-    def answer(message: Message) -> Sent:
+    def answer(message: Message) -> SendOutcome:
         tries.append(datetime.now(UTC).timestamp())
-        return Sent(0, ReceiverUnreachable("429"), 0.5) if len(tries) == 1 else Sent(1)
+        return SendOutcome(0, ReceiverUnreachable("429"), 0.5) if len(tries) == 1 else SendOutcome(1)
 
     receiver = Receiver(answer=answer)
     with room(branch, PAGER, receiver):
@@ -269,8 +271,8 @@ def test_a_position_that_the_log_has_no_more_begins_at_the_head_and_says_so(
     else:
         keep = timedelta(0)
         branch.update("unseen")
-    with caplog.at_level(logging.ERROR), room(branch, PAGER, receiver, keep=keep) as made:
-        wait_until(lambda: only(made).told.resets == 1)
+    with caplog.at_level(logging.ERROR), room(branch, PAGER, receiver, keep=keep) as service:
+        wait_until(lambda: only(service).status.resets == 1)
         wait_until(lambda: stands_at(branch, branch.catalog.reference(BRANCH).hash))
     assert receiver.tables == ["ns.lost"]
     assert "begins at the head" in caplog.text
@@ -278,8 +280,8 @@ def test_a_position_that_the_log_has_no_more_begins_at_the_head_and_says_so(
 
 def test_a_promotion_asks_anew_who_the_primary_is(branch: Branch, monkeypatch: pytest.MonkeyPatch) -> None:
     receiver, closed = Receiver(), []
-    with room(branch, PAGER, receiver) as made:
-        monkeypatch.setattr(made.positions_region.ports, "close", lambda: closed.append(1))
+    with room(branch, PAGER, receiver) as service:
+        monkeypatch.setattr(service.positions_region.ports, "close", lambda: closed.append(1))
         real = branch.catalog.move_tag
 
         def refused(*arguments: Any) -> Any:
@@ -297,12 +299,12 @@ def test_only_what_is_asked_for_and_allowed_is_sent(branch: Branch) -> None:
     rule = ReaderRule(tables=["ns.salaries", "ns.a2"], roles=["hr"])
     services = services.model_copy(update={"readers": [rule]})
     some, hr = Receiver(), Receiver()
-    with room(branch, services, {"some": some, "hr": hr}) as made:
-        assert sorted(each.job.name for each in made.deliverers) == ["hr", "some"]
+    with room(branch, services, {"some": some, "hr": hr}) as service:
+        assert sorted(deliverer.job.name for deliverer in service.deliverers) == ["hr", "some"]
         for name in ("a1", "a2", "b", "salaries"):
             newest = branch.update(name)
         wait_until(lambda: len(hr.got) == 4)
-        wait_until(lambda: branch.catalog.reference(outlet_tag("eu", "some")).hash == newest)
+        wait_until(lambda: branch.catalog.reference(sink_tag("eu", "some")).hash == newest)
     assert some.tables == ["ns.a1"] and hr.tables == ["ns.a1", "ns.a2", "ns.b", "ns.salaries"]
 
 
@@ -317,9 +319,9 @@ def test_tables_that_the_registry_refuses_are_told_to_nobody(branch: Branch) -> 
 
 def test_tags_of_outlets_that_are_gone_are_told(branch: Branch) -> None:
     head = branch.update("a")
-    branch.catalog.create_tag(outlet_tag("eu", "gone"), BRANCH, head)
-    branch.catalog.create_tag(outlet_tag("eu-west", "other"), BRANCH, head)
-    with room(branch, PAGER, Receiver()) as made:
-        wait_until(lambda: made.unknown == ("gone",))
-    assert set(positions("eu", branch.catalog.references())) == {"gone", "pager"}
-    assert set(positions("eu-west", branch.catalog.references())) == {"other"}
+    branch.catalog.create_tag(sink_tag("eu", "gone"), BRANCH, head)
+    branch.catalog.create_tag(sink_tag("eu-west", "other"), BRANCH, head)
+    with room(branch, PAGER, Receiver()) as service:
+        wait_until(lambda: service.unknown == ("gone",))
+    assert set(sink_positions("eu", branch.catalog.references())) == {"gone", "pager"}
+    assert set(sink_positions("eu-west", branch.catalog.references())) == {"other"}

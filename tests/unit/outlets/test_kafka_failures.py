@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from sterna.edges.brokers.kafka import KafkaSender
-from sterna.edges.brokers.message import Message
+from sterna.brokers.kafka import KafkaSender
+from sterna.brokers.message import Message
+from sterna.config.sections.sinks import KafkaTopic
 from sterna.errors import EventRefused, ReceiverUnreachable
-from sterna.services.outlets import Kafka
 from tests.support.mock_kafka import MockKafka
 
 
@@ -29,7 +29,7 @@ def message(table: str, size: int = 10) -> Message:
 
 
 def sending(kafka: MockKafka, topic: str) -> KafkaSender:
-    return KafkaSender(Kafka.model_validate({"servers": [kafka.servers], "topic": topic, "tls": False}), None)
+    return KafkaSender(KafkaTopic.model_validate({"servers": [kafka.servers], "topic": topic, "tls": False}), None)
 
 
 @pytest.mark.parametrize("error", [KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.KAFKA_STORAGE_ERROR])
@@ -39,13 +39,13 @@ def test_what_librdkafka_takes_for_granted_is_no_acknowledgement(kafka: MockKafk
         topic = f"granted-{error}-{attempt}"
         kafka.make(topic)
         kafka.fail(error)
-        made = sending(kafka, topic)
+        sender = sending(kafka, topic)
         large = 1_500_000  # a request each: as many as fit are under way at once
         messages = [message("ns.a", large), message("ns.b", large), message("ns.c")]
-        sent = made.send(messages)
-        again = made.send(messages[sent.count :])
-        made.close()
-        assert sent.count + again.count == 3
+        sent = sender.send(messages)
+        again = sender.send(messages[sent.acknowledged :])
+        sender.close()
+        assert sent.acknowledged + again.acknowledged == 3
         assert set(kafka.keys(topic)) == {"ns.a", "ns.b", "ns.c"}
         if kafka.keys(topic)[0] != "ns.a":
             return
@@ -56,12 +56,12 @@ def test_a_partition_that_nobody_leads_keeps_no_other_one_s_events(kafka: MockKa
     kafka.make("two", partitions=2)
     names = [f"ns.t{number}" for number in range(40)]
     led, lost = ([name for name in names if zlib.crc32(name.encode()) % 2 == part] for part in (0, 1))
-    kafka.lead_by_nobody("two", 1)
-    made = sending(kafka, "two")
-    made.patience = 12.0
-    sent = made.send([*[message(led[0]) for _ in range(50)], message(lost[0])])
-    made.close()
-    assert sent.count == 50 and isinstance(sent.problem, ReceiverUnreachable)
+    kafka.remove_leader("two", 1)
+    sender = sending(kafka, "two")
+    sender.ack_timeout_seconds = 12.0
+    sent = sender.send([*[message(led[0]) for _ in range(50)], message(lost[0])])
+    sender.close()
+    assert sent.acknowledged == 50 and isinstance(sent.error, ReceiverUnreachable)
 
 
 _COLD = """
@@ -76,10 +76,10 @@ def refusals() -> None:
     kafka.make("cold")
     for _ in range(4):
         kafka.fail(KafkaError.MSG_SIZE_TOO_LARGE)
-        made = sending(kafka, "cold")
-        sent = made.send([message("ns.a"), message("ns.a")])
-        made.close()
-        assert sent.count == 0 and isinstance(sent.problem, EventRefused), sent
+        sender = sending(kafka, "cold")
+        sent = sender.send([message("ns.a"), message("ns.a")])
+        sender.close()
+        assert sent.acknowledged == 0 and isinstance(sent.error, EventRefused), sent
 
 
 def test_a_refusal_is_told_as_one_also_by_a_process_that_has_just_begun() -> None:

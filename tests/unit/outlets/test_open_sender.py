@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.brokers.message import Message
-from sterna.edges.brokers.open_sender import open_sender
+from sterna.brokers.message import Message
+from sterna.brokers.senders import open_sender
+from sterna.config.registry.connection import Credential
+from sterna.config.sections.sinks import Sink
 from sterna.errors import CredentialError, UsageError
-from sterna.registry.connection import Credential
-from sterna.services.outlets import Outlet
 
 KAFKA = {"kafka": {"servers": ["127.0.0.1:1"]}}
 AMQP = {"amqp": {"host": "localhost", "port": 1}}
 
 
-def outlet(target: dict[str, Any], credential_id: str | None = None) -> Outlet:
-    return Outlet.model_validate({"target": target, "credential_id": credential_id})
+def outlet(target: dict[str, Any], credential_id: str | None = None) -> Sink:
+    return Sink.model_validate({"target": target, "credential_id": credential_id})
 
 
 def no_secret(id: str) -> Credential:
@@ -31,7 +31,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
 ) -> None:
     (kind,) = target
     monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.delitem(sys.modules, f"sterna.edges.brokers.{kind}", raising=False)
+    monkeypatch.delitem(sys.modules, f"sterna.brokers.{kind}", raising=False)
     with pytest.raises(UsageError, match=rf"{library} is missing.*sterna\[{kind}\]"):
         open_sender(outlet(target), no_secret)
 
@@ -43,9 +43,9 @@ def test_a_credential_that_is_missing_is_said_before_anything_is_sent(target: di
 
 
 def test_a_kafka_is_opened_without_a_word_to_it() -> None:
-    made = open_sender(outlet(KAFKA), no_secret)
-    assert type(made).__name__ == "KafkaSender"
-    made.close()
+    sender = open_sender(outlet(KAFKA), no_secret)
+    assert type(sender).__name__ == "KafkaSender"
+    sender.close()
 
 
 def test_a_message_for_brokers_has_its_attributes_beside_its_data() -> None:

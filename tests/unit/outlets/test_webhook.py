@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.brokers.guarded import AddressRefused, GuardedBackend
-from sterna.edges.brokers.message import Message, Sent
-from sterna.edges.brokers.webhook import WebhookSender, signature, signing_keys
+from sterna.brokers.message import Message, SendOutcome
+from sterna.brokers.ssrf_guard import AddressRefused, GuardedBackend
+from sterna.brokers.webhook import WebhookSender, sign, signing_keys
+from sterna.config.registry.connection import Credential
+from sterna.config.sections.sinks import Webhook
 from sterna.errors import CredentialError, EventRefused, OutletDisabled, ReceiverUnreachable
-from sterna.registry.connection import Credential
-from sterna.services.outlets import Webhook
 
 OLD, NEW = b"o" * 24, b"n" * 24
 MESSAGE = Message("ab" * 32 + "-1", "ns.a", b'{"specversion":"1.0","id":"x","data":{"table_identifier":"ns.a"}}')
@@ -55,8 +55,8 @@ class Hook:
 class Server(ThreadingHTTPServer):
     """One that can be killed: the connections that it keeps end with it."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.connections: list[socket.socket] = []
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -73,8 +73,8 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def hooked(**given: Any) -> Iterator[Hook]:
-    hook = Hook(**given)
+def hooked(**options: Any) -> Iterator[Hook]:
+    hook = Hook(**options)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -105,38 +105,38 @@ def hooked(**given: Any) -> Iterator[Hook]:
 
 def sender(url: str, resolver: Callable[[str, int], Any] | None = None, **settings: Any) -> WebhookSender:
     webhook = Webhook.model_validate({"url": url, "timeout": "60s", **settings})
-    return WebhookSender(webhook, ROTATING, **({"resolver": resolver} if resolver else {}), answer_seconds=60.0)
+    return WebhookSender(webhook, ROTATING, **({"resolver": resolver} if resolver else {}), drain_seconds=60.0)
 
 
-def post(url: str, **given: Any) -> Sent:
-    made = sender(url, **given)
+def post(url: str, **settings: Any) -> SendOutcome:
+    webhook_sender = sender(url, **settings)
     try:
-        return made.send([MESSAGE])
+        return webhook_sender.send([MESSAGE])
     finally:
-        made.close()
+        webhook_sender.close()
 
 
 def verified(key: bytes, headers: dict[str, str], body: bytes) -> bool:
     """What a receiver does, written anew."""
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     wanted = "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
-    return any(hmac.compare_digest(wanted, each) for each in headers["webhook-signature"].split(" "))
+    return any(hmac.compare_digest(wanted, candidate) for candidate in headers["webhook-signature"].split(" "))
 
 
 def test_the_standard_s_own_example() -> None:
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    found = signature(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
-    assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    header = sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert header == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 def test_what_is_sent_can_be_verified_by_either_key() -> None:
     with hooked() as hook:
-        made = sender(hook.url)
-        assert made.send([MESSAGE, MESSAGE]) == Sent(2)
-        made.close()
+        webhook_sender = sender(hook.url)
+        assert webhook_sender.send([MESSAGE, MESSAGE]) == SendOutcome(2)
+        webhook_sender.close()
     assert len(hook.got) == 2
     for headers, body in hook.got:
-        assert body == MESSAGE.text and json.loads(body)["id"] == "x"
+        assert body == MESSAGE.payload and json.loads(body)["id"] == "x"
         assert headers["webhook-id"] == MESSAGE.id
         assert headers["content-type"] == "application/cloudevents+json; charset=utf-8"
         assert abs(int(headers["webhook-timestamp"]) - time.time()) < 10
@@ -147,9 +147,9 @@ def test_what_is_sent_can_be_verified_by_either_key() -> None:
 def test_a_connection_serves_many_events_unless_an_answer_is_long() -> None:
     for answer, clients in ((b"", 1), (b"thank you", 1), (b"x" * 200_000, 3)):
         with hooked(status=200, answer=answer) as hook:
-            made = sender(hook.url)
-            assert made.send([MESSAGE] * 3) == Sent(3)
-            made.close()
+            webhook_sender = sender(hook.url)
+            assert webhook_sender.send([MESSAGE] * 3) == SendOutcome(3)
+            webhook_sender.close()
         assert (len(hook.got), len(hook.clients)) == (3, clients)
 
 
@@ -183,7 +183,7 @@ def test_each_status(status: int, kind: type[Exception] | None) -> None:
     with hooked() as elsewhere, hooked(status=status, headers={"Location": elsewhere.url}) as hook:
         sent = post(hook.url)
         assert elsewhere.got == [], "no redirect is followed"
-    assert (sent.count, type(sent.problem)) == ((1, type(None)) if kind is None else (0, kind))
+    assert (sent.acknowledged, type(sent.error)) == ((1, type(None)) if kind is None else (0, kind))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_retry_after(status: int, header: str, seconds: float | None) -> None:
 
 def test_a_receiver_that_hangs_is_left() -> None:
     with hooked(hang=10) as hook:
-        assert isinstance(post(hook.url, timeout="1s").problem, ReceiverUnreachable)
+        assert isinstance(post(hook.url, timeout="1s").error, ReceiverUnreachable)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_receiver_that_answers_by_drips_or_oddly_is_left(answer: bytes) -> Non
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     sent = post(f"http://127.0.0.1:{listening.getsockname()[1]}/", timeout="1s")
-    assert (sent.count, type(sent.problem)) == (0, ReceiverUnreachable)
+    assert (sent.acknowledged, type(sent.error)) == (0, ReceiverUnreachable)
     thread.join(10)
     listening.close()
 
@@ -249,16 +249,16 @@ def test_an_endless_answer_is_not_read() -> None:
                 pass
 
     threading.Thread(target=serve, daemon=True).start()
-    assert post(f"http://127.0.0.1:{listening.getsockname()[1]}/") == Sent(1)
+    assert post(f"http://127.0.0.1:{listening.getsockname()[1]}/") == SendOutcome(1)
     listening.close()
 
 
 def test_a_killed_receiver_that_comes_back_gets_the_same_again() -> None:
     with hooked() as hook:
-        made, url, port = sender(hook.url), hook.url, hook.server.server_address[1]
-        assert made.send([MESSAGE]) == Sent(1)
-    sent = made.send([MESSAGE])
-    assert isinstance(sent.problem, ReceiverUnreachable) and "127.0.0.1" not in str(sent.problem)
+        webhook_sender, url, port = sender(hook.url), hook.url, hook.server.server_address[1]
+        assert webhook_sender.send([MESSAGE]) == SendOutcome(1)
+    sent = webhook_sender.send([MESSAGE])
+    assert isinstance(sent.error, ReceiverUnreachable) and "127.0.0.1" not in str(sent.error)
     with socket.create_server(("127.0.0.1", port)) as listening:
         got: list[bytes] = []
 
@@ -270,10 +270,10 @@ def test_a_killed_receiver_that_comes_back_gets_the_same_again() -> None:
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        assert made.send([MESSAGE]) == Sent(1)
+        assert webhook_sender.send([MESSAGE]) == SendOutcome(1)
         thread.join(10)
     assert MESSAGE.id.encode() in got[0] and url
-    made.close()
+    webhook_sender.close()
 
 
 @pytest.mark.parametrize(
@@ -295,10 +295,10 @@ def test_a_killed_receiver_that_comes_back_gets_the_same_again() -> None:
     ],
 )
 def test_a_name_that_leads_inside_is_refused(address: str) -> None:
-    backend = GuardedBackend((), plain=False, resolver=lambda host, port: [address])
+    backend = GuardedBackend((), plaintext=False, resolver=lambda host, port: [address])
     with pytest.raises(AddressRefused):
         backend.connect_tcp("hooks.example.com", 443, 1.0)
-    both = GuardedBackend((), plain=False, resolver=lambda host, port: ["93.184.215.14", address])
+    both = GuardedBackend((), plaintext=False, resolver=lambda host, port: ["93.184.215.14", address])
     with pytest.raises(AddressRefused):
         both.connect_tcp("hooks.example.com", 443, 1.0)
 
@@ -307,8 +307,8 @@ def test_a_refused_address_is_no_acknowledgement_and_is_told_without_it() -> Non
     with hooked() as hook:
         port = hook.server.server_address[1]
         sent = post(f"https://hooks.example.com:{port}/", resolver=lambda host, port: ["127.0.0.1"])
-        assert isinstance(sent.problem, ReceiverUnreachable) and "127.0.0.1" not in str(sent.problem)
-        assert "isn't allowed" in str(sent.problem) and hook.got == []
+        assert isinstance(sent.error, ReceiverUnreachable) and "127.0.0.1" not in str(sent.error)
+        assert "isn't allowed" in str(sent.error) and hook.got == []
 
 
 def test_a_name_that_is_bound_anew_leads_nowhere_else() -> None:
@@ -322,13 +322,13 @@ def test_a_name_that_is_bound_anew_leads_nowhere_else() -> None:
     with hooked() as hook:
         port = hook.server.server_address[1]
         url = f"http://hooks.example.com:{port}/"
-        made = sender(url, resolver=rebinding, allow_networks=["127.0.0.0/8"])
-        assert made.send([MESSAGE]) == Sent(1)
+        webhook_sender = sender(url, resolver=rebinding, allow_networks=["127.0.0.0/8"])
+        assert webhook_sender.send([MESSAGE]) == SendOutcome(1)
         assert asked == ["hooks.example.com"], "the address that was checked is the one that was connected to"
         assert hook.got[0][0]["host"] == f"hooks.example.com:{port}"
-        made.close()
+        webhook_sender.close()
     again = sender(url, resolver=rebinding, allow_networks=["127.0.0.0/8"])
-    assert isinstance(again.send([MESSAGE]).problem, ReceiverUnreachable)
+    assert isinstance(again.send([MESSAGE]).error, ReceiverUnreachable)
 
 
 def test_networks_that_are_allowed_and_http_within_them_alone() -> None:
@@ -339,11 +339,11 @@ def test_networks_that_are_allowed_and_http_within_them_alone() -> None:
             return ["127.0.0.1"]
 
         url = f"http://hooks.example.com:{port}/"
-        assert post(url, resolver=inside, allow_networks=["127.0.0.0/8"]) == Sent(1)
-        assert post(url, resolver=inside, allow_networks=["10.0.0.0/8"]).problem
-        assert post(f"http://localhost:{port}/", resolver=inside) == Sent(1)
-        assert post(f"http://localhost:{port}/", resolver=lambda host, port: ["10.0.0.1"]).problem
-    public = GuardedBackend((), plain=True, resolver=lambda host, port: ["93.184.215.14"])
+        assert post(url, resolver=inside, allow_networks=["127.0.0.0/8"]) == SendOutcome(1)
+        assert post(url, resolver=inside, allow_networks=["10.0.0.0/8"]).error
+        assert post(f"http://localhost:{port}/", resolver=inside) == SendOutcome(1)
+        assert post(f"http://localhost:{port}/", resolver=lambda host, port: ["10.0.0.1"]).error
+    public = GuardedBackend((), plaintext=True, resolver=lambda host, port: ["93.184.215.14"])
     with pytest.raises(AddressRefused):
         public.connect_tcp("hooks.example.com", 80, 1.0)
 
@@ -353,14 +353,14 @@ def test_a_name_that_isn_t_there(monkeypatch: pytest.MonkeyPatch) -> None:
         raise socket.gaierror("secret.internal")
 
     sent = post("https://hooks.example.com/", resolver=none)
-    assert isinstance(sent.problem, ReceiverUnreachable) and "secret.internal" not in str(sent.problem)
+    assert isinstance(sent.error, ReceiverUnreachable) and "secret.internal" not in str(sent.error)
 
 
 def test_neither_proxies_nor_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with hooked() as hook:
-        made = sender(hook.url)
-        assert made.send([MESSAGE]) == Sent(1)
-        made.close()
-    assert key_text(NEW) not in repr(vars(made))
+        webhook_sender = sender(hook.url)
+        assert webhook_sender.send([MESSAGE]) == SendOutcome(1)
+        webhook_sender.close()
+    assert key_text(NEW) not in repr(vars(webhook_sender))

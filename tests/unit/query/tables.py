@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sterna.catalog.model import Key
-from sterna.query.job import Job, PinnedTable
+from sterna.serving.queries.job import PinnedTable, QueryJob
 from tests.support.small_world import World
 from tests.unit.verify.tables import PATH_COLUMN, delete_rows
 
@@ -85,13 +85,13 @@ def in_place(world: World, uri: str, *keys: Key) -> str:
 def _respelled(data: bytes, us: str, eu: str) -> bytes:
     reader = fastavro.reader(io.BytesIO(data))
     records = json.loads(
-        json.dumps(list(reader), default=lambda given: {"bytes": given.hex()}).replace(us, eu), object_hook=_bytes
+        json.dumps(list(reader), default=lambda blob: {"bytes": blob.hex()}).replace(us, eu), object_hook=_bytes
     )
     return _avro(reader, records)
 
 
-def _bytes(given: dict[str, Any]) -> Any:
-    return bytes.fromhex(given["bytes"]) if set(given) == {"bytes"} else given
+def _bytes(document: dict[str, Any]) -> Any:
+    return bytes.fromhex(document["bytes"]) if set(document) == {"bytes"} else document
 
 
 def _avro(reader: Any, records: list[Any]) -> bytes:
@@ -106,8 +106,8 @@ def path_of(uri: str) -> Path:
 
 
 def document(uri: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path_of(uri).read_text())
-    return found
+    metadata: dict[str, Any] = json.loads(path_of(uri).read_text())
+    return metadata
 
 
 def current(uri: str) -> int:
@@ -130,7 +130,9 @@ def _read(uri: str) -> tuple[Any, list[Any]]:
 
 def _manifests(uri: str) -> tuple[Any, list[Any]]:
     metadata = document(uri)
-    snapshot = next(each for each in metadata["snapshots"] if each["snapshot-id"] == metadata["current-snapshot-id"])
+    snapshot = next(
+        candidate for candidate in metadata["snapshots"] if candidate["snapshot-id"] == metadata["current-snapshot-id"]
+    )
     return _read(snapshot["manifest-list"])
 
 
@@ -195,11 +197,11 @@ def _with_manifest(uri: str, kind: str, file: str, size: int, files: list[str]) 
         "file_format": "PUFFIN" if kind == "vectors" else "PARQUET",
         "equality_ids": [1] if kind == "equality" else None,
     }
-    made = [
+    delete_entries = [
         {**first, "sequence_number": None, "file_sequence_number": None, "data_file": {**first["data_file"], **common}}
     ]
     folder = path_of(uri).parent
-    (folder / "deletes-m0.avro").write_bytes(_deletes_avro(entries, made, kind, files))
+    (folder / "deletes-m0.avro").write_bytes(_deletes_avro(entries, delete_entries, kind, files))
     one = {**manifests[0], "manifest_path": f"file://{folder}/deletes-m0.avro", "content": 1, "sequence_number": 99}
     one |= {"manifest_length": (folder / "deletes-m0.avro").stat().st_size, "min_sequence_number": 99}
     (folder / "deletes-list.avro").write_bytes(_avro(reader, [*manifests, one]))
@@ -216,7 +218,7 @@ def _with_manifest(uri: str, kind: str, file: str, size: int, files: list[str]) 
     return f"file://{copy}"
 
 
-def _deletes_avro(reader: Any, made: list[Any], kind: str, files: list[str]) -> bytes:
+def _deletes_avro(reader: Any, delete_entries: list[Any], kind: str, files: list[str]) -> bytes:
     sink = io.BytesIO()
     metadata = {name: value for name, value in reader.metadata.items() if not name.startswith("avro.")}
     schema = reader.writer_schema
@@ -228,8 +230,8 @@ def _deletes_avro(reader: Any, made: list[Any], kind: str, files: list[str]) -> 
             {"name": "content_offset", "type": ["null", "long"], "default": None, "field-id": 144},
             {"name": "content_size_in_bytes", "type": ["null", "long"], "default": None, "field-id": 145},
         ]
-        (one,) = made
-        made = [
+        (one,) = delete_entries
+        delete_entries = [
             {
                 **one,
                 "data_file": {
@@ -245,17 +247,19 @@ def _deletes_avro(reader: Any, made: list[Any], kind: str, files: list[str]) -> 
     fastavro.writer(
         sink,
         fastavro.parse_schema(schema) if kind == "vectors" else schema,
-        made,
+        delete_entries,
         metadata={**metadata, "content": "deletes"},
     )
     return sink.getvalue()
 
 
-def job(world: World, sql: str, *tables: PinnedTable, **fields: Any) -> Job:
+def job(world: World, sql: str, *tables: PinnedTable, **fields: Any) -> QueryJob:
     """A job for region eu with generous limits."""
     limits = {"kpi": False, "seconds": 60.0, "memory": 256 << 20, "rows": 10_000, "bytes": 1 << 20}
     stores = world.context().objects.spec()
-    return Job(**{"sql": sql, "params": {}, "tables": tables, **limits, "stores": stores, "credentials": {}, **fields})
+    return QueryJob(
+        **{"sql": sql, "params": {}, "tables": tables, **limits, "stores": stores, "credentials": {}, **fields}
+    )
 
 
 def pinned(uri: str, snapshot: int | None = None, *, key: Key = KEY, own_schema: bool = True) -> PinnedTable:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from sterna import errors
-from sterna.query.answer import STATUSES, Answer, QueryRequest, QueryService
-from sterna.query.job import Job
-from sterna.services.queries import NamedQueries
+from sterna.config.sections.queries import NamedQueries
+from sterna.serving.queries.job import QueryJob
+from sterna.serving.queries.service import STATUSES, Answer, QueryRequest, QueryService
 from tests.support.small_world import World, ruled, run
 from tests.unit.query.tables import document
 
@@ -28,7 +28,7 @@ QUERIES = {
 }
 
 
-def found(job: Job) -> dict[str, Any]:
+def run_job(job: QueryJob) -> dict[str, Any]:
     rows = [{"total": "3"}] if job.kpi else [{"id": "1"}, {"id": "2"}]
     return {"types": dict.fromkeys(rows[0], "long"), "rows": rows}
 
@@ -47,38 +47,40 @@ def snapshot(world: World) -> int:
 Ask = Callable[..., Answer]
 
 
-class Asking:
+class QueryClient:
     """A service and a loop that a test asks it in."""
 
-    def __init__(self, world: World, work: Callable[[Job], dict[str, Any]] = found, **options: Any) -> None:
-        self.jobs: list[Job] = []
+    def __init__(self, world: World, work: Callable[[QueryJob], dict[str, Any]] = run_job, **options: Any) -> None:
+        self.jobs: list[QueryJob] = []
         self.work = work
         self.service = QueryService(world.context(), NamedQueries.model_validate(QUERIES), self.run, **options)
 
-    def run(self, job: Job) -> dict[str, Any]:
+    def run(self, job: QueryJob) -> dict[str, Any]:
         self.jobs.append(job)
         return self.work(job)
 
-    async def ask(self, may_read: Callable[[str], bool] = lambda name: True, etags: Any = (), **given: Any) -> Answer:
-        params = {name: [str(text)] for name, text in given.items()}
+    async def ask(
+        self, may_read: Callable[[str], bool] = lambda name: True, etags: Any = (), **query_params: Any
+    ) -> Answer:
+        params = {name: [str(text)] for name, text in query_params.items()}
         return await self.service.answer(QueryRequest(params, may_read, frozenset(etags)))
 
-    def __call__(self, *args: Any, **given: Any) -> Answer:
-        return asyncio.run(self.ask(*args, **given))
+    def __call__(self, *args: Any, **query_params: Any) -> Answer:
+        return asyncio.run(self.ask(*args, **query_params))
 
 
 @pytest.fixture
-def asking(synced: World) -> Iterator[Asking]:
-    made = Asking(synced)
-    yield made
-    made.service.close()
+def asking(synced: World) -> Iterator[QueryClient]:
+    client = QueryClient(synced)
+    yield client
+    client.service.close()
 
 
 def body(answer: Answer) -> Any:
     return json.loads(answer.body)
 
 
-def test_a_figure_at_a_snapshot(synced: World, asking: Asking) -> None:
+def test_a_figure_at_a_snapshot(synced: World, asking: QueryClient) -> None:
     at = snapshot(synced)
     answer = asking(snapshotId=at)
     assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
@@ -88,7 +90,7 @@ def test_a_figure_at_a_snapshot(synced: World, asking: Asking) -> None:
     assert [(table.name, table.snapshot) for table in job.tables] == [("ns.a", at)]
 
 
-def test_rows_at_a_cursor(synced: World, asking: Asking) -> None:
+def test_rows_at_a_cursor(synced: World, asking: QueryClient) -> None:
     cursor = synced.catalog.reference("main_replica_eu").hash
     answer = body(asking(name="over", n="1", at=cursor))
     assert answer == {
@@ -101,7 +103,7 @@ def test_rows_at_a_cursor(synced: World, asking: Asking) -> None:
     assert set(body(asking(name="joined", at=cursor))["snapshots"]) == {"ns.a", "ns.b"}
 
 
-def test_an_answer_is_worked_out_once_and_kept(synced: World, asking: Asking) -> None:
+def test_an_answer_is_worked_out_once_and_kept(synced: World, asking: QueryClient) -> None:
     at = snapshot(synced)
     first, second = asking(snapshotId=at), asking(snapshotId=at)
     assert first.body == second.body and len(asking.jobs) == 1
@@ -112,9 +114,9 @@ def test_an_answer_is_worked_out_once_and_kept(synced: World, asking: Asking) ->
     assert other.headers["ETag"] != first.headers["ETag"] and len(asking.jobs) == 2
 
 
-def test_all_who_ask_the_same_share_one_run(synced: World, asking: Asking) -> None:
+def test_all_who_ask_the_same_share_one_run(synced: World, asking: QueryClient) -> None:
     at, go = snapshot(synced), threading.Event()
-    asking.work = lambda job: go.wait(60) and found(job)
+    asking.work = lambda job: go.wait(60) and run_job(job)
 
     async def many() -> list[Answer]:
         asked = [asyncio.create_task(asking.ask(snapshotId=at)) for _ in range(1000)]
@@ -127,9 +129,9 @@ def test_all_who_ask_the_same_share_one_run(synced: World, asking: Asking) -> No
     assert {answer.status for answer in answers} == {200} and len(asking.jobs) == 1
 
 
-def test_a_queue_ends(synced: World, asking: Asking) -> None:
+def test_a_queue_ends(synced: World, asking: QueryClient) -> None:
     at, go = snapshot(synced), threading.Event()
-    asking.work = lambda job: go.wait(60) and found(job)
+    asking.work = lambda job: go.wait(60) and run_job(job)
 
     async def many() -> list[Answer]:
         asked = [asyncio.create_task(asking.ask(name="over", n=n, snapshotId=at)) for n in range(3)]
@@ -144,17 +146,17 @@ def test_a_queue_ends(synced: World, asking: Asking) -> None:
 
 
 def test_a_catalog_that_hangs_for_one_table_holds_up_no_other(
-    synced: World, asking: Asking, monkeypatch: pytest.MonkeyPatch
+    synced: World, asking: QueryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, go = synced.catalog.reference("main_replica_eu").hash, threading.Event()
-    real = asking.service.pins.find
+    real = asking.service.snapshots.resolve
 
     def find(tables: Any, pin: Any) -> Any:
         if len(tables) == 2:
             go.wait(60)
         return real(tables, pin)
 
-    monkeypatch.setattr(asking.service.pins, "find", find)
+    monkeypatch.setattr(asking.service.snapshots, "resolve", find)
 
     async def both() -> tuple[Answer, Answer]:
         hanging = asyncio.create_task(asking.ask(name="joined", at=at))
@@ -166,7 +168,7 @@ def test_a_catalog_that_hangs_for_one_table_holds_up_no_other(
     assert [answer.status for answer in asyncio.run(both())] == [200, 200]
 
 
-def test_who_asks_is_looked_at_before_what_is_kept_is(synced: World, asking: Asking) -> None:
+def test_who_asks_is_looked_at_before_what_is_kept_is(synced: World, asking: QueryClient) -> None:
     at = snapshot(synced)
     kept = asking(snapshotId=at)
     asked: list[str] = []
@@ -175,14 +177,14 @@ def test_who_asks_is_looked_at_before_what_is_kept_is(synced: World, asking: Ask
     assert asking(lambda name: name != "ns.b", name="joined", at="ab" * 32).status == 403
 
 
-def test_nothing_is_told_of_a_query_to_whom_a_rule_keeps_from_it(synced: World, asking: Asking) -> None:
-    for given in ({}, {"x": "1"}, {"at": "x"}, {"snapshotId": "5"}, {"at": "ab" * 32}):
-        answer = asking(lambda name: name != "ns.b", name="joined", **given)
+def test_nothing_is_told_of_a_query_to_whom_a_rule_keeps_from_it(synced: World, asking: QueryClient) -> None:
+    for params in ({}, {"x": "1"}, {"at": "x"}, {"snapshotId": "5"}, {"at": "ab" * 32}):
+        answer = asking(lambda name: name != "ns.b", name="joined", **params)
         assert answer.status == 403 and "ns." not in answer.body.decode()
 
 
 def test_a_table_that_a_rule_keeps_out_isn_t_there_whatever_is_kept(synced: World) -> None:
-    asking = Asking(synced)
+    asking = QueryClient(synced)
     at = snapshot(synced)
     assert asking(snapshotId=at).status == 200
     strict = ruled(synced, residency=[{"tables": ["ns.a"], "never": ["eu"]}])
@@ -201,7 +203,7 @@ def test_a_table_that_a_rule_keeps_out_isn_t_there_whatever_is_kept(synced: Worl
         ({"at": "ab" * 32}, 410, "knows no cursor"),
     ],
 )
-def test_what_was_asked_wrongly_is_told(synced: World, asking: Asking, given: Any, status: int, says: str) -> None:
+def test_what_was_asked_wrongly_is_told(synced: World, asking: QueryClient, given: Any, status: int, says: str) -> None:
     answer = asking(**given)
     assert answer.status == status and says in body(answer)["error"] and len(body(answer)["request_id"]) == 32
     if status == 410:
@@ -228,20 +230,20 @@ def test_what_was_asked_wrongly_is_told(synced: World, asking: Asking, given: An
     ],
 )
 def test_what_goes_wrong_is_an_answer_without_anything_internal(
-    synced: World, asking: Asking, error: Exception, status: int, caplog: pytest.LogCaptureFixture
+    synced: World, asking: QueryClient, error: Exception, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(job: Job) -> dict[str, Any]:
+    def fail(job: QueryJob) -> dict[str, Any]:
         raise error
 
     asking.work = fail
-    with caplog.at_level(logging.INFO, "sterna.query"):
+    with caplog.at_level(logging.INFO, "sterna.serving.queries"):
         answer = asking(snapshotId=snapshot(synced))
     assert answer.status == status and SECRET not in answer.body.decode()
     assert ("Retry-After" in answer.headers) == (status == 503)
     if status == 500:
         assert body(answer)["error"] == "Error processing request"
     assert body(answer)["request_id"] in caplog.text
-    asking.work = found
+    asking.work = run_job
     assert asking(snapshotId=snapshot(synced)).status == 200  # a failure isn't kept
 
 
@@ -249,16 +251,18 @@ def test_what_is_current_is_asked_once_for_all_who_are_told_that_theirs_is_gone(
     synced: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def looks_for_nine(seconds: float) -> int:
-        asking, looks = Asking(synced, current_seconds=seconds), list[Any]()
-        current = asking.service.pins.current
-        monkeypatch.setattr(asking.service.pins, "current", lambda tables: looks.append(tables) or current(tables))
+        asking, looks = QueryClient(synced, current_seconds=seconds), list[Any]()
+        current = asking.service.snapshots.read_current
+        monkeypatch.setattr(
+            asking.service.snapshots, "read_current", lambda tables: looks.append(tables) or current(tables)
+        )
 
         async def many() -> list[Answer]:
             return [await asking.ask(snapshotId=number) for number in range(7_000_001, 7_000_010)]
 
-        told = asyncio.run(many())
-        assert [answer.status for answer in told] == [410] * 9
-        assert all(body(answer)["current"]["snapshots"] == {"ns.a": str(snapshot(synced))} for answer in told)
+        answers = asyncio.run(many())
+        assert [answer.status for answer in answers] == [410] * 9
+        assert all(body(answer)["current"]["snapshots"] == {"ns.a": str(snapshot(synced))} for answer in answers)
         asking.service.close()
         return len(looks)
 
@@ -266,13 +270,13 @@ def test_what_is_current_is_asked_once_for_all_who_are_told_that_theirs_is_gone(
 
 
 def test_values_that_have_no_answer_are_told_to_who_gave_them(
-    synced: World, asking: Asking, caplog: pytest.LogCaptureFixture
+    synced: World, asking: QueryClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(job: Job) -> dict[str, Any]:
+    def fail(job: QueryJob) -> dict[str, Any]:
         raise errors.UnfitParameters(f"InvalidInputException: Division by zero {SECRET}")
 
     asking.work = fail
-    with caplog.at_level(logging.INFO, "sterna.query"):
+    with caplog.at_level(logging.INFO, "sterna.serving.queries"):
         answer = asking(name="over", n=0, snapshotId=snapshot(synced))
         assert answer.status == 400 and "Retry-After" not in answer.headers
         assert body(answer)["error"] == "the query can't be answered for these parameters"
@@ -284,7 +288,7 @@ def test_values_that_have_no_answer_are_told_to_who_gave_them(
     assert caplog.records[-1].levelno == logging.ERROR
 
 
-def test_a_dark_catalog_is_told(synced: World, asking: Asking) -> None:
+def test_a_dark_catalog_is_told(synced: World, asking: QueryClient) -> None:
     synced.catalog.fail_next(errors.CatalogUnreachable("dark"))
     answer = asking(snapshotId="1")
     assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
@@ -296,9 +300,9 @@ def test_every_error_has_a_status() -> None:
 
 
 def test_what_is_kept_has_an_end(synced: World) -> None:
-    from sterna.query.kept_answers import KeptAnswers
+    from sterna.serving.queries.answer_cache import AnswerCache
 
-    kept = KeptAnswers(10)
+    kept = AnswerCache(10)
     for name in "abc":
         kept.put(name, b"1234")
     assert [kept.get(name) is not None for name in "abc"] == [False, True, True]
@@ -306,9 +310,9 @@ def test_what_is_kept_has_an_end(synced: World) -> None:
     assert kept.get("large") is None and kept.get("c") == b"1234"
 
 
-def test_an_end_is_told_to_all_who_wait_and_to_who_asks_after_it(synced: World, asking: Asking) -> None:
+def test_an_end_is_told_to_all_who_wait_and_to_who_asks_after_it(synced: World, asking: QueryClient) -> None:
     at, go = snapshot(synced), threading.Event()
-    asking.work = lambda job: go.wait(60) and found(job)
+    asking.work = lambda job: go.wait(60) and run_job(job)
 
     async def story() -> list[Answer]:
         waiting = [asyncio.create_task(asking.ask(snapshotId=at)) for _ in range(3)]
@@ -322,7 +326,7 @@ def test_an_end_is_told_to_all_who_wait_and_to_who_asks_after_it(synced: World, 
     assert body(answers[0])["error"] == "The gateway is ending" and answers[0].headers["Retry-After"] == "1"
 
 
-def test_numbers_say_what_was_run_and_what_was_not(synced: World, asking: Asking) -> None:
+def test_numbers_say_what_was_run_and_what_was_not(synced: World, asking: QueryClient) -> None:
     at = snapshot(synced)
     etag = asking(snapshotId=at).headers["ETag"]
     asking(snapshotId=at)
@@ -330,9 +334,9 @@ def test_numbers_say_what_was_run_and_what_was_not(synced: World, asking: Asking
     asking(snapshotId="5")
     asking()
     counts = asking.service.counts
-    assert (sum(counts.executions), counts.kept, counts.unchanged) == (1, 1, 1)
-    assert counts.refused == {410: 1, 400: 1} and counts.seconds > 0
-    counts.ran(1_000)
+    assert (sum(counts.executions), counts.cached, counts.unchanged) == (1, 1, 1)
+    assert counts.errors == {410: 1, 400: 1} and counts.seconds > 0
+    counts.record_run(1_000)
     assert counts.executions[-1] == 1
 
 
@@ -342,7 +346,7 @@ def test_a_service_is_ready_also_where_no_process_starts(synced: World, caplog: 
     def fail() -> None:
         raise errors.QueryFailed("no memory")
 
-    service.children.warm = fail  # type: ignore[method-assign]
+    service.workers.warm = fail  # type: ignore[method-assign]
     assert not service.ready
     asyncio.run(service.warm())
     assert service.ready and "no memory" in caplog.text

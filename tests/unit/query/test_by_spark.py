@@ -13,16 +13,16 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StringType
 
-from sterna.edges.spark import start as start_of_spark
-from sterna.edges.spark import tables as tables_of_spark
-from sterna.edges.spark.tables import SparkTables, TableRead, refuse_shown
+from sterna.concurrency.cancellation import Stop
 from sterna.errors import BrokenMetadata, EngineError, NeedsSpark, OutOfTime, QueryEnded, QueryFailed
-from sterna.query import from_spark
-from sterna.query.children import QueryChildren
-from sterna.query.engine.by_spark import condition
-from sterna.query.from_spark import FromSpark
-from sterna.query.job import Job, SparkWish
-from sterna.stopping import Stop
+from sterna.serving.queries import spark_fallback
+from sterna.serving.queries.engine.spark_tables import spark_condition
+from sterna.serving.queries.job import QueryJob, SparkRequest
+from sterna.serving.queries.spark_fallback import SparkFallback
+from sterna.serving.queries.worker_pool import QueryWorkerPool
+from sterna.spark import read as tables_of_spark
+from sterna.spark import start as start_of_spark
+from sterna.spark.read import SparkTables, TableScan, require_redaction
 from tests.support.small_world import World
 from tests.unit.query.tables import ROWS, document, in_place, job, path_of, pinned, sales, with_deletes, written
 
@@ -34,7 +34,7 @@ SCHEMA = Schema(
     NestedField(5, "a b", LongType()),
 )
 ALL = "SELECT id, name FROM ns.sales ORDER BY id"
-Spark = Callable[[Job, SparkWish, Path, float], str]
+Spark = Callable[[QueryJob, SparkRequest, Path, float], str]
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ Spark = Callable[[Job, SparkWish, Path, float], str]
     ],
 )
 def test_a_filter_is_told_to_spark_where_it_compares_whole_numbers_and_dates_alone(filter: str, said: str) -> None:
-    assert condition(filter, SCHEMA) == said
+    assert spark_condition(filter, SCHEMA) == said
 
 
-def test_what_duckdb_pushes_down_is_understood(world: World, children: Callable[[Spark], QueryChildren]) -> None:
+def test_what_duckdb_pushes_down_is_understood(world: World, children: Callable[[Spark], QueryWorkerPool]) -> None:
     table = with_deletes(in_place(world, written(world, sales())), "equality")
-    wishes: list[SparkWish] = []
+    wishes: list[SparkRequest] = []
 
-    def nothing(job: Job, wish: SparkWish, folder: Path, seconds: float, stop: Stop) -> str:
+    def nothing(job: QueryJob, wish: SparkRequest, folder: Path, seconds: float, stop: Stop) -> str:
         wishes.append(wish)
         return ""
 
@@ -80,23 +80,23 @@ def test_what_duckdb_pushes_down_is_understood(world: World, children: Callable[
 
 
 @pytest.fixture
-def children() -> Iterator[Callable[[Spark], QueryChildren]]:
-    made: list[QueryChildren] = []
+def children() -> Iterator[Callable[[Spark], QueryWorkerPool]]:
+    pools: list[QueryWorkerPool] = []
 
-    def make(fetch: Spark) -> QueryChildren:
-        made.append(QueryChildren(1, fetch))
-        return made[0]
+    def make(fetch: Spark) -> QueryWorkerPool:
+        pools.append(QueryWorkerPool(1, fetch))
+        return pools[0]
 
     yield make
-    for each in made:
-        each.close()
+    for pool in pools:
+        pool.close()
 
 
-def test_a_process_goes_on_with_what_it_got(world: World, children: Callable[[Spark], QueryChildren]) -> None:
+def test_a_process_goes_on_with_what_it_got(world: World, children: Callable[[Spark], QueryWorkerPool]) -> None:
     table = with_deletes(in_place(world, written(world, sales())), "equality")
     folders: list[Path] = []
 
-    def fetch(job: Job, wish: SparkWish, folder: Path, seconds: float, stop: Stop) -> str:
+    def fetch(job: QueryJob, wish: SparkRequest, folder: Path, seconds: float, stop: Stop) -> str:
         folders.append(folder)
         assert 0 < seconds <= job.seconds
         rows = sales().select(list(wish.columns)).filter(pa.compute.not_equal(sales()["id"], 1))
@@ -105,8 +105,8 @@ def test_a_process_goes_on_with_what_it_got(world: World, children: Callable[[Sp
         return str(folder / "rows")
 
     ask = children(fetch)
-    found = ask.run(job(world, ALL, pinned(table)))
-    assert [row["id"] for row in found["rows"]] == [str(id) for id in range(ROWS) if id != 1]
+    answer = ask.run(job(world, ALL, pinned(table)))
+    assert [row["id"] for row in answer["rows"]] == [str(id) for id in range(ROWS) if id != 1]
     joined = "SELECT count(*) AS n FROM ns.sales a JOIN ns.sales b USING (id) WHERE a.price > 5"
     assert int(ask.run(job(world, joined, pinned(table)))["rows"][0]["n"]) > 100
     assert len(folders) == 3 and not any(folder.exists() for folder in folders)
@@ -114,11 +114,11 @@ def test_a_process_goes_on_with_what_it_got(world: World, children: Callable[[Sp
 
 @pytest.mark.parametrize("error", [NeedsSpark("no"), OutOfTime("late"), QueryFailed("too much")])
 def test_what_spark_fails_at_is_the_query_s_failure(
-    world: World, children: Callable[[Spark], QueryChildren], error: Exception
+    world: World, children: Callable[[Spark], QueryWorkerPool], error: Exception
 ) -> None:
     table = in_place(world, written(world, sales()))
 
-    def fail(job: Job, wish: SparkWish, folder: Path, seconds: float, stop: Stop) -> str:
+    def fail(job: QueryJob, wish: SparkRequest, folder: Path, seconds: float, stop: Stop) -> str:
         raise error
 
     ask = children(fail)
@@ -128,14 +128,14 @@ def test_what_spark_fails_at_is_the_query_s_failure(
 
 
 def test_nobody_waits_for_spark_either_once_a_query_is_stopped(
-    world: World, children: Callable[[Spark], QueryChildren]
+    world: World, children: Callable[[Spark], QueryWorkerPool]
 ) -> None:
     table = in_place(world, written(world, sales()))
     begun = threading.Event()
 
-    def endless(job: Job, wish: SparkWish, folder: Path, seconds: float, stop: Stop) -> str:
+    def endless(job: QueryJob, wish: SparkRequest, folder: Path, seconds: float, stop: Stop) -> str:
         cancelled = threading.Event()
-        with stop.waking(cancelled.set):
+        with stop.on_set(cancelled.set):
             begun.set()
             assert cancelled.wait(60)
         raise QueryEnded("cancelled")
@@ -147,7 +147,9 @@ def test_nobody_waits_for_spark_either_once_a_query_is_stopped(
     assert len(ask.run(job(world, ALL, pinned(table)))["rows"]) == ROWS
 
 
-def test_no_file_of_another_region_is_named_to_spark(world: World, children: Callable[[Spark], QueryChildren]) -> None:
+def test_no_file_of_another_region_is_named_to_spark(
+    world: World, children: Callable[[Spark], QueryWorkerPool]
+) -> None:
     uri = written(world, sales())
     table = with_deletes(in_place(world, uri), "equality")
     foreign = with_deletes(uri, "equality")
@@ -156,7 +158,7 @@ def test_no_file_of_another_region_is_named_to_spark(world: World, children: Cal
     other = path_of(table).parent / "99997-foreign.metadata.json"
     other.write_text(json.dumps(metadata))
 
-    def never(job: Job, wish: SparkWish, folder: Path, seconds: float, stop: Stop) -> str:
+    def never(job: QueryJob, wish: SparkRequest, folder: Path, seconds: float, stop: Stop) -> str:
         raise AssertionError(wish)
 
     with pytest.raises(BrokenMetadata, match="another region"):
@@ -168,31 +170,31 @@ class Tables:
 
     def __init__(self, *batches: pa.RecordBatch, error: Exception | None = None) -> None:
         self.batches, self.error = batches, error
-        self.asked: list[TableRead] = []
+        self.asked: list[TableScan] = []
 
     def read(
         self,
-        wanted: TableRead,
+        scan: TableScan,
         properties: Any,
-        take: Callable[[pa.RecordBatch], None],
-        seconds: float,
+        on_batch: Callable[[pa.RecordBatch], None],
+        timeout: float,
         stop: Stop,
     ) -> None:
-        self.asked.append(wanted)
+        self.asked.append(scan)
         if self.error:
             raise self.error
         for batch in self.batches:
-            take(batch)
+            on_batch(batch)
 
 
-WISH = SparkWish(0, ("id",), "`id` > 5L", ("eu-lake",), "the snapshot has equality deletes")
+WISH = SparkRequest(0, ("id",), "`id` > 5L", ("eu-lake",), "the snapshot has equality deletes")
 
 
 def fetched(world: World, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> str:
-    monkeypatch.setattr(from_spark, "SparkTables", lambda master: tables)
+    monkeypatch.setattr(spark_fallback, "SparkTables", lambda master: tables)
     one = job(world, ALL, pinned("file:///x", 5), **fields)
     (tmp_path / "run").mkdir(exist_ok=True)
-    return FromSpark(world.context()).fetch(one, WISH, tmp_path / "run", 5.0, Stop())
+    return SparkFallback(world.context()).fetch(one, WISH, tmp_path / "run", 5.0, Stop())
 
 
 def test_what_spark_hands_over_is_bounded(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +206,7 @@ def test_what_spark_hands_over_is_bounded(world: World, tmp_path: Path, monkeypa
     file = fetched(world, tables, tmp_path, monkeypatch, spark_bytes=16_000)
     with pa.ipc.open_stream(file) as stream:
         assert stream.read_all().num_rows == 2000
-    assert tables.asked == [TableRead("file:///x", 5, ("id",), "`id` > 5L")] * 2
+    assert tables.asked == [TableScan("file:///x", 5, ("id",), "`id` > 5L")] * 2
     with pytest.raises(QueryFailed, match=r"more than 30000 bytes"):  # all that a run reads counts together
         fetched(world, tables, tmp_path, monkeypatch, spark_bytes=30_000)
     assert fetched(world, Tables(), tmp_path, monkeypatch) == ""
@@ -222,7 +224,7 @@ def test_nothing_is_begun_after_the_end() -> None:
     tables = SparkTables("local[1]")
     tables.close()
     with pytest.raises(Exception, match="ending"):
-        tables.read(TableRead("file:///x", None, ("id",)), {}, lambda batch: None, 5.0)
+        tables.read(TableScan("file:///x", None, ("id",)), {}, lambda batch: None, 5.0)
 
 
 class LateJob:
@@ -231,21 +233,21 @@ class LateJob:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.about, self.lost, self.begun, self.cancelled = (threading.Event() for _ in range(4))
         session = tables_of_spark.TableSession(object(), {}, "")  # type: ignore[arg-type]
-        monkeypatch.setattr(SparkTables, SparkTables.session_for.__name__, lambda *given: session)
-        monkeypatch.setattr(SparkTables, SparkTables.end_session.__name__, lambda *given: None)
-        monkeypatch.setattr(tables_of_spark, tables_of_spark.hand_over.__name__, self.hand_over)
+        monkeypatch.setattr(SparkTables, SparkTables.acquire_session.__name__, lambda *args: session)
+        monkeypatch.setattr(SparkTables, SparkTables.end_session.__name__, lambda *args: None)
+        monkeypatch.setattr(tables_of_spark, tables_of_spark.read_batches.__name__, self.read_batches)
         for module in (tables_of_spark, start_of_spark):
             monkeypatch.setattr(module, "cancel", self.cancel)
 
     def cancel(self, spark: Any, tag: str) -> None:
         (self.cancelled if self.begun.is_set() else self.lost).set()
 
-    def hand_over(self, *given: Any) -> None:
+    def read_batches(self, *args: Any) -> None:
         self.about.set()
         assert self.lost.wait(20)
         self.begun.set()
         self.cancelled.wait(20)
-        raise start_of_spark.failures()[0]("cancelled")
+        raise start_of_spark.spark_errors()[0]("cancelled")
 
 
 @pytest.mark.parametrize("by", ["stop", "close", "deadline"])
@@ -254,16 +256,16 @@ def test_a_cancel_that_comes_just_before_the_job_is_repeated(monkeypatch: pytest
     end = {"stop": stop.set, "close": tables.close, "deadline": lambda: None}[by]
     ending = threading.Thread(target=lambda: spark.about.wait(20) and end())
     ending.start()
-    wanted, seconds = TableRead("file:///x", None, ("id",)), 0.1 if by == "deadline" else 60.0
+    wanted, seconds = TableScan("file:///x", None, ("id",)), 0.1 if by == "deadline" else 60.0
     with pytest.raises(OutOfTime if by == "deadline" else QueryEnded):
         tables.read(wanted, {}, lambda batch: None, seconds, stop)
     ending.join()
     assert spark.cancelled.is_set()
-    assert tables.under_way == {}
+    assert tables.running_jobs == {}
 
 
 def test_whatever_runs_aside_is_given_up_until_it_has_ended() -> None:
-    """Ctrl-C, too, may come just before a job: `run_aside` is what all that ask Spark for one wait by."""
+    """Ctrl-C, too, may come just before a job: `run_in_thread` is what all that ask Spark for one wait by."""
     ended, asked = threading.Event(), list[int]()
 
     def give_up() -> None:
@@ -271,12 +273,12 @@ def test_whatever_runs_aside_is_given_up_until_it_has_ended() -> None:
         if len(asked) == 2:
             ended.set()
 
-    with pytest.raises(start_of_spark.Late):
-        start_of_spark.run_aside(lambda: ended.wait(20), give_up, 0.01)
+    with pytest.raises(start_of_spark.DeadlinePassed):
+        start_of_spark.run_in_thread(lambda: ended.wait(20), give_up, 0.01)
     assert ended.is_set() and len(asked) == 2
 
 
-class Shown:
+class FakeSession:
     """As much of a Spark as tells what it shows of its settings."""
 
     def __init__(self, settings: dict[str, str]) -> None:
@@ -300,10 +302,10 @@ KEY = "spark.sql.catalog.sterna_secret.s3.secret-access-key"
 def test_keys_are_handed_to_no_spark_that_would_show_them() -> None:
     log = {"spark.eventLog.enabled": "true"}
     for settings in ({}, log | {KEY: "-"}, {"spark.redaction.regex": "(?i)secret"}):
-        refuse_shown(Shown(settings), [KEY])
-    refuse_shown(Shown({"spark.redaction.regex": "nothing"}), [])
+        require_redaction(FakeSession(settings), [KEY])
+    require_redaction(FakeSession({"spark.redaction.regex": "nothing"}), [])
     with pytest.raises(EngineError, match=f"event log, unless it is started with --conf {KEY}=-"):
-        refuse_shown(Shown(log), [KEY])
+        require_redaction(FakeSession(log), [KEY])
     for pattern in ("nothing", "(?<x>secret"):
         with pytest.raises(EngineError, match="redaction"):
-            refuse_shown(Shown({"spark.redaction.regex": pattern}), [KEY])
+            require_redaction(FakeSession({"spark.redaction.regex": pattern}), [KEY])

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from sterna.errors import NeedsSpark, OutOfTime, QueryEnded, QueryFailed
-from sterna.query import children as query_children
-from sterna.query.children import QueryChildren
+from sterna.serving.queries import worker_pool as query_children
+from sterna.serving.queries.worker_pool import QueryWorkerPool
 from tests.support.small_world import World
 from tests.unit.query.tables import ROWS, in_place, job, pinned, sales, with_deletes, written
 
@@ -24,13 +24,13 @@ ENDLESS = "SELECT sum(a.range * b.range) AS n FROM range(10000000) a, range(1000
 
 
 @pytest.fixture
-def children() -> Iterator[QueryChildren]:
-    made = QueryChildren(1)
-    yield made
-    made.close()
+def children() -> Iterator[QueryWorkerPool]:
+    pool = QueryWorkerPool(1)
+    yield pool
+    pool.close()
 
 
-def pid_of(children: QueryChildren) -> int | None:
+def pid_of(children: QueryWorkerPool) -> int | None:
     """The only process; None: there is none."""
     return next(iter(children.pids), None)
 
@@ -40,7 +40,7 @@ def is_there(pid: int | None) -> bool:
 
 
 def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
-    world: World, children: QueryChildren, monkeypatch: pytest.MonkeyPatch
+    world: World, children: QueryWorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", "secret")
     table = in_place(world, written(world, sales()))
@@ -80,7 +80,7 @@ def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
     assert not is_there(stopped) and pid_of(children) is None
 
 
-def test_a_process_that_does_not_start_is_ended(children: QueryChildren, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_not_start_is_ended(children: QueryWorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
     real = subprocess.Popen
 
@@ -95,7 +95,7 @@ def test_a_process_that_does_not_start_is_ended(children: QueryChildren, monkeyp
     assert started[0].poll() is not None and pid_of(children) is None
 
 
-def test_its_address_space_is_capped(world: World, children: QueryChildren) -> None:
+def test_its_address_space_is_capped(world: World, children: QueryWorkerPool) -> None:
     table = in_place(world, written(world, sales()))
     children.run(job(world, COUNT, pinned(table), memory=64 << 20))
     with open(f"/proc/{pid_of(children)}/limits") as file:
@@ -103,33 +103,33 @@ def test_its_address_space_is_capped(world: World, children: QueryChildren) -> N
     assert 0 < int(line.split()[3]) < 3 << 30
 
 
-def test_one_process_runs_one_query_at_a_time(world: World, children: QueryChildren) -> None:
+def test_one_process_runs_one_query_at_a_time(world: World, children: QueryWorkerPool) -> None:
     table = in_place(world, written(world, sales()))
-    found: list[Any] = []
+    answers: list[Any] = []
     threads = [
-        threading.Thread(target=lambda: found.append(children.run(job(world, COUNT, pinned(table)))["rows"]))
+        threading.Thread(target=lambda: answers.append(children.run(job(world, COUNT, pinned(table)))["rows"]))
         for _ in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(120)
-    assert found == [[{"n": str(ROWS)}]] * 4
+    assert answers == [[{"n": str(ROWS)}]] * 4
     pid = pid_of(children)
     children.close()
     assert not is_there(pid)
 
 
-def test_the_end_ends_a_query_at_work_and_no_other_is_begun(world: World, children: QueryChildren) -> None:
+def test_the_end_ends_a_query_at_work_and_no_other_is_begun(world: World, children: QueryWorkerPool) -> None:
     table = in_place(world, written(world, sales()))
     children.warm()
-    pid, found = pid_of(children), list[BaseException]()
+    pid, errors = pid_of(children), list[BaseException]()
 
     def ask() -> None:
         try:
             children.run(job(world, ENDLESS, pinned(table)))
         except QueryFailed as error:
-            found.append(error)
+            errors.append(error)
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -137,7 +137,7 @@ def test_the_end_ends_a_query_at_work_and_no_other_is_begun(world: World, childr
         time.sleep(0.01)
     children.close()
     asking.join(10)
-    assert len(found) == 1 and not is_there(pid)
+    assert len(errors) == 1 and not is_there(pid)
     with pytest.raises(QueryEnded):
         children.run(job(world, COUNT, pinned(table)))
     with pytest.raises(QueryEnded):

@@ -21,9 +21,9 @@ from sterna.errors import (
     SnapshotGone,
     UnfitParameters,
 )
-from sterna.query.engine import tables as engine_tables
-from sterna.query.engine.run import run
-from sterna.query.engine.values import json_value
+from sterna.serving.queries.engine import tables as engine_tables
+from sterna.serving.queries.engine.run import run_query
+from sterna.serving.queries.engine.values import json_value
 from tests.support.small_world import World
 from tests.unit.query.tables import (
     ROWS,
@@ -76,20 +76,23 @@ def table(world: World) -> str:
 
 
 def rows(world: World, uri: str, sql: str, **fields: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = run(job(world, sql, pinned(uri), **fields))["rows"]
-    return found
+    answer_rows: list[dict[str, Any]] = run_query(job(world, sql, pinned(uri), **fields))["rows"]
+    return answer_rows
 
 
 def scanned(uri: str, snapshot: int | None = None) -> pa.Table:
     return StaticTable.from_metadata(uri).scan(snapshot_id=snapshot or current(uri)).to_arrow()
 
 
-def as_json(found: pa.Table) -> list[dict[str, Any]]:
-    return [{name: json_value(found.column(name)[at]) for name in found.column_names} for at in range(found.num_rows)]
+def as_json(arrow_table: pa.Table) -> list[dict[str, Any]]:
+    return [
+        {name: json_value(arrow_table.column(name)[at]) for name in arrow_table.column_names}
+        for at in range(arrow_table.num_rows)
+    ]
 
 
-def by_id(found: list[dict[str, Any]]) -> list[str]:
-    return sorted(json.dumps(row, sort_keys=True) for row in found)
+def by_id(json_rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(json.dumps(row, sort_keys=True) for row in json_rows)
 
 
 def kinds(monkeypatch: pytest.MonkeyPatch) -> list[type]:
@@ -109,10 +112,10 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> list[type]:
 def test_every_row_and_no_deleted_one(world: World, table: str, deletes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = kinds(monkeypatch)
     uri = with_deletes(table, deletes) if deletes else table
-    found = rows(world, uri, ALL)
+    answer_rows = rows(world, uri, ALL)
     gone = {"": 0, "positions": 6, "vectors": 3}[deletes]
-    assert len(found) == 2 * ROWS - gone
-    assert by_id(found) == by_id(as_json(scanned(uri)))
+    assert len(answer_rows) == 2 * ROWS - gone
+    assert by_id(answer_rows) == by_id(as_json(scanned(uri)))
     assert seen == [engine_tables.LiveRows if deletes else engine_tables.DataFiles]
 
 
@@ -138,8 +141,8 @@ def test_filters_that_are_pushed_down_leave_what_they_leave_of_all_rows(world: W
 def test_an_older_snapshot_is_what_it_was(world: World) -> None:
     uri = in_place(world, written(world, sales(), sales(ROWS)))
     first = document(uri)["snapshots"][0]["snapshot-id"]
-    found = run(job(world, "SELECT count(*) AS n, max(id) AS last FROM ns.sales", pinned(uri, first), kpi=True))
-    assert found == {"types": {"n": "long", "last": "long"}, "rows": [{"n": str(ROWS), "last": str(ROWS - 1)}]}
+    answer = run_query(job(world, "SELECT count(*) AS n, max(id) AS last FROM ns.sales", pinned(uri, first), kpi=True))
+    assert answer == {"types": {"n": "long", "last": "long"}, "rows": [{"n": str(ROWS), "last": str(ROWS - 1)}]}
 
 
 def test_a_snapshot_has_its_own_schema_and_a_commit_the_current_one(world: World) -> None:
@@ -150,24 +153,24 @@ def test_a_snapshot_has_its_own_schema_and_a_commit_the_current_one(world: World
     table = world.writer.load_table(("ns", "sales"))
     table.append(table.scan().to_arrow().slice(0, 10))
     uri = in_place(world, table.metadata_location)
-    first, second = (each["snapshot-id"] for each in document(uri)["snapshots"])
-    old = run(job(world, ALL, pinned(uri, first)))
+    first, second = (snapshot["snapshot-id"] for snapshot in document(uri)["snapshots"])
+    old = run_query(job(world, ALL, pinned(uri, first)))
     assert {"price", "name"} <= old["types"].keys() and old["types"]["small"] == "int"
-    new = run(job(world, ALL, pinned(uri, first, own_schema=False)))
+    new = run_query(job(world, ALL, pinned(uri, first, own_schema=False)))
     assert "cost" in new["types"] and "name" not in new["types"] and new["types"]["small"] == "long"
     assert [row["cost"] for row in new["rows"]] == [row["price"] for row in old["rows"]]
-    both = run(job(world, "SELECT count(*) AS n, count(cost) AS c FROM ns.sales", pinned(uri, second), kpi=True))
+    both = run_query(job(world, "SELECT count(*) AS n, count(cost) AS c FROM ns.sales", pinned(uri, second), kpi=True))
     assert both["rows"][0]["n"] == str(ROWS + 10)
 
 
 def test_a_table_without_a_snapshot_has_no_rows(world: World) -> None:
     world.writer.create_table(("ns", "sales"), sales().schema, location=f"file://{world.folder}/us/lake/sales")
     uri = in_place(world, world.writer.load_table(("ns", "sales")).metadata_location)
-    from sterna.query.job import PinnedTable
+    from sterna.serving.queries.job import PinnedTable
 
     empty = PinnedTable(("ns", "sales"), uri, None, own_schema=False)
-    assert run(job(world, "SELECT count(*) AS n FROM ns.sales", empty))["rows"] == [{"n": "0"}]
-    assert run(job(world, ALL, empty))["rows"] == []
+    assert run_query(job(world, "SELECT count(*) AS n FROM ns.sales", empty))["rows"] == [{"n": "0"}]
+    assert run_query(job(world, ALL, empty))["rows"] == []
 
 
 def test_what_neither_reads_exactly_is_said_to_need_spark(world: World, table: str) -> None:
@@ -187,8 +190,8 @@ def test_two_tables_are_joined_whatever_their_names_are(world: World) -> None:
     one, two = (in_place(world, uri) for uri in uris)
     keys = (("a.b", 'quo"te'), ("lake", "db", "notes"))
     sql = 'SELECT id, "Note" FROM "a.b"."quo""te" JOIN lake.db.notes USING (id) ORDER BY id'
-    found = run(job(world, sql, pinned(one, key=keys[0]), pinned(two, key=keys[1])))
-    assert found["rows"] == [{"id": "1", "Note": "a"}, {"id": "2", "Note": "b"}]
+    answer = run_query(job(world, sql, pinned(one, key=keys[0]), pinned(two, key=keys[1])))
+    assert answer["rows"] == [{"id": "1", "Note": "a"}, {"id": "2", "Note": "b"}]
 
 
 @pytest.mark.parametrize(
@@ -209,9 +212,9 @@ def test_two_tables_are_joined_whatever_their_names_are(world: World) -> None:
 )
 def test_parameters_are_bound_with_their_types(world: World, table: str, kind: str, text: str, column: str) -> None:
     sql = f"SELECT count(*) AS n, $value AS v FROM ns.sales WHERE {column} = $value"
-    found = run(job(world, sql, pinned(table), params={"value": (kind, text)}))
-    assert found["types"]["v"].split("(")[0] == kind
-    assert int(found["rows"][0]["n"]) >= (
+    answer = run_query(job(world, sql, pinned(table), params={"value": (kind, text)}))
+    assert answer["types"]["v"].split("(")[0] == kind
+    assert int(answer["rows"][0]["n"]) >= (
         text in ("3", "3.0", "1.23", "true") or kind in ("date", "timestamp", "timestamptz")
     )
 
@@ -275,8 +278,8 @@ def test_a_figure_without_a_row_is_its_parameters_fault_where_it_has_any(world: 
 
 @pytest.mark.parametrize("text", ["0", "-0." + "0" * 37 + "1", "0." + "1" * 38, "9" * 38, "1." + "0" * 37])
 def test_a_decimal_may_have_all_its_digits_on_either_side(world: World, table: str, text: str) -> None:
-    given = {"value": ("decimal", text)}
-    assert rows(world, table, "SELECT $value AS v FROM ns.sales LIMIT 1", params=given) == [{"v": text}]
+    params = {"value": ("decimal", text)}
+    assert rows(world, table, "SELECT $value AS v FROM ns.sales LIMIT 1", params=params) == [{"v": text}]
 
 
 @pytest.mark.parametrize(
@@ -338,7 +341,7 @@ def test_an_answer_that_isn_t_what_it_is_to_be(world: World, table: str) -> None
 
 def test_files_that_are_gone_or_elsewhere(world: World, table: str) -> None:
     with pytest.raises(SnapshotGone):
-        run(job(world, ALL, pinned(table, 12345)))
+        run_query(job(world, ALL, pinned(table, 12345)))
     foreign = world.writer.load_table(("ns", "sales")).metadata_location
     with pytest.raises(BrokenMetadata, match="another region"):
         rows(world, foreign, ALL)
@@ -352,16 +355,16 @@ def test_a_snapshot_of_a_schema_that_is_not_there_is_refused_by_name(
     world: World, table: str, own_schema: bool, tmp_path: Path
 ) -> None:
     """Its columns can't be told; the current ones may be others of the same names."""
-    made = document(table)
-    made["snapshots"][-1]["schema-id"] = 77
+    metadata = document(table)
+    metadata["snapshots"][-1]["schema-id"] = 77
     other = path_of(table).parent / "99998-unknown-schema.metadata.json"
-    other.write_text(json.dumps(made))
+    other.write_text(json.dumps(metadata))
     pin = pinned(f"file://{other}", current(f"file://{other}"), own_schema=own_schema)
     if not own_schema:  # by a cursor, a table is read by its current schema
-        assert run(job(world, "SELECT count(*) AS n FROM ns.sales", pin))["rows"]
+        assert run_query(job(world, "SELECT count(*) AS n FROM ns.sales", pin))["rows"]
         return
     with pytest.raises(BrokenMetadata, match="schema 77") as refused:
-        run(job(world, "SELECT count(*) AS n FROM ns.sales", pin))
+        run_query(job(world, "SELECT count(*) AS n FROM ns.sales", pin))
     assert refused.value.file == f"file://{other}"
 
 
@@ -375,8 +378,8 @@ def test_values_are_told_without_loss(world: World, table: str) -> None:
         TIMESTAMP '0044-03-15 00:00:00' AS old, NULL AS nothing, 'ä\n"' AS text
         FROM ns.sales LIMIT 1
     """
-    found = run(job(world, sql, pinned(table), kpi=True))
-    assert json.loads(json.dumps(found["rows"][0], allow_nan=False)) == {
+    answer = run_query(job(world, sql, pinned(table), kpi=True))
+    assert json.loads(json.dumps(answer["rows"][0], allow_nan=False)) == {
         "huge": "12345678901234567890123",
         "dec": "1.50",
         "big": "9007199254740993",
@@ -398,5 +401,5 @@ def test_values_are_told_without_loss(world: World, table: str) -> None:
         "nothing": None,
         "text": 'ä\n"',
     }
-    assert found["types"]["huge"] == "decimal(38, 0)" and found["types"]["map"] == "map<string, decimal(2, 1)>"
-    assert found["types"]["struct"] == "struct<x: int, y: double>" and found["types"]["at"] == "timestamptz"
+    assert answer["types"]["huge"] == "decimal(38, 0)" and answer["types"]["map"] == "map<string, decimal(2, 1)>"
+    assert answer["types"]["struct"] == "struct<x: int, y: double>" and answer["types"]["at"] == "timestamptz"

@@ -10,9 +10,9 @@ import pytest
 
 from sterna.catalog.model import Content, Put, namespace_content
 from sterna.errors import BranchChanged, CatalogUnreachable, NoSuchQuery, NotYetHere, SnapshotGone
-from sterna.query.pins import Pins
-from sterna.query.request import CommitPin, SnapshotPin
-from sterna.replica import head
+from sterna.replication.replica import head
+from sterna.serving.queries.request import CommitPin, SnapshotPin
+from sterna.serving.queries.snapshots import SnapshotResolver
 from tests.support.small_world import World, run, table
 from tests.unit.query.tables import current, document, path_of
 
@@ -29,8 +29,8 @@ def synced(world: World) -> World:
     return world
 
 
-def pins(world: World) -> Pins:
-    return Pins(world.context())
+def pins(world: World) -> SnapshotResolver:
+    return SnapshotResolver(world.context())
 
 
 def replica(world: World, name: str = "ns.a") -> str:
@@ -38,32 +38,32 @@ def replica(world: World, name: str = "ns.a") -> str:
 
 
 def ids(uri: str) -> list[int]:
-    return [each["snapshot-id"] for each in document(uri)["snapshots"]]
+    return [snapshot["snapshot-id"] for snapshot in document(uri)["snapshots"]]
 
 
 def put(world: World, branch: str, location: str, snapshot: int, **properties: str) -> str:
     """Commit a version of the table whose content says which snapshot it has."""
     at = world.catalog.reference(branch).hash
-    known = world.catalog.contents(branch, at, [KEY, ("ns",)])
+    contents = world.catalog.contents(branch, at, [KEY, ("ns",)])
     content = Content.of({**table(location).payload, "snapshotId": snapshot})
-    content = content.with_id(known[KEY].id if KEY in known else None)
-    spaces = [] if ("ns",) in known else [Put(("ns",), namespace_content(("ns",)))]
+    content = content.with_id(contents[KEY].id if KEY in contents else None)
+    spaces = [] if ("ns",) in contents else [Put(("ns",), namespace_content(("ns",)))]
     return world.catalog.commit(branch, at, [*spaces, Put(KEY, content)], "test", properties)
 
 
 def test_every_snapshot_that_the_metadata_lists_is_here(synced: World) -> None:
     uri = replica(synced)
     for snapshot in ids(uri):
-        (found,) = pins(synced).find((KEY,), SnapshotPin(snapshot))
-        assert (found.key, found.metadata, found.snapshot, found.own_schema) == (KEY, uri, snapshot, True)
+        (pinned,) = pins(synced).resolve((KEY,), SnapshotPin(snapshot))
+        assert (pinned.key, pinned.metadata, pinned.snapshot, pinned.own_schema) == (KEY, uri, snapshot, True)
 
 
 def test_an_older_commit_shows_what_it_showed(synced: World) -> None:
     commits = [commit for commit in synced.catalog.history(BRANCH, operations=True) if commit.operations]
-    found = [pins(synced).find((KEY,), CommitPin(commit.hash))[0] for commit in commits[:2]]
-    assert found[0].metadata == replica(synced) != found[1].metadata
-    assert [each.snapshot for each in found] == ids(replica(synced))[::-1]
-    assert not any(each.own_schema for each in found)
+    pinned_tables = [pins(synced).resolve((KEY,), CommitPin(commit.hash))[0] for commit in commits[:2]]
+    assert pinned_tables[0].metadata == replica(synced) != pinned_tables[1].metadata
+    assert [pinned.snapshot for pinned in pinned_tables] == ids(replica(synced))[::-1]
+    assert not any(pinned.own_schema for pinned in pinned_tables)
 
 
 def test_a_snapshot_that_the_head_lost_is_found_in_an_older_commit(synced: World) -> None:
@@ -71,43 +71,43 @@ def test_a_snapshot_that_the_head_lost_is_found_in_an_older_commit(synced: World
     uri = replica(synced)
     first, second = ids(uri)
     metadata = document(uri)
-    metadata["snapshots"] = [each for each in metadata["snapshots"] if each["snapshot-id"] == second]
+    metadata["snapshots"] = [entry for entry in metadata["snapshots"] if entry["snapshot-id"] == second]
     metadata["snapshot-log"] = []
     path_of(uri).write_text(json.dumps(metadata))
-    (found,) = pins(synced).find((KEY,), SnapshotPin(first))
-    assert found.metadata != uri and current(found.metadata) == first
+    (pinned,) = pins(synced).resolve((KEY,), SnapshotPin(first))
+    assert pinned.metadata != uri and current(pinned.metadata) == first
 
 
 def test_a_commit_that_is_cleaned_up_is_gone_not_broken(synced: World) -> None:
     newest, older = [commit for commit in synced.catalog.history(BRANCH, operations=True) if commit.operations][:2]
-    (found,) = pins(synced).find((KEY,), CommitPin(older.hash))
-    path_of(found.metadata).unlink()
+    (pinned,) = pins(synced).resolve((KEY,), CommitPin(older.hash))
+    path_of(pinned.metadata).unlink()
     with pytest.raises(SnapshotGone, match="cleaned up"):
-        pins(synced).find((KEY,), CommitPin(older.hash))
-    assert pins(synced).find((KEY,), CommitPin(newest.hash))
+        pins(synced).resolve((KEY,), CommitPin(older.hash))
+    assert pins(synced).resolve((KEY,), CommitPin(newest.hash))
 
 
 def test_what_nobody_knows_is_gone(synced: World) -> None:
     for wrong in (0, -1, 1 << 62):
         with pytest.raises(SnapshotGone):
-            pins(synced).find((KEY,), SnapshotPin(wrong))
+            pins(synced).resolve((KEY,), SnapshotPin(wrong))
     on_main = synced.catalog.reference("main").hash
     for hash in ("ab" * 32, on_main):  # a commit of main's is no cursor: its files are elsewhere
         with pytest.raises(SnapshotGone):
-            pins(synced).find((KEY,), CommitPin(hash))
+            pins(synced).resolve((KEY,), CommitPin(hash))
 
 
 def test_a_table_without_snapshots_has_none_of_the_number_that_stands_for_none(synced: World) -> None:
     put(synced, "main", synced.write("a"), -1)
     put(synced, BRANCH, replica(synced), -1, **{head.RUN_ID: "x"})
     with pytest.raises(SnapshotGone):
-        pins(synced).find((KEY,), SnapshotPin(-1))
+        pins(synced).resolve((KEY,), SnapshotPin(-1))
 
 
 def test_another_region_s_cursor_is_none_of_ours(synced: World) -> None:
     at = put(synced, BRANCH, replica(synced), 1, **{head.RUN_ID: "x", head.REGION: "us"})
     with pytest.raises(SnapshotGone):
-        pins(synced).find((KEY,), CommitPin(at))
+        pins(synced).resolve((KEY,), CommitPin(at))
 
 
 @pytest.mark.parametrize("later", [0, 1])
@@ -116,27 +116,27 @@ def test_what_main_has_is_not_here_yet(synced: World, later: int) -> None:
     for number in range(later):
         put(synced, "main", synced.write("a"), number)
     with pytest.raises(NotYetHere):
-        pins(synced).find((KEY,), SnapshotPin(4711))
+        pins(synced).resolve((KEY,), SnapshotPin(4711))
 
 
 def test_a_region_that_published_nothing_has_it_not_yet(world: World) -> None:
     world.commit(a=world.write("a"))
     with pytest.raises(NotYetHere):
-        pins(world).find((KEY,), SnapshotPin(1))
+        pins(world).resolve((KEY,), SnapshotPin(1))
 
 
 def test_a_table_that_nobody_has_isn_t_there(synced: World) -> None:
     with pytest.raises(NoSuchQuery):
-        pins(synced).find((("ns", "nope"),), SnapshotPin(1))
+        pins(synced).resolve((("ns", "nope"),), SnapshotPin(1))
     at = synced.catalog.reference(BRANCH).hash
     with pytest.raises(NoSuchQuery):
-        pins(synced).find((KEY, ("ns", "nope")), CommitPin(at))
+        pins(synced).resolve((KEY, ("ns", "nope")), CommitPin(at))
     with pytest.raises(NoSuchQuery):
-        pins(synced).find((("ns",),), CommitPin(at))  # a namespace is no table
+        pins(synced).resolve((("ns",),), CommitPin(at))  # a namespace is no table
 
 
 def test_the_current_versions_are_told(synced: World) -> None:
-    cursor, snapshots = pins(synced).current((KEY, ("ns", "nope")))
+    cursor, snapshots = pins(synced).read_current((KEY, ("ns", "nope")))
     assert cursor == synced.catalog.reference(BRANCH).hash
     assert snapshots == {"ns.a": ids(replica(synced))[-1]}
 
@@ -158,13 +158,13 @@ def test_the_primary_is_never_asked(synced: World) -> None:
             objects=context.objects,
         ),
     )
-    assert Pins(context).find((KEY,), SnapshotPin(ids(replica(synced))[0]))
+    assert SnapshotResolver(context).resolve((KEY,), SnapshotPin(ids(replica(synced))[0]))
 
 
 def test_a_branch_that_somebody_else_wrote_is_not_answered_from(synced: World) -> None:
     put(synced, BRANCH, replica(synced), 1)
     with pytest.raises(BranchChanged):
-        pins(synced).find((KEY,), SnapshotPin(1))
+        pins(synced).resolve((KEY,), SnapshotPin(1))
 
 
 def test_looking_back_costs_what_is_new(synced: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,10 +180,10 @@ def test_looking_back_costs_what_is_new(synced: World, monkeypatch: pytest.Monke
     finder, old = pins(synced), synced.catalog.reference(BRANCH).hash
     for _ in range(3):
         with pytest.raises(SnapshotGone):
-            finder.find((KEY,), SnapshotPin(5))
+            finder.resolve((KEY,), SnapshotPin(5))
     assert asked == [None]
     synced.commit(b=synced.write("b"))
     run(synced)
     with pytest.raises(SnapshotGone):
-        finder.find((KEY,), SnapshotPin(5))
+        finder.resolve((KEY,), SnapshotPin(5))
     assert asked[-1] == old

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sterna.config.sections.queries import NamedQueries
 from sterna.errors import BadRequest, NoSuchQuery
-from sterna.query.request import CommitPin, Question, SnapshotPin, parse_request
-from sterna.services.queries import NamedQueries
+from sterna.serving.queries.request import CommitPin, Question, SnapshotPin, parse_request
 
 SQL = "SELECT sum(price) AS total FROM db.fact_events"
 QUERIES = NamedQueries.model_validate(
@@ -22,20 +22,20 @@ QUERIES = NamedQueries.model_validate(
 HASH = "ab" * 32
 
 
-def asked(**given: str):
-    return parse_request(QUERIES, {name: [text] for name, text in given.items()})
+def asked(**params: str):
+    return parse_request(QUERIES, {name: [text] for name, text in params.items()})
 
 
 def test_a_request_without_a_name_means_the_default() -> None:
-    found = asked(snapshotId="8744736658442914487")
-    assert (found.name, found.tables) == ("revenue", (("db", "fact_events"),))
-    assert found.pin == SnapshotPin(8744736658442914487) and found.params == {}
+    request = asked(snapshotId="8744736658442914487")
+    assert (request.name, request.tables) == ("revenue", (("db", "fact_events"),))
+    assert request.pin == SnapshotPin(8744736658442914487) and request.params == {}
 
 
 def test_parameters_are_read_by_their_types_and_defaults_stand_in() -> None:
-    found = asked(name="since", since="2026-01-31", at=HASH)
-    assert found.params == {"since": ("date", "2026-01-31"), "n": ("int", "3")}
-    assert found.pin == CommitPin(HASH)
+    request = asked(name="since", since="2026-01-31", at=HASH)
+    assert request.params == {"since": ("date", "2026-01-31"), "n": ("int", "3")}
+    assert request.pin == CommitPin(HASH)
     assert asked(name="since", since="2026-01-31", at=f"{HASH}-7").pin == CommitPin(HASH)
 
 
@@ -114,5 +114,5 @@ def test_the_digest_is_over_what_an_answer_depends_on() -> None:
 )
 def test_what_clients_keep_as_an_etag_stays(pin: CommitPin | SnapshotPin, digest: str) -> None:
     """Commit b5071db answered so; another digest has each client fetch all once more."""
-    query = NamedQueries.model_validate({"one": {"sql": "SELECT 1", "answer": "rows"}}).named["one"]
+    query = NamedQueries.model_validate({"one": {"sql": "SELECT 1", "answer": "rows"}}).by_name["one"]
     assert Question("one", query, (), {"a": ("int", "1")}, pin).digest == digest

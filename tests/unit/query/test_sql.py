@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.query.sql import check_sql
+from sterna.serving.queries.sql import check_sql
 
 GOOD = {
     "SELECT sum(price) AS total FROM db.fact_events WHERE d >= $since": ([("db", "fact_events")], {"since"}),
@@ -94,8 +94,8 @@ BAD = {
 @pytest.mark.parametrize("sql", GOOD)
 def test_what_a_query_says_is_found(sql: str) -> None:
     tables, parameters = GOOD[sql]
-    found = check_sql(sql)
-    assert (list(found.tables), found.parameters) == (tables, parameters)
+    parsed = check_sql(sql)
+    assert (list(parsed.tables), parsed.parameters) == (tables, parameters)
 
 
 @pytest.mark.parametrize(("reason", "sql"), [(reason, sql) for reason, all in BAD.items() for sql in all])

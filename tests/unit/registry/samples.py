@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from sterna.registry.mapping import Mapping
-from sterna.registry.model import Registry
+from sterna.config.mapping import Mapping
+from sterna.config.registry.model import Registry
 
 
 def location(id: str, prefix: str, region: str = "us", **more: Any) -> dict[str, Any]:
@@ -30,5 +30,5 @@ def registry(locations: list[dict[str, Any]] | None = None, regions: list[dict[s
 
 
 def mapping(*locations: dict[str, Any], name: str = "eu") -> Mapping:
-    made = registry(list(locations))
-    return Mapping(made, made.region(name))
+    parsed = registry(list(locations))
+    return Mapping(parsed, parsed.region(name))

@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from sterna.edges.rclone.transfer import find_rclone
+from sterna.config.registry.bandwidth import parse_bandwidth
+from sterna.config.registry.load import parse_registry
 from sterna.errors import RegistryError
-from sterna.registry.bandwidth import parse_bandwidth
-from sterna.registry.load import parse_registry
+from sterna.storage.rclone.transfer import find_rclone
 from tests.unit.registry import samples
 
 DAYS = ("Sun", "monday", "Tue", "Wednesday", "thu", "Fri", "Sat")
@@ -28,8 +28,8 @@ def of_rclone(text: str, hours: int) -> int | None:
     """Ask rclone itself, in a time zone so many hours from UTC; the smaller one of both ways counts."""
     environment = {**os.environ, "TZ": f"Etc/GMT{-hours:+}", "RCLONE_CONFIG": os.devnull}
     command = [str(find_rclone()), "rc", "--loopback", "core/bwlimit", "--bwlimit", text]
-    said = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=60).stdout
-    rates = [rate for name, rate in json.loads(said).items() if name in ("bytesPerSecondTx", "bytesPerSecondRx")]
+    output = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=60).stdout
+    rates = [rate for name, rate in json.loads(output).items() if name in ("bytesPerSecondTx", "bytesPerSecondRx")]
     return min((rate for rate in rates if rate >= 0), default=None)
 
 
@@ -55,8 +55,8 @@ def week(first: int) -> str:
 )
 def test_a_rate_is_what_rclone_takes_it_for(text: str, hours: int) -> None:
     before = minute_of_week(hours)
-    said = of_rclone(text, hours)
-    assert said in {parse_bandwidth(text).at(before), parse_bandwidth(text).at(minute_of_week(hours))}
+    rate = of_rclone(text, hours)
+    assert rate in {parse_bandwidth(text).rate_at(before), parse_bandwidth(text).rate_at(minute_of_week(hours))}
 
 
 @pytest.mark.parametrize("text", REFUSED)

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from sterna.errors import CredentialError
-from sterna.registry.credential import (
+from sterna.config.registry.credential import (
     RCLONE_ENCODING,
     Credential,
     StoreAddress,
@@ -16,7 +15,8 @@ from sterna.registry.credential import (
     store_address,
     store_options,
 )
-from sterna.registry.model import Location
+from sterna.config.registry.model import Location
+from sterna.errors import CredentialError
 from tests.unit.registry import samples
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPx"
@@ -25,9 +25,9 @@ KEYS = parse_credential("c", json.dumps(AWS))
 
 
 def at(prefix: str, **options: str) -> Location:
-    made = samples.location("lake", prefix)
-    made["remote"]["options"] = options
-    return Location.model_validate(made)
+    content = samples.location("lake", prefix)
+    content["remote"]["options"] = options
+    return Location.model_validate(content)
 
 
 class TestParse:
@@ -60,7 +60,7 @@ class TestParse:
 
     def test_it_can_be_written_and_read_again(self) -> None:
         one = parse_credential("c", json.dumps({**AWS, "extra": {"keyfile_dict": {"a": "b"}}}))
-        assert parse_credential("c", one.text()) == one
+        assert parse_credential("c", one.to_json()) == one
 
 
 def test_nothing_shows_a_secret() -> None:
@@ -69,7 +69,7 @@ def test_nothing_shows_a_secret() -> None:
     )
     assert repr(credential) == "Credential(id='c')"
     assert SECRET not in repr(store_options(at("s3://lake"), credential))
-    scrubbed = credential.scrub(f"a {SECRET} b token-1 c private-1 d")
+    scrubbed = credential.redact(f"a {SECRET} b token-1 c private-1 d")
     assert scrubbed == "a *** b *** c *** d"
 
 
@@ -77,30 +77,30 @@ def test_parts_of_a_secret_are_secret_in_every_spelling() -> None:
     signature = "s/i+g1n=="
     credential = Credential("c", extra={"sas_token": "?sv=2021&sig=s%2Fi%2Bg1n%3D%3D"})
     assert (
-        credential.scrub(f"Get https://h/c?comp=list&sv=2021&sig=s%2Fi%2Bg1n%3D%3D: {signature}")
+        credential.redact(f"Get https://h/c?comp=list&sv=2021&sig=s%2Fi%2Bg1n%3D%3D: {signature}")
         == "Get https://h/c?comp=list&***: ***"
     )
     text = f"AccountName=acc;AccountKey={SECRET}==;SharedAccessSignature=sv=2021&sig=s%2Fi%2Bg1n%3D%3D"
-    scrubbed = Credential("c", extra={"connection_string": text}).scrub(
+    scrubbed = Credential("c", extra={"connection_string": text}).redact(
         f"acc {SECRET}== sig=s%2Fi%2Bg1n%3D%3D {signature}"
     )
     assert scrubbed == "acc *** sig=*** ***"
     keyfile = json.dumps({"type": "service_account", "private_key": "private-1"})
     assert (
-        Credential("c", extra={"keyfile_dict": keyfile}).scrub("a service_account's private-1")
+        Credential("c", extra={"keyfile_dict": keyfile}).redact("a service_account's private-1")
         == "a service_account's ***"
     )
 
 
 @pytest.mark.parametrize("secret", ["????", "?a&b;c", ";;;;", "&sig=", "{oops", "{}{}"])
 def test_an_odd_secret_hides_nothing_else(secret: str) -> None:
-    assert Credential("c", password=secret).scrub(f"a b c {secret} d") == "a b c *** d"
+    assert Credential("c", password=secret).redact(f"a b c {secret} d") == "a b c *** d"
 
 
 def test_what_a_key_file_says_in_public_stays_readable() -> None:
     public = {"type": "service_account", "client_email": "me@p.iam", "token_uri": "https://oauth2.googleapis.com/token"}
     credential = Credential("c", extra={"keyfile_dict": {**public, "private_key": "private-1"}})
-    assert credential.scrub("me@p.iam at oauth2.googleapis.com: private-1") == "me@p.iam at oauth2.googleapis.com: ***"
+    assert credential.redact("me@p.iam at oauth2.googleapis.com: private-1") == "me@p.iam at oauth2.googleapis.com: ***"
 
 
 @pytest.mark.parametrize(

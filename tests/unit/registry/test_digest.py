@@ -12,9 +12,10 @@ from typing import Any, get_args
 import pytest
 from pydantic import create_model
 
-from sterna.limits import Limits
-from sterna.registry.mapping import Mapping
-from sterna.registry.model import (
+from sterna.config.limits import Limits
+from sterna.config.mapping import Mapping
+from sterna.config.policy import AdmissionPolicy, History, Policy, Residency, StrictModel, ViewCatalogs
+from sterna.config.registry.model import (
     FIRST_SETTINGS,
     CatalogAddress,
     CatalogDatabase,
@@ -23,7 +24,6 @@ from sterna.registry.model import (
     Registry,
     Remote,
 )
-from sterna.registry.policy import History, Policy, Residency, Ship, StrictModel, ViewCatalogs
 from tests.unit.registry import samples
 
 Content = dict[str, Any]
@@ -147,7 +147,7 @@ DOES_NOT: dict[tuple[type[StrictModel], str], Change] = {
     (Remote, "config"): put(*LAKE, "remote", value={"type": "s3", "name": "lake", "config": "/etc/rclone.conf"}),
     (ViewCatalogs, "other_catalogs"): put("views", value={"other_catalogs": ["pg"]}),
     (Policy, "atomic"): put("policies", 0, "atomic", value="relaxed"),
-    (Ship, "after"): put("policies", 0, "ship", value={"after": "2h"}),
+    (AdmissionPolicy, "after"): put("policies", 0, "ship", value={"after": "2h"}),
     (Policy, "ship"): put("policies", 0, "ship", value={"after": "15m"}),
     (Region, "limits"): put(*EU, "limits", value={}),
     (Region, "large_copy"): put(*EU, "large_copy", value=7),
@@ -170,8 +170,8 @@ def test_what_decides_nothing_leaves_the_digest_as_it_is(change: Change) -> None
 
 
 def test_another_version_of_the_file_changes_the_digest() -> None:
-    made = Registry.model_validate(CONTENT)
-    assert made.model_copy(update={"version": 2}).digest() != made.digest()
+    registry = Registry.model_validate(CONTENT)
+    assert registry.model_copy(update={"version": 2}).digest() != registry.digest()
 
 
 def _models(kind: Any) -> Iterator[type[StrictModel]]:
@@ -247,8 +247,8 @@ def test_order_counts_among_locations_that_are_one_place_in_two_spellings() -> N
     turned = deepcopy(twins)
     turned["locations"].reverse()
     places = [
-        Mapping(made, made.region("eu")).replica("s3n://twin/x")
-        for made in map(Registry.model_validate, (twins, turned))
+        Mapping(registry, registry.region("eu")).replica_uri("s3n://twin/x")
+        for registry in map(Registry.model_validate, (twins, turned))
     ]
     assert places == ["s3://eu-bucket/replica/one~s3n/x", "s3://eu-bucket/replica/other~s3n/x"]
     assert digest(content=twins) != digest(content=turned)
@@ -256,10 +256,12 @@ def test_order_counts_among_locations_that_are_one_place_in_two_spellings() -> N
 
 def test_the_names_of_localized_metadata_stay_what_they_are() -> None:
     """A change here gives each metadata.json of every region another name: every table is localized anew."""
-    made = Registry.model_validate(samples.content())
-    mapping = Mapping(made, made.region("eu"))
+    registry = Registry.model_validate(samples.content())
+    mapping = Mapping(registry, registry.region("eu"))
     histories: dict[str, Any] = {"full": "full", "latest": {"latest": 5}, "since": {"since": "7d"}}
-    policies = {name: Policy.model_validate({"tables": ["**"], "history": told}) for name, told in histories.items()}
+    policies = {
+        name: Policy.model_validate({"tables": ["**"], "history": history}) for name, history in histories.items()
+    }
     assert {name: mapping.digest(policy, 3) for name, policy in policies.items()} == {
         "full": "d9d9db977cb42d3b",
         "latest": "f83cb118775d3209",

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from sterna.limits import Limits
-from sterna.registry.credential import fileio_properties, parse_credential, rclone_environment, store_options
-from sterna.registry.load import parse_registry
-from sterna.registry.model import CatalogAddress, CatalogDatabase, Location, Region, Registry, Remote
-from sterna.registry.policy import Policy, Residency, ViewCatalogs
+from sterna.config.limits import Limits
+from sterna.config.policy import Policy, Residency, ViewCatalogs
+from sterna.config.registry.credential import fileio_properties, parse_credential, rclone_environment, store_options
+from sterna.config.registry.load import parse_registry
+from sterna.config.registry.model import CatalogAddress, CatalogDatabase, Location, Region, Registry, Remote
 
 ROOT = Path(__file__).parents[3]
 DOC = (ROOT / "docs" / "registry.md").read_text()

@@ -14,10 +14,10 @@ from urllib.parse import quote
 
 import pytest
 
+from sterna.config.registry.credential import Credential, parse_credential, rclone_environment, store_options
+from sterna.config.registry.load import parse_registry
+from sterna.config.registry.model import Location
 from sterna.errors import CredentialError, RegistryError
-from sterna.registry.credential import Credential, parse_credential, rclone_environment, store_options
-from sterna.registry.load import parse_registry
-from sterna.registry.model import Location
 from tests.unit.registry import samples
 
 SECRET = "wJalrXUtnFEMIsecret"
@@ -55,9 +55,9 @@ def test_keys_within_a_rule_a_location_and_its_options() -> None:
 def test_rules_of_one_match_all_count_and_policies_have_an_order() -> None:
     rules = [{"tables": ["hr"], "only": ["us"]}, {"tables": ["hr"], "never": ["us"]}]
     policies = [{"tables": ["a"], "replicate": False}, {"tables": ["a"]}]
-    made = parse_registry(text(residency=rules, policies=policies), "r.yaml")
-    assert made.refusal("hr.x", "us") and made.refusal("hr.x", "eu")
-    assert made.refusal("a", "us")
+    registry = parse_registry(text(residency=rules, policies=policies), "r.yaml")
+    assert registry.exclusion_reason("hr.x", "us") and registry.exclusion_reason("hr.x", "eu")
+    assert registry.exclusion_reason("a", "us")
 
 
 class TestTwins:

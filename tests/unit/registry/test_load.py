@@ -6,8 +6,8 @@ import traceback
 import pytest
 import yaml
 
+from sterna.config.registry.load import parse_registry
 from sterna.errors import RegistryError
-from sterna.registry.load import parse_registry
 from tests.unit.registry import samples
 
 TEXT = """\
@@ -183,11 +183,11 @@ def test_contradictions(locations: list, regions: list | None, said: str) -> Non
 
 
 def test_a_bucket_for_replicas_alone_is_fine() -> None:
-    made = samples.content(
+    content = samples.content(
         [samples.location("eu-replica", "s3://eu-replica", "eu")],
         [samples.region("eu", "s3://eu-replica"), samples.region("us", "s3://us-bucket/r")],
     )
-    assert parse_registry(json.dumps(made), "reg.json").region("eu").replica_root == "s3://eu-replica"
+    assert parse_registry(json.dumps(content), "reg.json").region("eu").replica_root == "s3://eu-replica"
 
 
 @pytest.mark.parametrize(
@@ -207,6 +207,6 @@ def test_a_bucket_for_replicas_alone_is_fine() -> None:
     ],
 )
 def test_a_policy_matches_within_elements(pattern: str, name: str, matches: bool) -> None:
-    from sterna.registry.policy import Policy
+    from sterna.config.policy import Policy
 
     assert Policy(tables=[pattern]).matches(name) is matches

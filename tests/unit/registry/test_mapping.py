@@ -6,12 +6,12 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from sterna.errors import RegistryError, TableError, UnregisteredUri, UnsafeUri, Unsupported, without_secrets
-from sterna.registry.edition import Edition
-from sterna.registry.mapping import Mapping, check_bindings, shown_by
-from sterna.registry.policy import Policy
-from sterna.verify.origins import source_of
-from sterna.verify.places import Places
+from sterna.config.mapping import Mapping, extra_snapshot_id, validate_bindings
+from sterna.config.policy import Policy
+from sterna.config.registry.fingerprint import MetadataVersion
+from sterna.errors import RegistryError, TableError, UnregisteredUri, UnsafeUri, Unsupported, redact_uri
+from sterna.replication.verify.locations import Places
+from sterna.replication.verify.source_versions import source_metadata_uri
 from tests.unit.registry import samples
 
 # Nested prefixes, prefixes that differ in their last letters only, two spellings registered as two locations, every
@@ -25,7 +25,7 @@ MAPPING = samples.mapping(
     samples.location("google", "gs://g/w"),
     samples.location("disk", "file:///data/w"),
 )
-TODAY = Edition(2)
+TODAY = MetadataVersion(2)
 STARTS = [
     "s3://lake",
     "s3a://lake",
@@ -78,7 +78,7 @@ URIS = st.builds(
 
 def mapped(uri: str) -> str | None:
     try:
-        return MAPPING.replica(uri)
+        return MAPPING.replica_uri(uri)
     except TableError:
         return None
 
@@ -88,7 +88,7 @@ def test_the_mapping_is_inverted(uri: str) -> None:
     target = mapped(uri)
     assume(target is not None)
     assert target is not None
-    assert MAPPING.source(target) == uri
+    assert MAPPING.origin_uri(target) == uri
     assert target.startswith("s3://eu-bucket/replica/")
 
 
@@ -104,9 +104,9 @@ def test_two_uris_never_share_a_place(one: str, other: str) -> None:
 @given(URIS)
 def test_a_uri_is_mapped_or_refused_with_a_table_error_and_its_name(uri: str) -> None:
     try:
-        MAPPING.replica(uri)
+        MAPPING.replica_uri(uri)
     except TableError as error:
-        assert error.file in (without_secrets(uri), without_secrets(repr(uri)))
+        assert error.file in (redact_uri(uri), redact_uri(repr(uri)))
 
 
 @given(URIS)
@@ -134,7 +134,7 @@ def test_what_is_mapped_has_no_part_that_is_dots_even_decoded(uri: str) -> None:
     ],
 )
 def test_the_place_of_a_uri(uri: str, target: str) -> None:
-    assert MAPPING.replica(uri) == f"s3://eu-bucket/replica/{target}"
+    assert MAPPING.replica_uri(uri) == f"s3://eu-bucket/replica/{target}"
 
 
 def test_a_spelling_that_is_registered_for_itself_is_no_other_locations() -> None:
@@ -148,7 +148,7 @@ def test_a_spelling_that_is_registered_for_itself_is_no_other_locations() -> Non
 )
 def test_a_uri_outside_the_registry_is_refused(uri: str) -> None:
     with pytest.raises(UnregisteredUri):
-        MAPPING.replica(uri)
+        MAPPING.replica_uri(uri)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_uri_outside_the_registry_is_refused(uri: str) -> None:
 )
 def test_an_unsafe_uri_is_refused(uri: str) -> None:
     with pytest.raises(UnsafeUri):
-        MAPPING.replica(uri)
+        MAPPING.replica_uri(uri)
 
 
 @pytest.mark.parametrize(
@@ -200,13 +200,13 @@ def test_user_info_makes_a_uri_an_unregistered_one(uri: str) -> None:
 
 
 def test_an_encoded_dot_is_decoded_once_only() -> None:
-    assert MAPPING.replica("s3://lake/%252e%252e/x").endswith("/lake/%252e%252e/x")
+    assert MAPPING.replica_uri("s3://lake/%252e%252e/x").endswith("/lake/%252e%252e/x")
 
 
 def test_a_uri_below_a_replica_root_is_held_in_any_spelling_but_its_own() -> None:
     for uri in ("s3a://eu-bucket/replica/lake/x", "s3a://us-bucket/replica/lake/x"):
         with pytest.raises(Unsupported):
-            MAPPING.replica(uri)
+            MAPPING.replica_uri(uri)
     assert not MAPPING.below_replica_root("s3://eu-bucket/replica2/x")
 
 
@@ -216,30 +216,30 @@ class TestAfterAPromotionWithTables:
     US = Mapping(MAPPING.registry, MAPPING.registry.region("us"))
 
     def test_a_region_reads_what_is_below_its_own_root_where_it_is(self) -> None:
-        assert MAPPING.content("s3://eu-bucket/replica/lake/t/x") == "s3://eu-bucket/replica/lake/t/x"
+        assert MAPPING.content_uri("s3://eu-bucket/replica/lake/t/x") == "s3://eu-bucket/replica/lake/t/x"
         assert (
-            MAPPING.localized("s3://eu-bucket/replica/_localized/lake/t/m", TODAY)
+            MAPPING.localized_uri("s3://eu-bucket/replica/_localized/lake/t/m", TODAY)
             == "s3://eu-bucket/replica/_localized/lake/t/m"
         )
 
     def test_the_region_where_a_file_was_born_reads_its_own(self) -> None:
-        assert self.US.content("s3://eu-bucket/replica/lake/t/x") == "s3://lake/t/x"
-        assert self.US.content("s3://eu-bucket/replica/lake/t/y") == "s3://lake/t/y"
+        assert self.US.content_uri("s3://eu-bucket/replica/lake/t/x") == "s3://lake/t/x"
+        assert self.US.content_uri("s3://eu-bucket/replica/lake/t/y") == "s3://lake/t/y"
         assert (
-            self.US.localized("s3://eu-bucket/replica/_localized/lake/t/m", TODAY)
+            self.US.localized_uri("s3://eu-bucket/replica/_localized/lake/t/m", TODAY)
             == "s3://us-bucket/replica/_localized/lake/t/m"
         )
         assert self.US.replica_folder("s3://eu-bucket/replica/lake/t") == "s3://us-bucket/replica/lake/t"
 
     def test_what_another_edition_is_of_the_same_origin_has_one_place(self) -> None:
         older, newer = ("s3://eu-bucket/replica/_localized/lake/t/m", "s3://eu-bucket/replica/_localized/_3/lake/t/m")
-        assert self.US.source(older) == self.US.source(newer) == "s3://lake/t/m"
+        assert self.US.origin_uri(older) == self.US.origin_uri(newer) == "s3://lake/t/m"
         for uri in (older, newer):
-            assert self.US.localized(uri, Edition(3)) == "s3://us-bucket/replica/_localized/_3/lake/t/m"
-            assert MAPPING.unopened(uri, Edition(3)) == uri
-            assert self.US.unopened(uri, Edition(3)) == "s3://us-bucket/replica/_localized/_3/lake/t/m"
+            assert self.US.localized_uri(uri, MetadataVersion(3)) == "s3://us-bucket/replica/_localized/_3/lake/t/m"
+            assert MAPPING.deleted_file_uri(uri, MetadataVersion(3)) == uri
+            assert self.US.deleted_file_uri(uri, MetadataVersion(3)) == "s3://us-bucket/replica/_localized/_3/lake/t/m"
         with pytest.raises(Unsupported):  # it would be its origin's, in another spelling of the root
-            self.US.localized("s3a://eu-bucket/replica/_localized/_3/lake/t/m", Edition(3))
+            self.US.localized_uri("s3a://eu-bucket/replica/_localized/_3/lake/t/m", MetadataVersion(3))
 
     def test_what_was_born_in_a_region_has_one_place_there(self) -> None:
         """Below its own root, too, where writers put it after two promotions with tables.
@@ -247,15 +247,15 @@ class TestAfterAPromotionWithTables:
         Deletes have to name what they hit.
         """
         assert (
-            self.US.content("s3://us-bucket/replica/lake/t/x")
-            == self.US.content("s3://eu-bucket/replica/lake/t/x")
+            self.US.content_uri("s3://us-bucket/replica/lake/t/x")
+            == self.US.content_uri("s3://eu-bucket/replica/lake/t/x")
             == "s3://lake/t/x"
         )
 
     def test_another_region_has_one_copy_of_both(self) -> None:
         assert (
-            MAPPING.content("s3://us-bucket/replica/google/t/x")
-            == MAPPING.content("gs://g/w/t/x")
+            MAPPING.content_uri("s3://us-bucket/replica/google/t/x")
+            == MAPPING.content_uri("gs://g/w/t/x")
             == "s3://eu-bucket/replica/google/t/x"
         )
 
@@ -279,13 +279,13 @@ class TestAfterAPromotionWithTables:
     def test_what_sterna_does_not_write_there_is_held(self, uri: str, error: type[TableError]) -> None:
         for mapping in (MAPPING, self.US):
             with pytest.raises(error):
-                mapping.content(uri)
+                mapping.content_uri(uri)
 
 
 def test_a_content_file_stays_where_it_is_when_local() -> None:
-    assert MAPPING.content("s3://lake-old/x") == "s3://lake-old/x"
-    assert MAPPING.content("s3a://lake-old/x") == "s3a://lake-old/x"
-    assert MAPPING.content("s3://lake/x") == "s3://eu-bucket/replica/lake/x"
+    assert MAPPING.content_uri("s3://lake-old/x") == "s3://lake-old/x"
+    assert MAPPING.content_uri("s3a://lake-old/x") == "s3a://lake-old/x"
+    assert MAPPING.content_uri("s3://lake/x") == "s3://eu-bucket/replica/lake/x"
 
 
 def test_folders_keep_their_trailing_slash() -> None:
@@ -295,26 +295,28 @@ def test_folders_keep_their_trailing_slash() -> None:
 
 
 def test_only_whole_values_with_a_registered_prefix_are_known() -> None:
-    assert MAPPING.known("s3://lake/t") == "s3://eu-bucket/replica/lake/t"
-    assert MAPPING.known("see s3://lake/t") is None
-    assert MAPPING.known("s3://elsewhere/t") is None
+    assert MAPPING.map_property_value("s3://lake/t") == "s3://eu-bucket/replica/lake/t"
+    assert MAPPING.map_property_value("see s3://lake/t") is None
+    assert MAPPING.map_property_value("s3://elsewhere/t") is None
     with pytest.raises(UnsafeUri):
-        MAPPING.known("s3://lake/../t")
+        MAPPING.map_property_value("s3://lake/../t")
 
 
 def test_below_the_replica_root_but_under_no_id() -> None:
     for uri in ("s3://eu-bucket/replica/nobody/x", "s3://eu-bucket/replica", "s3://eu-bucket/replica/lake~gs/x"):
         with pytest.raises(UnregisteredUri):
-            MAPPING.source(uri)
-    assert MAPPING.source("s3://lake/x") == "s3://lake/x"
+            MAPPING.origin_uri(uri)
+    assert MAPPING.origin_uri("s3://lake/x") == "s3://lake/x"
 
 
 @pytest.mark.parametrize("ending", [".metadata.json", ".gz.metadata.json", ".metadata.json.gz"])
 def test_metadata_keeps_version_and_codec_and_gets_the_digest(ending: str) -> None:
-    place = MAPPING.metadata(f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), TODAY)
+    place = MAPPING.metadata_uri(f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), TODAY)
     digest = MAPPING.digest(Policy(tables=["**"]), 2)
     assert place == f"s3://eu-bucket/replica/_localized/lake/t/metadata/00003-uuid-{digest}{ending}"
-    later = MAPPING.metadata(f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), Edition(3, 1))
+    later = MAPPING.metadata_uri(
+        f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), MetadataVersion(3, 1)
+    )
     digest = MAPPING.digest(Policy(tables=["**"]), 3)
     assert later == f"s3://eu-bucket/replica/_localized/_3-1/lake/t/metadata/00003-uuid-{digest}{ending}"
 
@@ -325,12 +327,12 @@ def test_the_name_tells_the_snapshot_that_the_entry_alone_keeps(ending: str, sna
     policy, plain = Policy(tables=["**"]), f"s3://lake/t/metadata/00003-uuid{ending}"
     digest = MAPPING.digest(policy, 2)
     for uri in (plain, f"s3://lake/t/metadata/00003-uuid-{digest}-s5{ending}", f"{plain}-s5", f"{plain}-{digest}"):
-        without = MAPPING.metadata(uri, policy, TODAY)
-        place = MAPPING.metadata(uri, policy, TODAY, shown=snapshot)
-        assert (shown_by(without), shown_by(place)) == (None, snapshot)
+        without = MAPPING.metadata_uri(uri, policy, TODAY)
+        place = MAPPING.metadata_uri(uri, policy, TODAY, extra_snapshot_id=snapshot)
+        assert (extra_snapshot_id(without), extra_snapshot_id(place)) == (None, snapshot)
         assert place.replace(f"-{digest}-s{snapshot}", f"-{digest}") == without
         if ending.endswith(("json", "gz")) and uri.endswith(ending):
-            assert source_of(place, Places(MAPPING)) == source_of(without, Places(MAPPING)) == uri
+            assert source_metadata_uri(place, Places(MAPPING)) == source_metadata_uri(without, Places(MAPPING)) == uri
 
 
 def test_the_digest_depends_on_bindings_and_not_on_how_a_policy_names_its_tables() -> None:
@@ -340,17 +342,17 @@ def test_the_digest_depends_on_bindings_and_not_on_how_a_policy_names_its_tables
 
 
 def test_a_mapping_pickles() -> None:
-    MAPPING.replica("s3://lake/x")
-    assert pickle.loads(pickle.dumps(MAPPING)).replica("s3://lake/x") == MAPPING.replica("s3://lake/x")
+    MAPPING.replica_uri("s3://lake/x")
+    assert pickle.loads(pickle.dumps(MAPPING)).replica("s3://lake/x") == MAPPING.replica_uri("s3://lake/x")
 
 
 class TestBindings:
     def test_a_registry_agrees_with_itself(self) -> None:
-        made = samples.registry([samples.location("lake", "s3://lake")])
-        check_bindings(made, made.bindings())
-        check_bindings(
+        registry = samples.registry([samples.location("lake", "s3://lake")])
+        validate_bindings(registry, registry.bindings())
+        validate_bindings(
             samples.registry([samples.location("lake", "s3://lake"), samples.location("new", "s3://new")]),
-            made.bindings(),
+            registry.bindings(),
         )
 
     @pytest.mark.parametrize(
@@ -375,7 +377,7 @@ class TestBindings:
     def test_a_bound_prefix_keeps_its_files(self, locations: list, said: list[str]) -> None:
         bound = samples.registry([samples.location("lake", "s3://lake")]).bindings()
         with pytest.raises(RegistryError) as raised:
-            check_bindings(samples.registry(locations), bound)
+            validate_bindings(samples.registry(locations), bound)
         assert all(text in str(raised.value) for text in said)
 
     def test_a_bound_location_can_not_vanish_into_the_one_around_it(self) -> None:
@@ -383,7 +385,7 @@ class TestBindings:
             [samples.location("lake", "s3://lake"), samples.location("in", "s3://lake/x")]
         ).bindings()
         with pytest.raises(RegistryError, match="'in'"):
-            check_bindings(samples.registry([samples.location("lake", "s3://lake")]), bound)
+            validate_bindings(samples.registry([samples.location("lake", "s3://lake")]), bound)
 
 
 @pytest.mark.parametrize("name", ["a\\b", "a./b", "b."])
@@ -391,9 +393,9 @@ def test_names_of_which_azure_makes_others_are_refused_there(name: str) -> None:
     azure = "abfss://files@account.dfs.core.windows.net/x"
     there = samples.mapping(samples.location("az", azure))
     with pytest.raises(UnsafeUri, match="Azure"):
-        there.replica(f"{azure}/{name}")
-    assert there.replica(f"s3://us-bucket/{name}").endswith(name)
+        there.replica_uri(f"{azure}/{name}")
+    assert there.replica_uri(f"s3://us-bucket/{name}").endswith(name)
     regions = [samples.region("us", "s3://us-bucket/replica"), samples.region("eu", f"{azure}/replica")]
-    made = samples.registry([samples.location("az", azure, "eu")], regions)
+    registry = samples.registry([samples.location("az", azure, "eu")], regions)
     with pytest.raises(UnsafeUri, match="Azure"):
-        Mapping(made, made.region("eu")).replica(f"s3://us-bucket/{name}")
+        Mapping(registry, registry.region("eu")).replica_uri(f"s3://us-bucket/{name}")

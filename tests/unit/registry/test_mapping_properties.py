@@ -14,14 +14,14 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from sterna.config.mapping import Mapping
+from sterna.config.registry.fingerprint import MetadataVersion, list_metadata_versions, split_metadata_version
+from sterna.config.registry.model import Policy, Registry, prefix_spellings
 from sterna.errors import TableError, UnregisteredUri, UnsafeUri, Unsupported
-from sterna.registry.edition import Edition, editions_among, split_edition
-from sterna.registry.mapping import Mapping
-from sterna.registry.model import Policy, Registry, respell
-from sterna.replica import file_list as listing
-from sterna.replica.file_list import CONTENT
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan.batches import cut
+from sterna.replication.plan.batches import cut_batches
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica import file_list as listing
+from sterna.replication.replica.file_list import CONTENT
 from tests.unit.registry.samples import location, region
 
 # A store of every scheme, each with a region's replica root in it. Ids and prefixes look like one another on purpose.
@@ -45,7 +45,7 @@ REGISTRY = Registry.model_validate(
     }
 )
 MAPPINGS = {name: Mapping(REGISTRY, REGISTRY.region(name)) for name in STORES}
-PREFIXES = [spelled for place in REGISTRY.locations for spelled in respell(place.prefix).values()]
+PREFIXES = [spelled for place in REGISTRY.locations for spelled in prefix_spellings(place.prefix).values()]
 PARTS = st.one_of(
     st.sampled_from(
         [
@@ -76,8 +76,8 @@ PARTS = st.one_of(
 PATHS = st.lists(PARTS, min_size=1, max_size=5).map("/".join)
 URIS = st.builds("{}/{}".format, st.sampled_from(PREFIXES), PATHS)
 REGIONS = st.sampled_from(list(MAPPINGS.values()))
-TODAY, NEXT = Edition(2), Edition(3, 1)
-EDITIONS = st.builds(Edition, st.integers(2, 12), st.integers(0, 2))
+TODAY, NEXT = MetadataVersion(2), MetadataVersion(3, 1)
+EDITIONS = st.builds(MetadataVersion, st.integers(2, 12), st.integers(0, 2))
 
 
 def always(*strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -94,22 +94,22 @@ def tried(function: Callable[[str], str], uri: str) -> str:
         raise
 
 
-def localizing(mapping: Mapping, edition: Edition = TODAY) -> Callable[[str], str]:
-    return partial(mapping.localized, edition=edition)
+def localizing(mapping: Mapping, edition: MetadataVersion = TODAY) -> Callable[[str], str]:
+    return partial(mapping.localized_uri, version=edition)
 
 
 @always(REGIONS, URIS, EDITIONS)
 @example(MAPPINGS["disk"], "file:/lake/a", TODAY)
 @example(MAPPINGS["s3"], "wasb://lake@acc.blob.core.windows.net/in/a", NEXT)
-def test_the_origin_of_what_is_mapped_is_the_uri_itself(mapping: Mapping, uri: str, edition: Edition) -> None:
-    for function, made in (
-        (mapping.replica, None),
+def test_the_origin_of_what_is_mapped_is_the_uri_itself(mapping: Mapping, uri: str, edition: MetadataVersion) -> None:
+    for function, expected in (
+        (mapping.replica_uri, None),
         (localizing(mapping, edition), edition),
         (mapping.replica_folder, None),
     ):
         target = tried(function, uri)
-        assert mapping.source(target) == uri
-        assert mapping.edition(target) == made
+        assert mapping.origin_uri(target) == uri
+        assert mapping.metadata_version(target) == expected
         assert target.startswith(f"{mapping.region.replica_root}/")
         assert mapping.locate(target).location.region == mapping.region.name
     place = mapping.locate(uri)
@@ -128,23 +128,25 @@ def test_the_origin_of_what_is_mapped_is_the_uri_itself(mapping: Mapping, uri: s
 @example(MAPPINGS["blue"], "s3://lake/_localized/gs/x", "gs://lake/x", TODAY, NEXT)
 @example(MAPPINGS["blue"], "s3://lake/_localized/_3-1/gs/x", "gs://lake/x", NEXT, TODAY)
 def test_no_two_uris_share_a_place_nor_a_copy_and_a_localized_file(
-    mapping: Mapping, one: str, other: str, edition: Edition, later: Edition
+    mapping: Mapping, one: str, other: str, edition: MetadataVersion, later: MetadataVersion
 ) -> None:
     assume(one != other and edition != later)
     places = [
         tried(function, uri)
         for uri in (one, other)
-        for function in (mapping.replica, localizing(mapping, edition), localizing(mapping, later))
+        for function in (mapping.replica_uri, localizing(mapping, edition), localizing(mapping, later))
     ]
     assert len(set(places)) == 6
 
 
 @always(st.lists(EDITIONS, unique=True))
-def test_editions_are_told_by_their_folders(editions: list[Edition]) -> None:
-    folders = {"us-lake"} | {made.folder.removeprefix("_localized").removeprefix("/") for made in editions}
-    found = editions_among(folders - {""})
-    assert set(found) == {TODAY, *editions}
-    assert found == sorted(found, key=lambda made: (made.version, made.generation), reverse=True)
+def test_editions_are_told_by_their_folders(editions: list[MetadataVersion]) -> None:
+    folders = {"us-lake"} | {edition.folder.removeprefix("_localized").removeprefix("/") for edition in editions}
+    listed = list_metadata_versions(folders - {""})
+    assert set(listed) == {TODAY, *editions}
+    assert listed == sorted(
+        listed, key=lambda edition: (edition.localizer_version, edition.rewrite_count), reverse=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,10 +154,10 @@ def test_editions_are_told_by_their_folders(editions: list[Edition]) -> None:
 )
 def test_a_folder_that_no_edition_has_is_nobodys(name: str) -> None:
     below = f"_localized/{name}/gs/x"
-    found, rest = split_edition(below)
-    assert (found, rest) in [(None, below), (TODAY, f"{name}/gs/x")]
+    edition, rest = split_metadata_version(below)
+    assert (edition, rest) in [(None, below), (TODAY, f"{name}/gs/x")]
     with pytest.raises(UnregisteredUri):
-        MAPPINGS["s3"].source(f"{REGISTRY.region('s3').replica_root}/{below}")
+        MAPPINGS["s3"].origin_uri(f"{REGISTRY.region('s3').replica_root}/{below}")
 
 
 ODD_NAMES = st.sampled_from(
@@ -194,20 +196,20 @@ def answer(mapping: Mapping, method: str, uri: str) -> object:
 
 @always(URIS)
 def test_a_content_file_is_local_in_its_own_region_and_copied_in_every_other(uri: str) -> None:
-    homes = [name for name, mapping in MAPPINGS.items() if tried(mapping.content, uri) == uri]
+    homes = [name for name, mapping in MAPPINGS.items() if tried(mapping.content_uri, uri) == uri]
     assert homes == [MAPPINGS["s3"].locate(uri).location.region]
 
 
 @always(REGIONS, URIS, EDITIONS)
-def test_a_metadata_json_keeps_its_folder_and_version(mapping: Mapping, uri: str, edition: Edition) -> None:
+def test_a_metadata_json_keeps_its_folder_and_version(mapping: Mapping, uri: str, edition: MetadataVersion) -> None:
     policy = Policy(tables=["**"])
-    place = tried(lambda uri: mapping.metadata(uri, policy, edition), f"{uri}/00007-x.metadata.json")
-    start = mapping.localized(f"{uri}/00007-x", edition)
+    place = tried(lambda uri: mapping.metadata_uri(uri, policy, edition), f"{uri}/00007-x.metadata.json")
+    start = mapping.localized_uri(f"{uri}/00007-x", edition)
     assert re.fullmatch(rf"{re.escape(start)}-[0-9a-f]{{16}}\.metadata\.json", place)
 
 
 def refused(mapping: Mapping, uri: str, *kinds: type[TableError]) -> None:
-    for function in (mapping.replica, localizing(mapping), localizing(mapping, NEXT), mapping.content):
+    for function in (mapping.replica_uri, localizing(mapping), localizing(mapping, NEXT), mapping.content_uri):
         with pytest.raises(kinds or TableError) as raised:
             function(uri)
         assert raised.value.file
@@ -255,7 +257,7 @@ def test_user_info_is_refused(mapping: Mapping, prefix: str, user: str, path: st
 def test_what_only_begins_like_a_prefix_is_unregistered(mapping: Mapping, prefix: str, more: str, path: str) -> None:
     assume(not path.endswith("/") and not any(f"{prefix}{more}/".startswith(f"{other}/") for other in PREFIXES))
     refused(mapping, f"{prefix}{more}/{path}", UnregisteredUri)
-    assert mapping.known(f"{prefix}{more}/{path}") is None
+    assert mapping.map_property_value(f"{prefix}{more}/{path}") is None
 
 
 @always(REGIONS, st.sampled_from(sorted(STORES)), st.integers(1, 3), PATHS)
@@ -263,7 +265,7 @@ def test_what_lies_below_any_replica_root_is_refused_in_any_spelling_but_its_own
     mapping: Mapping, owner: str, spelling: int, path: str
 ) -> None:
     root = REGISTRY.region(owner).replica_root
-    others = sorted(spelled for spelled in respell(root).values() if spelled != root)
+    others = sorted(spelled for spelled in prefix_spellings(root).values() if spelled != root)
     assume(others)
     uri = f"{others[spelling % len(others)]}/{path}"
     tried(lambda uri: mapping.locate(uri).path, uri)
@@ -272,26 +274,26 @@ def test_what_lies_below_any_replica_root_is_refused_in_any_spelling_but_its_own
 
 @always(REGIONS, REGIONS, URIS, EDITIONS, EDITIONS)
 def test_a_copy_is_read_where_its_origin_would_be(
-    mapping: Mapping, owner: Mapping, uri: str, edition: Edition, mine: Edition
+    mapping: Mapping, owner: Mapping, uri: str, edition: MetadataVersion, mine: MetadataVersion
 ) -> None:
     """After a promotion with tables `main` names the owner's copies."""
     copy, localized, folder = (
-        tried(function, uri) for function in (owner.replica, localizing(owner, edition), owner.replica_folder)
+        tried(function, uri) for function in (owner.replica_uri, localizing(owner, edition), owner.replica_folder)
     )
-    here, there = tried(mapping.content, uri), tried(localizing(mapping, mine), uri)
-    assert mapping.content(copy) == here
-    assert mapping.localized(copy, mine) == mapping.localized(localized, mine) == there
+    here, there = tried(mapping.content_uri, uri), tried(localizing(mapping, mine), uri)
+    assert mapping.content_uri(copy) == here
+    assert mapping.localized_uri(copy, mine) == mapping.localized_uri(localized, mine) == there
     assert mapping.replica_folder(f"{folder}/") == f"{mapping.replica_folder(uri)}/"
-    assert mapping.source(copy) == mapping.source(localized) == uri
+    assert mapping.origin_uri(copy) == mapping.origin_uri(localized) == uri
     with pytest.raises(Unsupported):
-        mapping.content(localized)
+        mapping.content_uri(localized)
 
 
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("edition", [TODAY, NEXT])
 def test_a_key_may_be_as_long_as_the_store_allows_and_not_a_byte_longer(
-    name: str, prefix: str, edition: Edition
+    name: str, prefix: str, edition: MetadataVersion
 ) -> None:
     mapping, localized = MAPPINGS[name], localizing(MAPPINGS[name], edition)
     if name == "disk":
@@ -299,7 +301,7 @@ def test_a_key_may_be_as_long_as_the_store_allows_and_not_a_byte_longer(
     else:
         taken = len(localized(f"{prefix}/x").partition("://")[2].partition("/")[2])
         fits = f"{prefix}/{'é' * ((1025 - taken) // 2)}{'x' * ((1025 - taken) % 2)}"
-    assert mapping.source(localized(fits)) == fits
+    assert mapping.origin_uri(localized(fits)) == fits
     with pytest.raises(UnsafeUri, match="longer than 255 bytes" if name == "disk" else "1025 bytes"):
         localized(f"{fits}x")
 
@@ -309,19 +311,19 @@ def test_a_batch_has_files_of_one_origin_and_spelling(mapping: Mapping, uris: li
     targets: list[str] = []
     for uri in list(uris):
         try:
-            targets.append(mapping.replica(uri))
+            targets.append(mapping.replica_uri(uri))
         except TableError:  # one of many: to drop the whole example for it would leave few
             uris.remove(uri)
     assume(targets)
     listed = listing.rows("t", CONTENT, [(uri, target, 1) for uri, target in zip(uris, targets, strict=True)], 0)
-    numbers, batches = cut(listed, mapping, SyncOptions(files_per_batch=2))
+    numbers, batches = cut_batches(listed, mapping, SyncOptions(files_per_batch=2))
     for batch in batches:
-        mine = [
+        placed = [
             (mapping.locate(uri), target)
             for uri, target, at in zip(uris, targets, numbers.to_pylist(), strict=True)
             if at == batch.number
         ]
-        assert len({(place.location.id, place.alias) for place, _ in mine}) == 1
+        assert len({(place.location.id, place.alias) for place, _ in placed}) == 1
         assert (
-            len({target.removesuffix(f"/{place.path}") for place, target in mine}) == 1
+            len({target.removesuffix(f"/{place.path}") for place, target in placed}) == 1
         )  # what a copy takes for the batch's folder

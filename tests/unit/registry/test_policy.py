@@ -2,10 +2,10 @@
 
 import pytest
 
+from sterna.config.policy import History, Policy, Residency, enclosing_names
+from sterna.config.registry.load import parse_registry
+from sterna.config.registry.model import Registry
 from sterna.errors import RegistryError
-from sterna.registry.load import parse_registry
-from sterna.registry.model import Registry
-from sterna.registry.policy import History, Policy, Residency, enclosing
 from tests.unit.registry.samples import content
 
 
@@ -71,7 +71,7 @@ def test_full_is_the_default() -> None:
     ],
 )
 def test_a_rule_refuses_what_it_matches(rule: dict[str, object], name: str, region: str, refused: bool) -> None:
-    assert bool(Residency.model_validate(rule).refusal(name, region)) is refused
+    assert bool(Residency.model_validate(rule).exclusion_reason(name, region)) is refused
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_a_rule_for_places_that_would_protect_nothing_is_refused(rule: dict[str,
 
 
 def test_a_rule_for_places_refuses_no_key() -> None:
-    made = registry(residency=[{"locations": ["us"], "never": ["eu"]}])
-    assert made.refusal("a.b", "eu") == ""
-    assert not made.refuses
+    parsed = registry(residency=[{"locations": ["us"], "never": ["eu"]}])
+    assert parsed.exclusion_reason("a.b", "eu") == ""
+    assert not parsed.has_exclusions
 
 
 def test_a_rule_that_names_an_unknown_region_is_refused() -> None:
@@ -113,15 +113,15 @@ def test_a_rule_that_names_an_unknown_region_is_refused() -> None:
 
 def test_every_matching_rule_counts_and_the_reason_names_it() -> None:
     rules = [{"tables": ["a.*"], "never": ["us"]}, {"tables": ["a.b"], "only": ["us"]}]
-    made = registry(residency=rules, policies=[{"tables": ["tmp.*"], "replicate": False}])
-    assert made.refusal("a.b", "us") == "residency 'a.*': never in us"
-    assert made.refusal("a.b", "eu") == "residency 'a.b': only in us"
-    assert made.refusal("tmp.x", "eu") == "policy 'tmp.*': replicate is false"
-    assert made.refusal("tmp.x", "eu", namespace=True) == ""
-    assert made.refusal("c.d", "eu") == ""
-    assert made.refuses
-    assert not registry().refuses
+    parsed = registry(residency=rules, policies=[{"tables": ["tmp.*"], "replicate": False}])
+    assert parsed.exclusion_reason("a.b", "us") == "residency 'a.*': never in us"
+    assert parsed.exclusion_reason("a.b", "eu") == "residency 'a.b': only in us"
+    assert parsed.exclusion_reason("tmp.x", "eu") == "policy 'tmp.*': replicate is false"
+    assert parsed.exclusion_reason("tmp.x", "eu", namespace=True) == ""
+    assert parsed.exclusion_reason("c.d", "eu") == ""
+    assert parsed.has_exclusions
+    assert not registry().has_exclusions
 
 
 def test_enclosing_namespaces_are_cut_at_dots_that_separate() -> None:
-    assert enclosing("a.b\\.c.d") == ["a", "a.b\\.c", "a.b\\.c.d"]
+    assert enclosing_names("a.b\\.c.d") == ["a", "a.b\\.c", "a.b\\.c.d"]

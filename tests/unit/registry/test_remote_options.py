@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.rclone.transfer import find_rclone, rclone_version
+from sterna.config.registry.credential import RCLONE_ENCODING, rclone_environment
+from sterna.config.registry.load import parse_registry
+from sterna.config.registry.model import Location
+from sterna.config.registry.remote_options import OPTIONS
+from sterna.config.registry.types import SECRET_OPTION
 from sterna.errors import RegistryError
-from sterna.registry.credential import RCLONE_ENCODING, rclone_environment
-from sterna.registry.load import parse_registry
-from sterna.registry.model import Location
-from sterna.registry.remote_options import OPTIONS
-from sterna.registry.values import SECRET_OPTION
+from sterna.storage.rclone.transfer import find_rclone, rclone_version
 from tests.unit.registry import samples
 
 SECRET = "wJalrXUtnFEMIsecret"
@@ -48,8 +48,8 @@ def refused(kind: str, options: dict[str, Any], **more: Any) -> list[str]:
 def backends() -> dict[str, list[dict[str, Any]]]:
     command = [str(find_rclone()), "config", "providers"]
     environment = {**os.environ, "RCLONE_CONFIG": os.devnull}
-    said = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=60).stdout
-    return {each["Name"]: each["Options"] for each in json.loads(said)}
+    output = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=60).stdout
+    return {backend["Name"]: backend["Options"] for backend in json.loads(output)}
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
@@ -102,8 +102,8 @@ def test_an_option_that_rclone_does_not_have_is_refused(kind: str, option: str, 
 
 
 def test_each_one_is_told_with_its_own_line() -> None:
-    made = content("s3", {"endpont": "x", "region": "eu", "regoin": "us"})
-    text = json.dumps(made, indent=1)
+    document = content("s3", {"endpont": "x", "region": "eu", "regoin": "us"})
+    text = json.dumps(document, indent=1)
     with pytest.raises(RegistryError) as raised:
         parse_registry(text, "r.json")
     lines = [1 + next(n for n, line in enumerate(text.splitlines()) if name in line) for name in ("endpont", "regoin")]
@@ -164,7 +164,7 @@ def test_two_logins_are_refused(kind: str, option: str) -> None:
 
 
 def test_a_configuration_that_nothing_is_read_from() -> None:
-    made = content("s3", {})
-    made["locations"][2]["remote"]["config"] = "/etc/rclone.conf"
+    document = content("s3", {})
+    document["locations"][2]["remote"]["config"] = "/etc/rclone.conf"
     with pytest.raises(RegistryError, match=r"locations\[2\]\.remote\.config: it is for a remote of that file"):
-        parse_registry(json.dumps(made), "r.json")
+        parse_registry(json.dumps(document), "r.json")

@@ -8,13 +8,13 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from sterna.changes import CHANGE
-from sterna.changes.region import Found
-from sterna.render.changes import changes_json, changes_text
+from sterna.pipelines.changes import CHANGE
+from sterna.pipelines.changes.region import ChangesSummary
+from sterna.text.changes import changes_json, changes_text
 
 
-def found(rows: list[dict[str, object]], **counts: int) -> Found:
-    return Found("db.t", "main_replica_eu", counts, 2, pa.Table.from_pylist(rows))
+def changes(rows: list[dict[str, object]], **counts: int) -> ChangesSummary:
+    return ChangesSummary("db.t", "main_replica_eu", counts, 2, pa.Table.from_pylist(rows))
 
 
 def test_json_keeps_what_its_numbers_lose() -> None:
@@ -30,8 +30,8 @@ def test_json_keeps_what_its_numbers_lose() -> None:
         "yes": True,
         "nested": {"list": [{"x": 2**63 - 1}]},
     }
-    told = changes_json(found([{CHANGE: "insert", **row}], insert=1))
-    assert json.loads(json.dumps(told))["rows"] == [
+    document = changes_json(changes([{CHANGE: "insert", **row}], insert=1))
+    assert json.loads(json.dumps(document))["rows"] == [
         {
             CHANGE: "insert",
             "big": "9007199254740993",
@@ -53,7 +53,7 @@ def test_text_has_a_line_a_row_and_no_control_characters() -> None:
         {CHANGE: "update_before", "id": 1, "v": "\x1b[31m\n"},
         {CHANGE: "update_after", "id": 1, "v": "x" * 200},
     ]
-    text = changes_text(found(rows, update_after=3, update_before=3))
+    text = changes_text(changes(rows, update_after=3, update_before=3))
     first, second, more, last = text.split("\n")
     assert first == r"< id: 1  v: \x1b[31m\x0a"
     assert len(second) < 100
@@ -62,4 +62,4 @@ def test_text_has_a_line_a_row_and_no_control_characters() -> None:
 
 
 def test_no_changes() -> None:
-    assert changes_text(found([])) == "no changes; 2 data files read"
+    assert changes_text(changes([])) == "no changes; 2 data files read"

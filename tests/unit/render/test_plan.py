@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sterna.render.plan import plan_json, plan_text
-from sterna.replica.held import Held
-from sterna.sync.explain import ExplainedAction, OriginSum, PlanExplained
-from sterna.sync.placement import Placement
+from sterna.replication.execution.executor import Placement
+from sterna.replication.replica.held import Held
+from sterna.replication.sync.explain import ExplainedAction, OriginTotal, PlanExplanation
+from sterna.text.plan import plan_json, plan_text
 
 HELD = Held("ns.odd", "Unsupported", "is encrypted", "s3://us/odd.json", since="2026-07-01T12:00:00+00:00")
-EXPLAINED = PlanExplained(
+EXPLAINED = PlanExplanation(
     region="eu",
     branch="main_replica_eu",
     source_hash="ab" * 32,
@@ -27,7 +27,7 @@ EXPLAINED = PlanExplained(
     left=7,
     present=1,
     localize=(Placement("manifest", 2, 512, "here", "few"), Placement("manifest-list", 1, 0, "spark", "told so")),
-    origins={"us-lake": OriginSum(1, 3, 4096)},
+    origins={"us-lake": OriginTotal(1, 3, 4096)},
     egress_cost=0.02,
     held=(HELD,),
 )

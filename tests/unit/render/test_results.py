@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sterna.cleaning.model import Amount, NotDeleted
-from sterna.gc.model import Collected
-from sterna.render.dry_run import NOTHING_CHANGED
-from sterna.render.gc import collected_text
-from sterna.render.registry import check_text
-from sterna.render.repair import repaired_text
-from sterna.render.sync import report_text
-from sterna.render.verify import verified_text
-from sterna.repair.diagnose import Left, Mend
-from sterna.repair.run import Repaired
-from sterna.replica.held import Held
-from sterna.replica.records import Report, StageReport
-from sterna.status.probes import Probe, RegistryCheck
-from sterna.verify.findings import Finding, Verified
+from sterna.maintenance.deletion.model import Amount, NotDeleted
+from sterna.maintenance.gc.model import GcReport
+from sterna.operations.status.probes import Probe, RegistryCheck
+from sterna.replication.repair.plan import FileRepair, RemainingFault
+from sterna.replication.repair.run import RepairReport
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.model import Report, StageReport
+from sterna.replication.verify.findings import Finding, VerificationReport
+from sterna.text.dry_run import NOTHING_CHANGED
+from sterna.text.gc import collected_text
+from sterna.text.registry import check_text
+from sterna.text.repair import repaired_text
+from sterna.text.sync import report_text
+from sterna.text.verify import verified_text
 
-COLLECTED = Collected(
+COLLECTED = GcReport(
     "eu", "collect-1", "ab", True, Amount(9, 90), Amount(1, 5), Amount(4, 40), Amount(2, 20), Amount(1, 10)
 )
-MEND = Mend("ns.a", "file:///eu/a", "file:///us/a", "copy", "missing")
+MEND = FileRepair("ns.a", "file:///eu/a", "file:///us/a", "copy", "missing")
 
 
 def test_a_report() -> None:
@@ -38,17 +38,17 @@ def test_a_report() -> None:
 
 
 def test_what_verify_found() -> None:
-    found = Verified(1, 5, 50, 0, (Finding("ns.a", "missing", "file:///eu/a", "is gone"),), 1, compared=3)
-    assert verified_text(found, deep=False).splitlines() == [
+    verified = VerificationReport(1, 5, 50, 0, (Finding("ns.a", "missing", "file:///eu/a", "is gone"),), 1, compared=3)
+    assert verified_text(verified, deep=False).splitlines() == [
         "1 tables and views, 5 files, 50 bytes: 1 faults",
         "  ns.a: missing: file:///eu/a: is gone",
     ]
-    assert ", 3 files compared with main, 0 not comparable: 1 faults" in verified_text(found, deep=True)
+    assert ", 3 files compared with main, 0 not comparable: 1 faults" in verified_text(verified, deep=True)
 
 
 def test_a_repair_that_was_only_shown_says_so_last() -> None:
-    left = Left("ns.b", "file:///eu/b", "size", "its source is gone")
-    shown = Repaired(False, 2, (MEND,), (left,), 2)
+    left = RemainingFault("ns.b", "file:///eu/b", "size", "its source is gone")
+    shown = RepairReport(False, 2, (MEND,), (left,), 2)
     assert repaired_text(shown).splitlines() == [
         "2 faults: 1 files could be brought anew; 2 faults left",
         "  ns.a: copy: file:///eu/a from file:///us/a: missing",
@@ -83,5 +83,5 @@ def test_a_clean_up_that_deleted() -> None:
 
 
 def test_a_registry_check() -> None:
-    found = RegistryCheck(False, (Probe("eu", "rclone", True, "v1"), Probe("eu", "store s3://us", False, "dark", 4)))
-    assert check_text(found) == "ok   eu: rclone: v1\nFAIL eu: store s3://us: dark"
+    checked = RegistryCheck(False, (Probe("eu", "rclone", True, "v1"), Probe("eu", "store s3://us", False, "dark", 4)))
+    assert check_text(checked) == "ok   eu: rclone: v1\nFAIL eu: store s3://us: dark"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sterna.ha.model import Slot
-from sterna.render.plain import plain
-from sterna.render.status import status_text
-from sterna.replica.catalog_copy import CutOff
-from sterna.replica.held import Held
-from sterna.status.model import HeldNow, Refused, RegionStatus, ShortRetention
+from sterna.operations.status.model import ExcludedTable, HeldStatus, RegionStatus, ShortRetention
+from sterna.replication.failover.model import Slot
+from sterna.replication.replica.catalog_copy import PrimaryOutage
+from sterna.replication.replica.held import Held
+from sterna.text.plain import to_plain
+from sterna.text.status import status_text
 
 STATUS = RegionStatus(
     region="eu",
@@ -24,7 +24,7 @@ STATUS = RegionStatus(
     other_registry=(),
     watermark_lag_seconds=12.34,
 )
-HELD = HeldNow(
+HELD = HeldStatus(
     Held("ns.odd", "Unsupported", "is encrypted", "s3://us/odd.json", since="2026-07-01"), 60.0, "wait", 3, "2026-07-02"
 )
 
@@ -50,7 +50,7 @@ def test_all_that_is_known_is_said() -> None:
         lag_seconds=None,
         watermark_lag_seconds=None,
         held=(HELD,),
-        refused=(Refused("ns.kept", "policy"), Refused("ns.left", "residency", 2, 30)),
+        refused=(ExcludedTable("ns.kept", "policy"), ExcludedTable("ns.left", "residency", 2, 30)),
         short_retention=(ShortRetention("ns.fast", 100.0, 90.0),),
         other_registry=("us",),
         unserved="12" * 32,
@@ -88,7 +88,7 @@ def test_the_oldest_lag_comes_first_and_beside_it_the_one_without_held_tables() 
 
 
 def test_cut_off_the_lag_is_a_bound() -> None:
-    cut = replace(STATUS, cut_off=CutOff("us", "does not answer", "ab" * 32, "2026-07-01", ""))
+    cut = replace(STATUS, cut_off=PrimaryOutage("us", "does not answer", "ab" * 32, "2026-07-01", ""))
     first, second, _ = status_text(cut).splitlines()
     assert first.endswith("main was at efefefefefef; lag at most 12.3 s")
     assert second == (
@@ -98,6 +98,6 @@ def test_cut_off_the_lag_is_a_bound() -> None:
 
 
 def test_as_data() -> None:
-    found = plain(replace(STATUS, held=(HELD,)))
-    assert found["held"][0]["held"]["file"] == "s3://us/odd.json"
-    assert found["short_retention"] == []
+    document = to_plain(replace(STATUS, held=(HELD,)))
+    assert document["held"][0]["held"]["file"] == "s3://us/odd.json"
+    assert document["short_retention"] == []

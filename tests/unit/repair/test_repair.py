@@ -9,8 +9,8 @@ import pytest
 
 from sterna.catalog.model import Put
 from sterna.errors import UnsafeUri, UsageError
-from sterna.repair.run import REPAIRED, Repaired, repair
-from sterna.verify.run import Depth, verify
+from sterna.replication.repair.run import REPAIR_REPORT, RepairReport, repair
+from sterna.replication.verify.run import Depth, verify
 from tests.support.small_world import World, here, make_world, quiet, run, table, with_registry
 from tests.unit.verify.tables import BRANCH, sides, write
 from tests.unit.verify.test_synced import view
@@ -37,7 +37,7 @@ def replica(world: World) -> dict[Path, bytes]:
     }
 
 
-def mend(world: World, *tables: str, deep: bool = True, apply: bool = True) -> Repaired:
+def mend(world: World, *tables: str, deep: bool = True, apply: bool = True) -> RepairReport:
     return repair(world.context(), tables, quiet, deep=deep, apply=apply, engine=here)
 
 
@@ -132,7 +132,7 @@ def test_without_yes_it_is_only_shown(world: World):
 
 def test_a_healthy_replica_is_left_alone(world: World):
     before = synced(world, "a")
-    assert mend(world) == Repaired(False, 0, (), (), 0)
+    assert mend(world) == RepairReport(False, 0, (), (), 0)
     assert replica(world) == before
 
 
@@ -240,7 +240,7 @@ def test_a_report_of_what_was_done_stays_beside_the_replica(world: World):
     cut(next(path for path in replica(world) if path.name == "a.parquet"))
     result = mend(world)
     (report,) = (world.folder / "eu" / "replica" / "_sterna").rglob("repair.json")
-    assert REPAIRED.loads(report.read_bytes()) == result
+    assert REPAIR_REPORT.loads(report.read_bytes()) == result
 
 
 def test_an_entry_that_sterna_did_not_make_is_said_and_the_rest_is_repaired(world: World):

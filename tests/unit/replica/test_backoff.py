@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sterna.errors import Remedy, SternaError, remedy_of
-from sterna.replica.backoff import FIRST_PAUSE, LONGEST_PAUSE, Backoff
-from sterna.replica.held import Held
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.retry import INITIAL_DELAY_SECONDS, MAX_DELAY_SECONDS, Backoff
 
-DARK = Held("ns.dark", "StoreUnreachable", "does not answer")
+UNREACHABLE = Held("ns.dark", "StoreUnreachable", "does not answer")
 BROKEN = Held("ns.broken", "BrokenMetadata", "does not parse")
 WAITS = Held("ns.waits", "Waits", "committed together with ns.dark", waits_for="ns.dark")
 
@@ -18,37 +18,40 @@ def tries(held: Sequence[Held], seconds: int, commits: Sequence[int] = ()) -> li
     """When held tables are tried for their own sake, looked at each second."""
     backoff, times = Backoff(), []
     for now in range(seconds):
-        backoff = backoff.after_look(held, now)
+        backoff = backoff.after_poll(held, now)
         if now in commits:
             backoff = backoff.after_run(now)
-        elif now >= backoff.due:
+        elif now >= backoff.retry_at:
             times.append(now)
             backoff = backoff.after_retry(now)
     return times
 
 
 def test_tables_that_are_dark_for_a_moment_are_tried_soon_and_then_ever_more_seldom() -> None:
-    assert tries([DARK], 3000) == [30, 90, 210, 450, 930, 1530, 2130, 2730]
+    assert tries([UNREACHABLE], 3000) == [30, 90, 210, 450, 930, 1530, 2130, 2730]
     assert tries([BROKEN, WAITS], 3000) == []
 
 
 def test_tables_that_a_credential_holds_are_tried_again_for_nobody_commits_when_it_is_renewed() -> None:
     assert (
-        tries([replace(DARK, kind="StoreDenied")], 100)
-        == tries([replace(DARK, kind="CredentialError")], 100)
+        tries([replace(UNREACHABLE, kind="StoreDenied")], 100)
+        == tries([replace(UNREACHABLE, kind="CredentialError")], 100)
         == [30, 90]
     )
 
 
 def test_a_run_that_a_commit_starts_is_a_try_as_well() -> None:
-    assert tries([DARK], 100, commits=[25]) == [55]
+    assert tries([UNREACHABLE], 100, commits=[25]) == [55]
 
 
 def test_a_table_that_is_held_anew_does_not_wait_for_the_long_pause_of_another() -> None:
-    long = Backoff(frozenset({"ns.dark"}), LONGEST_PAUSE, 600.0)
-    assert long.after_look([DARK], 1.0) == long
-    assert long.after_look([DARK, replace(DARK, key="ns.other")], 1.0).due == 1.0 + FIRST_PAUSE
-    assert long.after_look([], 1.0) == Backoff()
+    long = Backoff(frozenset({"ns.dark"}), MAX_DELAY_SECONDS, 600.0)
+    assert long.after_poll([UNREACHABLE], 1.0) == long
+    assert (
+        long.after_poll([UNREACHABLE, replace(UNREACHABLE, key="ns.other")], 1.0).retry_at
+        == 1.0 + INITIAL_DELAY_SECONDS
+    )
+    assert long.after_poll([], 1.0) == Backoff()
 
 
 def test_the_name_of_an_error_tells_its_remedy() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sterna.replica.head import read_head
-from sterna.replica.held import Held
-from sterna.replica.lag import Lags, held_lag, measure_lag, measure_lags
+from sterna.replication.replica.head import read_head
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.lag import Lags, held_lag, measure_lag, measure_lags
 from tests.support.small_world import World, gone, make_world, run
 
 NOW = datetime(2026, 7, 31, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sterna.catalog.model import Put
-from sterna.replica.head import HELD, read_head, with_held
+from sterna.replication.replica.head import HELD, load_held_list, read_head
 from tests.support.small_world import World, make_world, ruled, run, table
 
 MANY = 20_000
@@ -26,9 +26,9 @@ def held_world(folder: Path, count: int) -> World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    made = held_world(tmp_path_factory.mktemp("many"), MANY)
-    assert len(run(made).held) == MANY
-    return made
+    replicated = held_world(tmp_path_factory.mktemp("many"), MANY)
+    assert len(run(replicated).held) == MANY
+    return replicated
 
 
 def lists(world: World) -> set[str]:
@@ -38,14 +38,14 @@ def lists(world: World) -> set[str]:
 def test_a_commit_says_how_many_and_names_a_few(world: World) -> None:
     commit = next(iter(world.catalog.history("main_replica_eu", operations=False)))
     assert sum(map(len, commit.properties.values())) < 4_000
-    said = json.loads(commit.properties[HELD])
-    assert (said["count"], said["first"][0]) == (MANY, "ns.table_00000")
+    summary = json.loads(commit.properties[HELD])
+    assert (summary["count"], summary["first"][0]) == (MANY, "ns.table_00000")
     assert f"{MANY} held" in commit.message
 
 
 def test_the_list_has_all_of_them(world: World) -> None:
-    head = with_held(world.context().objects, read_head(world.catalog, "main_replica_eu"))
-    assert (len(head.held), head.listed.lost) == (MANY, "")
+    head = load_held_list(world.context().objects, read_head(world.catalog, "main_replica_eu"))
+    assert (len(head.held), head.held_list.read_error) == (MANY, "")
     assert {item.kind for item in head.held} == {"UnregisteredUri"}
 
 

@@ -7,14 +7,21 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from sterna.services.cdc import CdcSource
+from sterna.config.sections.cdc import CdcSource
 
-_SAID = {"name": "shop", "region": "eu", "hosts": ["db:3306"], "credential_id": "shop", "tables": ["s.*"], "into": "a"}
+_SETTINGS = {
+    "name": "shop",
+    "region": "eu",
+    "hosts": ["db:3306"],
+    "credential_id": "shop",
+    "tables": ["s.*"],
+    "into": "a",
+}
 
 
 def test_a_mariadb_has_its_databases_in_tables() -> None:
-    found = CdcSource.model_validate({**_SAID, "kind": "mariadb", "purge_alarm": "2h"})
-    assert (found.database, found.purge_alarm) == ("", 7200)
+    source = CdcSource.model_validate({**_SETTINGS, "kind": "mariadb", "purge_alarm": "2h"})
+    assert (source.database, source.purge_alarm) == ("", 7200)
 
 
 @pytest.mark.parametrize(
@@ -28,4 +35,4 @@ def test_a_mariadb_has_its_databases_in_tables() -> None:
 )
 def test_what_does_not_fit_is_told(more: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
-        CdcSource.model_validate({**_SAID, **more})
+        CdcSource.model_validate({**_SETTINGS, **more})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sterna.cli.main import main
-from sterna.services.model import SECTIONS
+from sterna.config.sections.model import SECTIONS
 
 
 @pytest.fixture(autouse=True)
@@ -30,11 +30,11 @@ def write(path: str, text: str) -> str:
 
 def test_a_missing_file_means_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert check() == 0
-    said = capsys.readouterr().out
-    assert "no sterna_services.yaml" in said and "configured: none" in said
+    printed = capsys.readouterr().out
+    assert "no sterna_services.yaml" in printed and "configured: none" in printed
     assert check("--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == {"ok": True, "file": None, "version": 1, "configured": [], "empty": list(SECTIONS)}
+    report = json.loads(capsys.readouterr().out)
+    assert report == {"ok": True, "file": None, "version": 1, "configured": [], "empty": list(SECTIONS)}
 
 
 def test_the_file_that_was_read_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,10 +51,12 @@ def test_the_file_that_was_read_is_named(capsys: pytest.CaptureFixture[str], mon
 def test_a_wrong_file_is_answered_with_all_that_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     path = write("wrong.yaml", "version: 2\nreaderz: []\nflows: [1]\n")
     assert check("--services", path) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert [f"wrong.yaml:{line}: {field}" in told.err for line, field in enumerate(("version", "readerz", "flows"), 1)]
-    assert "ServicesError: stop" in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert [
+        f"wrong.yaml:{line}: {field}" in captured.err for line, field in enumerate(("version", "readerz", "flows"), 1)
+    ]
+    assert "ServicesError: stop" in captured.err
     assert check("--services", path, "--json") == 2
     error = json.loads(capsys.readouterr().err)
     assert error["error"] == "ServicesError" and len(error["message"].splitlines()) == 3
@@ -62,7 +64,7 @@ def test_a_wrong_file_is_answered_with_all_that_is_wrong(capsys: pytest.CaptureF
 
 def test_a_file_that_was_named_must_be_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert check("--services", "absent.yaml") == 2
-    assert "absent.yaml" in (said := capsys.readouterr().err) and "STERNA_SERVICES" in said
+    assert "absent.yaml" in (message := capsys.readouterr().err) and "STERNA_SERVICES" in message
 
 
 def test_its_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sterna.config.sections.load import parse_services
+from sterna.config.sections.model import SECTIONS, Services
 from sterna.errors import ServicesError
-from sterna.services.load import parse_services
-from sterna.services.model import SECTIONS, Services
 
 DOC = (Path(__file__).parents[3] / "docs" / "services.md").read_text()
 
@@ -20,7 +20,7 @@ def test_every_setting_is_documented_once() -> None:
 
 def test_the_example_is_read() -> None:
     (example,) = re.findall(r"^```yaml\n(.*?)^```", DOC, re.DOTALL | re.MULTILINE)
-    assert parse_services(example, "docs/services.md").configured == ["readers"]
+    assert parse_services(example, "docs/services.md").configured_sections == ["readers"]
     (faults,) = re.findall(r"^configured: (.*)$", DOC, re.MULTILINE)
     assert faults == "none"
     assert f"empty: {', '.join(SECTIONS)}\n" in DOC

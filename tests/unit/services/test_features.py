@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from sterna.config.sections.load import parse_services
 from sterna.errors import ServicesError
-from sterna.services.load import parse_services
 
 WHOLE: dict[str, Any] = yaml.safe_load("""
 online: {eu: {url: valkeys://store.eu.example.com:6380, credential_id: valkey_eu}}
@@ -26,22 +26,22 @@ def read(features: Any, **more: Any) -> Any:
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    made: Any = yaml.safe_load(yaml.safe_dump(WHOLE))
+    document: Any = yaml.safe_load(yaml.safe_dump(WHOLE))
     *parents, last = path.split(".")
-    at = made
-    for each in parents:
-        at = at[int(each)] if each.isdigit() else at[each]
+    at = document
+    for step in parents:
+        at = at[int(step)] if step.isdigit() else at[step]
     at[int(last) if last.isdigit() else last] = value
-    return made  # type: ignore[no-any-return]
+    return document  # type: ignore[no-any-return]
 
 
 def test_the_whole_section() -> None:
-    found = read(WHOLE)
-    assert found.configured == ["features"]
-    user, clicks = found.features.views
+    services = read(WHOLE)
+    assert services.configured == ["features"]
+    user, clicks = services.features.views
     assert (user.columns, user.kept, user.max_age) == (("age", "city", "last_updated_ts"), None, 7200)
     assert (clicks.columns, clicks.kept) == (("page", "at"), 3600)
-    assert found.features.entity_of(user).columns == ("user_id",)
+    assert services.features.entity_of(user).columns == ("user_id",)
 
 
 def test_what_views_reproduce_is_upkeep_s_to_keep() -> None:
@@ -84,10 +84,10 @@ def test_refusals(path: str, value: Any, said: str) -> None:
 
 
 def test_entities_are_not_mixed_in_a_service() -> None:
-    made = changed("entities", [*WHOLE["entities"], {"name": "shop", "key": {"shop_id": "string"}}])
-    made["views"][1]["entity"] = "shop"
+    section = changed("entities", [*WHOLE["entities"], {"name": "shop", "key": {"shop_id": "string"}}])
+    section["views"][1]["entity"] = "shop"
     with pytest.raises(ServicesError, match="of several entities"):
-        read(made)
+        read(section)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sterna.config.sections.load import parse_services
+from sterna.config.sections.transforms import WriteMode
 from sterna.errors import ServicesError
-from sterna.services.flows import Mode
-from sterna.services.load import parse_services
 
 WHOLE = """\
 flows:
@@ -26,35 +26,35 @@ upkeep: {tables: [{match: ["**"]}]}
 
 def test_what_may_be_said() -> None:
     read = parse_services(WHOLE, "s.yaml")
-    assert read.configured == ["flows", "upkeep"]
+    assert read.configured_sections == ["flows", "upkeep"]
     dwd, users, dws = read.flows
     assert (dwd.source, dwd.into, dwd.mode, dwd.every, dwd.file) == (
         "acme.ods",
         "acme.dwd",
-        Mode("append"),
+        WriteMode("append"),
         30,
         "dwd.sql",
     )
     assert (users.mode, users.every, users.file, str(users.mode)) == (
-        Mode("merge", ("tenant", "user")),
+        WriteMode("merge", ("tenant", "user")),
         300,
         "",
         "merge(tenant, user)",
     )
     assert (dws.mode, dws.partition, dws.spark, dws.credential_id) == (
-        Mode("replace", ("day",)),
+        WriteMode("replace", ("day",)),
         "to_date(at)",
         "local[2]",
         "writer",
     )
     # Whoever lets snapshots go knows who follows them.
     assert read.upkeep is not None
-    assert read.upkeep.flows == read.flows
+    assert read.upkeep.transforms == read.flows
 
 
 def flow(**more: str) -> str:
-    said = {"name": "dwd", "from": "acme.ods", "into": "acme.dwd", "mode": "append", "sql": "dwd.sql", **more}
-    return "{" + ", ".join(f'{name}: "{value}"' for name, value in said.items() if value != "-") + "}"
+    settings = {"name": "dwd", "from": "acme.ods", "into": "acme.dwd", "mode": "append", "sql": "dwd.sql", **more}
+    return "{" + ", ".join(f'{name}: "{value}"' for name, value in settings.items() if value != "-") + "}"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.errors import ServicesError
-from sterna.services.ingest import (
+from sterna.config.sections.ingest import (
     CloseRules,
     Ingest,
     IngestRegion,
@@ -17,7 +16,8 @@ from sterna.services.ingest import (
     TenantLimits,
     TrackerDatabase,
 )
-from sterna.services.load import parse_services
+from sterna.config.sections.load import parse_services
+from sterna.errors import ServicesError
 
 WHOLE = """\
 ingest:
@@ -39,22 +39,22 @@ TOPIC = "{name: clicks, region: eu, servers: [k:9093], into: acme.t, begin: {0: 
 
 
 def read(text: str) -> Ingest:
-    found = parse_services(text, "s.yaml").ingest
-    assert found is not None
-    return found
+    section = parse_services(text, "s.yaml").ingest
+    assert section is not None
+    return section
 
 
 def test_the_section_is_read() -> None:
-    found = read(WHOLE)
-    assert found.regions["eu"].inbox == "s3://lake-eu/inbox"
-    assert found.tables[0].match == ["acme.*"] and found.tables[0].rules.late_age == 3600
-    assert found.tables[1].create == "declared" and found.tables[1].evolve == "none"
-    assert found.tenant_of("acme.orders") == "acme" == found.tenant_of("acme.sub.orders")
-    assert [found.tenant_of(table) for table in ("acme", "acmex.a", "zeta.a", "other.t")] == [None] * 4
+    section = read(WHOLE)
+    assert section.regions["eu"].inbox == "s3://lake-eu/inbox"
+    assert section.tables[0].match == ["acme.*"] and section.tables[0].rules.late_age == 3600
+    assert section.tables[1].create == "declared" and section.tables[1].evolve == "none"
+    assert section.tenant_of("acme.orders") == "acme" == section.tenant_of("acme.sub.orders")
+    assert [section.tenant_of(table) for table in ("acme", "acmex.a", "zeta.a", "other.t")] == [None] * 4
     (topic,) = read(WHOLE + f"  topics: [{TOPIC}]\n").topics
-    assert (topic.whole_topic, topic.begin, topic.tls) == ("clicks", {0: 5}, True)
-    assert found.tenant_of("zeta.raw.clicks") == "zeta"
-    assert found.roles_of("acme") == {"tenant:acme"} and found.roles_of("zeta") == {"zeta-writers"}
+    assert (topic.topic_name, topic.begin, topic.tls) == ("clicks", {0: 5}, True)
+    assert section.tenant_of("zeta.raw.clicks") == "zeta"
+    assert section.roles_of("acme") == {"tenant:acme"} and section.roles_of("zeta") == {"zeta-writers"}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_fault_is_named_with_its_line(old: str, new: str, line: int, field: st
     with pytest.raises(ServicesError) as raised:
         parse_services(WHOLE.replace(old, new, 1), "s.yaml")
     assert "secret" not in str(raised.value)
-    assert [told for told in str(raised.value).splitlines() if told.startswith(f"s.yaml:{line}: {field}: ")]
+    assert [message for message in str(raised.value).splitlines() if message.startswith(f"s.yaml:{line}: {field}: ")]
 
 
 @pytest.mark.parametrize("missing", ["regions", "tenants", "tables"])
@@ -124,16 +124,16 @@ def test_the_document_has_each_setting_and_its_examples_are_read() -> None:
     assert read(re.sub("^   ", "", example, flags=re.MULTILINE)).tenant_of("acme.events") == "acme"
     (short,) = re.findall(r"^```\n(ingest:.*?)^```", overview, re.DOTALL | re.MULTILINE)
     assert read(short).tables[0].max_bad == 100
-    told = set(re.findall(r"^\| `([a-z_<>.\[\]]+)` \|", document, re.MULTILINE))
+    documented = set(re.findall(r"^\| `([a-z_<>.\[\]]+)` \|", document, re.MULTILINE))
     wished = {f"regions.<region>.{name}" for name in IngestRegion.model_fields}
     wished |= {f"tenants.<name>.{name}" for name in Tenant.model_fields}
     wished |= {f"tables[].{name}" for name in IngestTable.model_fields}
     for model in (TrackerDatabase, TenantLimits, CloseRules):
         wished |= set(model.model_fields)
-    assert wished - told == set()
+    assert wished - documented == set()
 
 
 def test_what_others_put_there_for_ingestion_is_no_tables_file_either() -> None:
     listed = ', listed: [{prefix: "s3://lake-eu/partner/", table: acme.orders}]}}'
     text = WHOLE.replace("{credential_id: ingest_eu}}", "{credential_id: ingest_eu}" + listed[:-1])
-    assert parse_services(text, "s.yaml").inboxes == ["s3://lake-eu/inbox", "s3://lake-eu/partner"]
+    assert parse_services(text, "s.yaml").inbox_prefixes == ["s3://lake-eu/inbox", "s3://lake-eu/partner"]

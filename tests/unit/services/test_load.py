@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.services_file import DEFAULT_SERVICES, find_services, read_services
+from sterna.config.sections.load import parse_services
+from sterna.config.sections.model import SECTIONS, Services
+from sterna.config.services_file import DEFAULT_SERVICES, find_services, read_services
 from sterna.errors import Remedy, ServicesError
-from sterna.services.load import parse_services
-from sterna.services.model import SECTIONS, Services
 
 SECRET = "wJalrXUtnFEMIsecret"
 
@@ -36,7 +36,7 @@ def test_the_sections_are_those_of_the_rooms() -> None:
 def test_an_absent_section_and_an_empty_one_are_the_same(text: str) -> None:
     read = parse_services(text, "s.yaml")
     assert read == Services()
-    assert read.configured == []
+    assert read.configured_sections == []
 
 
 @pytest.mark.parametrize("version", ["2", "0", "'1'", "1.0", "true", "null", "[1]", ""])
@@ -118,7 +118,7 @@ def test_what_can_t_be_read_is_no_missing_file(folder: Path) -> None:
 def test_rules_for_readers_are_read() -> None:
     read = parse_services("readers:\n  - tables: [finance.**, hr.*]\n    roles: [audit]\n", "s.yaml")
     assert [(rule.tables, rule.roles) for rule in read.readers] == [(["finance.**", "hr.*"], ["audit"])]
-    assert read.configured == ["readers"]
+    assert read.configured_sections == ["readers"]
 
 
 @pytest.mark.parametrize(

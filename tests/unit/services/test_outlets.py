@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from sterna.config.sections.load import parse_services
+from sterna.config.sections.sinks import Target
 from sterna.errors import ServicesError
-from sterna.services.load import parse_services
-from sterna.services.outlets import Target
 
 WHOLE = """\
 outlets:
@@ -35,15 +35,15 @@ outlets:
 
 def test_what_may_be_said() -> None:
     read = parse_services(WHOLE, "s.yaml")
-    assert read.configured == ["outlets"]
-    assert [each.target.kind for each in read.outlets.values()] == ["webhook", "webhook", "kafka", "amqp", "amqp"]
+    assert read.configured_sections == ["outlets"]
+    assert [outlet.target.kind for outlet in read.outlets.values()] == ["webhook", "webhook", "kafka", "amqp", "amqp"]
     pager, inside, stream, bus, _ = read.outlets.values()
     assert (pager.give_up, pager.target.webhook and pager.target.webhook.timeout) == (172_800, 10)
     assert pager.sends_from("eu") and not pager.sends_from("us") and inside.sends_from("us")
     assert (inside.tables, inside.give_up) == (["**"], 86_400)
     assert stream.target.kafka and (stream.target.kafka.topic, stream.target.kafka.tls) == ("fresh.tables", True)
-    found = bus.target.amqp
-    assert found and (found.topic, found.port, found.tls) == ("iceberg.table.updates", 5671, True)
+    target = bus.target.amqp
+    assert target and (target.topic, target.port, target.tls) == ("iceberg.table.updates", 5671, True)
 
 
 REST = "    credential_id: b\n    target: {webhook: {url: 'https://a.example'}}"

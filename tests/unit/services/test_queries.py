@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from sterna.config.sections.load import parse_services
+from sterna.config.sections.queries import NamedQueries, ParamType, SharedLimits, normalize_parameter
 from sterna.errors import ServicesError
-from sterna.query.sql import check_sql
-from sterna.services.load import parse_services
-from sterna.services.queries import NamedQueries, ParamType, SharedLimits, param_text
+from sterna.serving.queries.sql import check_sql
 
 SQL = "SELECT sum(price) AS total FROM db.fact_events"
 SINCE = f"{SQL} WHERE day >= $since"
 
 
 def read(text: str) -> NamedQueries:
-    found = parse_services(text, "s.yaml", sql_check=check_sql).queries
-    assert found is not None
-    return found
+    section = parse_services(text, "s.yaml", sql_check=check_sql).queries
+    assert section is not None
+    return section
 
 
 def refused(text: str) -> list[str]:
@@ -27,7 +27,7 @@ def refused(text: str) -> list[str]:
 
 def test_a_query_needs_no_more_than_its_sql() -> None:
     queries = read(f"queries:\n  revenue:\n    sql: {SQL}\n")
-    query = queries.named["revenue"]
+    query = queries.by_name["revenue"]
     assert (query.sql, query.params, query.answer, queries.default) == (SQL, {}, "kpi", "revenue")
     assert queries.limits == SharedLimits()
     assert (queries.limits.seconds, queries.limits.memory, queries.limits.at_once) == (10.0, 256 << 20, 2)
@@ -48,8 +48,8 @@ queries:
       n: {{type: int, default: 3}}
     limits: {{seconds: 0.5, memory: 64MiB}}
 """)
-    assert queries.default == "revenue" and set(queries.named) == {"revenue", "by_day"}
-    by_day = queries.named["by_day"]
+    assert queries.default == "revenue" and set(queries.by_name) == {"revenue", "by_day"}
+    by_day = queries.by_name["by_day"]
     assert {name: (param.type, param.default) for name, param in by_day.params.items()} == {
         "since": ("date", "2026-01-31"),
         "shop": ("string", None),
@@ -177,11 +177,11 @@ BAD: list[tuple[ParamType, str]] = [
 
 @pytest.mark.parametrize(("kind", "text", "spelled"), GOOD)
 def test_a_value_has_one_spelling(kind: ParamType, text: str, spelled: str) -> None:
-    assert param_text(kind, text) == spelled
-    assert param_text(kind, spelled) == spelled
+    assert normalize_parameter(kind, text) == spelled
+    assert normalize_parameter(kind, spelled) == spelled
 
 
 @pytest.mark.parametrize(("kind", "text"), BAD)
 def test_what_is_no_value_of_its_type_is_refused(kind: ParamType, text: str) -> None:
     with pytest.raises(ValueError, match=r"^expected "):
-        param_text(kind, text)
+        normalize_parameter(kind, text)

@@ -6,19 +6,19 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from sterna.render.status import held_line
-from sterna.replica.head import read_head
-from sterna.replica.ids import began, new_run_id
-from sterna.replica.run_folder import save_report
-from sterna.status.attempts import with_attempts
-from sterna.status.model import HeldNow
-from sterna.status.read import read_status
+from sterna.operations.status.model import HeldStatus
+from sterna.operations.status.read import read_status
+from sterna.operations.status.retries import with_retries
+from sterna.replication.replica.head import read_head
+from sterna.replication.replica.ids import new_run_id, parse_start_time
+from sterna.replication.replica.run_folder import save_report
+from sterna.text.status import held_line
 from tests.support.small_world import World, run
 
 
-def shown(world: World) -> dict[str, HeldNow]:
+def held_by_key(world: World) -> dict[str, HeldStatus]:
     context = world.context()
-    return {item.held.key: item for item in with_attempts(context, read_status(context)).held}
+    return {item.held.key: item for item in with_retries(context, read_status(context)).held}
 
 
 def breaks(world: World, name: str) -> None:
@@ -34,15 +34,15 @@ def test_each_sync_that_finds_it_held_is_a_try(world: World):
     breaks(world, "broken")
     reports = [run(world) for _ in range(3)]
     assert [report.outcome for report in reports] == ["published", "idle", "idle"]
-    (item,) = shown(world).values()
-    assert (item.tries, item.last_try) == (3, max(began(report.run_id) for report in reports).isoformat())
+    (item,) = held_by_key(world).values()
+    assert (item.tries, item.last_try) == (3, max(parse_start_time(report.run_id) for report in reports).isoformat())
     assert "tried 3 times" in held_line(item) and "ns.broken" in held_line(item)
     world.commit(good=world.write("good"))
     run(world)
-    assert shown(world)["ns.broken"].tries == 4
+    assert held_by_key(world)["ns.broken"].tries == 4
     breaks(world, "later")
     run(world)
-    assert {key: item.tries for key, item in shown(world).items()} == {"ns.broken": 5, "ns.later": 1}
+    assert {key: item.tries for key, item in held_by_key(world).items()} == {"ns.broken": 5, "ns.later": 1}
 
 
 def test_without_the_reports_it_is_unknown_and_nothing_else_changes(world: World):
@@ -55,14 +55,14 @@ def test_without_the_reports_it_is_unknown_and_nothing_else_changes(world: World
         context,
         replace(report, run_id=new_run_id(), held=(replace(report.held[0], since="2020-01-01T00:00:00+00:00"),)),
     )
-    assert shown(world)["ns.broken"].tries == 1, "another time that the same table was held doesn't count"
+    assert held_by_key(world)["ns.broken"].tries == 1, "another time that the same table was held doesn't count"
     runs = world.folder / "eu/replica/_sterna/runs"
     for path in runs.glob("*/report.json"):
         path.write_text("?")
-    assert shown(world)["ns.broken"].tries == 0
+    assert held_by_key(world)["ns.broken"].tries == 0
     shutil.rmtree(runs)
-    assert (shown(world)["ns.broken"].tries, shown(world)["ns.broken"].last_try) == (0, "")
-    assert "tried" not in held_line(shown(world)["ns.broken"]).partition("->")[0]
+    assert (held_by_key(world)["ns.broken"].tries, held_by_key(world)["ns.broken"].last_try) == (0, "")
+    assert "tried" not in held_line(held_by_key(world)["ns.broken"]).partition("->")[0]
     assert read_head(world.catalog, "main_replica_eu").held == run(world).held
 
 

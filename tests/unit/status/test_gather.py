@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sterna.status.gather import gather_status
-from sterna.status.read import read_status
+from sterna.operations.status.gather import gather_status
+from sterna.operations.status.read import read_status
 from tests.support.cleaning import strict
 from tests.support.small_world import World, run
 
@@ -43,6 +43,6 @@ def test_tables_that_main_keeps_too_briefly_are_in_it(world: World):
     with table.transaction() as change:
         change.set_properties({"history.expire.max-snapshot-age-ms": "0"})
     world.commit(a=world.write("a"))
-    found = gather_status(world.context())
-    assert found.lag_seconds
-    assert [item.key for item in found.short_retention] == ["ns.a"]
+    status = gather_status(world.context())
+    assert status.lag_seconds
+    assert [item.key for item in status.short_retention] == ["ns.a"]

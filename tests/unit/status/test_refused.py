@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sterna.status.read import read_status
-from sterna.status.refused import with_sizes
+from sterna.operations.status.excluded import with_excluded_sizes
+from sterna.operations.status.read import read_status
 from tests.support.cleaning import after, clean, files, strict
 from tests.support.small_world import World, run
 
@@ -14,9 +14,9 @@ def test_status_counts_what_is_left_of_a_refused_table(world: World):
     ruling = strict(world)
     run(ruling)
     context = ruling.context()
-    (shown,) = with_sizes(context, read_status(context)).refused
+    (shown,) = with_excluded_sizes(context, read_status(context)).refused
     left = [world.folder / "eu/replica" / path for path in files(world, "/secret/")]
     assert (shown.key, shown.files, shown.bytes) == ("ns.secret", len(left), sum(path.stat().st_size for path in left))
     clean(ruling, after(), evict=True)
-    (shown,) = with_sizes(context, read_status(context)).refused
+    (shown,) = with_excluded_sizes(context, read_status(context)).refused
     assert (shown.files, shown.bytes) == (0, 0)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from sterna.errors import CatalogUnreachable
-from sterna.render.status import short_line
-from sterna.status import retention
-from sterna.status.model import ShortRetention
-from sterna.status.read import read_status
-from sterna.status.retention import short_retention, with_short_retention
+from sterna.operations.status import retention
+from sterna.operations.status.model import ShortRetention
+from sterna.operations.status.read import read_status
+from sterna.operations.status.retention import short_retention, with_short_retention
+from sterna.text.status import short_retention_line
 from tests.support.small_world import World, run
 
 
@@ -34,7 +34,7 @@ AGE = "history.expire.max-snapshot-age-ms"
 def test_a_table_that_main_keeps_for_less_than_twice_the_lag_is_named(world: World):
     (short,) = behind(world, 100.0, {AGE: 150_000})
     assert short == ShortRetention("ns.a", 150.0, 100.0)
-    assert "ns.a" in short_line(short)
+    assert "ns.a" in short_retention_line(short)
 
 
 def test_one_that_main_keeps_long_enough_is_not(world: World):
@@ -75,20 +75,23 @@ def test_what_could_not_be_looked_at_is_named(world: World, monkeypatch: pytest.
     world.commit(a=world.write("a"), gone=f"file://{world.folder}/us/lake/gone/metadata/00000-x.metadata.json")
     context = world.context()
     status = replace(read_status(context), watermark_lag_seconds=100.0)
-    found = with_short_retention(context, status)
-    assert (found.short_retention, found.unseen) == ((), ("how long main keeps the snapshots of 1 tables: ns.gone",))
+    gathered = with_short_retention(context, status)
+    assert (gathered.short_retention, gathered.unseen) == (
+        (),
+        ("how long main keeps the snapshots of 1 tables: ns.gone",),
+    )
 
-    def dark(*given: object) -> None:
+    def unreachable(*args: object) -> None:
         raise CatalogUnreachable("Nessie does not answer")
 
-    monkeypatch.setattr(retention, retention.tables_behind.__name__, dark)
-    found = with_short_retention(context, status)
-    assert found.unseen == ("how long main keeps what this region has not got: Nessie does not answer",)
+    monkeypatch.setattr(retention, retention.lagging_tables.__name__, unreachable)
+    gathered = with_short_retention(context, status)
+    assert gathered.unseen == ("how long main keeps what this region has not got: Nessie does not answer",)
 
 
 def test_tables_beyond_those_that_are_looked_at_are_not_told_as_unseen(world: World, monkeypatch: pytest.MonkeyPatch):
     """A region whose exit code says "can't tell" because `main` is busy would never say anything else."""
-    monkeypatch.setattr(retention, "LOOKED_AT", 1)
+    monkeypatch.setattr(retention, "MAX_CHECKED_TABLES", 1)
     assert len(behind(world, 100.0, {AGE: 150_000})) <= 1
     world.commit(quiet=world.write("quiet"))
     context = world.context()

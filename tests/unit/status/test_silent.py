@@ -5,24 +5,24 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
-from sterna.services.upkeep import Upkeep
-from sterna.status import silent as status_silent
-from sterna.status.gather import gather_status, watch_status
+from sterna.config.sections.maintenance import Maintenance
+from sterna.operations.status import lagging_regions as status_silent
+from sterna.operations.status.gather import gather_status, read_alarm_status
 from tests.support.small_world import World, run
 
 _TEN_DAYS = datetime.now(UTC) + timedelta(days=10)
 
 
-def settings(**more: object) -> Upkeep:
-    return Upkeep.model_validate({"tables": [{"match": ["**"]}], **more})
+def settings(**more: object) -> Maintenance:
+    return Maintenance.model_validate({"tables": [{"match": ["**"]}], **more})
 
 
-def silent(world: World, upkeep: Upkeep) -> dict[str, bool] | None:
+def silent(world: World, upkeep: Maintenance) -> dict[str, bool] | None:
     """What eu's status says ten days from now: of each region, whether its lag is known."""
     with patch.object(status_silent, "datetime") as clock:
         clock.now.return_value = _TEN_DAYS
-        found = watch_status(world.context("eu"), upkeep=upkeep).silent
-    return None if found is None else {item.name: (item.lag_seconds or 0.0) > 9 * 86_400 for item in found}
+        lagging = read_alarm_status(world.context("eu"), maintenance=upkeep).silent
+    return None if lagging is None else {item.name: (item.lag_seconds or 0.0) > 9 * 86_400 for item in lagging}
 
 
 def test_a_region_behind_for_longer_than_patience_is_told_by_the_others(world: World) -> None:
@@ -50,9 +50,9 @@ def test_a_branch_that_somebody_else_changed_is_told_at_once(world: World) -> No
     run(world, "us")
     run(world, "eu")
     world.catalog.commit_as("somebody", "main_replica_us", [*_namespace()])
-    (found,) = watch_status(world.context("eu"), upkeep=settings()).silent or ()
-    assert (found.name, found.lag_seconds) == ("us", None)
-    assert "somebody" in found.line and "upkeep of main waits for us" in found.line
+    (region,) = read_alarm_status(world.context("eu"), maintenance=settings()).silent or ()
+    assert (region.name, region.lag_seconds) == ("us", None)
+    assert "somebody" in region.line and "upkeep of main waits for us" in region.line
 
 
 def test_without_upkeep_nobody_looks(world: World) -> None:

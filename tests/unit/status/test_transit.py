@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sterna.errors import StoreUnreachable
-from sterna.render.status import status_text
-from sterna.status.gather import watch_status
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.operations.status.gather import read_alarm_status
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync import stages
+from sterna.replication.sync.run import sync
+from sterna.text.status import status_text
 from tests.support.small_world import World, here, quiet, refusing, run, with_registry
 
 
@@ -22,13 +22,13 @@ def in_transit(world: World) -> World:
 
 def test_a_table_in_transit_is_not_held_and_has_a_lag(world: World) -> None:
     world = in_transit(world)
-    found = watch_status(world.context())
-    (item,) = found.transit
-    assert (found.held, found.held_lag_seconds, found.watermark_lag_seconds) == ((), 0.0, 0.0)
-    assert found.lag_seconds == found.transit_lag_seconds == item.lag_seconds
+    status = read_alarm_status(world.context())
+    (item,) = status.transit
+    assert (status.held, status.held_lag_seconds, status.watermark_lag_seconds) == ((), 0.0, 0.0)
+    assert status.lag_seconds == status.transit_lag_seconds == item.lag_seconds
     assert item.bytes_left == item.held.bytes > 0
     assert item.under_way is False
-    text = status_text(found)
+    text = status_text(status)
     assert f"in transit ns.big since {item.held.since}" in text
     assert f"{item.bytes_left} bytes left, no large lane is at work" in text
     assert "(without tables in transit 0.0 s)" in text
@@ -38,18 +38,18 @@ def test_how_far_its_copy_is(world: World) -> None:
     world = in_transit(world)
     context = world.context()
     planned = stages.plan(context, SyncOptions(lane="large"), quiet)
-    (item,) = watch_status(context).transit
+    (item,) = read_alarm_status(context).transit
     assert (item.bytes_left, item.under_way) == (item.held.bytes, True)
     stages.copy(context, planned.run, 0, quiet)
-    (item,) = watch_status(context).transit
+    (item,) = read_alarm_status(context).transit
     assert (item.bytes_left, item.under_way) == (0, True)
-    assert "0 bytes left, being copied" in status_text(watch_status(context))
+    assert "0 bytes left, being copied" in status_text(read_alarm_status(context))
 
 
 def test_where_the_store_is_dark_it_says_what_the_head_says(world: World) -> None:
     world = in_transit(world)
     with refusing(f"file://{world.folder}/eu/replica/_sterna/transit", StoreUnreachable):
-        found = watch_status(world.context())
-    (item,) = found.transit
+        status = read_alarm_status(world.context())
+    (item,) = status.transit
     assert (item.bytes_left, item.under_way) == (item.held.bytes, None)
-    assert any("in transit" in line for line in found.unseen)
+    assert any("in transit" in line for line in status.unseen)

@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from sterna.config.registry.model import Registry
 from sterna.errors import DatabaseRefused, SternaError
-from sterna.ha.model import Slot
-from sterna.registry.model import Registry
-from sterna.replica.region import RegionContext
-from sterna.status import watched
-from sterna.status.alarms import AlarmLimits, alarms
-from sterna.status.gather import watch_status
-from sterna.status.read import read_status
-from sterna.status.watched import with_oldest_evidence, with_slots
+from sterna.operations.alarms import AlarmLimits, find_alarms
+from sterna.operations.status import catalog_probes
+from sterna.operations.status.catalog_probes import with_oldest_evidence, with_slots
+from sterna.operations.status.gather import read_alarm_status
+from sterna.operations.status.read import read_status
+from sterna.replication.failover.model import Slot
+from sterna.replication.replica.region import RegionContext
 from tests.support.cleaning import clean
 from tests.support.regions import injected
 from tests.support.small_world import World, no_secrets, run
@@ -25,7 +25,7 @@ SLOTS = (Slot("sterna_ap_1", True, "reserved", 0, 0.0), Slot("sterna_eu", False,
 
 
 def test_the_oldest_evidence_stays_until_a_clean_up_deletes_it(world: World) -> None:
-    assert watch_status(world.context()).oldest_evidence == ""
+    assert read_alarm_status(world.context()).oldest_evidence == ""
     world.commit(a=world.write("a"))
     first = run(world)
     old = datetime.now(UTC).replace(microsecond=0) - timedelta(days=30)
@@ -33,22 +33,22 @@ def test_the_oldest_evidence_stays_until_a_clean_up_deletes_it(world: World) -> 
         os.utime(path, (old.timestamp(), old.timestamp()))
     world.commit(a=world.write("a"))
     run(world)
-    assert watch_status(world.context(), evidence=False).oldest_evidence == ""
-    assert watch_status(world.context()).oldest_evidence == old.isoformat()
+    assert read_alarm_status(world.context(), evidence=False).oldest_evidence == ""
+    assert read_alarm_status(world.context()).oldest_evidence == old.isoformat()
     now = datetime.now(UTC)
     clean(world, now - timedelta(days=2))
-    assert watch_status(world.context()).oldest_evidence == old.isoformat(), "a pass that only found it"
+    assert read_alarm_status(world.context()).oldest_evidence == old.isoformat(), "a pass that only found it"
     clean(world, now + timedelta(days=2))
-    assert watch_status(world.context()).oldest_evidence > (now - timedelta(hours=1)).isoformat()
+    assert read_alarm_status(world.context()).oldest_evidence > (now - timedelta(hours=1)).isoformat()
 
 
 def test_a_store_that_does_not_answer_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dark(self: object, uri: str) -> None:
-        raise watched.StoreError("does not answer")
+    def unreachable(self: object, uri: str) -> None:
+        raise catalog_probes.StoreError("does not answer")
 
-    monkeypatch.setattr(watched.Objects, "list", dark)
-    found = with_oldest_evidence(world.context(), read_status(world.context()))
-    assert (found.oldest_evidence, found.unseen) == ("", ("the evidence of runs: does not answer",))
+    monkeypatch.setattr(catalog_probes.Objects, "list", unreachable)
+    status = with_oldest_evidence(world.context(), read_status(world.context()))
+    assert (status.oldest_evidence, status.unseen) == ("", ("the evidence of runs: does not answer",))
 
 
 def test_where_regions_share_a_catalog_nobody_asks_for_slots(world: World) -> None:
@@ -59,10 +59,10 @@ def test_where_regions_share_a_catalog_nobody_asks_for_slots(world: World) -> No
 @pytest.fixture
 def eu(world: World) -> RegionContext:
     """Region eu with a catalog of its own; `us` is the primary."""
-    given = world.registry.model_dump(mode="json")
-    for region in given["regions"]:
+    content = world.registry.model_dump(mode="json")
+    for region in content["regions"]:
         region["catalog"]["database"] = {"hosts": ["127.0.0.1:1"], "credential_id": "catalog"}
-    registry = Registry.model_validate(given)
+    registry = Registry.model_validate(content)
     return injected(registry, "eu", no_secrets, catalog=world.catalog, primary=world.catalog)
 
 
@@ -70,11 +70,13 @@ def eu(world: World) -> RegionContext:
 def test_a_region_has_its_own_slot_and_the_primary_all(
     primary: str, mine: tuple[Slot, ...], world: World, eu: RegionContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    eu.ports.known_primary = eu.registry.region(primary)
-    asked: list[str] = []
-    monkeypatch.setattr(watched, "look_at_slots", lambda region, secrets: asked.append(region.name) or SLOTS)
-    found = with_slots(eu, read_status(world.context()))
-    assert (found.slots, found.unseen, asked) == (mine, (), [primary])
+    eu.ports.cached_primary = eu.registry.region(primary)
+    queried_regions: list[str] = []
+    monkeypatch.setattr(
+        catalog_probes, "read_slots", lambda region, secrets: queried_regions.append(region.name) or SLOTS
+    )
+    status = with_slots(eu, read_status(world.context()))
+    assert (status.slots, status.unseen, queried_regions) == (mine, (), [primary])
 
 
 @pytest.mark.parametrize("error", [DatabaseRefused("refused the login"), None])
@@ -85,27 +87,27 @@ def test_a_region_that_may_not_look_says_so(
         assert error
         raise error
 
-    eu.ports.known_primary = eu.registry.region("us")
+    eu.ports.cached_primary = eu.registry.region("us")
     if error:
-        monkeypatch.setattr(watched, "look_at_slots", refused)
-    known = read_status(world.context())
-    found = with_slots(eu, known)
+        monkeypatch.setattr(catalog_probes, "read_slots", refused)
+    before = read_status(world.context())
+    status = with_slots(eu, before)
     what = "refused the login" if error else "no credential catalog"
-    assert found == replace(known, unseen=(f"the replication slots: {what}",))
+    assert status == replace(before, unseen=(f"the replication slots: {what}",))
 
 
 def test_a_copy_for_which_the_primary_keeps_no_slot_is_no_sound_one(
     world: World, eu: RegionContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It gets nothing any more, and nothing else would say so while nobody commits."""
-    eu.ports.known_primary = eu.registry.region("us")
-    monkeypatch.setattr(watched, "look_at_slots", lambda region, secrets: SLOTS[:1])
-    found = with_slots(eu, read_status(world.context()))
-    (alarm,) = (each for each in alarms(found, AlarmLimits(lag=1e9)) if each.kind == "slot")
+    eu.ports.cached_primary = eu.registry.region("us")
+    monkeypatch.setattr(catalog_probes, "read_slots", lambda region, secrets: SLOTS[:1])
+    status = with_slots(eu, read_status(world.context()))
+    (alarm,) = (raised for raised in find_alarms(status, AlarmLimits(lag=1e9)) if raised.kind == "slot")
     assert "sterna_eu: missing, NOT active" in alarm.text
 
 
 @pytest.mark.parametrize("word", ["None", "unheard of"])
 def test_a_slot_of_which_postgres_does_not_say_that_its_log_is_kept_is_an_alarm(world: World, word: str) -> None:
-    found = replace(read_status(world.context()), slots=(Slot("sterna_eu", True, word, 0),))
-    assert [each.kind for each in alarms(found, AlarmLimits(lag=1e9))] == ["slot"]
+    status = replace(read_status(world.context()), slots=(Slot("sterna_eu", True, word, 0),))
+    assert [alarm.kind for alarm in find_alarms(status, AlarmLimits(lag=1e9))] == ["slot"]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
 from tests.support.small_world import World, here, make_world
 from tests.unit.sync.poison import Sick
 
@@ -22,10 +22,10 @@ def sick(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     """Three tables that were synced once; a module's poisons take little memory, all together."""
     every = 6 if request.config.getoption("quick") else 1
     world = make_world(tmp_path_factory.mktemp("poison"))
-    found = {name: world.write(name) for name in ("one", "two", "bad")}
-    world.commit(**found)
+    locations = {name: world.write(name) for name in ("one", "two", "bad")}
+    world.commit(**locations)
     assert sync(world.context(), SyncOptions(), lambda line: None, engine=here).held == ()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    yield Sick(world, {name: found[name] for name in ("one", "two")}, found["bad"], every)
+    yield Sick(world, {name: locations[name] for name in ("one", "two")}, locations["bad"], every)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
     assert grown < MOST_MIB, f"{grown} MiB"

@@ -13,10 +13,10 @@ from typing import Any
 import fastavro
 
 from sterna.catalog.model import Content, Put
-from sterna.replica.codecs import REPORT
-from sterna.replica.records import Report
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.codecs import REPORT
+from sterna.replication.replica.model import Report
+from sterna.replication.sync.run import sync
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.small_world import World, here
 from tests.unit.iceberg.avro_files import avro_file, entry, manifest_schema, vector
@@ -95,13 +95,13 @@ def judge(report: Report, lines: list[str], *, key: str, held: bool, file: str |
     assert {item.key for item in report.held} <= {key}
     if held:
         assert report.held, "the poison was taken for a table"
-    told = [*lines, REPORT.dumps(report)]
+    output_lines = [*lines, REPORT.dumps(report)]
     for item in report.held:
         assert item.kind
         assert item.reason
         assert file is None or (item.file and file in item.file)
-        told.append(item.line)
-    for line in told:
+        output_lines.append(item.line)
+    for line in output_lines:
         assert line.isprintable(), repr(line)
         assert len(line.encode()) < 20_000
 

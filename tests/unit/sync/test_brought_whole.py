@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from sterna.errors import EngineError, StoreUnreachable
-from sterna.gc.fence import fence
-from sterna.replica import transit
-from sterna.replica.head import newest_commit, read_head
-from sterna.replica.records import Report, StageReport
-from sterna.sync import stages
-from sterna.sync.engine import Engine
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan import in_parts, lanes
-from sterna.sync.plan.in_parts import PartLimits
-from sterna.sync.publish import overtake
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.maintenance.gc.fencing import fence
+from sterna.replication.execution.spark_executor import Engine
+from sterna.replication.plan import admission, sharded_listing
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.sharded_listing import ShardingLimits
+from sterna.replication.replica import bulk_state
+from sterna.replication.replica.head import newest_commit, read_head
+from sterna.replication.replica.model import Report, StageReport
+from sterna.replication.sync import stages
+from sterna.replication.sync.publish import invalidate_plans
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
 from tests.support.small_world import World, here, quiet, refusing, run, with_registry
 
 MANY = 7
@@ -32,7 +32,7 @@ BRANCH = "main_replica_eu"
 @pytest.fixture
 def seeding(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A small table, published; and one of very many new files, which is in transit."""
-    monkeypatch.setattr(in_parts, "LIMITS", PartLimits(many_manifests=MANY, group_manifests=2))
+    monkeypatch.setattr(sharded_listing, "LIMITS", ShardingLimits(min_manifests=MANY, max_group_manifests=2))
     regions = [{**region, "large_copy": 100_000} for region in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)
     world.commit(a=world.write("a"))
@@ -58,23 +58,23 @@ def in_transit(world: World) -> set[str]:
     return {item.key for item in small(world).transit}
 
 
-def begun(world: World, engine: Engine = here) -> stages.Planned:
+def begun(world: World, engine: Engine = here) -> stages.PlannedRun:
     return stages.plan(world.context(), LARGE, quiet, engine=engine)
 
 
 def brought(
     world: World,
-    planned: stages.Planned,
+    planned: stages.PlannedRun,
     *,
     localize: bool = True,
     meanwhile: Callable[[World], object] = lambda world: None,
 ) -> Report:
     """All that follows the plan of a large lane, and what comes to pass before its last stage."""
     context = world.context()
-    copied = sum((stages.copy(context, planned.run, each.number, quiet) for each in planned.batches), StageReport())
+    copied = sum((stages.copy(context, planned.run, batch.number, quiet) for batch in planned.batches), StageReport())
     done = stages.localize(context, planned.run, copied, quiet, here) if localize else StageReport()
     meanwhile(world)
-    return stages.arrive(context, planned.run, copied, done, quiet)
+    return stages.finish_bulk(context, planned.run, copied, done, quiet)
 
 
 def beside_huge(world: World) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def test_it_is_published_while_others_of_the_round_are_on_their_way(seeding: Wor
 
 def other_registry(world: World) -> World:
     locations = world.registry.model_dump(mode="json")["locations"]
-    return with_registry(world, locations=[{**each, "egress_per_gb": {"*": 0.09}} for each in locations])
+    return with_registry(world, locations=[{**location, "egress_per_gb": {"*": 0.09}} for location in locations])
 
 
 def fenced(world: World) -> World:
@@ -186,13 +186,13 @@ def fenced(world: World) -> World:
 
 
 def localized(world: World, pattern: str) -> list[Path]:
-    found = [path for path in (world.folder / "eu/replica").rglob(pattern) if "/big/" in path.as_posix()]
-    assert found
-    return found
+    paths = [path for path in (world.folder / "eu/replica").rglob(pattern) if "/big/" in path.as_posix()]
+    assert paths
+    return paths
 
 
 def written_anew(world: World) -> World:
-    overtake(world.context(), "repair-1")
+    invalidate_plans(world.context(), "repair-1")
     return world
 
 
@@ -237,7 +237,7 @@ def test_where_it_may_prove_no_more_the_large_lane_looks_again(
 
 def test_another_primary_knows_not_what_was_deleted(seeding: World, monkeypatch: pytest.MonkeyPatch) -> None:
     epochs = ["1-us", "2-eu"]
-    monkeypatch.setattr(lanes, "epoch_of", lambda context: epochs[0])
+    monkeypatch.setattr(admission, "read_primary_term", lambda context: epochs[0])
     brought(seeding, begun(seeding))
     epochs.pop(0)
     assert in_transit(seeding) == {"ns.big"}
@@ -269,7 +269,7 @@ def test_a_round_that_was_killed_is_none_that_a_clean_up_made_void(
 ) -> None:
     begun(seeding)
     with monkeypatch.context() as patched:
-        patched.setattr(transit, "FRESH_SECONDS", -1.0)
+        patched.setattr(bulk_state, "HEARTBEAT_TIMEOUT_SECONDS", -1.0)
         planned = begun(seeding)
     brought(seeding, planned)
     deleting(seeding)
@@ -298,8 +298,8 @@ def test_files_of_another_generation_are_made_by_who_asks_for_them(seeding: Worl
     brought(seeding, begun(seeding))
     small(seeding)
     lines: list[str] = []
-    asked = SyncOptions(lane="small", tables=("ns.big",), generation=2)
-    assert sync(seeding.context(), asked, lines.append, engine=here).published == ("ns.big",)
+    options = SyncOptions(lane="small", tables=("ns.big",), generation=2)
+    assert sync(seeding.context(), options, lines.append, engine=here).published == ("ns.big",)
     assert any(line.startswith("listing the files of ns.big") for line in lines)
 
 
@@ -413,8 +413,8 @@ def test_without_lanes_whoever_plans_lists(seeding: World) -> None:
 def test_a_round_that_an_older_version_left_proves_nothing(seeding: World) -> None:
     brought(seeding, begun(seeding))
     path = seeding.folder / "eu/replica/_sterna/transit/round.json"
-    said = json.loads(path.read_text())
+    record = json.loads(path.read_text())
     for name in ("whole", "replica_hash", "digest", "registry", "held"):
-        del said[name]
-    path.write_text(json.dumps(said))
+        del record[name]
+    path.write_text(json.dumps(record))
     assert in_transit(seeding) == {"ns.big"}

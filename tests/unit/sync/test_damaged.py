@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sterna.repair.run import repair
-from sterna.status.read import read_status
-from sterna.verify.structure import verify_structure
+from sterna.operations.status.read import read_status
+from sterna.replication.repair.run import repair
+from sterna.replication.verify.structure import verify_structure
 from tests.support.small_world import World, here, quiet, run
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.stores.objects import Objects
 from sterna.errors import CredentialError, SternaError, StoreDenied, StoreUnreachable
-from sterna.replica.records import StageReport
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan import in_parts, make
-from sterna.sync.plan.in_parts import PartLimits
-from sterna.sync.run import sync
-from sterna.sync.stages import copy, localize, plan, publish
-from sterna.verify.structure import verify_structure
+from sterna.replication.plan import planner, sharded_listing
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.sharded_listing import ShardingLimits
+from sterna.replication.replica.model import StageReport
+from sterna.replication.sync.run import sync
+from sterna.replication.sync.stages import copy, localize, plan, publish
+from sterna.replication.verify.structure import verify_structure
+from sterna.storage.objects import Objects
 from tests.support.small_world import (
     World,
     here,
@@ -83,7 +83,7 @@ def test_another_table_s_place_keeps_no_large_table_from_coming_into_transit(
     if what == "data":
         big, place = three.write("big", LARGE), ap(three)
     else:  # a table that the large lane is to list
-        monkeypatch.setattr(in_parts, "LIMITS", PartLimits(many_manifests=4))
+        monkeypatch.setattr(sharded_listing, "LIMITS", ShardingLimits(min_manifests=4))
         big, place = [three.write("big") for _ in range(5)][-1], f"file://{three.folder}/us/lake/b/metadata/"
     three.commit(big=big)
     (three.folder / "ap" / "lake" / "b-elsewhere.parquet").rename(three.folder / "ap" / "lake" / "old.parquet")
@@ -110,34 +110,34 @@ def test_a_dark_place_is_asked_for_once_in_a_sync(three: World):
     for name in ("d", "e"):
         three.write(name)
         three.commit(**{name: written_elsewhere(three, name)})
-    with refusing(ap(three), StoreUnreachable) as asked:
+    with refusing(ap(three), StoreUnreachable) as requests:
         report = run(three, files_per_batch=1)
     assert {item.key for item in report.held} == {"ns.b", "ns.d", "ns.e"}
-    assert len(asked) == 2  # for a file, and whether it answers at all
+    assert len(requests) == 2  # for a file, and whether it answers at all
 
 
 def test_a_dark_place_where_copies_broke_off_is_asked_once_whether_it_answers(three: World):
     broke_off(three, "b", "d", "e")
-    with refusing(ap(three), StoreUnreachable) as asked:
+    with refusing(ap(three), StoreUnreachable) as requests:
         assert {item.key for item in run(three).held} == {"ns.b", "ns.d", "ns.e"}
-    assert len(probes(asked)) == 1
+    assert len(probes(requests)) == 1
 
 
 def test_a_store_that_answers_is_not_asked_again_for_the_same_failure(three: World, monkeypatch: pytest.MonkeyPatch):
-    asked: list[str] = []
+    requests: list[str] = []
     size = Objects.size
-    monkeypatch.setattr(Objects, "size", lambda self, uri: asked.append(uri) or size(self, uri))
+    monkeypatch.setattr(Objects, "size", lambda self, uri: requests.append(uri) or size(self, uri))
     broke_off(three, "b", "d", "e")
     with refusing(ap(three), StoreUnreachable, "*-elsewhere*"):
         planned(three)
-    assert len(probes(asked)) == 1 + 3  # for all at once, and for each table alone
+    assert len(probes(requests)) == 1 + 3  # for all at once, and for each table alone
 
 
 def test_a_dark_place_of_metadata_is_asked_once_whether_it_answers(three: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(make, "TABLES_AT_ONCE", 1)
-    with refusing(f"file://{three.folder}/us/lake", StoreUnreachable) as asked:
+    monkeypatch.setattr(planner, "MAX_TABLE_CONCURRENCY", 1)
+    with refusing(f"file://{three.folder}/us/lake", StoreUnreachable) as requests:
         assert {item.key for item in planned(three).held} == {"ns.a", "ns.b", "ns.c"}
-    assert len(asked) == 2  # for the first one's metadata, and whether it answers at all
+    assert len(requests) == 2  # for the first one's metadata, and whether it answers at all
 
 
 def broke_off(world: World, *names: str) -> None:
@@ -147,15 +147,15 @@ def broke_off(world: World, *names: str) -> None:
             world.write(name)
             world.commit(**{name: written_elsewhere(world, name)})
         target = Path(
-            world.context().mapping.content(f"{ap(world)}lake/{name}-elsewhere.parquet").removeprefix("file://")
+            world.context().mapping.content_uri(f"{ap(world)}lake/{name}-elsewhere.parquet").removeprefix("file://")
         )
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(b"half")
 
 
-def probes(asked: list[str]) -> list[str]:
+def probes(requests: list[str]) -> list[str]:
     """The requests that only asked whether a store answers."""
-    return [uri for uri in asked if uri.endswith("/_sterna-is-anybody-there")]
+    return [uri for uri in requests if uri.endswith("/_sterna-is-anybody-there")]
 
 
 @pytest.mark.parametrize("error", [StoreUnreachable, StoreDenied])
@@ -179,13 +179,13 @@ def test_metadata_in_a_place_that_can_not_be_used_holds_its_table_alone(three: W
 @pytest.mark.parametrize("error", OUTAGES)
 def test_localizing_reports_a_place_that_can_not_be_used(three: World, error: type[SternaError]):
     context = three.context()
-    made = plan(context, SyncOptions(), quiet)
-    copied = sum((copy(context, made.run, batch.number, quiet) for batch in made.batches), StageReport())
-    shutil.rmtree(f"{made.run.removeprefix('file://')}/fetched")
+    sync_plan = plan(context, SyncOptions(), quiet)
+    copied = sum((copy(context, sync_plan.run, batch.number, quiet) for batch in sync_plan.batches), StageReport())
+    shutil.rmtree(f"{sync_plan.run.removeprefix('file://')}/fetched")
     with refusing(f"file://{three.folder}/us/lake/b", error):
-        localized = localize(context, made.run, copied, quiet, here)
+        localized = localize(context, sync_plan.run, copied, quiet, here)
     assert [(item.table, item.kind) for item in localized.failed] == [("ns.b", error.__name__)]
-    report = publish(context, made.run, copied, localized, quiet)
+    report = publish(context, sync_plan.run, copied, localized, quiet)
     assert {"ns.a", "ns.c"} <= set(report.published)
 
 
@@ -197,11 +197,11 @@ def test_the_regions_own_store_stops_the_sync(three: World, error: type[SternaEr
 
 
 def test_a_store_that_tells_sizes_and_refuses_contents_holds_its_tables(three: World, monkeypatch: pytest.MonkeyPatch):
-    from sterna.edges.rclone.transfer import Transfer
-    from sterna.edges.stores.objects import Objects
-    from sterna.sync import copy as copying
+    from sterna.replication.execution import copy as copying
+    from sterna.storage.objects import Objects
+    from sterna.storage.rclone.transfer import Transfer
 
-    real, readable = copying.copy_files, Objects.prove_readable
+    real, readable = copying.copy_files, Objects.require_readable
 
     def copy_files(origin, replica, names, **more):
         if origin.location.id == "ap-lake":
@@ -214,10 +214,10 @@ def test_a_store_that_tells_sizes_and_refuses_contents_holds_its_tables(three: W
         readable(self, uri)
 
     monkeypatch.setattr(copying, "copy_files", copy_files)
-    monkeypatch.setattr(Objects, "prove_readable", prove_readable)
+    monkeypatch.setattr(Objects, "require_readable", prove_readable)
     report = run(three)
     assert [(item.key, item.kind) for item in report.held] == [("ns.b", "StoreDenied")]
-    monkeypatch.setattr(Objects, "prove_readable", readable)
+    monkeypatch.setattr(Objects, "require_readable", readable)
     three.commit(a=three.write("a"))
     report = run(three)
     assert [(item.key, item.kind) for item in report.held] == [("ns.b", "EngineError")]
@@ -231,8 +231,8 @@ def test_a_file_of_two_tables_is_sent_again_for_the_one_that_has_no_trouble(
     three: World, trouble: str, monkeypatch: pytest.MonkeyPatch
 ):
     """The first try brings nothing: what explains that for one table explains nothing for the other."""
-    from sterna.edges.rclone.transfer import Transfer
-    from sterna.sync import copy as copying
+    from sterna.replication.execution import copy as copying
+    from sterna.storage.rclone.transfer import Transfer
 
     context, lake = three.context(), three.folder / "ap" / "lake"
     (lake / "other.parquet").write_bytes(b"x" * 9)
@@ -240,7 +240,7 @@ def test_a_file_of_two_tables_is_sent_again_for_the_one_that_has_no_trouble(
     def file(table: str, name: str, off: int = 0) -> copying.CopyFile:
         source = f"file://{lake}/{name}.parquet"
         size = (lake / f"{name}.parquet").stat().st_size
-        return copying.CopyFile(table, source, context.mapping.content(source), size + off)
+        return copying.CopyFile(table, source, context.mapping.content_uri(source), size + off)
 
     well = file("ns.b", "b-elsewhere")
     if trouble == "another size":

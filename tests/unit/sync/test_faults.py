@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from sterna.catalog.model import ICEBERG_VIEW, Content, Delete, Put, namespace_content
-from sterna.errors import BranchChanged, CatalogStateUnknown, RegistryError, UnsafeUri, UsageError, without_secrets
-from sterna.registry.model import Location
-from sterna.replica.editions import edition_now
-from sterna.replica.head import HELD, head_of, read_head
-from sterna.replica.records import StageReport
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan.make import make_plan
-from sterna.sync.stages import copy, localize, plan, publish
-from sterna.verify.structure import verify_structure
+from sterna.config.registry.model import Location
+from sterna.errors import BranchChanged, CatalogStateUnknown, RegistryError, UnsafeUri, UsageError, redact_uri
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.planner import make_plan
+from sterna.replication.replica.head import HELD, parse_head, read_head
+from sterna.replication.replica.metadata_version import current_metadata_version
+from sterna.replication.replica.model import StageReport
+from sterna.replication.sync.stages import copy, localize, plan, publish
+from sterna.replication.verify.structure import verify_structure
 from tests.support.regions import with_ports
 from tests.support.small_world import World, gone, here, quiet, run, view, with_registry
 
@@ -45,14 +45,14 @@ def test_a_failure_in_one_batch_does_not_hide_that_another_batch_is_missing(worl
     (path,) = data_files(world.folder / "us" / "lake" / "a")
     path.write_bytes(path.read_bytes() + b"x")
     context = world.context()
-    made = plan(context, SyncOptions(files_per_batch=1), quiet)
-    assert len(made.batches) == 2
-    reports = [copy(context, made.run, batch.number, quiet) for batch in made.batches]
+    planned = plan(context, SyncOptions(files_per_batch=1), quiet)
+    assert len(planned.batches) == 2
+    reports = [copy(context, planned.run, batch.number, quiet) for batch in planned.batches]
     (failed,) = (report for report in reports if report.failed)
-    localized = localize(context, made.run, failed, quiet, here)
+    localized = localize(context, planned.run, failed, quiet, here)
     with pytest.raises(UsageError, match="left out"):
-        publish(context, made.run, failed, localized, quiet)
-    report = publish(context, made.run, sum(reports, StageReport()), localized, quiet)
+        publish(context, planned.run, failed, localized, quiet)
+    report = publish(context, planned.run, sum(reports, StageReport()), localized, quiet)
     assert [(item.key, item.kind) for item in report.held] == [("ns.a", "SizeDiffers")]
 
 
@@ -131,11 +131,11 @@ def test_a_seed_gets_ahead_while_its_first_tables_change(world: World):
     world.commit(**{name: world.write(name) for name in "abcd"})
     run_once = {"seed_group": 2}
     context = world.context()
-    from sterna.sync.run import sync
+    from sterna.replication.sync.run import sync
 
-    sync(context, SyncOptions(**run_once), quiet, again=False, engine=here)
+    sync(context, SyncOptions(**run_once), quiet, until_done=False, engine=here)
     world.commit(a=world.write("a"), b=world.write("b"))
-    sync(context, SyncOptions(**run_once), quiet, again=False, engine=here)
+    sync(context, SyncOptions(**run_once), quiet, until_done=False, engine=here)
     assert {"ns.a", "ns.b", "ns.c", "ns.d"} <= world.replica().keys()
 
 
@@ -200,7 +200,7 @@ def test_no_signature_or_user_info_is_told():
     error = UnsafeUri("bad", file="s3://user:secret@lake/t?X-Amz-Signature=secret")
     assert "secret" not in f"{error} {error!r} {error.file}"
     assert (
-        without_secrets("abfss://container@account.dfs.core.windows.net/x")
+        redact_uri("abfss://container@account.dfs.core.windows.net/x")
         == "abfss://container@account.dfs.core.windows.net/x"
     )
 
@@ -211,18 +211,18 @@ def test_a_commit_of_a_newer_sterna_can_be_read(world: World):
     commit = next(iter(world.catalog.history("main_replica_eu", operations=False)))
     newer = json.loads(commit.properties[HELD])
     newer[0]["mood"] = "new"
-    read = head_of(type(commit)(**{**vars(commit), "properties": {**commit.properties, HELD: json.dumps(newer)}}))
+    read = parse_head(type(commit)(**{**vars(commit), "properties": {**commit.properties, HELD: json.dumps(newer)}}))
     assert read.held == read_head(world.catalog, "main_replica_eu").held
     with pytest.raises(BranchChanged, match=commit.hash):
-        head_of(type(commit)(**{**vars(commit), "properties": {**commit.properties, HELD: "{"}}))
+        parse_head(type(commit)(**{**vars(commit), "properties": {**commit.properties, HELD: "{"}}))
 
 
 def test_the_original_of_a_delete_file_never_takes_the_place_of_the_localized_one(world: World):
     mapping = world.context().mapping
     uri = f"file://{world.folder}/us/lake/a/data/x-deletes.parquet"
-    localized = mapping.localized(uri, edition_now(mapping))
-    assert mapping.replica(uri) != localized
-    assert mapping.source(mapping.replica(uri)) == mapping.source(localized) == uri
+    localized = mapping.localized_uri(uri, current_metadata_version(mapping))
+    assert mapping.replica_uri(uri) != localized
+    assert mapping.origin_uri(mapping.replica_uri(uri)) == mapping.origin_uri(localized) == uri
 
 
 def test_what_a_filtered_sync_leaves_behind_is_lag(world: World):
@@ -241,15 +241,15 @@ def test_many_snapshots_hand_their_children_over_once(world: World):
     world.commit(a=location)
     context = replace(world.context(), region=world.context().region.model_copy(update={"localize": "spark"}))
     context = with_ports(context, catalog=world.catalog, primary=world.catalog)
-    made = plan(context, SyncOptions(), quiet)
-    copied = sum((copy(context, made.run, batch.number, quiet) for batch in made.batches), StageReport())
+    planned = plan(context, SyncOptions(), quiet)
+    copied = sum((copy(context, planned.run, batch.number, quiet) for batch in planned.batches), StageReport())
     sent: list[int] = []
 
     def engine(function, items, label):
         sent.append(sum(map(len, items)))
         return map(function, items)
 
-    assert localize(context, made.run, copied, quiet, engine).failed == ()
+    assert localize(context, planned.run, copied, quiet, engine).failed == ()
     assert max(sent) < 100_000, "60 lists of up to 60 manifests each"
     assert make_plan(context)[0].batches == ()
 
@@ -257,10 +257,10 @@ def test_many_snapshots_hand_their_children_over_once(world: World):
 def test_a_localize_stage_that_was_left_out_is_noticed(world: World):
     world.commit(a=world.write("a"))
     context = world.context()
-    made = plan(context, SyncOptions(), quiet)
-    copied = copy(context, made.run, 0, quiet)
+    planned = plan(context, SyncOptions(), quiet)
+    copied = copy(context, planned.run, 0, quiet)
     with pytest.raises(UsageError, match="localize stage was left out"):
-        publish(context, made.run, copied, StageReport(), quiet)
+        publish(context, planned.run, copied, StageReport(), quiet)
 
 
 def test_a_localize_stage_that_was_left_out_is_noticed_though_an_earlier_try_left_its_last_file(world: World):
@@ -271,35 +271,35 @@ def test_a_localize_stage_that_was_left_out_is_noticed_though_an_earlier_try_lef
     localize(context, earlier.run, copy(context, earlier.run, 0, quiet), quiet, here)
     for manifest in (world.folder / "eu" / "replica").rglob("*-m0.avro"):
         manifest.unlink()
-    made = plan(context, SyncOptions(), quiet)
-    copied = sum((copy(context, made.run, batch.number, quiet) for batch in made.batches), StageReport())
+    planned = plan(context, SyncOptions(), quiet)
+    copied = sum((copy(context, planned.run, batch.number, quiet) for batch in planned.batches), StageReport())
     with pytest.raises(UsageError, match="localize stage was left out"):
-        publish(context, made.run, copied, StageReport(), quiet)
+        publish(context, planned.run, copied, StageReport(), quiet)
     assert not world.catalog.references()[1:], "nothing is published"
 
 
 def test_a_run_that_was_overtaken_is_superseded_whatever_is_left_of_it(world: World):
     world.commit(a=world.write("a"))
     context = world.context()
-    made = plan(context, SyncOptions(), quiet)
-    copied = copy(context, made.run, 0, quiet)
-    localized = localize(context, made.run, copied, quiet, here)
+    planned = plan(context, SyncOptions(), quiet)
+    copied = copy(context, planned.run, 0, quiet)
+    localized = localize(context, planned.run, copied, quiet, here)
     world.commit(a=world.write("a"))
     (mine,) = (world.folder / "eu" / "replica").rglob("*.metadata.json")
     run(world)
     mine.unlink()  # as a clean-up does once nothing reaches it
-    assert publish(context, made.run, copied, localized, quiet).outcome == "superseded"
+    assert publish(context, planned.run, copied, localized, quiet).outcome == "superseded"
 
 
 def test_a_registry_that_changed_in_the_middle_of_a_run_is_noticed(world: World):
     world.commit(a=world.write("a"))
-    made = plan(world.context(), SyncOptions(), quiet)
+    planned = plan(world.context(), SyncOptions(), quiet)
     spare = {**world.registry.locations[0].model_dump(), "id": "spare", "prefix": f"file://{world.folder}/spare"}
     other = with_registry(world, locations=[*(item.model_dump() for item in world.registry.locations), spare]).context()
     for stage in (
-        lambda: copy(other, made.run, 0, quiet),
-        lambda: localize(other, made.run, StageReport(), quiet, here),
-        lambda: publish(other, made.run, StageReport(1), StageReport(), quiet),
+        lambda: copy(other, planned.run, 0, quiet),
+        lambda: localize(other, planned.run, StageReport(), quiet, here),
+        lambda: publish(other, planned.run, StageReport(1), StageReport(), quiet),
     ):
         with pytest.raises(UsageError, match="registry changed"):
             stage()
@@ -313,23 +313,23 @@ def test_a_registry_that_changed_in_the_middle_of_a_run_is_noticed(world: World)
 def test_the_stages_of_a_run_work_with_one_and_the_same_registry(world: World, changes: dict[str, object]):
     """Also in what decides no replica: batches before the change went to other places than those after it."""
     world.commit(a=world.write("a"))
-    made = plan(world.context(), SyncOptions(), quiet)
+    planned = plan(world.context(), SyncOptions(), quiet)
     regions = [{**item.model_dump(mode="json"), **changes} for item in world.registry.regions]
     other = with_registry(world, regions=regions)
     assert other.registry.digest() == world.registry.digest()
     with pytest.raises(UsageError, match="registry changed"):
-        copy(other.context(), made.run, 0, quiet)
+        copy(other.context(), planned.run, 0, quiet)
     assert run(other).outcome == "published", "a new sync goes on, and copies nothing twice"
 
 
 def test_a_publish_task_of_a_first_sync_that_is_repeated_finds_its_own_commit(world: World):
     world.commit(a=world.write("a"))
     context = world.context()
-    made = plan(context, SyncOptions(), quiet)
-    copied = copy(context, made.run, 0, quiet)
-    localized = localize(context, made.run, copied, quiet, here)
-    first = publish(context, made.run, copied, localized, quiet)
-    again = publish(context, made.run, copied, localized, quiet)
+    planned = plan(context, SyncOptions(), quiet)
+    copied = copy(context, planned.run, 0, quiet)
+    localized = localize(context, planned.run, copied, quiet, here)
+    first = publish(context, planned.run, copied, localized, quiet)
+    again = publish(context, planned.run, copied, localized, quiet)
     assert (again.outcome, again.replica_hash, again.published) == ("published", first.replica_hash, first.published)
 
 
@@ -350,9 +350,9 @@ def test_a_lost_answer_between_the_two_halves_of_a_change_of_kind(
 ):
     kind_change(world)
     context = world.context()
-    made = plan(context, SyncOptions(), quiet)
-    copied = sum((copy(context, made.run, batch.number, quiet) for batch in made.batches), StageReport())
-    localized = localize(context, made.run, copied, quiet, here)
+    planned = plan(context, SyncOptions(), quiet)
+    copied = sum((copy(context, planned.run, batch.number, quiet) for batch in planned.batches), StageReport())
+    localized = localize(context, planned.run, copied, quiet, here)
     commit, calls = world.catalog.commit, []
 
     def unsure(*arguments, **options):
@@ -365,11 +365,11 @@ def test_a_lost_answer_between_the_two_halves_of_a_change_of_kind(
 
     monkeypatch.setattr(world.catalog, "commit", unsure)
     if happened:
-        assert publish(context, made.run, copied, localized, quiet).outcome == "published"
+        assert publish(context, planned.run, copied, localized, quiet).outcome == "published"
     else:
         with pytest.raises(CatalogStateUnknown):
-            publish(context, made.run, copied, localized, quiet)
-        assert publish(context, made.run, copied, localized, quiet).outcome == "published", "the task's next try"
+            publish(context, planned.run, copied, localized, quiet)
+        assert publish(context, planned.run, copied, localized, quiet).outcome == "published", "the task's next try"
     assert world.replica()["ns.a.t"].kind == "ICEBERG_TABLE"
     assert run(world).outcome == "idle"
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from sterna.airflow import triggers
-from sterna.edges.postgres import epoch
 from sterna.errors import Diverged
-from sterna.replica import region as replica_region
-from sterna.replica.head import read_head
-from sterna.replica.lag import measure_lag
+from sterna.postgres import term
+from sterna.replication.replica import region as replica_region
+from sterna.replication.replica.head import read_head
+from sterna.replication.replica.lag import measure_lag
 from tests.support.doubles.catalog import NO_ANCESTOR
 from tests.support.small_world import World, run, with_registry
 
@@ -24,10 +24,10 @@ def fresh(world: World, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     if request.param == "one catalog":
         return world
     regions = [{**region.model_dump(), "catalog": _with_database(region)} for region in world.registry.regions]
-    made = with_registry(world, regions=regions)
-    assert made.registry.has_copies
-    monkeypatch.setattr(epoch, "find_primary", lambda regions, secrets: regions[0])
-    return made
+    with_copies = with_registry(world, regions=regions)
+    assert with_copies.registry.has_regional_catalogs
+    monkeypatch.setattr(term, "find_primary", lambda regions, secrets: regions[0])
+    return with_copies
 
 
 def _with_database(region: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def test_the_first_run_makes_the_branch_and_the_next_has_nothing_to_do(fresh: Wo
 
 def test_the_trigger_fires_once_for_it_and_no_more(fresh: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(replica_region, "open_region", lambda *_: fresh.context())
-    watch = triggers.RegionWatch("eu", "/registry.yaml")
+    watch = triggers.RegionPoller("eu", "/registry.yaml")
     assert watch.head() != watch.watermark()
     run(fresh)
     assert watch.head() == watch.watermark()

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from sterna.errors import CatalogUnreachable, Diverged, SternaError, StoreUnreachable
-from sterna.replica import backoff, kept
-from sterna.replica.head import read_head
-from sterna.replica.kept import KeptRegion
-from sterna.replica.records import Report
-from sterna.replica.region import RegionContext
-from sterna.sync import stages
-from sterna.sync.follow import Follower, FollowOptions
-from sterna.sync.small import Small
-from sterna.verify.structure import verify_structure
+from sterna.replication.replica import reloading_region, retry
+from sterna.replication.replica.head import read_head
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.replica.reloading_region import ReloadingRegion
+from sterna.replication.sync import stages
+from sterna.replication.sync.follow import Follower, FollowOptions
+from sterna.replication.sync.follower_limits import FollowerLimits
+from sterna.replication.verify.structure import verify_structure
 from tests.support.small_world import (
     World,
     gone,
@@ -33,7 +33,13 @@ from tests.support.small_world import (
 )
 from tests.unit.sync.test_lanes import LARGE, begun, brought, small, with_lanes
 
-QUICK = FollowOptions(quick=0.01, slow=0.02, brought=0.05, pause=0.02, longest=0.1)
+QUICK = FollowOptions(
+    busy_poll_seconds=0.01,
+    idle_poll_seconds=0.02,
+    bulk_poll_seconds=0.05,
+    initial_backoff_seconds=0.02,
+    max_backoff_seconds=0.1,
+)
 
 
 @dataclass
@@ -52,13 +58,13 @@ class Watching:
         self.follower = Follower(self, self.reports.append, self.lines.append, self.options, engine=here)
         self._thread = threading.Thread(target=self._run)
 
-    def now(self) -> RegionContext:
+    def current(self) -> RegionContext:
         if self._context is None:
             self.opened += 1
             self._context = self.world.context()
         return self._context
 
-    def forget(self) -> None:
+    def disconnect(self) -> None:
         self._context = None
 
     def _run(self) -> None:
@@ -96,10 +102,10 @@ def watermark(world: World) -> str:
 
 def log_of(world: World) -> list[str]:
     """The commits of main that the replica branch stood for, oldest first."""
-    found = [
+    hashes = [
         commit.properties["sterna.source-hash"] for commit in world.catalog.history("main_replica_eu", operations=False)
     ]
-    return found[::-1]
+    return hashes[::-1]
 
 
 def assert_whole(world: World) -> None:
@@ -119,7 +125,9 @@ def test_commits_are_published_one_after_the_other_and_told(world: World) -> Non
 
 
 def test_everything_is_opened_anew_now_and_then(world: World) -> None:
-    with Watching(world, FollowOptions(quick=0.01, slow=0.02, anew=2)) as watching:
+    with Watching(
+        world, FollowOptions(busy_poll_seconds=0.01, idle_poll_seconds=0.02, reopen_after_syncs=2)
+    ) as watching:
         for _ in range(4):
             watching.until_at(world.commit(a=world.write("a")))
         watching.until(lambda: watching.opened >= 3)
@@ -138,11 +146,16 @@ def test_nothing_is_committed_while_main_stands_still(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("small", "why"),
-    [(Small(bytes=10_000), "bytes to copy, more than 10000"), (Small(files=0), "files to copy and localize")],
+    [
+        (FollowerLimits(max_bytes=10_000), "bytes to copy, more than 10000"),
+        (FollowerLimits(max_files=0), "files to copy and localize"),
+    ],
 )
-def test_a_large_plan_is_left_to_others_and_said_so_once(world: World, small: Small, why: str) -> None:
+def test_a_large_plan_is_left_to_others_and_said_so_once(world: World, small: FollowerLimits, why: str) -> None:
     world.commit(a=world.write("a", 50_000))
-    options = FollowOptions(small, quick=0.01, slow=0.02, pause=0.02, longest=0.1)
+    options = FollowOptions(
+        small, busy_poll_seconds=0.01, idle_poll_seconds=0.02, initial_backoff_seconds=0.02, max_backoff_seconds=0.1
+    )
     with Watching(world, options) as watching:
         watching.until(lambda: watching.lines)
         threading.Event().wait(0.4)
@@ -150,7 +163,7 @@ def test_a_large_plan_is_left_to_others_and_said_so_once(world: World, small: Sm
         (line,) = watching.lines
         assert line.startswith("left to the DAG: ") and why in line
         run(world)  # the DAG
-        if small.files:
+        if small.max_files:
             watching.until_at(world.commit(b=world.write("b")))
             watching.until(lambda: watching.reports and watching.reports[-1].published == ("ns.b",))
     runs = world.folder / "eu" / "replica" / "_sterna" / "runs"
@@ -161,7 +174,7 @@ def test_a_large_plan_is_left_to_others_and_said_so_once(world: World, small: Sm
 
 def test_whoever_keeps_others_from_beginning_ends_for_what_is_left_to_them(world: World) -> None:
     world.commit(a=world.write("a", 50_000))
-    options = replace(QUICK, small=Small(bytes=10_000), yields=True)
+    options = replace(QUICK, limits=FollowerLimits(max_bytes=10_000), stop_on_handover=True)
     with Watching(world, options) as watching:
         watching.until(lambda: watching.follower.stop.is_set())
     assert [line.partition(":")[0] for line in watching.lines] == ["left to the DAG"]
@@ -172,7 +185,7 @@ def test_whoever_keeps_others_from_beginning_ends_for_the_large_lane(world: Worl
     regions = [{**region, "large_copy": 20_000} for region in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)
     world.commit(a=world.write("a", 50_000), b=world.write("b"))
-    with Watching(world, replace(QUICK, yields=True)) as watching:
+    with Watching(world, replace(QUICK, stop_on_handover=True)) as watching:
         watching.until(lambda: watching.follower.stop.is_set())
     (report,) = watching.reports
     assert ("ns.b" in report.published, "ns.a" in report.published, report.large) == (True, False, True)
@@ -187,17 +200,17 @@ def test_what_is_for_spark_is_left_to_others(world: World) -> None:
 
 def test_what_is_in_transit_holds_up_no_other(world: World) -> None:
     regions = [{**region, "large_copy": 10_000} for region in world.registry.model_dump()["regions"]]
-    found = with_registry(world, regions=regions)
-    found.commit(big=found.write("big", 50_000))
-    found.commit(a=found.write("a"))
-    with Watching(found) as watching:
+    limited = with_registry(world, regions=regions)
+    limited.commit(big=limited.write("big", 50_000))
+    limited.commit(a=limited.write("a"))
+    with Watching(limited) as watching:
         watching.until(lambda: any("ns.a" in report.published for report in watching.reports))
         assert [item.key for item in watching.reports[-1].transit] == ["ns.big"]
         assert watching.reports[-1].large
-        run(found)  # brings it
-        watching.until_at(found.commit(a=found.write("a")))
-    assert {"ns.a", "ns.big"} <= found.replica().keys()
-    assert_whole(found)
+        run(limited)  # brings it
+        watching.until_at(limited.commit(a=limited.write("a")))
+    assert {"ns.a", "ns.big"} <= limited.replica().keys()
+    assert_whole(limited)
 
 
 def test_two_followers_and_a_sync_publish_each_commit_once(world: World) -> None:
@@ -209,8 +222,8 @@ def test_two_followers_and_a_sync_publish_each_commit_once(world: World) -> None
             if number % 2:
                 run(world)
             one.until_at(head)
-    told = [report.source_hash for report in (*one.reports, *two.reports) if report.published]
-    assert len(told) == len(set(told))
+    published = [report.source_hash for report in (*one.reports, *two.reports) if report.published]
+    assert len(published) == len(set(published))
     ids = [c.properties["sterna.run-id"] for c in world.catalog.history("main_replica_eu", operations=False)]
     assert len(ids) == len(set(ids))
     assert one.lines == two.lines == []
@@ -245,9 +258,9 @@ def test_what_the_large_lane_brings_is_published_though_main_is_quiet(
     run(world)
     world.commit(big=world.write("big", LARGE))
     assert small(world).large
-    with Watching(world, replace(QUICK, yields=yields)) as watching:
-        watching.until(lambda: watching.follower.moving)
-        assert [item.key for item in watching.follower.moving] == ["ns.big"]
+    with Watching(world, replace(QUICK, stop_on_handover=yields)) as watching:
+        watching.until(lambda: watching.follower.in_transit)
+        assert [item.key for item in watching.follower.in_transit] == ["ns.big"]
         round, real, failed = begun(world), stages.plan, threading.Event()
 
         def plan(*arguments: Any, **options: Any) -> Any:
@@ -317,7 +330,7 @@ def test_a_broken_table_is_held_and_the_others_go_on(world: World) -> None:
 
 
 def test_what_a_dark_store_holds_is_tried_again_without_a_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "FIRST_PAUSE", 0.2)
+    monkeypatch.setattr(retry, "INITIAL_DELAY_SECONDS", 0.2)
     wide = with_third_region(world)
     wide.write("far")
     location = written_elsewhere(wide, "far")
@@ -404,15 +417,15 @@ def test_a_registry_that_changes_is_read_anew(world: World, monkeypatch: pytest.
         opened.append(path.read_text())
         return world.context()
 
-    monkeypatch.setattr(kept, "open_region", open_region)
+    monkeypatch.setattr(reloading_region, "open_region", open_region)
     path.write_text("one")
-    region = KeptRegion(path, "eu", lambda name: None)  # type: ignore[arg-type, return-value]
-    assert region.now() is region.now()
+    region = ReloadingRegion(path, "eu", lambda name: None)  # type: ignore[arg-type, return-value]
+    assert region.current() is region.current()
     path.write_text("two")
-    region.now()
-    region.forget()
-    region.now()
+    region.current()
+    region.disconnect()
+    region.current()
     assert opened == ["one", "two", "two"]
     path.unlink()
     with pytest.raises(SternaError, match="can't read the registry"):
-        region.now()
+        region.current()

@@ -1,9 +1,9 @@
 """What goes ahead when something is held."""
 
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE
-from sterna.replica.held import IN_TRANSIT, Held
-from sterna.replica.records import Action
-from sterna.sync.holds import merge, settle
+from sterna.replication.plan.dependencies import merge_groups, resolve_dependencies
+from sterna.replication.replica.held import IN_TRANSIT, Held
+from sterna.replication.replica.model import Action
 
 
 def put(key: str, **fields) -> Action:
@@ -22,7 +22,7 @@ def run(actions, held=(), together=(), relaxed=()):
     templates = {
         action.key: Held(action.key, "", "", since="2026-01-02T00:00:00+00:00", good="w") for action in actions
     }
-    return settle(tuple(actions), tuple(held), tuple(together), templates, relaxed)
+    return resolve_dependencies(tuple(actions), tuple(held), tuple(together), templates, relaxed)
 
 
 def test_everything_goes_when_nothing_is_held():
@@ -55,7 +55,7 @@ def test_a_neighbour_with_the_same_beginning_does_not_keep_a_namespace():
 
 
 def test_groups_that_share_a_table_are_one():
-    assert merge([{"a", "b"}, {"c", "d"}, {"b", "c"}, {"x", "y"}]) == (("a", "b", "c", "d"), ("x", "y"))
+    assert merge_groups([{"a", "b"}, {"c", "d"}, {"b", "c"}, {"x", "y"}]) == (("a", "b", "c", "d"), ("x", "y"))
 
 
 def test_all_faults_of_a_group_are_remembered_as_one():

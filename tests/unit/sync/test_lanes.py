@@ -11,19 +11,19 @@ from unittest.mock import patch
 
 import pytest
 
-from sterna.edges.stores import objects
 from sterna.errors import Busy, StoreDenied, UsageError
-from sterna.replica import transit
-from sterna.replica.head import Head, read_head
-from sterna.replica.held import Held
-from sterna.replica.records import Report, StageReport
-from sterna.replica.transit import read_transit
-from sterna.sync import run as sync_run
-from sterna.sync import stages
-from sterna.sync.localize import localize_files
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica import bulk_state
+from sterna.replication.replica.bulk_state import read_bulk_state
+from sterna.replication.replica.head import Head, read_head
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.model import Report, StageReport
+from sterna.replication.sync import run as sync_run
+from sterna.replication.sync import stages
+from sterna.replication.sync.localize import localize_files
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
+from sterna.storage import objects
 from tests.support.small_world import World, here, quiet, refusing, run, with_registry
 
 LARGE = 50_000  # rows; some 145 kB
@@ -62,16 +62,16 @@ def moving(world: World) -> dict[str, Held]:
     return {item.key: item for item in head(world).held if item.in_transit}
 
 
-def begun(world: World) -> stages.Planned:
+def begun(world: World) -> stages.PlannedRun:
     return stages.plan(world.context(), LARGE_LANE, quiet)
 
 
-def brought(world: World, planned: stages.Planned) -> Report:
+def brought(world: World, planned: stages.PlannedRun) -> Report:
     """All that follows the plan of a large lane."""
     context = world.context()
-    copied = sum((stages.copy(context, planned.run, each.number, quiet) for each in planned.batches), StageReport())
+    copied = sum((stages.copy(context, planned.run, batch.number, quiet) for batch in planned.batches), StageReport())
     localized = stages.localize(context, planned.run, copied, quiet, here)
-    return stages.arrive(context, planned.run, copied, localized, quiet)
+    return stages.finish_bulk(context, planned.run, copied, localized, quiet)
 
 
 def copies(world: World, name: str) -> list[Path]:
@@ -112,8 +112,8 @@ def test_a_sync_of_everything_publishes_the_small_ones_first(lanes: World):
     report = sync(lanes.context(), SyncOptions(), lines.append, engine=here)
     assert set(report.published) == {"ns.a", "ns.big"}
     assert (report.held, report.transit) == ((), ())
-    told = [line for line in lines if line.startswith(("published", "copied"))]
-    assert [line.partition(":")[0] for line in told] == ["published", "copied", "published"]
+    steps = [line for line in lines if line.startswith(("published", "copied"))]
+    assert [line.partition(":")[0] for line in steps] == ["published", "copied", "published"]
     assert verify_structure(lanes.context()).findings == ()
     assert run(lanes).outcome == "idle"
 
@@ -167,9 +167,9 @@ def test_while_it_is_being_copied_the_small_lane_does_not_look_at_it(lanes: Worl
     small(lanes)
     planned = begun(lanes)
     lanes.commit(a=lanes.write("a"), b=lanes.write("b"))
-    with refusing(f"file://{lanes.folder}/us/lake/big/", StoreDenied) as asked:
+    with refusing(f"file://{lanes.folder}/us/lake/big/", StoreDenied) as requests:
         assert set(small(lanes).published) == {"ns.a", "ns.b"}
-    assert asked == []
+    assert requests == []
     assert set(moving(lanes)) == {"ns.big"}
     brought(lanes, planned)
     assert small(lanes).published == ("ns.big",)
@@ -180,7 +180,7 @@ def test_a_large_lane_that_was_killed_is_looked_after(lanes: World, monkeypatch:
     planned = begun(lanes)
     stages.copy(lanes.context(), planned.run, 0, quiet)  # and then it dies, before it could tell
     assert small(lanes).published == (), "for as long as it may be at work"
-    monkeypatch.setattr(transit, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(bulk_state, "HEARTBEAT_TIMEOUT_SECONDS", -1.0)
     assert small(lanes).published == ("ns.big",)
 
 
@@ -200,7 +200,7 @@ def test_a_marker_that_nobody_understands_is_none(lanes: World):
     small(lanes)
     begun(lanes)
     (lanes.folder / "eu/replica/_sterna/transit/round.json").write_text("[]")
-    assert read_transit(lanes.context().objects, lanes.context().region) is None
+    assert read_bulk_state(lanes.context().objects, lanes.context().region) is None
     assert begun(lanes).batches
 
 
@@ -216,14 +216,14 @@ def test_a_second_large_lane_stops_with_the_reason(lanes: World):
 def test_of_two_that_plan_at_once_the_second_one_to_end_stops(lanes: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """To list a very large table takes long, and nobody shows himself meanwhile."""
     small(lanes)
-    others: list[stages.Planned] = []
+    others: list[stages.PlannedRun] = []
     make = stages.make_plan
 
-    def overtaken(*given: Any) -> Any:
-        made = make(*given)
+    def overtaken(*args: Any) -> Any:
+        first_plan = make(*args)
         monkeypatch.setattr(stages, "make_plan", make)
         others.append(begun(lanes))
-        return made
+        return first_plan
 
     monkeypatch.setattr(stages, "make_plan", overtaken)
     with pytest.raises(Busy, match="another large lane"):
@@ -237,13 +237,13 @@ def test_a_round_ends_no_other_one_s_record(lanes: World, monkeypatch: pytest.Mo
     small(lanes)
     first = begun(lanes)
     with monkeypatch.context() as patched:
-        patched.setattr(transit, "FRESH_SECONDS", -1.0)
+        patched.setattr(bulk_state, "HEARTBEAT_TIMEOUT_SECONDS", -1.0)
         second = begun(lanes)
     if over:
         brought(lanes, second)
     brought(lanes, first)
-    found = read_transit(lanes.context().objects, lanes.context().region)
-    assert found and found.round.run_id == second.run.rpartition("/")[2] and found.fresh is not over
+    recorded = read_bulk_state(lanes.context().objects, lanes.context().region)
+    assert recorded and recorded.run.run_id == second.run.rpartition("/")[2] and recorded.is_alive is not over
 
 
 def test_a_large_lane_has_nothing_to_do_before_something_is_in_transit(lanes: World):
@@ -411,12 +411,16 @@ def test_how_far_the_copy_is_can_be_read(lanes: World):
     small(lanes)
     planned = begun(lanes)
     (entry,) = moving(lanes).values()
-    assert (found := read_transit(lanes.context().objects, lanes.context().region, counts=True)) is not None
-    assert (found.fresh, found.left) == (True, {"ns.big": entry.bytes})
+    assert (
+        bulk_state := read_bulk_state(lanes.context().objects, lanes.context().region, count_remaining=True)
+    ) is not None
+    assert (bulk_state.is_alive, bulk_state.remaining_bytes) == (True, {"ns.big": entry.bytes})
     for batch in planned.batches:
         stages.copy(lanes.context(), planned.run, batch.number, quiet)
-    assert (found := read_transit(lanes.context().objects, lanes.context().region, counts=True)) is not None
-    assert found.left == {"ns.big": 0}
+    assert (
+        bulk_state := read_bulk_state(lanes.context().objects, lanes.context().region, count_remaining=True)
+    ) is not None
+    assert bulk_state.remaining_bytes == {"ns.big": 0}
 
 
 def test_a_heartbeat_that_can_not_be_written_stops_no_copy(lanes: World):
@@ -430,21 +434,23 @@ def test_a_sync_leaves_the_large_copy_to_another_one_that_shows_itself(lanes: Wo
     small(lanes)
     planned = begun(lanes)
     lanes.commit(a=lanes.write("a"))
-    told: list[str] = []
+    messages: list[str] = []
 
     def beat(seconds: float) -> None:
         stages.copy(lanes.context(), planned.run, 0, quiet)
 
     monkeypatch.setattr(sync_run.time, "sleep", beat)
-    report = sync(lanes.context(), SyncOptions(), told.append, engine=here)
+    report = sync(lanes.context(), SyncOptions(), messages.append, engine=here)
     assert (report.published, [item.key for item in report.transit]) == (("ns.a",), ["ns.big"])
-    assert any(planned.run.rpartition("/")[2] in line for line in told)
+    assert any(planned.run.rpartition("/")[2] in line for line in messages)
 
 
 def test_a_sync_takes_over_from_one_that_is_dead(lanes: World, monkeypatch: pytest.MonkeyPatch):
     small(lanes)
     begun(lanes)
-    monkeypatch.setattr(sync_run.time, "sleep", lambda s: monkeypatch.setattr(transit, "FRESH_SECONDS", -1.0))
+    monkeypatch.setattr(
+        sync_run.time, "sleep", lambda s: monkeypatch.setattr(bulk_state, "HEARTBEAT_TIMEOUT_SECONDS", -1.0)
+    )
     assert run(lanes).published == ("ns.big",)
 
 
@@ -455,19 +461,19 @@ def test_a_round_is_alive_while_it_localizes_for_minutes_without_a_word(
     small(lanes)
     planned = begun(lanes)
     context = lanes.context()
-    copied = sum((stages.copy(context, planned.run, each.number, quiet) for each in planned.batches), StageReport())
-    monkeypatch.setattr(transit, "BEAT_SECONDS", 0.01)
+    copied = sum((stages.copy(context, planned.run, batch.number, quiet) for batch in planned.batches), StageReport())
+    monkeypatch.setattr(bulk_state, "HEARTBEAT_SECONDS", 0.01)
     shown: list[Path] = []
 
-    def silent(*given: Any) -> StageReport:
+    def silent(*args: Any) -> StageReport:
         until = time.monotonic() + 30
         while not shown and time.monotonic() < until:
             shown.extend((lanes.folder / "eu" / "replica").rglob("at-work.json"))
-        return localize_files(*given)
+        return localize_files(*args)
 
     with patch.object(stages, "localize_files", silent):
         stages.localize(context, planned.run, copied, quiet, here)
     assert shown
-    assert not [each for each in threading.enumerate() if each.name == "sterna-at-work"], (
+    assert not [thread for thread in threading.enumerate() if thread.name == "sterna-at-work"], (
         "it ends with what it tells of"
     )

@@ -13,10 +13,10 @@ from unittest.mock import patch
 
 import pytest
 
-from sterna.replica.records import Report
-from sterna.sync.plan import changed_table, in_parts, make, suspects
-from sterna.sync.plan.in_parts import PartLimits
-from sterna.verify.run import Depth, verify
+from sterna.replication.plan import changed_table, planner, quarantine, sharded_listing
+from sterna.replication.plan.sharded_listing import ShardingLimits
+from sterna.replication.replica.model import Report
+from sterna.replication.verify.run import Depth, verify
 from tests.support.small_world import World, make_world, run, with_registry
 
 SNAPSHOTS = 8
@@ -51,9 +51,9 @@ def held(report: Report) -> dict[str, tuple[str, str]]:
     [("json_bytes", 5_000), ("json_objects", 35), ("json_values", 150), ("file_bytes", 6_500), ("manifests", 4)],
 )
 def test_a_table_over_a_limit_is_held_and_the_setting_named(world: World, name: str, limit: int) -> None:
-    found = held(run(limited(world, **{name: limit})))
-    assert found.keys() == {"ns.bad"}
-    kind, reason = found["ns.bad"]
+    failures = held(run(limited(world, **{name: limit})))
+    assert failures.keys() == {"ns.bad"}
+    kind, reason = failures["ns.bad"]
     assert kind == "OverLimit"
     assert f"over the limit of {limit} (limits.{name} of the region" in reason
     assert "raise it" in reason
@@ -63,9 +63,9 @@ def test_a_table_over_a_limit_is_held_and_the_setting_named(world: World, name: 
 @pytest.mark.parametrize(("name", "limit"), [("json_objects", 35), ("json_values", 150), ("manifests", 4)])
 def test_verify_reads_within_the_same_limits(world: World, name: str, limit: int) -> None:
     assert run(world).held == ()
-    found = verify(limited(world, **{name: limit}).context(), Depth())
-    assert {item.table for item in found.findings} == {"ns.bad"}
-    assert f"limits.{name} " in found.findings[0].message
+    verified = verify(limited(world, **{name: limit}).context(), Depth())
+    assert {item.table for item in verified.findings} == {"ns.bad"}
+    assert f"limits.{name} " in verified.findings[0].message
 
 
 def test_tables_larger_than_all_the_room_are_read_one_after_the_other(world: World) -> None:
@@ -76,19 +76,19 @@ def test_tables_larger_than_all_the_room_are_read_one_after_the_other(world: Wor
 def killing(name: str) -> Iterator[list[str]]:
     """Let the process end after a table's files are read; yields the tables whose files were read before."""
     read: list[str] = []
-    real: Callable[..., Any] = changed_table.table_files
+    real: Callable[..., Any] = changed_table.list_table_files
 
     def table_files(context: Any, table: str, *args: Any, **options: Any) -> Any:
-        found = real(context, table, *args, **options)
+        files = real(context, table, *args, **options)
         read.append(table)
         if table == name:
             raise Killed
-        return found
+        return files
 
     # Who is killed takes no mark away.
     with (
-        patch.object(changed_table, "table_files", table_files),
-        patch.object(suspects.TableReading, suspects.TableReading.over.__name__, lambda self: None),
+        patch.object(changed_table, "list_table_files", table_files),
+        patch.object(quarantine.TableReading, quarantine.TableReading.delete_markers.__name__, lambda self: None),
     ):
         yield read
 
@@ -115,10 +115,10 @@ def test_a_table_that_ended_two_plans_is_held(small: World) -> None:
     assert len(marks(small)) >= 1
     assert ended(small)[-1] == "ns.bad", "it is read after the others"
     report = run(small)
-    found = held(report)
-    assert found.keys() == {"ns.bad"}
-    assert found["ns.bad"][0] == "PlanKilled"
-    assert "2 plans ended" in found["ns.bad"][1]
+    failures = held(report)
+    assert failures.keys() == {"ns.bad"}
+    assert failures["ns.bad"][0] == "PlanKilled"
+    assert "2 plans ended" in failures["ns.bad"][1]
     assert report.held[0].file.endswith(".metadata.json")
     assert {path.parent for path in marks(small)} == {path.parent for path in marks(small)[:1]}, "the others' are gone"
     assert run(small).held[0].kind == "PlanKilled"
@@ -143,7 +143,7 @@ def test_who_leaves_a_table_to_the_large_lane_leaves_the_marks_of_who_read_it(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended(small)
-    monkeypatch.setattr(in_parts, "LIMITS", PartLimits(many_manifests=SNAPSHOTS))
+    monkeypatch.setattr(sharded_listing, "LIMITS", ShardingLimits(min_manifests=SNAPSHOTS))
     for _ in range(2):
         assert [item.key for item in run(small, lane="small").transit if item.bytes] == ["ns.bad"]
         assert [json.loads(path.read_text())["table"] for path in marks(small)] == ["ns.bad"]
@@ -153,10 +153,10 @@ def test_who_leaves_a_table_to_the_large_lane_leaves_the_marks_of_who_read_it(
 
 
 def test_a_plan_that_only_shows_leaves_no_mark(small: World) -> None:
-    from sterna.sync.options import SyncOptions
+    from sterna.replication.plan.options import SyncOptions
 
     with killing("ns.bad"), pytest.raises(Killed):
-        make.make_plan(small.context(), SyncOptions())
+        planner.make_plan(small.context(), SyncOptions())
     assert marks(small) == []
 
 
@@ -170,5 +170,5 @@ def test_a_table_with_another_fault_has_no_mark_left(small: World) -> None:
 
 
 def test_no_mark_is_looked_for_where_nothing_is_large(world: World) -> None:
-    with patch.object(suspects, "marks_folder", side_effect=AssertionError):
+    with patch.object(quarantine, "markers_folder", side_effect=AssertionError):
         assert run(world).held == ()

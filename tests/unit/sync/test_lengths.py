@@ -12,13 +12,13 @@ import fastavro
 import pyarrow.parquet as pq
 import pytest
 
-from sterna.repair.run import Repaired, repair
-from sterna.replica.records import Report, StageReport
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
-from sterna.sync.relocalize import relocalizing
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.repair.run import RepairReport, repair
+from sterna.replication.replica.model import Report, StageReport
+from sterna.replication.sync import stages
+from sterna.replication.sync.rewrite_metadata import rewrite_options
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
 from tests.support.small_world import World, here, quiet, run
 from tests.unit.sync.test_wrong_localizer import RIGHT, committed, deep, rows
 from tests.unit.verify.tables import LIST_SCHEMA, avro, sides, write
@@ -44,7 +44,7 @@ class Running:
         self.context = world.context()
         planned = stages.plan(self.context, SyncOptions(), quiet)
         self.run = planned.run
-        copied = (stages.copy(self.context, self.run, each.number, quiet) for each in planned.batches)
+        copied = (stages.copy(self.context, self.run, batch.number, quiet) for batch in planned.batches)
         self.copied = sum(copied, StageReport())
         self.localized = stages.localize(self.context, self.run, self.copied, quiet, here)
 
@@ -54,7 +54,7 @@ class Running:
 
 def relocalized(world: World) -> None:
     context = world.context()
-    assert sync(context, relocalizing(context, ["ns.a"]), quiet, engine=here).held == ()
+    assert sync(context, rewrite_options(context, ["ns.a"]), quiet, engine=here).held == ()
 
 
 def closed(world: World) -> None:
@@ -156,7 +156,7 @@ def test_a_sync_that_was_planned_before_a_repair_is_not_published(world: World):
     with_another_snapshot(world)
     before = Running(world)
     flip(localized(world, "deletes-a.parquet"))
-    mended: Repaired = repair(world.context(), (), quiet, deep=True, apply=True, engine=here)
+    mended: RepairReport = repair(world.context(), (), quiet, deep=True, apply=True, engine=here)
     assert (mended.left, mended.faults_left) == ((), 0)
     assert before.publish().outcome == "superseded"
     closed(world)

@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from sterna.catalog.model import ICEBERG_VIEW, NAMESPACE, Content, Delete, Key, Operation, Put
-from sterna.registry.policy import Policy
-from sterna.replica.head import read_head
+from sterna.config.policy import Policy
+from sterna.replication.replica.head import read_head
 from tests.support.small_world import World, run, table, with_registry
 
 
@@ -38,19 +38,19 @@ class Main:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.made = 0
+        self.serial = 0
         self.between: set[tuple[str | None, str | None]] = set()
 
     def table(self, *, uuid: bool = True) -> Content:
         """A table that is no other's."""
-        self.made += 1
-        return table(self._location(f"t{self.made}", uuid=uuid))
+        self.serial += 1
+        return table(self._location(f"t{self.serial}", uuid=uuid))
 
     def view(self) -> Content:
         """A view that is no other's."""
-        self.made += 1
-        base = self.world.folder / "us" / "lake" / f"v{self.made}"
-        document = {"view-uuid": f"uuid-{self.made}", "format-version": 1, "location": f"file://{base}"}
+        self.serial += 1
+        base = self.world.folder / "us" / "lake" / f"v{self.serial}"
+        document = {"view-uuid": f"uuid-{self.serial}", "format-version": 1, "location": f"file://{base}"}
         more = {"current-version-id": 1, "versions": [], "version-log": [], "schemas": []}
         path = base / "metadata" / "00000-v.metadata.json"
         path.parent.mkdir(parents=True)
@@ -60,8 +60,8 @@ class Main:
     def changed(self, content: Content) -> Content:
         """The next version of the same table or view."""
         old = Path((content.metadata_location or "").removeprefix("file://"))
-        self.made += 1
-        new = old.with_name(f"1{self.made:04}-next.metadata.json")
+        self.serial += 1
+        new = old.with_name(f"1{self.serial:04}-next.metadata.json")
         new.write_bytes(old.read_bytes())
         return content.with_metadata_location(f"file://{new}")
 
@@ -301,7 +301,10 @@ def rewritten(main: Main) -> None:
     entries = dict(main.world.catalog.entries("main", head))
     main.world.catalog.assign("main", main.world.catalog.no_ancestor())
     main.world.catalog.commit(
-        "main", main.world.catalog.no_ancestor(), [Put(at, each.with_id(None)) for at, each in entries.items()], "anew"
+        "main",
+        main.world.catalog.no_ancestor(),
+        [Put(at, content.with_id(None)) for at, content in entries.items()],
+        "anew",
     )
     run(main.world, reseed_from=main.world.catalog.reference("main").hash)
 

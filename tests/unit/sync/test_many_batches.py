@@ -13,19 +13,19 @@ from unittest.mock import patch
 
 import pytest
 
-from sterna.edges.stores import objects
 from sterna.errors import StoreDenied
-from sterna.replica import how_far
-from sterna.replica.how_far import HowFar, seldom
-from sterna.replica.records import Batch, StageReport
-from sterna.replica.run_folder import load_files, load_plan
-from sterna.replica.transit import read_transit
-from sterna.sync import stages
-from sterna.sync.copy import CopyProgress
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.sync.whole import Whole, duration, read_whole
-from sterna.verify.structure import verify_structure
+from sterna.replication.execution.copy import CopyProgress
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica import progress
+from sterna.replication.replica.bulk_state import read_bulk_state
+from sterna.replication.replica.model import CopyBatch, StageReport
+from sterna.replication.replica.progress import ProgressLine, throttled
+from sterna.replication.replica.run_folder import load_files, load_plan
+from sterna.replication.sync import stages
+from sterna.replication.sync.copy_progress import RunProgress, format_duration, read_run_progress
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
+from sterna.storage import objects
 from tests.support.small_world import World, here, quiet
 from tests.unit.sync.test_lanes import LARGE, SMALL, moving, small, with_lanes
 
@@ -35,9 +35,9 @@ ROUND = SyncOptions(lane="large", files_per_batch=1)
 _COPY = """
 import sys
 from sterna.errors import CredentialError
-from sterna.registry.model import Registry
-from sterna.replica.region import RegionContext
-from sterna.sync import stages
+from sterna.config.registry.model import Registry
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import stages
 
 def no_secrets(name):
     raise CredentialError(name)
@@ -75,7 +75,7 @@ def test_a_table_is_published_while_a_larger_one_is_still_on_its_way(two: World)
     localized = stages.localize(two.context(), planned.run, copied, quiet, here)
     files = load_files(two.context(), planned.run).column("table").to_pylist()
     assert localized.files == files.count("ns.aaa") < len(files), "the small lane has localized the other"
-    stages.arrive(two.context(), planned.run, copied, localized, quiet)
+    stages.finish_bulk(two.context(), planned.run, copied, localized, quiet)
     assert small(two).published == ("ns.aaa",)
     assert verify_structure(two.context()).findings == ()
 
@@ -85,9 +85,9 @@ def test_a_sync_of_everything_publishes_each_table_as_soon_as_it_is_here(two: Wo
     report = sync(two.context(), SyncOptions(files_per_batch=1), lines.append, engine=here)
     assert set(report.published) == {"ns.aaa", "ns.zzz"}
     assert (report.held, report.transit) == ((), ())
-    told = [line.partition(":")[0] for line in lines if line.startswith(("published", "copied", "copying"))]
+    steps = [line.partition(":")[0] for line in lines if line.startswith(("published", "copied", "copying"))]
     copying = [f"copying batch {number} of 4 from us-lake" for number in range(1, 5)]
-    assert told == [copying[0], "published", *copying[1:], "copied", "published"]
+    assert steps == [copying[0], "published", *copying[1:], "copied", "published"]
     assert verify_structure(two.context()).findings == ()
 
 
@@ -137,7 +137,7 @@ def test_a_table_whose_file_is_gone_holds_up_none_that_is_copied_by_the_same_bat
     assert small(neighbours).published == ("ns.bbb",)
     copied = sum((stages.copy(context, planned.run, number, quiet) for number in (1, 2)), copied)
     assert copied.here == ("ns.bbb",)
-    stages.arrive(context, planned.run, copied, stages.localize(context, planned.run, copied, quiet, here), quiet)
+    stages.finish_bulk(context, planned.run, copied, stages.localize(context, planned.run, copied, quiet, here), quiet)
     report = small(neighbours)
     assert report.published == ("ns.zzz",)
     assert [(item.key, item.kind) for item in report.held] == [("ns.aaa", "SourceGone")]
@@ -150,14 +150,14 @@ def test_what_a_batch_could_not_copy_is_known_until_it_could(neighbours: World):
     data = neighbours.folder / "us/lake/aaa"
     assert [stages.copy(context, planned.run, number, quiet).here for number in range(2)] == [(), ("ns.bbb",)]
     plan = load_plan(context, planned.run)
-    whole = read_whole(context, planned.run, plan)
-    assert (whole.done, whole.ended, whole.failed) == ({1}, {0, 1}, {"ns.aaa"})
+    whole = read_run_progress(context, planned.run, plan)
+    assert (whole.done, whole.finished, whole.failed_tables) == ({1}, {0, 1}, {"ns.aaa"})
     (row,) = [row for row in _rows(neighbours, planned.run, 0) if "aaa" in row["source"]]
     Path(row["source"].removeprefix("file://")).write_bytes(b"x" * row["size"])
     assert data.exists()
     assert stages.copy(context, planned.run, 0, quiet).failed == ()
-    whole = read_whole(context, planned.run, plan)
-    assert (whole.done, whole.failed) == ({0, 1}, set())
+    whole = read_run_progress(context, planned.run, plan)
+    assert (whole.done, whole.failed_tables) == ({0, 1}, set())
 
 
 def test_what_moves_together_with_a_table_whose_file_is_gone_waits_for_it(neighbours: World):
@@ -174,9 +174,9 @@ def test_a_table_that_is_whole_and_grew_much_meanwhile_stays_in_transit(two: Wor
     two.commit(zzz=two.write("zzz", LARGE))
     assert small(two).published == ()
     assert set(moving(two)) == {"ns.aaa", "ns.zzz"}
-    found = read_transit(two.context().objects, two.context().region)
-    assert found is not None
-    assert [found.is_at(item) for item in moving(two).values()] == [True, False]
+    bulk_state = read_bulk_state(two.context().objects, two.context().region)
+    assert bulk_state is not None
+    assert [bulk_state.is_copying(item) for item in moving(two).values()] == [True, False]
 
 
 def test_each_batch_tells_how_far_all_of_them_are(two: World):
@@ -184,12 +184,12 @@ def test_each_batch_tells_how_far_all_of_them_are(two: World):
     lines: list[object] = []
     for batch in planned.batches:
         stages.copy(two.context(), planned.run, batch.number, lines.append)
-    told = [line for line in lines if isinstance(line, HowFar)]
-    steps = [line for line in told if line.step]
+    progress = [line for line in lines if isinstance(line, ProgressLine)]
+    steps = [line for line in progress if line.is_step]
     assert [re.findall(r"batch (\d) of 4, (\d) done: (\d) of 4 files", line) for line in steps] == [
         [(str(number), str(number), str(number))] for number in range(1, 5)
     ]
-    shares = [line.share for line in told]
+    shares = [line.fraction for line in progress]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
 
@@ -230,10 +230,10 @@ def test_a_killed_copy_of_many_batches_sends_nothing_again_that_arrived(two: Wor
     assert len(arrived) >= 2
     copied = sum((stages.copy(two.context(), planned.run, number, quiet) for number in range(4)), StageReport())
     assert (copied.files, copied.failed) == (4, ())
-    assert copied.sent == sum(sizes.values()) - sum(found.st_size for found in arrived.values())
-    assert all(path.stat().st_mtime_ns == found.st_mtime_ns for path, found in arrived.items())
+    assert copied.sent == sum(sizes.values()) - sum(stat.st_size for stat in arrived.values())
+    assert all(path.stat().st_mtime_ns == stat.st_mtime_ns for path, stat in arrived.items())
     localized = stages.localize(two.context(), planned.run, copied, quiet, here)
-    stages.arrive(two.context(), planned.run, copied, localized, quiet)
+    stages.finish_bulk(two.context(), planned.run, copied, localized, quiet)
     assert set(sync(two.context(), SMALL, quiet, engine=here).published) == {"ns.aaa", "ns.zzz"}
 
 
@@ -243,18 +243,20 @@ def _rows(world: World, run: str, number: int) -> list[dict[str, object]]:
 
 
 def test_how_long_the_rest_takes_is_told_by_all_tasks_together():
-    batches = tuple(Batch(number, "us-lake", 100, 1_000_000_000) for number in range(4))
-    whole = Whole(batches)
+    batches = tuple(CopyBatch(number, "us-lake", 100, 1_000_000_000) for number in range(4))
+    whole = RunProgress(batches)
     now = CopyProgress(50, 500_000_000, 100, 1_000_000_000)
-    assert whole.amount(0) == "batch 1 of 4, 0 done: 0 of 400 files, 0 B of 4 GB are here, 0 %"
-    assert whole.amount(0, now, 60.0).endswith("50 of 400 files, 500 MB of 4 GB are here, 12 %, about 7 min left")
+    assert whole.progress_line(0) == "batch 1 of 4, 0 done: 0 of 400 files, 0 B of 4 GB are here, 0 %"
+    assert whole.progress_line(0, now, 60.0).endswith(
+        "50 of 400 files, 500 MB of 4 GB are here, 12 %, about 7 min left"
+    )
     # Two other tasks were done within 100 s: 20 MB a second.
     others = replace(whole, done=frozenset({1, 2}), seconds=100.0)
-    assert others.amount(0, now, 60.0).endswith(
+    assert others.progress_line(0, now, 60.0).endswith(
         "2 done: 250 of 400 files, 2.5 GB of 4 GB are here, 62 %, about 1 min 15 s left"
     )
-    assert others.with_batch(0).with_batch(3).amount(3).endswith("4 GB of 4 GB are here, 100 %")
-    alone = Whole(batches[:1]).amount(0, now, 60.0)
+    assert others.with_batch(0).with_batch(3).progress_line(3).endswith("4 GB of 4 GB are here, 100 %")
+    alone = RunProgress(batches[:1]).progress_line(0, now, 60.0)
     assert alone == "50 of 100 files, 500 MB of 1 GB are here, 50 %, about 1 min left"
 
 
@@ -263,16 +265,16 @@ def test_how_long_the_rest_takes_is_told_by_all_tasks_together():
     [(0.2, "1 s"), (59.9, "59 s"), (60, "1 min"), (7_800, "2 h 10 min"), (90_000, "1 d 1 h"), (10**9, "11574 d 1 h")],
 )
 def test_durations_are_for_people(seconds: float, text: str):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_a_log_shows_how_far_it_is_now_and_then_and_each_step(monkeypatch: pytest.MonkeyPatch):
     clock = [0.0]
-    monkeypatch.setattr(how_far.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     shown: list[str] = []
-    show = seldom(shown.append, 10.0)
+    show = throttled(shown.append, 10.0)
     for second in range(30):
         clock[0] = float(second)
-        show(HowFar(f"at {second}", 0.5, step=second == 25))
+        show(ProgressLine(f"at {second}", 0.5, is_step=second == 25))
     show("a line")
     assert shown == ["at 10", "at 20", "at 25", "a line"]

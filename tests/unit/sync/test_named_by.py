@@ -13,8 +13,8 @@ import json
 
 import pytest
 
-from sterna.sync.plan import in_parts
-from sterna.sync.plan.in_parts import PartLimits
+from sterna.replication.plan import sharded_listing
+from sterna.replication.plan.sharded_listing import ShardingLimits
 from tests.support.small_world import World, ruled, run
 from tests.unit.iceberg.delete_files import write_rows
 from tests.unit.sync.poison import Sick, with_deletes
@@ -105,8 +105,8 @@ def test_a_file_that_a_residency_rule_keeps_out(world: World, table: Table, kind
     secret.write_bytes(b"x")
     table.name(kind, f"file://{secret}")
     rules = [{"prefixes": [f"file://{secret.parent}"], "never": ["eu"]}]
-    found, reason, _ = held(ruled(world, residency=rules), table)
-    assert found == "NotResident"
+    held_kind, reason, _ = held(ruled(world, residency=rules), table)
+    assert held_kind == "NotResident"
     assert reason.endswith(table.expected(kind))
 
 
@@ -124,8 +124,8 @@ def test_a_metadata_file_that_is_gone(world: World, table: Table, kind: str):
 
 def test_a_manifest_of_another_length(world: World, table: Table):
     edit_avro(table.list, lambda record: record.update(manifest_length=4711))
-    found, reason, file = held(world, table)
-    assert (found, file) == ("SizeDiffers", table.manifest)
+    held_kind, reason, file = held(world, table)
+    assert (held_kind, file) == ("SizeDiffers", table.manifest)
     assert reason.endswith(f"its list says 4711{table.expected('list')}")
 
 
@@ -133,8 +133,8 @@ def test_a_manifest_of_another_length(world: World, table: Table):
 def test_a_broken_file_is_named_alone(world: World, table: Table, kind: str):
     broken = table.named_by(kind)
     path_of(broken).write_bytes(b"x" * path_of(broken).stat().st_size)
-    found, reason, file = held(world, table)
-    assert (found, file) == ("BrokenMetadata", broken)
+    held_kind, reason, file = held(world, table)
+    assert (held_kind, file) == ("BrokenMetadata", broken)
     assert "names it" not in reason
 
 
@@ -142,7 +142,7 @@ def test_a_broken_file_is_named_alone(world: World, table: Table, kind: str):
 def listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How the files of a table are listed."""
     if request.param == "in parts":
-        monkeypatch.setattr(in_parts, "LIMITS", PartLimits(many_manifests=1))
+        monkeypatch.setattr(sharded_listing, "LIMITS", ShardingLimits(min_manifests=1))
 
 
 @pytest.mark.usefixtures("listed")
@@ -167,8 +167,8 @@ def test_a_content_file_that_can_not_be_what_its_manifest_says(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * size)
     table.name("manifest", f"file://{path}")
-    found, reason, of = held(world, table)
-    assert (found, of) == (kind, f"file://{path}")
+    held_kind, reason, of = held(world, table)
+    assert (held_kind, of) == (kind, f"file://{path}")
     assert reason.endswith(table.expected("manifest"))
 
 

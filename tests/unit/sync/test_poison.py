@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.sync.plan import make
+from sterna.replication.plan import planner
 from tests.unit.sync.poison import (
     ESCAPES,
     GONE,
@@ -49,7 +49,7 @@ def test_a_path_of_a_file(sick: Sick, field: str):
 @pytest.mark.parametrize("file", ["metadata.json", "list"])
 def test_a_file_that_its_store_always_fails_at(sick: Sick, file: str, monkeypatch: pytest.MonkeyPatch):
     """Nothing is concluded from it about the store, whoever is read first."""
-    monkeypatch.setattr(make, "TABLES_AT_ONCE", 1)
+    monkeypatch.setattr(planner, "MAX_TABLE_CONCURRENCY", 1)
     loop = sick.path("loop")
     loop.unlink(missing_ok=True)
     loop.symlink_to(loop)
@@ -128,8 +128,8 @@ def test_a_part_of_another_form(sick: Sick, field: str):
 @pytest.mark.parametrize(("poison", "field"), [(in_list, "manifest_path"), (in_manifest, "data_file/file_path")])
 def test_a_path_in_avro(sick: Sick, poison: Callable[..., bytes], field: str):
     base = sick.document["location"]
-    told = [value for value in bad_paths(base) if "\ud800" not in value]
-    for value in (*told, *(f"{base}/{odd}x" for odd in ODD), f"s3://nowhere/{NOT_UTF_8}"):
+    encodable = [value for value in bad_paths(base) if "\ud800" not in value]
+    for value in (*encodable, *(f"{base}/{odd}x" for odd in ODD), f"s3://nowhere/{NOT_UTF_8}"):
         sick.check(poison(sick, setting(field, value)))
 
 

@@ -54,10 +54,10 @@ DAMAGED = ("list", "manifest", *FORMATS, "puffin")
 
 def paths(document: Any, so_far: str = "") -> list[str]:
     """Return where each part of a document stands."""
-    known = document if isinstance(document, dict) else dict(enumerate(document if isinstance(document, list) else ()))
-    items = known.items()
-    found = [(f"{so_far}/{key}".lstrip("/"), value) for key, value in items]
-    return [path for path, _ in found] + [path for at, value in found for path in paths(value, at)]
+    fields = document if isinstance(document, dict) else dict(enumerate(document if isinstance(document, list) else ()))
+    items = fields.items()
+    members = [(f"{so_far}/{key}".lstrip("/"), value) for key, value in items]
+    return [path for path, _ in members] + [path for at, value in members for path in paths(value, at)]
 
 
 @st.composite

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from pyiceberg.table import StaticTable
 
-from sterna.registry.edition import Edition
-from sterna.status.model import Refused
-from sterna.status.read import read_status
+from sterna.config.registry.fingerprint import MetadataVersion
+from sterna.operations.status.model import ExcludedTable
+from sterna.operations.status.read import read_status
 from tests.support.small_world import World, gone, ruled, run
 
 
@@ -44,9 +44,9 @@ def written(world: World, times: int, name: str = "a") -> list[int]:
     ("spelled", "kept"), [({"latest": 1}, 1), ({"latest": 2}, 2), ({"latest": 9}, 4), ({"since": "1w"}, 4), ("full", 4)]
 )
 def test_a_replica_has_as_much_history_as_its_policy_says(world: World, spelled: object, kept: int) -> None:
-    made = written(world, 4)
+    snapshot_ids = written(world, 4)
     run(ruled(world, **history(spelled)))
-    assert snapshots(world) == made[-kept:]
+    assert snapshots(world) == snapshot_ids[-kept:]
 
 
 def test_data_that_only_pruned_snapshots_need_is_not_copied(world: World) -> None:
@@ -58,11 +58,11 @@ def test_data_that_only_pruned_snapshots_need_is_not_copied(world: World) -> Non
 
 
 def test_a_policy_may_change_in_both_directions_without_a_commit_on_main(world: World) -> None:
-    made = written(world, 3)
+    snapshot_ids = written(world, 3)
     run(world)
     for spelled, kept in (({"latest": 1}, 1), ({"latest": 2}, 2), ("full", 3)):
         assert run(ruled(world, **history(spelled))).published == ("ns.a",)
-        assert snapshots(world) == made[-kept:]
+        assert snapshots(world) == snapshot_ids[-kept:]
     assert run(ruled(world, **history("full"))).outcome == "idle"
 
 
@@ -73,15 +73,15 @@ def test_a_narrower_policy_moves_no_data(world: World) -> None:
 
 
 def test_refs_keep_their_snapshots(world: World) -> None:
-    made = written(world, 3)
+    snapshot_ids = written(world, 3)
     with world.writer.load_table(("ns", "a")).manage_snapshots() as manage:
-        manage.create_tag(made[0], "first")
+        manage.create_tag(snapshot_ids[0], "first")
     world.commit(a=world.writer.load_table(("ns", "a")).metadata_location)
     run(ruled(world, **history({"latest": 1})))
-    assert set(snapshots(world)) == {made[0], made[2]}
+    assert set(snapshots(world)) == {snapshot_ids[0], snapshot_ids[2]}
 
 
-def refused(world: World, region: str = "eu") -> tuple[Refused, ...]:
+def refused(world: World, region: str = "eu") -> tuple[ExcludedTable, ...]:
     return read_status(world.context(region)).refused
 
 
@@ -94,7 +94,7 @@ def test_a_refused_table_is_absent_and_status_says_why(world: World) -> None:
     strict = ruled(world, residency=[{"tables": ["ns.sec*"], "only": ["us"]}])
     run(strict)
     assert set(world.replica()) == {"ns", "ns.a"}
-    assert refused(strict) == (Refused("ns.secret", "residency 'ns.sec*': only in us"),)
+    assert refused(strict) == (ExcludedTable("ns.secret", "residency 'ns.sec*': only in us"),)
     assert refused(strict, "us") == ()
     assert not [path for path in files_here(world) if "secret" in str(path)]
     assert not [path for path in files_here(world) if b"secret" in path.read_bytes()], (
@@ -177,7 +177,8 @@ def test_atomic_says_nothing_of_what_a_metadata_json_contains(world: World) -> N
     relaxed = atomic(world, "relaxed", "**")
     uri = "file:///x/metadata/v1.metadata.json".replace("/x", f"{world.folder}/us/lake/x")
     names = {
-        each.context().mapping.metadata(uri, each.registry.policy("ns.r"), Edition(1)) for each in (world, relaxed)
+        variant.context().mapping.metadata_uri(uri, variant.registry.policy("ns.r"), MetadataVersion(1))
+        for variant in (world, relaxed)
     }
     assert len(names) == 1
     assert run(relaxed).published == ()

@@ -8,14 +8,14 @@ import pytest
 
 from sterna.catalog.model import ICEBERG_VIEW, Commit, Content, Delete, Operation, Put, namespace_content
 from sterna.errors import BranchChanged, Busy
-from sterna.gc.fence import fence
-from sterna.replica.head import REASSERTED, SOURCE_HASH, newest_commit, read_head
-from sterna.replica.lag import measure_lag
-from sterna.status.read import read_status
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
-from sterna.sync.reassert import reassert
-from sterna.verify.structure import verify_structure
+from sterna.maintenance.gc.fencing import fence
+from sterna.operations.status.read import read_status
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.head import RESTORED_OVER, SOURCE_HASH, newest_commit, read_head
+from sterna.replication.replica.lag import measure_lag
+from sterna.replication.sync import stages
+from sterna.replication.sync.restore_branch import restore_branch
+from sterna.replication.verify.structure import verify_structure
 from tests.support.small_world import World, gone, quiet, run, table, view
 
 BRANCH = "main_replica_eu"
@@ -27,7 +27,7 @@ def synced(world: World) -> dict[str, Content]:
     return world.replica()
 
 
-def meddle(world: World, *operations: Operation) -> str:
+def modify_replica(world: World, *operations: Operation) -> str:
     return world.catalog.commit_as("mallory", BRANCH, operations, "my own way")
 
 
@@ -68,7 +68,7 @@ def test_what_somebody_else_changed_is_put_right(
     world: World, change: Callable[[World, dict[str, Content]], list[Operation]]
 ):
     before = synced(world)
-    foreign = meddle(world, *change(world, before))
+    foreign = modify_replica(world, *change(world, before))
     with pytest.raises(BranchChanged, match=f"{foreign} by mallory.*my own way.*--reassert"):
         run(world)
     assert run(world, reassert=True).held == ()
@@ -76,22 +76,22 @@ def test_what_somebody_else_changed_is_put_right(
     assert verify_structure(world.context()).findings == ()
     assert foreign in [commit.hash for commit in history(world)], "nothing is reset"
     (mended,) = (commit for commit in history(world) if commit.parent == foreign)
-    assert mended.properties[REASSERTED] == foreign
+    assert mended.properties[RESTORED_OVER] == foreign
     assert f"reasserts the branch over commit {foreign} by mallory" in mended.message
     assert run(world).outcome == "idle"
 
 
 def test_a_key_that_still_is_there_keeps_the_replicas_id(world: World):
     before = synced(world)
-    meddle(world, *changed(world, before))
+    modify_replica(world, *changed(world, before))
     run(world, reassert=True)
     assert world.replica()["ns.a"] == before["ns.a"]
 
 
 def test_a_table_that_somebody_made_a_view_becomes_a_table_again(world: World):
     before = synced(world)
-    meddle(world, Delete(("ns", "a")))
-    meddle(
+    modify_replica(world, Delete(("ns", "a")))
+    modify_replica(
         world,
         Put(("ns", "a"), Content.of({"type": ICEBERG_VIEW, "metadataLocation": view(world, "v"), "versionId": 1})),
     )
@@ -102,8 +102,8 @@ def test_a_table_that_somebody_made_a_view_becomes_a_table_again(world: World):
 
 def test_what_main_did_meanwhile_comes_along(world: World):
     synced(world)
-    meddle(world, Delete(("ns", "a")))
-    meddle(world, *added(world, {}))
+    modify_replica(world, Delete(("ns", "a")))
+    modify_replica(world, *added(world, {}))
     head = world.commit(a=world.write("a"), b=None, c=world.write("c"))
     run(world, reassert=True)
     assert set(world.replica()) == {"ns", "ns.a", "ns.c"}
@@ -116,7 +116,7 @@ def test_a_held_table_goes_back_to_its_last_good_version(world: World):
     world.commit(a=gone(world, "a"))
     run(world)
     held = read_head(world.catalog, BRANCH).held
-    meddle(world, *changed(world, before))
+    modify_replica(world, *changed(world, before))
     assert run(world, reassert=True).held == held
     assert world.replica()["ns.a"] == before["ns.a"]
 
@@ -124,14 +124,14 @@ def test_a_held_table_goes_back_to_its_last_good_version(world: World):
 def test_between_the_two_commits_the_branch_stands_for_what_it_stood_for(world: World):
     before = synced(world)
     watermark = read_head(world.catalog, BRANCH).watermark
-    meddle(world, *dropped(world, before))
+    modify_replica(world, *dropped(world, before))
     world.commit(b=world.write("b"))
-    reassert(world.context(), quiet)
+    restore_branch(world.context(), quiet)
     assert bare(world.replica()) == bare(before)
     assert history(world)[0].properties[SOURCE_HASH] == watermark
-    made = stages.plan(world.context(), SyncOptions(), quiet)
-    assert made.report is None and made.explained is not None
-    assert "ns.b" in {action.key for action in made.explained.actions}
+    planned = stages.plan(world.context(), SyncOptions(), quiet)
+    assert planned.report is None and planned.explained is not None
+    assert "ns.b" in {action.key for action in planned.explained.actions}
 
 
 def test_a_branch_with_no_commit_of_sternas_is_seeded_anew(world: World):
@@ -139,7 +139,7 @@ def test_a_branch_with_no_commit_of_sternas_is_seeded_anew(world: World):
     world.catalog.assign(BRANCH, world.catalog.reference("main").hash)
     with pytest.raises(BranchChanged):
         run(world)
-    reassert(world.context(), quiet)
+    restore_branch(world.context(), quiet)
     assert set(world.replica()) == {"ns"}, "main's own locations are no replica"
     run(world, reassert=True)
     assert bare(world.replica()) == bare(before)
@@ -157,18 +157,18 @@ def test_a_commit_that_only_looks_like_sternas_is_put_right_too(world: World):
 
 def test_somebody_who_commits_once_more_meanwhile_is_named(world: World, monkeypatch: pytest.MonkeyPatch):
     before = synced(world)
-    meddle(world, *dropped(world, before))
+    modify_replica(world, *dropped(world, before))
     real = world.catalog.diff
 
     def late(*arguments):
-        late_hash.append(meddle(world, *added(world, before)))
+        late_hash.append(modify_replica(world, *added(world, before)))
         return real(*arguments)
 
     late_hash: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr(world.catalog, "diff", late)
         with pytest.raises(BranchChanged) as raised:
-            reassert(world.context(), quiet)
+            restore_branch(world.context(), quiet)
     assert late_hash[0] in raised.value.message
     run(world, reassert=True)
     assert bare(world.replica()) == bare(before)
@@ -184,7 +184,7 @@ def test_on_a_branch_of_sternas_own_it_is_a_sync_of_everything(world: World):
 
 def test_status_names_the_commit_and_the_way_out(world: World):
     before = synced(world)
-    foreign = meddle(world, *dropped(world, before))
+    foreign = modify_replica(world, *dropped(world, before))
     problem = read_status(world.context()).problem
     assert foreign in problem and "--reassert" in problem
     with pytest.raises(BranchChanged):
@@ -198,7 +198,7 @@ def test_it_waits_for_a_clean_up_that_deletes_below_what_others_committed(world:
     head = newest_commit(world.catalog, BRANCH)
     assert head is not None
     with pytest.raises(BranchChanged), fence(context, head, "gc-1"):
-        meddle(world, *dropped(world, world.replica()))
+        modify_replica(world, *dropped(world, world.replica()))
         with pytest.raises(Busy, match="gc-1 is deleting"):
-            reassert(context, quiet)
+            restore_branch(context, quiet)
         assert history(world)[0].author == "mallory"

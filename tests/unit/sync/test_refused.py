@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from sterna.errors import StoreDenied
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
 from tests.support.small_world import World, quiet
 
 
@@ -24,10 +24,10 @@ class Refused:
 
     def __init__(self, times: int) -> None:
         self.times = times
-        self.given: list[list[str]] = []
+        self.calls: list[list[str]] = []
 
     def __call__(self, function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:
-        self.given.append(list(items))
+        self.calls.append(list(items))
         self.times -= 1
         answers = [function(item) for item in items[1:]]
         return [
@@ -42,7 +42,7 @@ def test_what_a_store_refused_is_localized_once_more(world: World):
     engine = Refused(1)
     report = sync(world.context(), SyncOptions(), quiet, engine=engine)
     assert (report.outcome, report.held) == ("published", ())
-    assert engine.given[1] == engine.given[0][:1], "only what was refused"
+    assert engine.calls[1] == engine.calls[0][:1], "only what was refused"
 
 
 def test_what_stays_refused_stops_the_sync(world: World):

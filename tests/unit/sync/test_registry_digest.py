@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.registry.model import Registry, digest
+from sterna.config.registry.model import Registry, digest
 from tests.support.small_world import World, planned, ruled, run
 
 EVERY_KEY = 3  # the namespace and two tables
@@ -30,15 +30,15 @@ def tuned(world: World, **location: Any) -> World:
 
 def test_how_copies_travel_compares_no_key(synced: World) -> None:
     for other in (tuned(synced, bandwidth="20M", transfers=2, egress_per_gb={"*": 0.09}), ruled(synced, policies=[])):
-        made = planned(other)
-        assert (made.left, made.idle) == (0, True)
+        replanned = planned(other)
+        assert (replanned.unchanged, replanned.idle) == (0, True)
 
 
 def test_another_rule_compares_every_key_once(synced: World) -> None:
     other = ruled(synced, policies=[{"tables": ["elsewhere.*"], "replicate": False}])
-    assert planned(other).left == EVERY_KEY
+    assert planned(other).unchanged == EVERY_KEY
     assert run(other).published == ()
-    assert (planned(other).left, run(other).outcome) == (0, "idle")
+    assert (planned(other).unchanged, run(other).outcome) == (0, "idle")
 
 
 def test_a_head_whose_digest_was_over_the_whole_file_has_every_key_compared_once(
@@ -50,10 +50,10 @@ def test_a_head_whose_digest_was_over_the_whole_file_has_every_key_compared_once
         before.setattr(Registry, "digest", lambda registry: digest(registry.model_dump(mode="json")))
         run(world)
         replica = world.replica()
-    assert planned(world).left == EVERY_KEY
+    assert planned(world).unchanged == EVERY_KEY
     run(world)
     assert world.replica() == replica
-    assert (planned(world).left, run(world).outcome) == (0, "idle")
+    assert (planned(world).unchanged, run(world).outcome) == (0, "idle")
 
 
 def test_a_table_that_need_wait_no_longer_goes_on_without_comparing_every_key(synced: World) -> None:

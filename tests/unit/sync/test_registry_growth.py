@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
+from sterna.config.registry.model import Registry
 from sterna.errors import RegistryError
-from sterna.registry.model import Registry
-from sterna.replica.head import read_head
-from sterna.replica.records import Report
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.head import read_head
+from sterna.replication.replica.model import Report
+from sterna.replication.sync.run import sync
 from tests.support.small_world import World, make_world
 
 
@@ -70,8 +70,8 @@ def replica_rows(world: World, region: str) -> dict[str, list[int]]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Return the files of a replica by name, the runs' own left out."""
-    found = (path for path in folder.rglob("*") if path.is_file() and "_sterna" not in path.parts)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+    paths = (path for path in folder.rglob("*") if path.is_file() and "_sterna" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def add_file(world: World, name: str, folder: str, *ids: int) -> str:

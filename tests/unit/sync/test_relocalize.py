@@ -9,13 +9,13 @@ from unittest.mock import patch
 import pytest
 
 from sterna.catalog.model import Delete, Put
-from sterna.edges.stores.objects import Objects
 from sterna.errors import StoreUnreachable, UsageError
 from sterna.iceberg import LOCALIZER_VERSION
-from sterna.replica.records import Report
-from sterna.sync.relocalize import relocalizing
-from sterna.sync.run import sync
-from sterna.verify.run import Depth, verify
+from sterna.replication.replica.model import Report
+from sterna.replication.sync.rewrite_metadata import rewrite_options
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.run import Depth, verify
+from sterna.storage.objects import Objects
 from tests.support.cleaning import clean, files, later, much_later
 from tests.support.small_world import World, here, localizer_version, quiet, run
 from tests.unit.sync.test_wrong_localizer import RIGHT, committed, rows, wrong_localizer
@@ -26,7 +26,7 @@ FIRST, SECOND = f"_{LOCALIZER_VERSION}-1", f"_{LOCALIZER_VERSION}-2"
 
 def relocalize(world: World, *tables: str, generation: int = 0) -> Report:
     context = world.context()
-    return sync(context, relocalizing(context, tables, generation), quiet, engine=here)
+    return sync(context, rewrite_options(context, tables, generation), quiet, engine=here)
 
 
 def folder(world: World, name: str) -> str:
@@ -40,8 +40,8 @@ def bytes_of(world: World) -> dict[str, bytes]:
 
 
 def healthy(world: World) -> bool:
-    found = verify(world.context(), Depth(deep=True))
-    return found.findings == () and found.not_comparable == 0
+    verified = verify(world.context(), Depth(deep=True))
+    return verified.findings == () and verified.not_comparable == 0
 
 
 @pytest.fixture
@@ -123,12 +123,12 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(synced: World):
     written: list[str] = []
     real = Objects.write_new
 
-    def write(self: Objects, uri: str, data: bytes, **given: Any) -> int:
+    def write(self: Objects, uri: str, data: bytes, **options: Any) -> int:
         if "/_localized/" in uri:
             if len(written) == 4:
                 raise StoreUnreachable("the process is gone", file=uri)
             written.append(uri)
-        return real(self, uri, data, **given)
+        return real(self, uri, data, **options)
 
     with patch.object(Objects, "write_new", write), pytest.raises(StoreUnreachable):
         relocalize(synced)

@@ -12,11 +12,11 @@ import pytest
 
 from sterna.catalog.model import Commit
 from sterna.errors import Diverged, UsageError
-from sterna.replica.divergence import accepted, follows
-from sterna.replica.head import RESEEDED, SOURCE_HASH, read_head
-from sterna.replica.lag import measure_lag
-from sterna.status.read import read_status
-from sterna.verify.structure import verify_structure
+from sterna.operations.status.read import read_status
+from sterna.replication.replica.divergence import starts_at_watermark, validate_reset_target
+from sterna.replication.replica.head import SOURCE_HASH, WATERMARK_RESET_FROM, read_head
+from sterna.replication.replica.lag import measure_lag
+from sterna.replication.verify.structure import verify_structure
 from tests.support.small_world import World, gone, planned, run
 
 BRANCH = "main_replica_eu"
@@ -42,7 +42,7 @@ def test_main_reset_to_an_older_commit(world: World):
     assert run(world, reseed_from=hashes[0]).outcome == "published"
     assert set(world.replica()) == {"ns", "ns.t0"}
     assert read_head(world.catalog, BRANCH).watermark == hashes[0]
-    assert (newest(world)[RESEEDED], newest(world)[SOURCE_HASH]) == (hashes[2], hashes[0])
+    assert (newest(world)[WATERMARK_RESET_FROM], newest(world)[SOURCE_HASH]) == (hashes[2], hashes[0])
     assert len(list(world.catalog.history(BRANCH, operations=False))) == before + 1, "nothing is reset here"
     assert run(world).outcome == "idle"
     assert verify_structure(world.context()).findings == ()
@@ -57,7 +57,7 @@ def test_main_rewritten_on_an_old_base(world: World):
         run(world)
     assert run(world, reseed_from=middle).watermark == head
     assert set(world.replica()) == {"ns", "ns.t0", "ns.t1", "ns.other"}
-    assert newest(world)[RESEEDED] == hashes[2]
+    assert newest(world)[WATERMARK_RESET_FROM] == hashes[2]
     assert run(world).outcome == "idle"
     assert verify_structure(world.context()).findings == ()
 
@@ -85,7 +85,7 @@ def test_where_main_has_not_left_the_watermark_it_is_a_sync_of_everything(world:
     )
     head = world.commit(t0=world.write("t0"))
     assert run(world, reseed_from=hashes[2]).published == ("ns.t0",)
-    assert RESEEDED not in newest(world)
+    assert WATERMARK_RESET_FROM not in newest(world)
     assert read_head(world.catalog, BRANCH).watermark == head
     with pytest.raises(UsageError):
         run(world, reseed_from=hashes[0])
@@ -131,7 +131,7 @@ def test_a_plan_of_it_changes_nothing(world: World):
     hashes = line(world)
     world.catalog.assign("main", hashes[0])
     plan = planned(world, reseed_from=hashes[0])
-    assert (plan.reseeded_from, plan.watermark, plan.source_hash) == (hashes[2], hashes[2], hashes[0])
+    assert (plan.watermark_reset_from, plan.watermark, plan.source_hash) == (hashes[2], hashes[2], hashes[0])
     assert {action.key for action in plan.actions} == {"ns.t1", "ns.t2"}
     assert read_head(world.catalog, BRANCH).watermark == hashes[2]
 
@@ -144,9 +144,9 @@ def test_the_fork_is_found_however_long_each_line_is(world: World, old: int, new
         world.catalog.assign("main", base)
         ends.append([world.commit(**{name: f"s3://x/{number}.metadata.json"}) for number in range(count)])
     watermark, head = (end[-1] if end else base for end in ends)
-    commits = accepted(world.context(), head, watermark, head)
+    commits = validate_reset_target(world.context(), head, watermark, head)
     assert [commit.hash for commit in commits] == ends[1][::-1]
-    assert follows(commits, head, watermark) == (old == 0)
+    assert starts_at_watermark(commits, head, watermark) == (old == 0)
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 1), (40, 1), (1, 40), (30, 30), (40, 0)])
@@ -184,8 +184,8 @@ def counting(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """From now on, the commits that anybody reads from the catalog."""
     history, read = world.catalog.history, list[str]()
 
-    def counted(*given: str, **options: Any) -> Iterator[Commit]:
-        for commit in history(*given, **options):
+    def counted(*args: str, **options: Any) -> Iterator[Commit]:
+        for commit in history(*args, **options):
             read.append(commit.hash)
             yield commit
 
@@ -196,6 +196,6 @@ def counting(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_status_says_that_main_has_left_the_watermark_and_the_way_out(world: World):
     hashes = line(world)
     world.catalog.assign("main", hashes[0])
-    found = read_status(world.context())
-    assert hashes[0] in found.problem and hashes[2] in found.problem and "reseed --from" in found.problem
-    assert (found.lag_seconds, found.watermark) == (None, hashes[2])
+    status = read_status(world.context())
+    assert hashes[0] in status.problem and hashes[2] in status.problem and "reseed --from" in status.problem
+    assert (status.lag_seconds, status.watermark) == (None, hashes[2])

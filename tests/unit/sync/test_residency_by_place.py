@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sterna.iceberg import LOCALIZER_VERSION
-from sterna.replica.held import Held
-from sterna.sync.explain import explain
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan.make import make_plan
-from sterna.verify.structure import verify_structure
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.planner import make_plan
+from sterna.replication.replica.held import Held
+from sterna.replication.sync.explain import explain
+from sterna.replication.verify.structure import verify_structure
 from tests.support.small_world import World, localizer_version, ruled, run
 
 
@@ -24,8 +24,8 @@ def secret(world: World, **place: object) -> World:
 
 def here(world: World, *parts: str) -> set[str]:
     root = world.folder / "eu" / "replica"
-    found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-    return {path for path in found if "report.json" not in path and any(part in path for part in parts)}
+    paths = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    return {path for path in paths if "report.json" not in path and any(part in path for part in parts)}
 
 
 def contents(world: World, folder: str) -> set[bytes]:
@@ -98,9 +98,9 @@ def test_a_rule_that_came_later_is_found_by_verify_and_nothing_new_is_copied(wor
     assert verify_structure(world.context()).findings == ()
     before = here(world, "us-lake/a/")
     world = secret(world)
-    found = verify_structure(world.context())
-    assert {item.kind for item in found.findings} == {"not resident"}
-    assert found.faults == 2, "copies, and what was localized"
+    verified = verify_structure(world.context())
+    assert {item.kind for item in verified.findings} == {"not resident"}
+    assert verified.faults == 2, "copies, and what was localized"
     world.commit(a=world.write("a"))
     assert [(item.key, item.kind) for item in run(world).held] == [("ns.a", "NotResident")]
     assert here(world, "us-lake/a/") == before
@@ -112,9 +112,9 @@ def test_what_any_version_of_the_localizer_wrote_is_found(world: World) -> None:
     for version in (LOCALIZER_VERSION + 1, LOCALIZER_VERSION + 2):
         with localizer_version(version):
             run(world)
-    found = verify_structure(secret(world).context())
-    assert {item.kind for item in found.findings} == {"not resident"}
-    assert found.faults == 4, "copies, and what was localized three times"
+    verified = verify_structure(secret(world).context())
+    assert {item.kind for item in verified.findings} == {"not resident"}
+    assert verified.faults == 4, "copies, and what was localized three times"
 
 
 def test_proof_from_before_a_rule_says_nothing_of_where_files_may_be(world: World) -> None:

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sterna.config.policy import Policy
+from sterna.config.registry.load import parse_registry
 from sterna.errors import RegistryError
-from sterna.registry.load import parse_registry
-from sterna.registry.policy import Policy
-from sterna.replica.backoff import FIRST_PAUSE, Backoff
-from sterna.replica.head import read_head
-from sterna.replica.held import TO_SHIP, Held
-from sterna.replica.held_list import held_list, parse_list
-from sterna.replica.records import Report
-from sterna.status.read import read_status
-from sterna.sync.plan import make, ship
-from sterna.sync.plan.ship import waiting_to_ship
-from sterna.verify.structure import verify_structure
+from sterna.operations.status.read import read_status
+from sterna.replication.plan import planner, policy_wait
+from sterna.replication.plan.policy_wait import waiting_to_ship
+from sterna.replication.replica.head import read_head
+from sterna.replication.replica.held import TO_SHIP, Held
+from sterna.replication.replica.held_list import build_held_list, parse_held_list
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.retry import INITIAL_DELAY_SECONDS, Backoff
+from sterna.replication.verify.structure import verify_structure
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.small_world import World, make_world, ruled, run
 
@@ -36,7 +36,7 @@ AFTER = 900
 def at(seconds: float) -> Iterator[None]:
     """Let plans see a clock that is so much later."""
     now = datetime.now(UTC) + timedelta(seconds=seconds)
-    with patch.object(make, "waiting_to_ship", partial(waiting_to_ship, now=now)):
+    with patch.object(planner, "waiting_to_ship", partial(waiting_to_ship, now=now)):
         yield
 
 
@@ -91,7 +91,7 @@ def test_a_table_that_is_always_written_lags_no_more_than_its_policy_says(waits:
 def test_a_compaction_is_shipped_at_once(waits: World) -> None:
     waits.commit(a=waits.write("a"))
     assert later(waits, 60).published == ()
-    with patch.object(ship, "read_metadata") as read:
+    with patch.object(policy_wait, "read_metadata") as read:
         read.return_value.current_snapshot_id = 7
         read.return_value.snapshots = [type("S", (), {"snapshot_id": 7, "operation": "replace"})()]
         assert later(waits, 61).published == ("ns.a",)
@@ -153,8 +153,8 @@ def test_no_history_makes_a_table_lag_for_longer_or_tears_a_group(
 
 def test_the_digest_knows_nothing_of_it_and_a_wrong_duration_is_refused(world: World) -> None:
     plain, shipped = Policy(tables=["ns.a"]), Policy.model_validate({"tables": ["ns.a"], "ship": {"after": "15m"}})
-    assert plain.deciding() == shipped.deciding()
-    assert (plain.ship_after, shipped.ship_after) == (None, 900)
+    assert plain.digest_fields() == shipped.digest_fields()
+    assert (plain.max_wait_seconds, shipped.max_wait_seconds) == (None, 900)
     assert ruled(world, policies=[plain.model_dump()]).registry.digest() == (
         ruled(world, policies=[shipped.model_dump()]).registry.digest()
     )
@@ -165,17 +165,17 @@ def test_the_digest_knows_nothing_of_it_and_a_wrong_duration_is_refused(world: W
 
 def test_what_is_held_for_other_reasons_says_nothing_new() -> None:
     entry = Held("ns.a", "BrokenMetadata", "why")
-    assert "until" not in held_list([entry]).property
+    assert "until" not in build_held_list([entry]).property_text
     waiting = Held("ns.a", TO_SHIP, "why", until="2026-01-02T03:04:05+00:00")
-    assert parse_list(held_list([waiting]).property).entries == (waiting,)
+    assert parse_held_list(build_held_list([waiting]).property_text).entries == (waiting,)
 
 
 def test_a_look_is_due_when_the_time_is_over() -> None:
     until = (datetime.now(UTC) + timedelta(seconds=100)).isoformat()
-    backoff = Backoff().after_look([Held("ns.a", TO_SHIP, "why", until=until)], 1000.0)
-    assert backoff.next == pytest.approx(1100, abs=5)
-    again = backoff.after_look([Held("ns.a", TO_SHIP, "why", until=until)], 1050.0)
-    assert again.next == backoff.next
+    backoff = Backoff().after_poll([Held("ns.a", TO_SHIP, "why", until=until)], 1000.0)
+    assert backoff.next_attempt_at == pytest.approx(1100, abs=5)
+    again = backoff.after_poll([Held("ns.a", TO_SHIP, "why", until=until)], 1050.0)
+    assert again.next_attempt_at == backoff.next_attempt_at
     # A run that could not ship it is not repeated at once.
-    assert again.after_retry(1100.0 + 5).next == 1105 + FIRST_PAUSE
-    assert again.after_look([], 1060.0).next == float("inf")
+    assert again.after_retry(1100.0 + 5).next_attempt_at == 1105 + INITIAL_DELAY_SECONDS
+    assert again.after_poll([], 1060.0).next_attempt_at == float("inf")

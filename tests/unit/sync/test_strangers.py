@@ -28,11 +28,11 @@ from pyiceberg.table import StaticTable
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, Put
 from sterna.errors import Unsupported
-from sterna.ha.tables import plan_moves
-from sterna.repair.run import repair
-from sterna.replica.wanted import wanted_here
-from sterna.sync.plan import changed_table
-from sterna.verify.run import Depth, verify
+from sterna.replication.failover.tables import plan_moves
+from sterna.replication.plan import changed_table
+from sterna.replication.repair.run import repair
+from sterna.replication.replica.desired_state import desired_content
+from sterna.replication.verify.run import Depth, verify
 from tests.support.cleaning import after, assert_closed, clean, files
 from tests.support.small_world import World, here, quiet, run, view, with_registry
 
@@ -240,15 +240,15 @@ def shown_here(world: World, document: Record) -> tuple[set[int], dict[int, int]
 
 def reached(world: World, document: Record) -> set[str]:
     """Return what the replica's table reaches below the replica root, read by fastavro."""
-    found = {world.replica()["ns.t"].metadata_location or ""}
+    uris = {world.replica()["ns.t"].metadata_location or ""}
     for snapshot in document["snapshots"]:
-        found.add(snapshot["manifest-list"])
+        uris.add(snapshot["manifest-list"])
         for manifest in avro_records(snapshot["manifest-list"]):
-            found.add(manifest["manifest_path"])
+            uris.add(manifest["manifest_path"])
             live = (entry for entry in avro_records(manifest["manifest_path"]) if entry["status"] != 2)
-            found |= {entry["data_file"]["file_path"] for entry in live}
+            uris |= {entry["data_file"]["file_path"] for entry in live}
     root = f"file://{world.folder}/eu/replica/"
-    return {uri.removeprefix(root) for uri in found}
+    return {uri.removeprefix(root) for uri in uris}
 
 
 def avro_records(uri: str) -> list[Record]:
@@ -291,7 +291,7 @@ def test_a_clean_up_keeps_what_the_snapshot_of_the_catalogs_entry_needs_and_noth
 def test_a_replica_without_the_snapshot_of_its_entry_is_a_finding(world: World, monkeypatch: pytest.MonkeyPatch):
     world, (first, _) = with_history(world, 2, latest=1)
     show(world, first)
-    monkeypatch.setattr(changed_table, "left_out", lambda *about: None)
+    monkeypatch.setattr(changed_table, "excluded_snapshot", lambda *about: None)
     assert run(world).outcome == "published"
     [finding] = verify(world.context(), Depth(deep=True)).findings
     assert finding.file == world.replica()["ns.t"].metadata_location
@@ -333,7 +333,7 @@ def test_a_table_that_an_older_version_held_comes_by_itself(world: World, monkey
         raise Unsupported("the policy's history leaves it out")
 
     with monkeypatch.context() as older:
-        older.setattr(changed_table, "left_out", refuse)
+        older.setattr(changed_table, "excluded_snapshot", refuse)
         assert [held.kind for held in run(world).held] == ["Unsupported"]
     assert shown_here(world, replicated(world)) == ({first, last}, {first: 3, last: 6})
 
@@ -375,7 +375,9 @@ def test_a_view_in_the_place_of_such_a_table_has_the_name_of_a_view(world: World
     replicated(world)
     table = world.replica()["ns.t"]
     entry = Content.of({"type": ICEBERG_VIEW, "metadataLocation": view(world, "v"), "versionId": 1, "schemaId": 0})
-    assert wanted_here(world.context(), "ns.t", entry, table) == wanted_here(world.context(), "ns.t", entry, None)
+    assert desired_content(world.context(), "ns.t", entry, table) == desired_content(
+        world.context(), "ns.t", entry, None
+    )
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -8,19 +8,19 @@ from datetime import timedelta
 import pytest
 
 from sterna.catalog.model import Content, Delete, Put, namespace_content
-from sterna.edges.postgres import epoch
+from sterna.config.policy import Policy
 from sterna.errors import BranchChanged, CatalogUnreachable, Diverged, UsageError
-from sterna.feed.fresh import fresh_since
-from sterna.registry.policy import Policy
-from sterna.replica.codecs import PLAN
-from sterna.replica.head import read_head
-from sterna.replica.lag import measure_lag
-from sterna.replica.records import Report, StageReport
-from sterna.sync.explain import OriginSum, explain
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan.make import make_plan
-from sterna.sync.run import sync
-from sterna.sync.stages import Planned, copy, localize, plan, publish
+from sterna.notifications.change_log.fresh_tables import read_fresh_tables
+from sterna.postgres import term
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.planner import make_plan
+from sterna.replication.replica.codecs import PLAN
+from sterna.replication.replica.head import read_head
+from sterna.replication.replica.lag import measure_lag
+from sterna.replication.replica.model import Report, StageReport
+from sterna.replication.sync.explain import OriginTotal, explain
+from sterna.replication.sync.run import sync
+from sterna.replication.sync.stages import PlannedRun, copy, localize, plan, publish
 from tests.support.small_world import World, here, planned, quiet, run, table, with_registry
 
 
@@ -50,7 +50,7 @@ def test_files_that_arrived_before_a_crash_are_not_copied_again(world: World):
     copy(world.context(), first.run, 0, quiet)
     again, _ = make_plan(world.context())
     assert again.batches == ()
-    assert again.present == 1
+    assert again.present_files == 1
 
 
 def test_plan_writes_nothing(world: World):
@@ -82,7 +82,7 @@ def test_a_dropped_table_goes_and_its_namespace_too(world: World):
 def test_a_seed_comes_in_groups_and_ends_with_the_watermark(world: World):
     world.commit(**{name: world.write(name) for name in "abc"})
     context = world.context()
-    first = sync(context, SyncOptions(seed_group=2), quiet, again=False, engine=here)
+    first = sync(context, SyncOptions(seed_group=2), quiet, until_done=False, engine=here)
     assert first.more
     assert read_head(world.catalog, "main_replica_eu").watermark == ""
     assert len(world.replica()) == 3
@@ -165,11 +165,11 @@ def test_a_foreign_commit_on_the_replica_branch_stops_the_sync(world: World):
 
 def stages(world: World, before_publish: Callable[[], None] = lambda: None) -> Report:
     context = world.context()
-    made: Planned = plan(context, SyncOptions(), quiet)
-    copied = sum((copy(context, made.run, batch.number, quiet) for batch in made.batches), StageReport())
-    localized = localize(context, made.run, copied, quiet, here)
+    sync_plan: PlannedRun = plan(context, SyncOptions(), quiet)
+    copied = sum((copy(context, sync_plan.run, batch.number, quiet) for batch in sync_plan.batches), StageReport())
+    localized = localize(context, sync_plan.run, copied, quiet, here)
     before_publish()
-    return publish(context, made.run, copied, localized, quiet)
+    return publish(context, sync_plan.run, copied, localized, quiet)
 
 
 def test_a_commit_whose_answer_was_lost_is_recognised(world: World):
@@ -189,7 +189,7 @@ def test_of_two_syncs_the_second_ends_quietly(world: World):
 @pytest.fixture
 def copied_catalogs(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """The same world where each region's catalog is a copy of the primary's, which is eu's by now."""
-    monkeypatch.setattr(epoch, "find_primary", lambda regions, secrets: world.registry.region("eu"))
+    monkeypatch.setattr(term, "find_primary", lambda regions, secrets: world.registry.region("eu"))
     database = {"hosts": ["127.0.0.1:1"], "credential_id": "pg"}
     regions = world.registry.model_dump(mode="json")["regions"]
     return with_registry(
@@ -236,9 +236,9 @@ def test_an_unreachable_catalog_publishes_nothing(world: World):
 def test_a_missing_copy_report_is_noticed(world: World):
     world.commit(a=world.write("a"))
     context = world.context()
-    made = plan(context, SyncOptions(), quiet)
+    sync_plan = plan(context, SyncOptions(), quiet)
     with pytest.raises(Exception, match="left out"):
-        publish(context, made.run, StageReport(), StageReport(), quiet)
+        publish(context, sync_plan.run, StageReport(), StageReport(), quiet)
 
 
 def test_some_tables_only(world: World):
@@ -295,25 +295,25 @@ def test_a_table_dropped_and_created_again_has_another_id_and_a_changed_one_keep
 def test_news_are_told_once_and_none_is_lost(world: World):
     world.commit(a=world.write("a"))
     run(world)
-    first = fresh_since(world.context(), None)
+    first = read_fresh_tables(world.context(), None)
     assert [fresh.key for fresh in first.tables] == ["ns.a"]
-    assert fresh_since(world.context(), first.head).tables == ()
+    assert read_fresh_tables(world.context(), first.head).tables == ()
     world.commit(b=world.write("b"))
     run(world)
     world.commit(c=world.write("c"))
     run(world)
-    news = fresh_since(world.context(), first.head)
+    news = read_fresh_tables(world.context(), first.head)
     assert [fresh.key for fresh in news.tables] == ["ns.b", "ns.c"]
-    assert fresh_since(world.context(), "ab" * 32).tables[0].key == "ns.a"
+    assert read_fresh_tables(world.context(), "ab" * 32).tables[0].key == "ns.a"
 
 
 def test_a_plan_explains_itself_and_survives_its_journey_through_json(world: World):
     world.commit(a=world.write("a"))
-    made, files = make_plan(world.context())
-    assert PLAN.loads(PLAN.dumps(made)) == made
-    explained = explain(world.context(), made, files)
-    size = made.batches[0].bytes
-    assert explained.origins == {"us-lake": OriginSum(1, 1, size)}
+    sync_plan, files = make_plan(world.context())
+    assert PLAN.loads(PLAN.dumps(sync_plan)) == sync_plan
+    explained = explain(world.context(), sync_plan, files)
+    size = sync_plan.batches[0].bytes
+    assert explained.origins == {"us-lake": OriginTotal(1, 1, size)}
     (table_put,) = (action for action in explained.actions if action.key == "ns.a")
     assert (table_put.change, table_put.files, table_put.bytes) == ("put", 1, size)
 

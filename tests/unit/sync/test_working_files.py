@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.stores.objects import Objects
 from sterna.errors import StoreUnreachable
-from sterna.sync import localize, stages
-from sterna.sync.options import SyncOptions
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync import localize, stages
+from sterna.storage.objects import Objects
 from tests.support.cleaning import after, clean
 from tests.support.small_world import World, gone, here, quiet, run
 
@@ -37,7 +37,7 @@ def stopped(world: World) -> str:
 def test_a_published_run_leaves_its_plan_and_report_and_no_copy_of_foreign_metadata(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(localize, "CHILDREN_INLINE", 0)
+    monkeypatch.setattr(localize, "MAX_INLINE_CHILDREN", 0)
     world.commit(a=world.write("a"))
     run(world)
     assert working(world) == set()
@@ -81,7 +81,7 @@ def test_a_stage_that_is_done_once_more_reads_at_the_source(world: World) -> Non
 
 
 def test_a_store_that_refuses_the_deletion_hurts_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dark(*given: Any, **options: Any) -> None:
+    def dark(*args: Any, **options: Any) -> None:
         raise StoreUnreachable("is dark")
 
     world.commit(a=world.write("a"))

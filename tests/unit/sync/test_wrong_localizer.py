@@ -17,7 +17,7 @@ from pyarrow import orc
 
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.iceberg.deletes import position_deletes
-from sterna.verify.run import Depth, verify
+from sterna.replication.verify.run import Depth, verify
 from tests.support.cleaning import clean, files, later, much_later
 from tests.support.small_world import World, localizer_version, run
 from tests.unit.verify.tables import ROWS, sides, write
@@ -57,11 +57,11 @@ def rows(world: World, name: str) -> set[tuple[str, int]]:
 
 def _deleted(uri: str) -> Iterator[tuple[str, int]]:
     if uri.endswith(".avro"):
-        found = _avro(uri)
+        entries = _avro(uri)
     else:
         source = io.BytesIO(_read(uri))
-        found = (orc.read_table(source) if uri.endswith(".orc") else pq.read_table(source)).to_pylist()
-    return ((row["file_path"], row["pos"]) for row in found)
+        entries = (orc.read_table(source) if uri.endswith(".orc") else pq.read_table(source)).to_pylist()
+    return ((row["file_path"], row["pos"]) for row in entries)
 
 
 def _avro(uri: str) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def test_after_a_promotion_with_tables_files_of_other_editions_are_told_apart(wo
         world.commit(b=(run(world), world.replica()["ns.b"].metadata_location)[1])
         for region in ("us", "eu"):
             assert run(world, region).held == ()
-            found = verify(world.context(region), Depth(deep=True))
-            assert (found.findings, found.not_comparable) == ((), 0)
+            verified = verify(world.context(region), Depth(deep=True))
+            assert (verified.findings, verified.not_comparable) == ((), 0)
         assert rows(world, "a") == rows(world, "b") == RIGHT
     assert {path.split("/")[1] for path in files(world, "_localized")} == {"us-lake", f"_{NEXT}"}

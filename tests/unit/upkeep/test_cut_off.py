@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.postgres.epoch import Epoch
+from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import Busy, CredentialError, SternaError, UpkeepBlocked
-from sterna.replica.region import RegionContext
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep import sweep as sweeping
-from sterna.upkeep.expire import expire
-from sterna.upkeep.results import Swept
-from sterna.upkeep.sweep import sweep
+from sterna.maintenance.tables import orphan_files as sweeping
+from sterna.maintenance.tables.expire import expire_snapshots
+from sterna.maintenance.tables.orphan_files import sweep
+from sterna.maintenance.tables.results import SweepReport
+from sterna.postgres.term import Term
+from sterna.replication.replica.region import RegionContext
 from tests.support.cleaning import after
 from tests.support.epochs import OURS, REFUSES, SILENT, THEIRS, Answers, postgres_answers, with_copies
 from tests.support.small_world import World, make_world, run
@@ -32,13 +32,13 @@ UNASKED = CredentialError("no credential eu-pg")
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """Region us can be swept, and has a table of three snapshots and a file that is nobody's; no copies yet."""
-    made = make_world(tmp_path)
+    world = make_world(tmp_path)
     for _ in range(3):
-        made.commit(a=made.write("a"))
-    run(made)
-    orphan = made.folder / "us" / "lake" / "a" / "data" / "orphan.parquet"
+        world.commit(a=world.write("a"))
+    run(world)
+    orphan = world.folder / "us" / "lake" / "a" / "data" / "orphan.parquet"
     orphan.write_bytes(b"nobody's")
-    return made
+    return world
 
 
 @pytest.fixture
@@ -46,12 +46,12 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     return postgres_answers(monkeypatch)
 
 
-def settings(*gone: str, without: Sequence[str] = ()) -> Upkeep:
-    given = {"tables": [{"match": ["**"], "keep": "1s"}], "heads": "1s", "grace": "24h"}
-    return Upkeep.model_validate({**given, "without": ["us", *without], "gone": list(gone)})
+def settings(*gone: str, without: Sequence[str] = ()) -> Maintenance:
+    fields = {"tables": [{"match": ["**"], "keep": "1s"}], "heads": "1s", "grace": "24h"}
+    return Maintenance.model_validate({**fields, "without": ["us", *without], "gone": list(gone)})
 
 
-def swept(world: World, *gone: str, without: Sequence[str] = (), hours: int = 26, delete: bool = True) -> Swept:
+def swept(world: World, *gone: str, without: Sequence[str] = (), hours: int = 26, delete: bool = True) -> SweepReport:
     return sweep(world.context("us"), settings(*gone, without=without), delete=delete, now=after(hours=hours))
 
 
@@ -60,7 +60,7 @@ def expired(context: RegionContext, done: list[Any]) -> None:
         done.append((key, tuple(snapshots)))
         return True
 
-    expire(context, settings(), remove=remove, now=after(hours=26))
+    expire_snapshots(context, settings(), remove=remove, now=after(hours=26))
 
 
 def files(world: World) -> set[str]:
@@ -81,8 +81,8 @@ UNCERTAIN: list[tuple[Answers, str]] = [
     ({"eu": REFUSES}, "eu was not seen: .*refused the login"),
     ({"eu": UNASKED}, "no credential eu-pg"),
     ({"us": THEIRS, "eu": None}, "eu itself does not know its epoch 2-eu"),
-    ({"us": Epoch(2, "us"), "eu": Epoch(2, "eu")}, "both began an epoch 2"),
-    ({"us": Epoch(2, "ap"), "eu": OURS}, "ap was not seen: it is not in this registry"),
+    ({"us": Term(2, "us"), "eu": Term(2, "eu")}, "both began an epoch 2"),
+    ({"us": Term(2, "ap"), "eu": OURS}, "ap was not seen: it is not in this registry"),
     ({"us": None, "eu": None}, "no region knows an epoch"),
 ]
 
@@ -97,9 +97,9 @@ def test_where_another_may_be_the_primary_nothing_goes(world: World, answers: An
     for delete in (True, False):
         with pytest.raises(UpkeepBlocked, match=why):
             sweep(context, settings(), delete=delete, now=after(hours=26))
-    with pytest.raises(UpkeepBlocked, match=why) as found:
+    with pytest.raises(UpkeepBlocked, match=why) as caught:
         expired(context, done)
-    assert "upkeep.gone" in found.value.hint
+    assert "upkeep.gone" in caught.value.hint
     assert (files(world), done) == (before, [])
 
 
@@ -143,19 +143,19 @@ def test_one_that_an_operator_left_out_may_be_silent_and_not_at_work(world: Worl
 def test_what_changes_between_decision_and_deletion_ends_it(
     world: World,
     answers: Answers,
-    said: Epoch | SternaError,
+    said: Term | SternaError,
     why: type[SternaError],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = with_copies(world)
     swept(world, hours=2)
-    before, real = files(world), sweeping.report_of
+    before, real = files(world), sweeping.build_report
 
-    def changed(*arguments: Any, **options: Any) -> Swept:
+    def changed(*arguments: Any, **options: Any) -> SweepReport:
         answers["eu"] = said
         return real(*arguments, **options)
 
-    monkeypatch.setattr(sweeping, sweeping.report_of.__name__, changed)
+    monkeypatch.setattr(sweeping, sweeping.build_report.__name__, changed)
     with pytest.raises(why):
         swept(world)
     assert files(world) == before

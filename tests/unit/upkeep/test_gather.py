@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.stores.objects import Objects
+from sterna.config.sections.load import parse_services
+from sterna.config.sections.maintenance import Maintenance
+from sterna.config.sections.transforms import Transform
 from sterna.errors import StoreUnreachable
-from sterna.replica.view_position import write_view_position
-from sterna.services.flows import Flow
-from sterna.services.load import parse_services
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep import gather as upkeep_gather
-from sterna.upkeep.expire import expire
-from sterna.upkeep.facts import Followed
-from sterna.upkeep.gather import gather
-from sterna.wap.model import flow_channel
+from sterna.maintenance.tables import gather as upkeep_gather
+from sterna.maintenance.tables.expire import expire_snapshots
+from sterna.maintenance.tables.facts import ConsumerPosition
+from sterna.maintenance.tables.gather import read_inputs
+from sterna.pipelines.publish.model import flow_channel
+from sterna.replication.replica.feature_position import write_feature_view_position
+from sterna.storage.objects import Objects
 from tests.support.cleaning import after
 from tests.support.small_world import World, make_world, run, with_registry
 
@@ -39,60 +39,60 @@ features:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """A table of three snapshots, all of which eu has."""
-    made = make_world(tmp_path)
+    world = make_world(tmp_path)
     for _ in range(3):
-        made.commit(users=made.write("users"))
-        run(made)
-    return made
+        world.commit(users=world.write("users"))
+        run(world)
+    return world
 
 
-def settings(**more: Any) -> Upkeep:
+def settings(**more: Any) -> Maintenance:
     section = parse_services(SERVICES, "s.yaml").upkeep
     assert section is not None
     return section.model_copy(update=more)
 
 
 def snapshots(world: World) -> list[int]:
-    return [each.snapshot_id for each in world.writer.load_table(("ns", "users")).metadata.snapshots]
+    return [snapshot.snapshot_id for snapshot in world.writer.load_table(("ns", "users")).metadata.snapshots]
 
 
 def expired(world: World, **more: Any) -> set[int]:
-    (table,) = expire(world.context("us"), settings(**more), now=after(hours=3)).tables
+    (table,) = expire_snapshots(world.context("us"), settings(**more), now=after(hours=3)).tables
     return set(table.expired)
 
 
 def test_what_a_view_goes_on_from_is_kept_and_all_since(world: World) -> None:
     first, second, third = snapshots(world)
     assert expired(world) == {first, second}, "it was never filled, and begins with all rows"
-    write_view_position(world.context(), "user", "ns.users", second)
-    facts, _ = gather(world.context("us"), settings(), after(hours=3))
-    assert facts.followed == (Followed("ns.users", second, "eu/user"),)
+    write_feature_view_position(world.context(), "user", "ns.users", second)
+    facts, _ = read_inputs(world.context("us"), settings(), after(hours=3))
+    assert facts.consumer_positions == (ConsumerPosition("ns.users", second, "eu/user"),)
     assert expired(world) == {first}
-    write_view_position(world.context(), "user", "ns.users", third)
+    write_feature_view_position(world.context(), "user", "ns.users", third)
     assert expired(world) == {first, second}
 
 
 def test_what_says_nothing_keeps_nothing(world: World) -> None:
     first = snapshots(world)[0]
-    write_view_position(world.context(), "user", "ns.people", first)
-    assert gather(world.context("us"), settings(), after(hours=3))[0].followed == ()
-    write_view_position(world.context(), "user", "ns.users", first)
+    write_feature_view_position(world.context(), "user", "ns.people", first)
+    assert read_inputs(world.context("us"), settings(), after(hours=3))[0].consumer_positions == ()
+    write_feature_view_position(world.context(), "user", "ns.users", first)
     assert expired(world, without=["us", "eu"]) != set(), "a region that is left out"
     refused = with_registry(world, policies=[{"tables": ["ns.users"], "replicate": False}])
-    assert gather(refused.context("us"), settings(), after(hours=3))[0].followed == ()
+    assert read_inputs(refused.context("us"), settings(), after(hours=3))[0].consumer_positions == ()
 
 
 def test_a_position_that_nobody_can_read_keeps_its_table(world: World) -> None:
-    write_view_position(world.context(), "user", "ns.users", snapshots(world)[2])
+    write_feature_view_position(world.context(), "user", "ns.users", snapshots(world)[2])
     root = world.context().region.replica_root
     world.context().objects.overwrite(f"{root}/_sterna/features/user.json", b'{"table": "ns.users", "at": 1}')
-    facts, _ = gather(world.context("us"), settings(), after(hours=3))
-    assert facts.followed == ()
-    assert len(facts.untold) == 1 and "user" in str(facts.untold[0])
+    facts, _ = read_inputs(world.context("us"), settings(), after(hours=3))
+    assert facts.consumer_positions == ()
+    assert len(facts.unknown_positions) == 1 and "user" in str(facts.unknown_positions[0])
 
 
 def test_a_region_that_cannot_be_asked_keeps_its_views_tables(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_view_position(world.context(), "user", "ns.users", snapshots(world)[2])
+    write_feature_view_position(world.context(), "user", "ns.users", snapshots(world)[2])
     real = Objects.read
 
     def dark(self: Objects, uri: str, **options: Any) -> bytes:
@@ -101,7 +101,7 @@ def test_a_region_that_cannot_be_asked_keeps_its_views_tables(world: World, monk
         return real(self, uri, **options)
 
     monkeypatch.setattr(Objects, "read", dark)
-    (table,) = expire(world.context("us"), settings(), now=after(hours=3)).tables
+    (table,) = expire_snapshots(world.context("us"), settings(), now=after(hours=3)).tables
     assert table.expired == ()
     assert table.problem == "eu: how far its view user of features is can't be read: eu's store does not answer"
 
@@ -125,10 +125,10 @@ def test_a_region_that_cannot_be_asked_keeps_its_views_tables(world: World, monk
 )
 def test_a_position_that_cannot_be_understood_keeps_its_views_tables(world: World, text: str) -> None:
     context = world.context()
-    write_view_position(context, "user", "ns.users", snapshots(world)[2])
+    write_feature_view_position(context, "user", "ns.users", snapshots(world)[2])
     uri = f"{context.region.replica_root}/_sterna/features/user.json"
     context.objects.overwrite(uri, text.encode("latin-1"))
-    (table,) = expire(world.context("us"), settings(), now=after(hours=3)).tables
+    (table,) = expire_snapshots(world.context("us"), settings(), now=after(hours=3)).tables
     assert table.expired == ()
     assert table.problem.startswith("eu: how far its view user of features is can't be read: ")
 
@@ -139,9 +139,17 @@ def test_a_position_that_cannot_be_understood_keeps_its_views_tables(world: Worl
 def test_a_flow_whose_mark_names_no_snapshot_keeps_its_source(
     world: World, monkeypatch: pytest.MonkeyPatch, mark: str, waits: bool
 ) -> None:
-    said = {"name": "daily", "from": "ns.users", "into": "ns.sums", "mode": "append", "sql": "SELECT * FROM changes"}
+    transform_fields = {
+        "name": "daily",
+        "from": "ns.users",
+        "into": "ns.sums",
+        "mode": "append",
+        "sql": "SELECT * FROM changes",
+    }
     world.commit(sums=world.write("sums"))
-    told = SimpleNamespace(properties={flow_channel("daily").mark: mark})
-    monkeypatch.setattr(upkeep_gather, "read_state", lambda *asked: told)
-    facts, _ = gather(world.context("us"), settings().beside((Flow.model_validate(said),)), after(hours=3))
-    assert [each.key for each in facts.untold] == (["ns.users"] if waits else [])
+    table_state = SimpleNamespace(properties={flow_channel("daily").position_property: mark})
+    monkeypatch.setattr(upkeep_gather, "read_state", lambda *asked: table_state)
+    facts, _ = read_inputs(
+        world.context("us"), settings().with_dependents((Transform.model_validate(transform_fields),)), after(hours=3)
+    )
+    assert [view.key for view in facts.unknown_positions] == (["ns.users"] if waits else [])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.upkeep.needed import Needed
+from sterna.maintenance.tables.referenced_files import ReferencedFiles
 from tests.support.small_world import make_world, quiet, with_registry
 
 AZURE = "abfss://c@acc.dfs.core.windows.net/w"
@@ -29,7 +29,7 @@ def test_a_file_is_needed_in_whatever_spelling_it_is_named(tmp_path: Path, named
     world = make_world(tmp_path)
     more = {"id": "more", "prefix": prefix, "region": "us", "remote": {"type": kind}, "sweep": True}
     locations = world.registry.model_dump(mode="json")["locations"]
-    needed = Needed(with_registry(world, locations=[*locations, more]).context("us"), quiet)
+    needed = ReferencedFiles(with_registry(world, locations=[*locations, more]).context("us"), quiet)
     needed.add([named])
     listed = [f"{prefix}/t/x.parquet", f"{prefix}/t/other.parquet"]
-    assert needed.files.has(listed).to_pylist() == [True, False]
+    assert needed.files.contains(listed).to_pylist() == [True, False]

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from sterna.catalog.model import Content, Put
-from sterna.edges.stores.objects import Objects
+from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import Busy, StoreDenied, UnsafeUri, UpkeepBlocked, UsageError
-from sterna.ha import certain
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep import gather
-from sterna.upkeep import sweep as sweeping
-from sterna.upkeep.results import Swept
-from sterna.upkeep.sweep import sweep
+from sterna.maintenance.tables import gather
+from sterna.maintenance.tables import orphan_files as sweeping
+from sterna.maintenance.tables.orphan_files import sweep
+from sterna.maintenance.tables.results import SweepReport
+from sterna.replication.failover import certain_term
+from sterna.storage.objects import Objects
 from tests.support.cleaning import after
 from tests.support.small_world import World, make_world, run, with_registry
 
@@ -26,11 +26,11 @@ from tests.support.small_world import World, make_world, run, with_registry
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """The lake of us is swept; the table `a` is replicated to eu, and one of its files is nobody's."""
-    made = opted_in(make_world(tmp_path))
-    made.commit(a=made.write("a"))
-    run(made)
-    orphan(made)
-    return made
+    world = opted_in(make_world(tmp_path))
+    world.commit(a=world.write("a"))
+    run(world)
+    orphan(world)
+    return world
 
 
 def opted_in(world: World, **fields: Any) -> World:
@@ -41,17 +41,22 @@ def opted_in(world: World, **fields: Any) -> World:
 
 
 def orphan(world: World, path: str = "a/data/orphan.parquet") -> Path:
-    made = world.folder / "us" / "lake" / path
-    made.parent.mkdir(parents=True, exist_ok=True)
-    made.write_bytes(b"nobody's")
-    return made
+    file = world.folder / "us" / "lake" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"nobody's")
+    return file
 
 
-def swept(world: World, now: datetime | None = None, *, asked: bool = False, delete: bool = True, **more: Any) -> Swept:
+def swept(
+    world: World, now: datetime | None = None, *, asked: bool = False, delete: bool = True, **more: Any
+) -> SweepReport:
     """A sweep a day from now, or then, or when the clock says that it is, if `asked`."""
-    given = {"tables": [{"match": ["**"]}], "without": ["us"], "heads": "1h", "grace": "24h", **more}
+    fields = {"tables": [{"match": ["**"]}], "without": ["us"], "heads": "1h", "grace": "24h", **more}
     return sweep(
-        world.context("us"), Upkeep.model_validate(given), delete=delete, now=None if asked else now or after(hours=26)
+        world.context("us"),
+        Maintenance.model_validate(fields),
+        delete=delete,
+        now=None if asked else now or after(hours=26),
     )
 
 
@@ -80,8 +85,8 @@ def test_one_pass_is_not_enough_and_neither_is_age_alone(world: World) -> None:
     assert swept(world).deleted.files == 0, "old, and the first pass"
     swept(world, after(hours=2))
     orphan(world, "a/data/younger.parquet")
-    found = swept(world)
-    assert found.deleted.files == 1 and found.left.files == 1, "no earlier pass knew the younger one"
+    report = swept(world)
+    assert report.deleted.files == 1 and report.left.files == 1, "no earlier pass knew the younger one"
 
 
 def test_a_clock_that_is_fast_makes_nothing_older(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +108,8 @@ def test_what_is_dropped_goes_once_no_region_and_no_tag_shows_it(world: World) -
     assert dropped <= files(world)
     run(world)
     world.catalog.create_tag("kept", "main", world.catalog.reference("main").hash)
-    found = swept(world, after(hours=27))
-    assert (found.unreachable.files, found.deleted.files) == (len(dropped), 0), "found by this pass first"
+    report = swept(world, after(hours=27))
+    assert (report.unreachable.files, report.deleted.files) == (len(dropped), 0), "found by this pass first"
     swept(world, after(days=3))
     assert not dropped & files(world)
 
@@ -116,21 +121,21 @@ def test_what_is_no_tables_file_or_not_opted_in_stays(world: World) -> None:
     other = world.folder / "eu" / "lake" / "x.parquet"
     other.write_bytes(b"not swept")
     swept(world, after(hours=2))
-    found = swept(world)
-    assert found.strange.files == 2
+    report = swept(world)
+    assert report.strange.files == 2
     assert set(names) <= files(world) and other.exists()
     with pytest.raises(UsageError):
-        sweep(world.context("eu"), Upkeep.model_validate({"tables": [{"match": ["**"]}]}), delete=True)
+        sweep(world.context("eu"), Maintenance.model_validate({"tables": [{"match": ["**"]}]}), delete=True)
 
 
 def test_a_location_within_a_swept_one_is_left_alone(world: World) -> None:
     locations = world.registry.model_dump(mode="json")["locations"]
     inner = {**locations[0], "id": "inner", "prefix": f"file://{world.folder}/us/lake/inner", "sweep": False}
-    made = with_registry(world, locations=[*locations, inner])
-    orphan(made, "inner/x.parquet")
-    swept(made, after(hours=2))
-    swept(made)
-    assert "inner/x.parquet" in files(made)
+    changed_world = with_registry(world, locations=[*locations, inner])
+    orphan(changed_world, "inner/x.parquet")
+    swept(changed_world, after(hours=2))
+    swept(changed_world)
+    assert "inner/x.parquet" in files(changed_world)
 
 
 def unread(world: World) -> None:
@@ -170,8 +175,8 @@ def test_a_store_that_refuses_keeps_everything(world: World, monkeypatch: pytest
 def test_a_promotion_between_decision_and_deletion_ends_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     swept(world, after(hours=2))
     epochs = iter(["1-us", "1-us", "2-eu"])
-    name = certain.certain_epoch.__name__
-    for module in (gather, certain):
+    name = certain_term.require_certain_term.__name__
+    for module in (gather, certain_term):
         monkeypatch.setattr(module, name, lambda context, without: next(epochs))
     before = files(world)
     with pytest.raises(Busy):
@@ -185,13 +190,13 @@ def test_a_tag_that_is_set_before_the_deletion_is_seen(world: World, monkeypatch
     world.commit(b=None)
     run(world)
     swept(world, after(hours=2))
-    real = sweeping.report_of
+    real = sweeping.build_report
 
-    def tagged(*arguments: Any, **options: Any) -> Swept:
+    def tagged(*arguments: Any, **options: Any) -> SweepReport:
         world.catalog.create_tag("late", "main", shown)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(sweeping, sweeping.report_of.__name__, tagged)
+    monkeypatch.setattr(sweeping, sweeping.build_report.__name__, tagged)
     assert swept(world).deleted.files == 1, "the orphan alone"
     assert any(name.startswith("b/data/") for name in files(world))
 
@@ -203,15 +208,15 @@ def test_what_a_tag_shows_by_then_is_not_written_down_as_garbage(world: World, m
     world.commit(b=None)
     run(world)
     swept(world, after(hours=2))
-    real = sweeping.report_of
+    real = sweeping.build_report
 
-    def tagged(*arguments: Any, **options: Any) -> Swept:
+    def tagged(*arguments: Any, **options: Any) -> SweepReport:
         world.catalog.create_tag("late", "main", shown)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(sweeping, sweeping.report_of.__name__, tagged)
-    found = swept(world)
-    assert (found.deleted.files, found.left.files) == (0, 0)
+    monkeypatch.setattr(sweeping, sweeping.build_report.__name__, tagged)
+    report = swept(world)
+    assert (report.deleted.files, report.left.files) == (0, 0)
 
 
 @pytest.mark.parametrize("place", ["us/replica/us-lake/x.parquet", "eu/lake/x.parquet", "us/lake/_sterna/x.parquet"])

@@ -25,72 +25,72 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.spark.rewriting import Chosen
-from sterna.edges.stores.objects import Objects
+from sterna.config.registry.folders import MAINTENANCE, state_folder
+from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import EngineError, StoreUnreachable
-from sterna.registry.folders import UPKEEP, own_folder
-from sterna.render.upkeep import done_text
-from sterna.services.upkeep import Upkeep
-from sterna.upkeep import unwritten
-from sterna.upkeep.model import Group, TableDone, TablePlan, UpkeepDone
-from sterna.upkeep.plan import find_tables, make_plan
-from sterna.upkeep.run import UpkeepRun, has_work
-from sterna.upkeep.unwritten import (
-    AGAIN,
+from sterna.maintenance.tables import failed_groups
+from sterna.maintenance.tables.failed_groups import (
+    RETRY_AFTER,
+    build_unwritten_group,
+    exclude_unwritten,
     read_unwritten,
-    unwritten_group,
-    without_unwritten,
     write_unwritten,
 )
+from sterna.maintenance.tables.model import Group, MaintenanceReport, TablePlan, TableReport
+from sterna.maintenance.tables.plan import find_tables, plan_maintenance
+from sterna.maintenance.tables.run import MaintenanceRun, has_work
+from sterna.spark.rewrite_data_files import PlannedGroup
+from sterna.storage.objects import Objects
+from sterna.text.maintenance import done_text
 from tests.support.small_world import World, make_world
 
 RULE = {"match": ["ns.**"], "quiet": "10m"}
-SETTINGS = Upkeep.model_validate({"tables": [RULE]})
+SETTINGS = Maintenance.model_validate({"tables": [RULE]})
 NOW = datetime.now(UTC) + timedelta(hours=1)
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    made = make_world(tmp_path)
+    world = make_world(tmp_path)
     for _ in range(5):
-        made.write("a")
-    made.commit(a=made.write("a"))
-    return made
+        world.write("a")
+    world.commit(a=world.write("a"))
+    return world
 
 
-def planned(world: World, now: datetime = NOW, settings: Upkeep = SETTINGS, region: str = "us") -> TablePlan:
-    return make_plan(world.context(region), settings, now=now).tables[0]
+def planned(world: World, now: datetime = NOW, settings: Maintenance = SETTINGS, region: str = "us") -> TablePlan:
+    return plan_maintenance(world.context(region), settings, now=now).tables[0]
 
 
 def write_down(world: World, group: Group) -> None:
-    told = unwritten_group("ns.a", group, SETTINGS.tables[0], "EngineError: broken", NOW)
-    write_unwritten(world.context("us"), [told], NOW)
+    unwritten = build_unwritten_group("ns.a", group, SETTINGS.tables[0], "EngineError: broken", NOW)
+    write_unwritten(world.context("us"), [unwritten], NOW)
 
 
 def test_it_is_told_once_and_waits_for_a_change_or_a_day(world: World) -> None:
     (group,) = planned(world).groups
     write_down(world, group)
     for region in ("us", "eu"):
-        found = planned(world, region=region)
-        assert found.groups == ()
-        assert not has_work(found, "us")
-        assert found.left[-1].startswith("6 files of us, the whole table, could not be written at ")
-        assert found.left[-1].endswith(": EngineError: broken")
-    assert planned(world, NOW + AGAIN).groups == (group,)
+        table_plan = planned(world, region=region)
+        assert table_plan.groups == ()
+        assert not has_work(table_plan, "us")
+        assert table_plan.left[-1].startswith("6 files of us, the whole table, could not be written at ")
+        assert table_plan.left[-1].endswith(": EngineError: broken")
+    assert planned(world, NOW + RETRY_AFTER).groups == (group,)
     assert planned(world, NOW - timedelta(days=3)).groups != ()  # of a clock that was wrong nobody waits for long
-    other = Upkeep.model_validate({"tables": [RULE | {"sort": "id"}]})
+    other = Maintenance.model_validate({"tables": [RULE | {"sort": "id"}]})
     assert planned(world, settings=other).groups == (group,)
     world.commit(a=world.write("a"))
-    assert [each.files for each in planned(world).groups] == [7]
+    assert [planned_group.files for planned_group in planned(world).groups] == [7]
 
 
 def test_whoever_names_a_table_has_it_tried_at_once(world: World) -> None:
     (group,) = planned(world).groups
     write_down(world, group)
     for tables, groups in ((["ns.a"], (group,)), (["ns.*"], ())):
-        assert make_plan(world.context("us"), SETTINGS, tables, now=NOW).tables[0].groups == groups
-        run = UpkeepRun(world.context("us"), SETTINGS, "u", Spark(), print, lambda: NOW, frozenset(tables))  # type: ignore[arg-type]
-        table, _ = run.look("ns.a")
+        assert plan_maintenance(world.context("us"), SETTINGS, tables, now=NOW).tables[0].groups == groups
+        run = MaintenanceRun(world.context("us"), SETTINGS, "u", Spark(), print, lambda: NOW, frozenset(tables))  # type: ignore[arg-type]
+        table, _ = run.inspect("ns.a")
         assert table is not None and table.groups == groups
 
 
@@ -102,15 +102,15 @@ def test_another_group_keeps_its_place_in_the_file(world: World) -> None:
     assert read_unwritten(world.context("eu"), NOW) == {}
     assert len(read_unwritten(world.context("eu"), NOW, ["us", "eu"])) == 2
     later = NOW + timedelta(hours=30)
-    told = unwritten_group("ns.b", group, SETTINGS.tables[0], "x", later)
-    write_unwritten(world.context("us"), [told], later)
-    assert list(read_unwritten(world.context("us"), later)) == [told.digest]
+    unwritten = build_unwritten_group("ns.b", group, SETTINGS.tables[0], "x", later)
+    write_unwritten(world.context("us"), [unwritten], later)
+    assert list(read_unwritten(world.context("us"), later)) == [unwritten.digest]
 
 
 @pytest.mark.parametrize("written", [b"", b"{", b"[]", b'{"groups": [{"digest": "x"}]}', b'{"groups": 3}'])
 def test_what_cannot_be_read_costs_a_try(world: World, written: bytes) -> None:
     context = world.context("us")
-    context.objects.overwrite(f"{own_folder(context.region.replica_root, UPKEEP)}/unwritten.json", written)
+    context.objects.overwrite(f"{state_folder(context.region.replica_root, MAINTENANCE)}/unwritten.json", written)
     assert len(planned(world).groups) == 1
     (group,) = planned(world).groups
     write_down(world, group)
@@ -123,28 +123,28 @@ class Spark:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
 
-    def prove_alive(self) -> None:
+    def check_executors(self) -> None:
         if self.error:
             raise self.error
 
 
-def ran(world: World, spark: Spark) -> tuple[UpkeepRun, Group]:
+def ran(world: World, spark: Spark) -> tuple[MaintenanceRun, Group]:
     """A run that could not write its one group."""
     (group,) = planned(world).groups
-    run = UpkeepRun(world.context("us"), SETTINGS, "upkeep-1", spark, print, lambda: NOW)  # type: ignore[arg-type]
-    told = unwritten_group("ns.a", group, SETTINGS.tables[0], "EngineError: broken", NOW)
-    run.unwritten.append((told, group, "us-lake"))
+    run = MaintenanceRun(world.context("us"), SETTINGS, "upkeep-1", spark, print, lambda: NOW)  # type: ignore[arg-type]
+    unwritten = build_unwritten_group("ns.a", group, SETTINGS.tables[0], "EngineError: broken", NOW)
+    run.unwritten.append((unwritten, group, "us-lake"))
     run.writable.add("us-lake")
     return run, group
 
 
 def test_one_run_tries_no_file_of_it_again(world: World) -> None:
     run, group = ran(world, Spark())
-    table, _ = run.look("ns.a", 4)
+    table, _ = run.inspect("ns.a", 4)
     assert table is not None
     assert table.groups == ()
     run.unwritten[0] = (run.unwritten[0][0], replace(group, paths=frozenset({"x"})), "us-lake")
-    table, _ = run.look("ns.a", 4)
+    table, _ = run.inspect("ns.a", 4)
     assert table is not None
     assert len(table.groups) == 1
 
@@ -153,7 +153,7 @@ def test_what_spark_or_a_store_is_to_blame_for_is_tried_at_the_next_run(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, group = ran(world, Spark(EngineError("Spark is gone")))
-    run.write_down()
+    run.record_unwritten()
     assert planned(world).groups == (group,)
     run, group = ran(world, Spark())
 
@@ -162,17 +162,17 @@ def test_what_spark_or_a_store_is_to_blame_for_is_tried_at_the_next_run(
 
     with monkeypatch.context() as patched:
         patched.setattr(run.context.objects, "size", dark)
-        run.write_down()
+        run.record_unwritten()
     assert planned(world).groups == (group,)
-    run.write_down()
+    run.record_unwritten()
     assert planned(world).groups == ()
 
 
 def test_nothing_is_written_where_all_went_well(world: World) -> None:
-    UpkeepRun(world.context("us"), SETTINGS, "upkeep-1", Spark(), print, lambda: NOW).write_down()  # type: ignore[arg-type]
+    MaintenanceRun(world.context("us"), SETTINGS, "upkeep-1", Spark(), print, lambda: NOW).record_unwritten()  # type: ignore[arg-type]
     assert read_unwritten(world.context("us"), NOW) == {}
-    (table,) = make_plan(world.context("us"), SETTINGS, now=NOW).tables
-    assert without_unwritten(table, SETTINGS.tables[0], {}) == table
+    (table,) = plan_maintenance(world.context("us"), SETTINGS, now=NOW).tables
+    assert exclude_unwritten(table, SETTINGS.tables[0], {}) == table
 
 
 class Written:
@@ -181,27 +181,27 @@ class Written:
     def __init__(self, denied: frozenset[str]) -> None:
         self.denied = denied
 
-    def write(self, chosen: Chosen, number: int) -> SimpleNamespace:
-        if chosen.paths & self.denied:
+    def write(self, planned: PlannedGroup, index: int) -> SimpleNamespace:
+        if planned.paths & self.denied:
             raise EngineError("Access Denied (PutObject, 403)")
         return SimpleNamespace(files=1, bytes=9)
 
-    def replace_files(self, written: object, marks: object) -> None:
+    def replace_files(self, written: object, summary_properties: object) -> None:
         pass
 
 
-def batch(world: World, denied: str, *, apart: str = "") -> UpkeepDone:
+def batch(world: World, denied: str, *, apart: str = "") -> MaintenanceReport:
     """A run over two groups, of which those named by their partition couldn't be written; and what is planned then."""
-    plan = make_plan(world.context("us"), SETTINGS, now=NOW)
+    plan = plan_maintenance(world.context("us"), SETTINGS, now=NOW)
     (group,) = plan.tables[0].groups
     groups = [replace(group, partition=name) for name in "ab"]
     groups[1] = replace(groups[1], paths=frozenset({"x"}), into=apart)
     _, (ruled,) = find_tables(world.context("us"), SETTINGS, ["ns.a"])
-    run = UpkeepRun(world.context("us"), SETTINGS, "upkeep-1", Spark(), print, lambda: NOW)  # type: ignore[arg-type]
+    run = MaintenanceRun(world.context("us"), SETTINGS, "upkeep-1", Spark(), print, lambda: NOW)  # type: ignore[arg-type]
     spark: Any = Written(frozenset().union(*(group.paths for group in groups if group.partition in denied)))
-    run.batch(spark, ruled, groups, TableDone("ns.a"))
-    run.write_down()
-    return UpkeepDone("us", "upkeep-2", False, make_plan(world.context("us"), SETTINGS, now=NOW))
+    run.write_batch(spark, ruled, groups, TableReport("ns.a"))
+    run.record_unwritten()
+    return MaintenanceReport("us", "upkeep-2", False, plan_maintenance(world.context("us"), SETTINGS, now=NOW))
 
 
 def test_nothing_is_put_aside_by_a_store_that_refuses_all_writes(world: World) -> None:
@@ -210,17 +210,17 @@ def test_nothing_is_put_aside_by_a_store_that_refuses_all_writes(world: World) -
     assert batch(world, "a", apart=f"file://{world.folder}/eu/lake/a").plan.tables[0].groups != ()
 
 
-def lone(world: World, hours: float) -> UpkeepDone:
+def lone(world: World, hours: float) -> MaintenanceReport:
     """A run over the only group that there is, which can't be written; and what is planned then."""
     now = NOW + timedelta(hours=hours)
-    (table,) = make_plan(world.context("us"), SETTINGS, now=now).tables
+    (table,) = plan_maintenance(world.context("us"), SETTINGS, now=now).tables
     _, (ruled,) = find_tables(world.context("us"), SETTINGS, ["ns.a"])
-    run = UpkeepRun(world.context("us"), SETTINGS, "upkeep-1", Spark(), print, lambda: now)  # type: ignore[arg-type]
+    run = MaintenanceRun(world.context("us"), SETTINGS, "upkeep-1", Spark(), print, lambda: now)  # type: ignore[arg-type]
     if table.groups:
         spark: Any = Written(frozenset().union(*(group.paths for group in table.groups)))
-        run.batch(spark, ruled, table.groups, TableDone("ns.a"))
-    run.write_down()
-    return UpkeepDone("us", "upkeep-2", False, make_plan(world.context("us"), SETTINGS, now=now))
+        run.write_batch(spark, ruled, table.groups, TableReport("ns.a"))
+    run.record_unwritten()
+    return MaintenanceReport("us", "upkeep-2", False, plan_maintenance(world.context("us"), SETTINGS, now=now))
 
 
 def test_a_lone_group_costs_three_runs_and_then_one_a_day(world: World) -> None:
@@ -234,17 +234,17 @@ def test_a_lone_group_costs_three_runs_and_then_one_a_day(world: World) -> None:
             assert done.failed == ("ns.a",), "it is an alarm as long as it can't be written"
     assert tried == [0, 1, 2, 26, 50]
     world.commit(a=world.write("a"))
-    assert [each.files for each in planned(world, NOW + timedelta(hours=61)).groups] == [7]
+    assert [group.files for group in planned(world, NOW + timedelta(hours=61)).groups] == [7]
 
 
 def test_what_an_older_sterna_wrote_down_had_a_proof(world: World) -> None:
     (group,) = planned(world).groups
     write_down(world, group)
     context = world.context("us")
-    uri = f"{own_folder(context.region.replica_root, UPKEEP)}/unwritten.json"
+    uri = f"{state_folder(context.region.replica_root, MAINTENANCE)}/unwritten.json"
     written = json.loads(context.objects.read(uri))
-    for each in written["groups"]:
-        del each["unproven"]
+    for stored_group in written["groups"]:
+        del stored_group["unproven"]
     context.objects.overwrite(uri, json.dumps(written).encode())
     assert planned(world).groups == ()
 
@@ -254,7 +254,7 @@ def test_stores_that_are_silent_cost_one_limit_together(world: World, monkeypatc
     (group,) = planned(world).groups
     write_down(world, group)
     context, asked = world.context("us"), threading.Barrier(3, timeout=60)
-    read, silent = unwritten.read_region, threading.Event()
+    read, silent = failed_groups.read_region_groups, threading.Event()
 
     def hang(context: Any, region: str) -> Any:
         if region == "us":
@@ -263,8 +263,8 @@ def test_stores_that_are_silent_cost_one_limit_together(world: World, monkeypatc
         silent.wait(60)
         return ()
 
-    monkeypatch.setattr(unwritten, "read_region", hang)
-    monkeypatch.setattr(unwritten, "STORE_SECONDS", 0.2)
+    monkeypatch.setattr(failed_groups, "read_region_groups", hang)
+    monkeypatch.setattr(failed_groups, "STORE_TIMEOUT_SECONDS", 0.2)
     try:
         names = ["eu", "us", "ap", "af"]
         assert len(read_unwritten(context, NOW, names)) == 1
@@ -281,14 +281,14 @@ def test_runs_fail_while_a_group_stands_that_no_run_could_write(world: World) ->
     assert "PutObject, 403" in done_text(done)
     assert replace(done, region="eu").failed == ()
     assert replace(done, dry_run=True).failed == ()
-    later = make_plan(world.context("us"), SETTINGS, now=NOW + AGAIN)
+    later = plan_maintenance(world.context("us"), SETTINGS, now=NOW + RETRY_AFTER)
     assert replace(done, plan=later).failed == ()
 
 
 def test_a_region_that_is_gone_is_not_asked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     (group,) = planned(world).groups
     write_down(world, group)
-    gone = Upkeep.model_validate({"tables": [RULE], "gone": ["us"]})
+    gone = Maintenance.model_validate({"tables": [RULE], "gone": ["us"]})
     assert planned(world, settings=gone, region="eu").groups != ()
     assert planned(world, settings=gone).groups == ()
     asked: list[float] = []
@@ -316,5 +316,5 @@ def test_a_run_reads_its_own_once(world: World, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(run.context.objects, "read", counted)
     for _ in range(3):
-        run.look("ns.a")
+        run.inspect("ns.a")
     assert sum(uri.endswith("unwritten.json") for uri in asked) == 1

@@ -28,18 +28,18 @@ def metadata(side: Side, change: Callable[[Any], object]) -> None:
 def records(side: Side, name: str, change: Callable[[list[Record]], object], **header: str) -> None:
     """Change the records of an Avro file, or texts of its header."""
     reader = fastavro.reader(io.BytesIO(side.path(name).read_bytes()))
-    found: list[Any] = list(reader)
-    change(found)
+    avro_records: list[Any] = list(reader)
+    change(avro_records)
     own = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
     schema = json.loads(reader.metadata["avro.schema"])
-    side.put(name, avro(schema, found, own | {key.replace("_", "-"): value for key, value in header.items()}))
+    side.put(name, avro(schema, avro_records, own | {key.replace("_", "-"): value for key, value in header.items()}))
 
 
 def rows(side: Side, manifest: str, change: Callable[[Record], object]) -> None:
     """Change what the lists say of a manifest."""
 
-    def one(found: list[Record]) -> None:
-        for row in found:
+    def one(manifests: list[Record]) -> None:
+        for row in manifests:
             if row["manifest_path"] == side.uri(manifest):
                 change(row)
 
@@ -58,8 +58,8 @@ def replace_delete(side: Side, name: str, data: bytes, **fields: Any) -> None:
     """Put other bytes in a delete file's place; its manifest gets its new size, and what else is named."""
     size = side.put(name, data)
 
-    def change(found: list[Record]) -> None:
-        for entry in found:
+    def change(manifest_entries: list[Record]) -> None:
+        for entry in manifest_entries:
             if entry["data_file"]["file_path"] == side.uri(name):
                 entry["data_file"].update(file_size_in_bytes=size, **fields)
 

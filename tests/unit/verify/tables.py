@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from sterna.catalog.model import Put, namespace_content
-from sterna.replica import head
+from sterna.replication.replica import head
 from tests.support.small_world import World, table
 
 BRANCH = "main_replica_eu"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sterna.render.verify import verified_text
-from sterna.verify import findings
-from sterna.verify.findings import Finding, Verified
-from sterna.verify.run import Depth, verify
-from sterna.verify.sample import parse_sample
+from sterna.replication.verify import findings
+from sterna.replication.verify.findings import Finding, VerificationReport
+from sterna.replication.verify.run import Depth, verify
+from sterna.replication.verify.sample import parse_sample
+from sterna.text.verify import verified_text
 from tests.support.small_world import World, make_world
 from tests.unit.verify import breaking
 from tests.unit.verify.breaking import DATA, DELETES, METADATA
@@ -29,7 +29,7 @@ Break = Callable[[Side, str], object]
 """What breaks a side, given the folder of the world."""
 
 
-def broken(world: World, change: Break, version: int = 2, depth: Depth = DEEP) -> Verified:
+def broken(world: World, change: Break, version: int = 2, depth: Depth = DEEP) -> VerificationReport:
     publish(world, "a", "b", version=version)
     change(sides(world, "a")[1], f"file://{world.folder}")
     return verify(world.context(), depth)
@@ -46,10 +46,10 @@ def world(tmp_path: Path) -> World:
 )
 def test_a_healthy_replica_has_no_faults(world: World, version: int, depth: Depth):
     publish(world, "a", "b", version=version)
-    found = verify(world.context(), depth)
-    assert found.findings == ()
-    assert (found.tables, found.faults, found.foreign, found.not_comparable) == (2, 0, 0, 0)
-    assert (found.compared == found.files) == (depth == DEEP)
+    report = verify(world.context(), depth)
+    assert report.findings == ()
+    assert (report.tables, report.faults, report.foreign, report.not_comparable) == (2, 0, 0, 0)
+    assert (report.compared == report.files) == (depth == DEEP)
 
 
 def snapshot(**changes: Any) -> Break:
@@ -71,29 +71,31 @@ def property_of_us(name: str) -> Break:
 
 
 def row(manifest: str, **changes: Any) -> Break:
-    return lambda side, _: breaking.rows(side, manifest, lambda found: found.update(changes))
+    return lambda side, _: breaking.rows(side, manifest, lambda record: record.update(changes))
 
 
 def file(manifest: str, number: int, **changes: Any) -> Break:
     def change(side: Side, world: str) -> None:
         named = {name: world + value if value == FOREIGN else value for name, value in changes.items()}
-        breaking.entries(side, manifest, lambda found: found[number]["data_file"].update(named))
+        breaking.entries(side, manifest, lambda entries: entries[number]["data_file"].update(named))
 
     return change
 
 
 def entry(manifest: str, **changes: Any) -> Break:
-    return lambda side, _: breaking.entries(side, manifest, lambda found: found[0].update(changes))
+    return lambda side, _: breaking.entries(side, manifest, lambda entries: entries[0].update(changes))
 
 
 def deleted_foreign(side: Side, world: str) -> None:
     breaking.entries(
-        side, DATA, lambda found: found[1].update(status=2) or found[1]["data_file"].update(file_path=world + FOREIGN)
+        side,
+        DATA,
+        lambda entries: entries[1].update(status=2) or entries[1]["data_file"].update(file_path=world + FOREIGN),
     )
     breaking.rows(
         side,
         DATA,
-        lambda found: found.update(
+        lambda record: record.update(
             added_files_count=1, added_rows_count=10, deleted_files_count=1, deleted_rows_count=10
         ),
     )
@@ -112,7 +114,7 @@ def rows_of(name: str, *rows: tuple[str, int], **fields: Any) -> Break:
         breaking.rows(
             side,
             DELETES,
-            lambda found: found.update(added_rows_count=found["added_rows_count"] + len(rows) - ROWS_OF[name]),
+            lambda record: record.update(added_rows_count=record["added_rows_count"] + len(rows) - ROWS_OF[name]),
         )
 
     return change
@@ -127,9 +129,9 @@ def vectors(*paths: str) -> Break:
         data = puffin([world + path if path.startswith("/") else side.uri(path) for path in paths])
         size = side.put(PUFFIN, data)
 
-        def sized(found: list[dict[str, Any]]) -> None:
-            for each in found:
-                each["data_file"]["file_size_in_bytes"] = size
+        def sized(entries: list[dict[str, Any]]) -> None:
+            for manifest_entry in entries:
+                manifest_entry["data_file"]["file_size_in_bytes"] = size
 
         breaking.entries(side, DELETES, sized)
 
@@ -138,7 +140,7 @@ def vectors(*paths: str) -> Break:
 
 def more_rows(side: Side, world: str) -> None:
     file(DELETES, 2, record_count=7)(side, world)
-    breaking.rows(side, DELETES, lambda found: found.update(added_rows_count=found["added_rows_count"] + 5))
+    breaking.rows(side, DELETES, lambda record: record.update(added_rows_count=record["added_rows_count"] + 5))
 
 
 def foreign_bound(side: Side, world: str) -> None:
@@ -148,11 +150,13 @@ def foreign_bound(side: Side, world: str) -> None:
         "lower_bounds": bound(world + FOREIGN),
         "upper_bounds": bound(world + FOREIGN),
     }
-    breaking.entries(side, DELETES, lambda found: found[0].update(status=2) or found[0]["data_file"].update(deletes))
+    breaking.entries(
+        side, DELETES, lambda entries: entries[0].update(status=2) or entries[0]["data_file"].update(deletes)
+    )
     breaking.rows(
         side,
         DELETES,
-        lambda found: found.update(
+        lambda record: record.update(
             added_files_count=3, added_rows_count=5, deleted_files_count=1, deleted_rows_count=3
         ),
     )
@@ -174,7 +178,7 @@ STRUCTURE: dict[str, tuple[Break, str, str]] = {
     "a manifest's oldest number is off": (entry(DATA, sequence_number=0), "disagrees", DATA),
     "a manifest from the future": (row(DELETES, sequence_number=3), "disagrees", SNAP),
     "a manifest lacks an entry": (
-        lambda side, _: breaking.entries(side, DATA, lambda found: found.pop()),
+        lambda side, _: breaking.entries(side, DATA, lambda entries: entries.pop()),
         "disagrees",
         DATA,
     ),
@@ -256,16 +260,16 @@ STRUCTURE: dict[str, tuple[Break, str, str]] = {
 @pytest.mark.parametrize("name", STRUCTURE)
 def test_structure_names_what_is_broken(world: World, name: str):
     change, kind, where = STRUCTURE[name]
-    found = broken(world, change, depth=Depth())
-    check(world, found, kind, where)
+    report = broken(world, change, depth=Depth())
+    check(world, report, kind, where)
 
 
 @pytest.mark.parametrize("name", STRUCTURE)
 def test_deep_names_it_too(world: World, name: str):
     change, kind, where = STRUCTURE[name]
-    found = broken(world, change)
-    assert Finding("ns.a", kind, sides(world, "a")[1].uri(where), "") in [strip(finding) for finding in found.findings]
-    assert {finding.table for finding in found.findings} == {"ns.a"}
+    report = broken(world, change)
+    assert Finding("ns.a", kind, sides(world, "a")[1].uri(where), "") in [strip(finding) for finding in report.findings]
+    assert {finding.table for finding in report.findings} == {"ns.a"}
 
 
 VECTORS: dict[str, tuple[Break, str, str]] = {
@@ -300,9 +304,9 @@ def test_what_main_contradicts_in_the_same_words_is_its_writers_mistake(
     publish(world, "a", "b", version=version)
     for side in sides(world, "a"):
         change(side, f"file://{world.folder}")
-    found = verify(world.context(), depth)
-    assert (found.findings, found.faults) == ((), 0)
-    assert {item.file for item in found.on_main} == {sides(world, "a")[1].uri(where)}
+    report = verify(world.context(), depth)
+    assert (report.findings, report.faults) == ((), 0)
+    assert {item.file for item in report.on_main} == {sides(world, "a")[1].uri(where)}
 
 
 @pytest.mark.parametrize("kept", [1, 2])
@@ -310,21 +314,21 @@ def test_what_main_contradicts_too_is_no_fault_however_much_it_is(
     world: World, kept: int, monkeypatch: pytest.MonkeyPatch
 ):
     """A writer that counts wrongly does so in each file: there are more contradictions than are named."""
-    monkeypatch.setattr(findings, "KEPT_FINDINGS", kept)
+    monkeypatch.setattr(findings, "MAX_KEPT_FINDINGS", kept)
     publish(world, "a", "b")
     for side in sides(world, "a"):
         row(DATA, added_files_count=3)(side, "")
         row(DELETES, added_files_count=7)(side, "")
         snapshot(**{"sequence-number": 77})(side, "")
-    found = verify(world.context(), Depth())
-    assert (found.findings, found.faults) == ((), 0)
-    assert (len(found.on_main), len(found.on_main) + found.on_main_more) == (kept, 3)
-    assert "3 contradictions that main has in the same words" in verified_text(found, deep=False)
+    report = verify(world.context(), Depth())
+    assert (report.findings, report.faults) == ((), 0)
+    assert (len(report.on_main), len(report.on_main) + report.on_main_more) == (kept, 3)
+    assert "3 contradictions that main has in the same words" in verified_text(report, deep=False)
     row(DELETES, added_files_count=8)(sides(world, "a")[1], "")
     sides(world, "b")[1].path(A).unlink()
-    found = verify(world.context(), Depth())
-    assert (found.faults, len(found.on_main) + found.on_main_more) == (2, 2), "one of them is another one now"
-    assert "missing" in {finding.kind for finding in found.findings}
+    report = verify(world.context(), Depth())
+    assert (report.faults, len(report.on_main) + report.on_main_more) == (2, 2), "one of them is another one now"
+    assert "missing" in {finding.kind for finding in report.findings}
 
 
 WRONG_COUNTS: dict[str, Callable[[int], Break]] = {
@@ -347,30 +351,30 @@ def test_what_main_does_not_contradict_is_named_whatever_else_main_does(
             change(number if place == own else 0)(side, "")
     every = verify(world.context(), Depth())
     assert ([finding.kind for finding in every.findings], len(every.on_main)) == (["disagrees"], 2)
-    monkeypatch.setattr(findings, "KEPT_FINDINGS", kept)
-    found = verify(world.context(), Depth())
-    assert found.findings == (every.findings if kept else ()), "named"
-    assert (found.faults, found.files, found.bytes) == (every.faults, every.files, every.bytes)
-    assert len(found.on_main) <= kept
-    assert len(found.on_main) + found.on_main_more == len(every.on_main)
+    monkeypatch.setattr(findings, "MAX_KEPT_FINDINGS", kept)
+    report = verify(world.context(), Depth())
+    assert report.findings == (every.findings if kept else ()), "named"
+    assert (report.faults, report.files, report.bytes) == (every.faults, every.files, every.bytes)
+    assert len(report.on_main) <= kept
+    assert len(report.on_main) + report.on_main_more == len(every.on_main)
 
 
 def test_contradictions_leave_room_for_the_names_of_other_faults(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(findings, "KEPT_FINDINGS", 1)
+    monkeypatch.setattr(findings, "MAX_KEPT_FINDINGS", 1)
     publish(world, "a", "b")
     row(DATA, added_files_count=3)(sides(world, "a")[1], "")
     sides(world, "a")[1].path(A).unlink()
-    found = verify(world.context(), Depth())
-    assert {finding.kind for finding in found.findings} >= {"disagrees", "missing"}
+    report = verify(world.context(), Depth())
+    assert {finding.kind for finding in report.findings} >= {"disagrees", "missing"}
 
 
 def test_another_contradiction_than_mains_stays_a_fault(world: World):
     publish(world, "a", "b")
     for side, count in zip(sides(world, "a"), (3, 4), strict=True):
         row(DATA, added_files_count=count)(side, "")
-    found = verify(world.context(), Depth())
-    check(world, found, "disagrees", DATA)
-    assert found.on_main == ()
+    report = verify(world.context(), Depth())
+    check(world, report, "disagrees", DATA)
+    assert report.on_main == ()
 
 
 def test_a_contradiction_is_the_replicas_where_main_cannot_be_read(world: World):
@@ -383,7 +387,7 @@ def test_a_contradiction_is_the_replicas_where_main_cannot_be_read(world: World)
 
 
 def list_without_deletes(side: Side, world: str) -> None:
-    breaking.records(side, SNAP, lambda found: found.pop())
+    breaking.records(side, SNAP, lambda manifests: manifests.pop())
 
 
 CONTENT: dict[str, tuple[Break, str]] = {
@@ -406,7 +410,7 @@ CONTENT: dict[str, tuple[Break, str]] = {
     "a list says otherwise": (row(DATA, existing_files_count=0, min_sequence_number=0), "metadata/snap-1.avro"),
     "an entry says otherwise": (file(DATA, 0, split_offsets=[5]), DATA),
     "an entry names another file": (
-        lambda side, _: breaking.entries(side, DATA, lambda found: found.__setitem__(1, found[0])),
+        lambda side, _: breaking.entries(side, DATA, lambda entries: entries.__setitem__(1, entries[0])),
         DATA,
     ),
     "the header says otherwise": (lambda side, _: breaking.entries(side, DATA, len, a_text="x"), DATA),
@@ -420,11 +424,11 @@ CONTENT: dict[str, tuple[Break, str]] = {
 @pytest.mark.parametrize("name", CONTENT)
 def test_deep_names_what_is_not_the_sources(world: World, name: str):
     change, where = CONTENT[name]
-    found = broken(world, change)
+    report = broken(world, change)
     assert Finding("ns.a", "differs", sides(world, "a")[1].uri(where), "") in [
-        strip(finding) for finding in found.findings
+        strip(finding) for finding in report.findings
     ]
-    assert {finding.table for finding in found.findings} == {"ns.a"}
+    assert {finding.table for finding in report.findings} == {"ns.a"}
 
 
 def test_deep_names_a_vector_that_deletes_other_rows(world: World):
@@ -444,11 +448,11 @@ def strip(finding: Finding) -> Finding:
     return Finding(finding.table, finding.kind, finding.file, "")
 
 
-def check(world: World, found: Verified, kind: str, where: str) -> None:
+def check(world: World, report: VerificationReport, kind: str, where: str) -> None:
     """The fault is named, of the right table and file, with a message; and no other file is accused."""
     uri = sides(world, "a")[1].uri(where)
-    assert Finding("ns.a", kind, uri, "") in [strip(finding) for finding in found.findings]
-    assert {finding.file for finding in found.findings} == {uri}
-    assert {finding.table for finding in found.findings} == {"ns.a"}
-    assert all(finding.message for finding in found.findings)
-    assert found.faults == len(found.findings)
+    assert Finding("ns.a", kind, uri, "") in [strip(finding) for finding in report.findings]
+    assert {finding.file for finding in report.findings} == {uri}
+    assert {finding.table for finding in report.findings} == {"ns.a"}
+    assert all(finding.message for finding in report.findings)
+    assert report.faults == len(report.findings)

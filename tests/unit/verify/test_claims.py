@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.edges.disk.rows import RowLimits, Rows
-from sterna.verify.findings import Findings
-from sterna.verify.sizes import Claims
+from sterna.replication.verify.findings import Findings
+from sterna.replication.verify.sizes import ExpectedFiles
+from sterna.storage.spill.sorted_rows import ExternalSorter, SorterLimits
 
 NAMES = st.sampled_from(["s3://b/a", "s3://b/b", "s3://b/ä", "s3://b/\uffff", "s3://b/\U0001f600"])
 MANIFESTS = st.lists(st.lists(st.tuples(NAMES, st.integers(1, 3)), max_size=5), max_size=8)
@@ -29,31 +29,31 @@ class Store:
 
 
 def checked(
-    manifests: list[list[tuple[str, int]]], there: dict[str, int], limits: RowLimits = Rows.limits
+    manifests: list[list[tuple[str, int]]], there: dict[str, int], limits: SorterLimits = ExternalSorter.limits
 ) -> tuple[Any, ...]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Rows, "limits", limits)
-        claims, found, store = Claims(), Findings("t"), Store(there)
+        patch.setattr(ExternalSorter, "limits", limits)
+        claims, findings, store = ExpectedFiles(), Findings("t"), Store(there)
         for number, files in enumerate(manifests):
             uris = pa.chunked_array([[uri for uri, _ in files]], pa.string())
             claims.add(f"m{number}", uris, pa.chunked_array([[size for _, size in files]], pa.int64()))
-        claims.check(store, found)  # type: ignore[arg-type]
-        return found, store.asked, list(claims.uris())
+        claims.check(store, findings)  # type: ignore[arg-type]
+        return findings, store.asked, list(claims.uris())
 
 
 @given(manifests=MANIFESTS, there=THERE)
 def test_claims_on_disk_are_those_in_memory(manifests: list, there: dict[str, int]) -> None:
     in_memory = checked(manifests, there)
     for part in (1, 3):
-        assert checked(manifests, there, RowLimits(0, 1, 2, part)) == in_memory
-    found, asked, listed = in_memory
+        assert checked(manifests, there, SorterLimits(0, 1, 2, part)) == in_memory
+    findings, asked, listed = in_memory
     assert listed == asked == sorted({uri for files in manifests for uri, _ in files})
-    assert found.files == len(asked)
+    assert findings.files == len(asked)
 
 
 def test_sizes_that_differ_between_manifests_are_one_finding() -> None:
     manifests = [[("s3://b/a", 1), ("s3://b/b", 2)], [("s3://b/a", 3)], [("s3://b/a", 2)]]
-    found, _, _ = checked(manifests, {"s3://b/a": 2, "s3://b/b": 2}, RowLimits(0, 1, 2, 1))
-    assert [(each.file, each.message) for each in found.kept] == [
+    findings, _, _ = checked(manifests, {"s3://b/a": 2, "s3://b/b": 2}, SorterLimits(0, 1, 2, 1))
+    assert [(finding.file, finding.message) for finding in findings.kept] == [
         ("s3://b/a", "2 bytes, m0 and others say from 1 to 3")
     ]

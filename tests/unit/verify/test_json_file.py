@@ -6,10 +6,10 @@ import gzip
 
 import pytest
 
+from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata, OverLimit
 from sterna.iceberg.json_text import read_document
-from sterna.limits import Limits
-from sterna.verify.json_file import read_json
+from sterna.replication.verify.json_file import read_json
 from tests.unit.iceberg.metadata_json import VERSIONS, marked, plain
 
 URI = "s3://us/t/metadata/00001-a.metadata.json"

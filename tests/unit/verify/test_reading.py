@@ -13,14 +13,14 @@ import cramjam
 import pyarrow as pa
 import pytest
 
+from sterna.config.mapping import Mapping
+from sterna.config.registry.model import Registry
 from sterna.errors import BrokenMetadata, Unsupported
-from sterna.registry.mapping import Mapping
-from sterna.registry.model import Registry
-from sterna.verify.avro import read_list, read_manifest
-from sterna.verify.manifests import foreign_bounds
-from sterna.verify.places import Places
-from sterna.verify.puffin import read_puffin
-from sterna.verify.rows import read_rows, unsorted
+from sterna.replication.verify.avro import read_list, read_manifest
+from sterna.replication.verify.locations import Places
+from sterna.replication.verify.manifests import foreign_bounds
+from sterna.replication.verify.puffin import read_puffin
+from sterna.replication.verify.rows import is_unsorted, read_rows
 from tests.unit.iceberg import avro_files
 from tests.unit.iceberg.avro_files import (
     entry,
@@ -99,9 +99,9 @@ def test_a_manifest_of_format_1_and_one_of_vectors():
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_manifest_list(version: int):
     _, rows = read_list(avro_files.avro_file(manifest_list_schema(version), [manifest_row("s3://eu-lake/m")]), "l")
-    found = rows.to_pylist()[0]
-    assert (found["manifest_path"], found["manifest_length"], found["added_files_count"]) == ("s3://eu-lake/m", 100, 0)
-    assert found["sequence_number"] == (1 if version == 2 else None)
+    row = rows.to_pylist()[0]
+    assert (row["manifest_path"], row["manifest_length"], row["added_files_count"]) == ("s3://eu-lake/m", 100, 0)
+    assert row["sequence_number"] == (1 if version == 2 else None)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_position_deletes_of_every_format(kind: str):
     rows = [("b", 2), ("b", 3), ("a", 1)]
     table = read_rows(delete_rows(rows, kind), kind.upper(), "d")
     assert list(zip(table.column("file_path").to_pylist(), table.column("pos").to_pylist(), strict=True)) == rows
-    assert unsorted(table)
-    assert not unsorted(read_rows(delete_rows(sorted(rows), kind), kind.upper(), "d"))
-    assert not unsorted(read_rows(delete_rows([], kind), kind.upper(), "d"))
+    assert is_unsorted(table)
+    assert not is_unsorted(read_rows(delete_rows(sorted(rows), kind), kind.upper(), "d"))
+    assert not is_unsorted(read_rows(delete_rows([], kind), kind.upper(), "d"))
     with pytest.raises(BrokenMetadata):
         read_rows(b"x" * 100, kind.upper(), "d")
 
@@ -137,23 +137,23 @@ def test_an_unknown_format_of_position_deletes():
 
 def test_javas_order_of_strings_is_an_order_too():
     # By UTF-16 units the second comes first, by bytes the first.
-    assert not unsorted(read_rows(delete_rows([("\uffee", 1), ("\U0001f600", 1)]), "PARQUET", "d"))
-    assert not unsorted(read_rows(delete_rows([("\U0001f600", 1), ("\uffee", 1)]), "PARQUET", "d"))
-    assert unsorted(read_rows(delete_rows([("b", 1), ("a", 1), ("\U0001f600", 1)]), "PARQUET", "d"))
+    assert not is_unsorted(read_rows(delete_rows([("\uffee", 1), ("\U0001f600", 1)]), "PARQUET", "d"))
+    assert not is_unsorted(read_rows(delete_rows([("\U0001f600", 1), ("\uffee", 1)]), "PARQUET", "d"))
+    assert is_unsorted(read_rows(delete_rows([("b", 1), ("a", 1), ("\U0001f600", 1)]), "PARQUET", "d"))
 
 
 def test_a_puffin_footer_with_lz4_and_broken_ones():
     data = puffin(["a", "b"])
     plain = read_puffin(data, "p")
-    payload = data[plain.body + 4 : -12]
+    payload = data[plain.footer_start + 4 : -12]
     packed = bytes(cramjam.lz4.compress(payload))
-    zipped = data[: plain.body + 4] + packed + len(packed).to_bytes(4, "little") + b"\x01\0\0\0PFA1"
+    zipped = data[: plain.footer_start + 4] + packed + len(packed).to_bytes(4, "little") + b"\x01\0\0\0PFA1"
     assert read_puffin(zipped, "p") == plain
     assert [blob["properties"]["referenced-data-file"] for blob in plain.vectors] == ["a", "b"]
     far = json.loads(payload)
     far["blobs"][0]["length"] = 10**6
     moved = json.dumps(far).encode()
-    outside = data[: plain.body + 4] + moved + len(moved).to_bytes(4, "little") + b"\0\0\0\0PFA1"
+    outside = data[: plain.footer_start + 4] + moved + len(moved).to_bytes(4, "little") + b"\0\0\0\0PFA1"
     for broken in (
         b"",
         data[:-1],
@@ -193,7 +193,7 @@ FOREIGN = [
 
 def test_many_uris_are_judged_as_one_is(places: Places):
     uris = pa.chunked_array([[*LOCAL, None], FOREIGN * 2])
-    assert sorted(places.foreign(uris)) == sorted(FOREIGN)
+    assert sorted(places.select_foreign(uris)) == sorted(FOREIGN)
     # A folder is a URI too, where one stands.
     assert [uri for uri in LOCAL if places.is_local(uri)] == LOCAL
     assert [uri for uri in FOREIGN if places.is_local(uri)] == []

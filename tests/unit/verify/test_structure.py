@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from sterna.catalog.model import Put, parse_key
-from sterna.edges.disk.rows import Rows
 from sterna.errors import UsageError
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.verify import table as verify_table
-from sterna.verify.structure import Verified, verify_structure
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
+from sterna.replication.verify import table as verify_table
+from sterna.replication.verify.structure import VerificationReport, verify_structure
+from sterna.storage.spill.sorted_rows import ExternalSorter
 from tests.support.small_world import World, make_world, table
 
 Break = Callable[[World, Path], None]
@@ -30,7 +30,7 @@ def synced(tmp_path: Path) -> World:
     return world
 
 
-def verify(world: World) -> Verified:
+def verify(world: World) -> VerificationReport:
     return verify_structure(world.context())
 
 
@@ -39,27 +39,27 @@ def replica_files(world: World, pattern: str) -> list[Path]:
 
 
 def test_a_good_replica_has_no_faults(synced: World):
-    found = verify(synced)
-    assert found.findings == ()
-    assert found.foreign == 0
-    assert found.tables == 2
-    assert found.files == 8  # of each table: metadata, manifest list, manifest, data
+    report = verify(synced)
+    assert report.findings == ()
+    assert report.foreign == 0
+    assert report.tables == 2
+    assert report.files == 8  # of each table: metadata, manifest list, manifest, data
 
 
 def test_what_was_kept_of_a_table_goes_with_its_check(synced: World, monkeypatch: pytest.MonkeyPatch):
-    made: list[weakref.ref[Rows]] = []
+    references: list[weakref.ref[ExternalSorter]] = []
 
-    class Watched(Rows):
+    class Watched(ExternalSorter):
         def __init__(self, key: str) -> None:
             super().__init__(key)
-            made.append(weakref.ref(self))
+            references.append(weakref.ref(self))
 
-    monkeypatch.setattr(verify_table, "Rows", Watched)
+    monkeypatch.setattr(verify_table, "ExternalSorter", Watched)
     gc.collect()
     gc.disable()
     try:
         assert verify(synced).findings == ()
-        assert len(made) == 2 and not any(rows() for rows in made)
+        assert len(references) == 2 and not any(rows() for rows in references)
     finally:
         gc.enable()
 
@@ -87,10 +87,10 @@ def test_what_was_kept_of_a_table_goes_with_its_check(synced: World, monkeypatch
 def test_each_way_of_breaking_it_is_named(synced: World, pattern: str, change: Callable[[Path], object], kind: str):
     (path,) = replica_files(synced, pattern)
     change(path)
-    found = verify(synced)
-    assert kind in {finding.kind for finding in found.findings}
-    assert {finding.table for finding in found.findings} == {"ns.a"}
-    assert all(finding.file for finding in found.findings)
+    report = verify(synced)
+    assert kind in {finding.kind for finding in report.findings}
+    assert {finding.table for finding in report.findings} == {"ns.a"}
+    assert all(finding.file for finding in report.findings)
 
 
 def test_a_head_that_points_abroad_is_foreign(synced: World):
@@ -103,9 +103,9 @@ def test_a_head_that_points_abroad_is_foreign(synced: World):
     put = Put(parse_key("ns.a"), table(source.metadata_location or "", now.id))
     commit = next(iter(synced.catalog.history(branch, operations=False)))
     synced.catalog.commit(branch, head, [put], "wrong", dict(commit.properties))
-    found = verify(synced)
-    assert [finding.kind for finding in found.findings] == ["foreign"]
-    assert found.foreign == 1
+    report = verify(synced)
+    assert [finding.kind for finding in report.findings] == ["foreign"]
+    assert report.foreign == 1
 
 
 def test_an_unknown_table_is_answered_with_those_that_exist(synced: World):

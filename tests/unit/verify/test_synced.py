@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from sterna.catalog.model import ICEBERG_VIEW, Content, Put, parse_key
+from sterna.config.registry.model import Registry
 from sterna.errors import UsageError
-from sterna.registry.model import Registry
-from sterna.sync.options import SyncOptions
-from sterna.sync.run import sync
-from sterna.verify import findings
-from sterna.verify.findings import Verified
-from sterna.verify.run import Depth, verify
-from sterna.verify.sample import parse_sample
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.sync.run import sync
+from sterna.replication.verify import findings
+from sterna.replication.verify.findings import VerificationReport
+from sterna.replication.verify.run import Depth, verify
+from sterna.replication.verify.sample import parse_sample
 from tests.support.small_world import World, make_world, table
 from tests.unit.verify.tables import BRANCH, Side, sides, write
 
@@ -43,7 +43,7 @@ def run(world: World, **options: Any) -> None:
     assert report.held == ()
 
 
-def deep(world: World, *names: str) -> Verified:
+def deep(world: World, *names: str) -> VerificationReport:
     return verify(world.context(), DEEP, names)
 
 
@@ -64,8 +64,8 @@ def edit(side: Side, **changes: Any) -> None:
     )
 
 
-def healthy(found: Verified) -> bool:
-    return found.findings == () and found.not_comparable == 0 and found.compared > 0
+def healthy(report: VerificationReport) -> bool:
+    return report.findings == () and report.not_comparable == 0 and report.compared > 0
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -73,9 +73,9 @@ def test_a_table_of_every_format_version(world: World, version: int):
     source(world, "a", version)
     commit(world, "a")
     run(world)
-    found = deep(world)
-    assert healthy(found), found.findings
-    assert found.compared == found.files
+    report = deep(world)
+    assert healthy(report), report.findings
+    assert report.compared == report.files
 
 
 def test_tables_that_pyiceberg_writes(world: World):
@@ -92,9 +92,9 @@ def test_inline_manifests(world: World):
     edit(side, snapshots=[snapshot], refs={}, snapshot_log=[], statistics=[])
     commit(world, "a")
     run(world)
-    found = deep(world)
-    assert healthy(found), found.findings
-    assert found.files == 4  # metadata, manifest, two data files
+    report = deep(world)
+    assert healthy(report), report.findings
+    assert report.files == 4  # metadata, manifest, two data files
     (world.folder / "eu" / "replica" / "_localized" / "us-lake" / "a" / "metadata" / "m-data.avro").unlink()
     assert [finding.kind for finding in deep(world).findings] == ["missing"]
 
@@ -114,10 +114,10 @@ def test_a_local_table_stays_in_place_and_is_compared_where_it_was_rewritten(wor
     write(side, 2)
     world.commit(a=side.uri("metadata/v1.metadata.json"))
     run(world)
-    found = deep(world)
-    assert found.findings == ()
-    assert found.compared == 1  # the metadata.json, whose locations lead below the replica root
-    assert found.files > 10
+    report = deep(world)
+    assert report.findings == ()
+    assert report.compared == 1  # the metadata.json, whose locations lead below the replica root
+    assert report.files > 10
 
 
 def view(world: World) -> Path:
@@ -149,9 +149,9 @@ def test_a_view(world: World):
     world.commit(a=world.write("a"))
     path = view(world)
     run(world)
-    found = deep(world, "ns.v")
-    assert healthy(found)
-    assert (found.tables, found.files, found.compared) == (1, 1, 1)
+    report = deep(world, "ns.v")
+    assert healthy(report)
+    assert (report.tables, report.files, report.compared) == (1, 1, 1)
     (replica,) = (world.folder / "eu" / "replica").rglob("v/*.metadata.json")
     replica.write_text(
         replica.read_text().replace("_schemas", "").replace('"current-version-id": 1', '"current-version-id": 2')
@@ -176,8 +176,8 @@ def test_a_policy_that_keeps_less_history_is_no_difference(world: World):
         Registry.model_validate(world.registry.model_dump() | {"policies": policies}),
     )
     run(pruned)
-    found = deep(pruned)
-    assert healthy(found), found.findings
+    report = deep(pruned)
+    assert healthy(report), report.findings
     # Under a policy of today that says otherwise the replica is still what it was made to be.
     assert healthy(deep(world))
 
@@ -198,10 +198,10 @@ def test_a_source_that_is_gone_can_not_be_compared_with_and_is_no_fault(world: W
     run(world)
     for name in ("data/a.parquet", "metadata/m-data.avro", "metadata/snap-1.avro", "metadata/v1.metadata.json"):
         side.path(name).unlink()
-    found = deep(world)
-    assert found.findings == ()
-    assert found.not_comparable == 4
-    assert found.compared == found.files - 4
+    report = deep(world)
+    assert report.findings == ()
+    assert report.not_comparable == 4
+    assert report.compared == report.files - 4
 
 
 def test_a_table_that_a_sync_of_chosen_tables_brought_is_compared_with_what_that_sync_planned(world: World):
@@ -210,8 +210,8 @@ def test_a_table_that_a_sync_of_chosen_tables_brought_is_compared_with_what_that
     world.commit(a=world.write("a"))
     world.commit(b=world.write("b"))
     run(world, tables=("ns.a",))
-    found = deep(world)
-    assert healthy(found), found.findings
+    report = deep(world)
+    assert healthy(report), report.findings
 
 
 def test_a_held_table_is_compared_with_its_last_good_version(world: World):
@@ -228,8 +228,8 @@ def test_a_held_table_is_compared_with_its_last_good_version(world: World):
         world.context(), SyncOptions(), lambda line: None, engine=lambda function, items, label: map(function, items)
     )
     assert [item.key for item in report.held] == ["ns.a"]
-    found = deep(world)
-    assert healthy(found), found.findings
+    verified = deep(world)
+    assert healthy(verified), verified.findings
 
 
 @pytest.mark.parametrize("depth", [Depth(), DEEP])
@@ -240,10 +240,10 @@ def test_a_table_that_points_to_anothers_metadata_is_named(world: World, depth: 
     commit = next(iter(world.catalog.history(BRANCH, operations=False)))
     wrong = table(now["ns.b"].metadata_location or "", now["ns.a"].id)
     world.catalog.commit(BRANCH, commit.hash, [Put(parse_key("ns.a"), wrong)], "wrong", dict(commit.properties))
-    found = verify(world.context(), depth)
-    assert {(item.table, item.file) for item in found.findings} == {("ns.a", now["ns.b"].metadata_location)}
-    assert "disagrees" in {item.kind for item in found.findings}
-    assert depth != DEEP or any("table-uuid" in item.message for item in found.findings)
+    report = verify(world.context(), depth)
+    assert {(item.table, item.file) for item in report.findings} == {("ns.a", now["ns.b"].metadata_location)}
+    assert "disagrees" in {item.kind for item in report.findings}
+    assert depth != DEEP or any("table-uuid" in item.message for item in report.findings)
 
 
 def test_the_days_of_a_sample_cover_every_file_once(world: World):
@@ -289,15 +289,15 @@ def test_a_line_a_table_says_how_far_it_is(world: World):
 
 
 def test_of_very_many_faults_the_number_is_told_and_the_first_are_kept(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(findings, "KEPT_FINDINGS", 2)
+    monkeypatch.setattr(findings, "MAX_KEPT_FINDINGS", 2)
     source(world, "a")
     commit(world, "a")
     run(world)
     for path in (world.folder / "eu" / "replica" / "us-lake").rglob("*.parquet"):
         path.unlink()
     (world.folder / "eu" / "replica" / "us-lake" / "a" / "metadata" / "stats.puffin").unlink()
-    found = verify(world.context(), Depth())
-    assert (len(found.findings), found.faults) == (2, 3)
+    report = verify(world.context(), Depth())
+    assert (len(report.findings), report.faults) == (2, 3)
 
 
 @pytest.mark.slow
@@ -308,15 +308,15 @@ def test_a_flipped_byte_anywhere_is_a_finding_or_says_nothing_but_never_a_crash(
     files = sorted(
         path for path in (world.folder / "eu" / "replica").rglob("*") if path.is_file() and "_sterna" not in path.parts
     )
-    found = set()
+    detected = set()
     # Most of a small ORC file is statistics and padding that nothing reads, and the folder's name moves the rest.
     for number, path in enumerate(files * 8 + [path for path in files if path.suffix == ".orc"] * 24):
         data = path.read_bytes()
         at = (number * 7919) % len(data)
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :])
-        found |= {path for finding in deep(world).findings if finding.file == f"file://{path}"}
+        detected |= {path for finding in deep(world).findings if finding.file == f"file://{path}"}
         path.write_bytes(data)
-    assert found == set(files)
+    assert detected == set(files)
 
 
 def test_a_delete_that_names_no_text_is_unreadable(world: World):

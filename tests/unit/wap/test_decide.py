@@ -11,19 +11,29 @@ from dataclasses import replace
 import pytest
 
 from sterna.errors import MarkMoved, NotStaged, OutOfTurn, Rewound, UsageError
-from sterna.wap.audit import broken_rules
-from sterna.wap.decide import Append, FastForward, MarkOnly, Published, Stage, decide, is_rewound, is_staged, marks
-from sterna.wap.model import Channel, SnapshotState, Step, TableState
-from sterna.wap.protocol import refuse_unstageable
+from sterna.pipelines.publish.audit import broken_rules
+from sterna.pipelines.publish.decide import (
+    Append,
+    FastForward,
+    PositionOnly,
+    Published,
+    Stage,
+    decide,
+    is_rewound,
+    is_staged,
+    position_properties,
+)
+from sterna.pipelines.publish.model import Channel, SnapshotState, Step, TableState
+from sterna.pipelines.publish.protocol import require_wap_enabled
 
 CHANNEL = Channel("eu", "acme", "rows")
-STEP = Step.batch(CHANNEL, 3, 2)
-AT_2 = {CHANNEL.mark: "2", CHANNEL.place: ""}
-FLOW = Step("flow-9", Channel("eu", "acme", "flow"), "9", "8", numbered=False, rereads=True)
+STEP = Step.of_batch(CHANNEL, 3, 2)
+AT_2 = {CHANNEL.position_property: "2", CHANNEL.snapshot_property: ""}
+FLOW = Step("flow-9", Channel("eu", "acme", "flow"), "9", "8", is_numbered=False, is_snapshot_bound=True)
 
 
-def snapshot(id: int, parent: int | None, **told: object) -> SnapshotState:
-    return SnapshotState(id, parent, id, **told)  # type: ignore[arg-type]
+def snapshot(id: int, parent: int | None, **fields: object) -> SnapshotState:
+    return SnapshotState(id, parent, id, **fields)  # type: ignore[arg-type]
 
 
 def table(*snapshots: SnapshotState, current: int | None, **properties: str) -> TableState:
@@ -46,13 +56,19 @@ STAGED = snapshot(2, 1, wap_id=STEP.id)
         # Staged twice: the one that fits, else the newest.
         (table(FIRST, STAGED, snapshot(3, 1), snapshot(4, 3, wap_id=STEP.id), current=3, **AT_2), FastForward(4)),
         # It is there without its mark: somebody else published it.
-        (table(FIRST, STAGED, current=2, **AT_2), MarkOnly(2)),
-        (table(FIRST, STAGED, snapshot(3, 1, published=STEP.id), current=3, **AT_2), MarkOnly(3)),
+        (table(FIRST, STAGED, current=2, **AT_2), PositionOnly(2)),
+        (table(FIRST, STAGED, snapshot(3, 1, published=STEP.id), current=3, **AT_2), PositionOnly(3)),
         # The mark says it, with the snapshot or after its expiry.
-        (table(FIRST, STAGED, current=2, **{CHANNEL.mark: "3", CHANNEL.place: ""}), Published(2)),
-        (table(FIRST, current=1, **{CHANNEL.mark: "3", CHANNEL.place: ""}), Published(None)),
-        (table(FIRST, current=1, **{CHANNEL.mark: "12", CHANNEL.place: ""}), Published(None)),
-        (table(snapshot(9, 8), current=9, **{CHANNEL.mark: "3", CHANNEL.place: "2/2"}), Published(None)),
+        (
+            table(FIRST, STAGED, current=2, **{CHANNEL.position_property: "3", CHANNEL.snapshot_property: ""}),
+            Published(2),
+        ),
+        (table(FIRST, current=1, **{CHANNEL.position_property: "3", CHANNEL.snapshot_property: ""}), Published(None)),
+        (table(FIRST, current=1, **{CHANNEL.position_property: "12", CHANNEL.snapshot_property: ""}), Published(None)),
+        (
+            table(snapshot(9, 8), current=9, **{CHANNEL.position_property: "3", CHANNEL.snapshot_property: "2/2"}),
+            Published(None),
+        ),
     ],
 )
 def test_a_batch(state: TableState, decision: object) -> None:
@@ -62,11 +78,11 @@ def test_a_batch(state: TableState, decision: object) -> None:
 @pytest.mark.parametrize(
     ("properties", "error"),
     [
-        ({CHANNEL.mark: "1", CHANNEL.place: "1/1"}, OutOfTurn),
-        ({CHANNEL.mark: "2"}, Rewound),
+        ({CHANNEL.position_property: "1", CHANNEL.snapshot_property: "1/1"}, OutOfTurn),
+        ({CHANNEL.position_property: "2"}, Rewound),
         ({}, OutOfTurn),
-        ({CHANNEL.mark: "3", CHANNEL.place: "7/7"}, Rewound),
-        ({CHANNEL.mark: "2", CHANNEL.place: "7/7"}, Rewound),
+        ({CHANNEL.position_property: "3", CHANNEL.snapshot_property: "7/7"}, Rewound),
+        ({CHANNEL.position_property: "2", CHANNEL.snapshot_property: "7/7"}, Rewound),
     ],
 )
 def test_a_batch_that_has_to_wait_or_stop(properties: dict[str, str], error: type[Exception]) -> None:
@@ -76,37 +92,41 @@ def test_a_batch_that_has_to_wait_or_stop(properties: dict[str, str], error: typ
 
 def test_a_number_between_is_no_place_to_go_on_from() -> None:
     with pytest.raises(MarkMoved):
-        decide(table(FIRST, current=1, **AT_2), Step.batch(CHANNEL, 4, 1))
+        decide(table(FIRST, current=1, **AT_2), Step.of_batch(CHANNEL, 4, 1))
 
 
 def test_after_a_rejected_batch_the_next_number_follows_the_one_before_it() -> None:
-    assert decide(table(FIRST, current=1, **AT_2), Step.batch(CHANNEL, 4, 2)) == Stage()
+    assert decide(table(FIRST, current=1, **AT_2), Step.of_batch(CHANNEL, 4, 2)) == Stage()
 
 
 @pytest.mark.parametrize("mark", ["7", "10", "", "x"])
 def test_a_value_that_is_not_what_the_step_was_made_for(mark: str) -> None:
     with pytest.raises(MarkMoved):
-        decide(table(FIRST, current=1, **{FLOW.channel.mark: mark, FLOW.channel.place: "1/1"}), FLOW)
+        decide(
+            table(FIRST, current=1, **{FLOW.channel.position_property: mark, FLOW.channel.snapshot_property: "1/1"}),
+            FLOW,
+        )
 
 
 def test_values() -> None:
-    at = {FLOW.channel.mark: "8", FLOW.channel.place: "1/1"}
+    at = {FLOW.channel.position_property: "8", FLOW.channel.snapshot_property: "1/1"}
     staged = snapshot(2, 1, wap_id=FLOW.id)
     assert decide(table(FIRST, current=1, **at), FLOW) == Stage()
     assert decide(table(FIRST, staged, current=1, **at), FLOW) == FastForward(2)
     # An append went in between: a MERGE may have to do something else now, even if it only appended.
     assert decide(table(FIRST, staged, snapshot(3, 1), current=3, **at), FLOW) == Stage((2,))
     assert decide(
-        table(FIRST, staged, current=2, **{FLOW.channel.mark: "9", FLOW.channel.place: "2/2"}), FLOW
+        table(FIRST, staged, current=2, **{FLOW.channel.position_property: "9", FLOW.channel.snapshot_property: "2/2"}),
+        FLOW,
     ) == Published(2)
 
 
-@pytest.mark.parametrize("place", [{}, {FLOW.channel.place: "7/7"}, {FLOW.channel.place: "?"}])
+@pytest.mark.parametrize("place", [{}, {FLOW.channel.snapshot_property: "7/7"}, {FLOW.channel.snapshot_property: "?"}])
 def test_a_step_with_which_all_rows_come_again_goes_on_from_a_mark_that_history_contradicts(
     place: dict[str, str],
 ) -> None:
-    step = replace(FLOW, whole=True)
-    state = table(FIRST, current=1, **{FLOW.channel.mark: "8"}, **place)
+    step = replace(FLOW, is_full_reload=True)
+    state = table(FIRST, current=1, **{FLOW.channel.position_property: "8"}, **place)
     with pytest.raises(Rewound):
         decide(state, FLOW)
     assert decide(state, step) == Stage()
@@ -116,40 +136,40 @@ def test_a_step_with_which_all_rows_come_again_goes_on_from_a_mark_that_history_
     # Once it is there, its own mark is judged as any other; and another one is no place to go on from.
     for mark, error in (("9", Rewound), ("7", Rewound)):
         with pytest.raises(error):
-            decide(replace(state, properties={**state.properties, FLOW.channel.mark: mark}), step)
+            decide(replace(state, properties={**state.properties, FLOW.channel.position_property: mark}), step)
 
 
 @pytest.mark.parametrize(
     ("state", "rewound"),
     [
         # The snapshot of the mark is there still, and no ancestor: rolled back.
-        (table(FIRST, snapshot(2, 1), current=1, **{CHANNEL.place: "2/2"}), True),
+        (table(FIRST, snapshot(2, 1), current=1, **{CHANNEL.snapshot_property: "2/2"}), True),
         # It is expired by now, and what is older isn't: rolled back before.
-        (table(FIRST, snapshot(4, 1), current=4, **{CHANNEL.place: "2/2"}), True),
-        (table(snapshot(2, 1), snapshot(4, 2), current=4, **{CHANNEL.place: "3/3"}), True),
+        (table(FIRST, snapshot(4, 1), current=4, **{CHANNEL.snapshot_property: "2/2"}), True),
+        (table(snapshot(2, 1), snapshot(4, 2), current=4, **{CHANNEL.snapshot_property: "3/3"}), True),
         # An older metadata.json was put back: the mark's number came again, for another snapshot.
-        (table(replace(snapshot(7, 1), sequence=2), current=7, **{CHANNEL.place: "2/2"}), True),
+        (table(replace(snapshot(7, 1), sequence=2), current=7, **{CHANNEL.snapshot_property: "2/2"}), True),
         # It is expired with all that is older.
-        (table(snapshot(3, 2), snapshot(4, 3), current=4, **{CHANNEL.place: "2/2"}), False),
-        (table(FIRST, snapshot(2, 1), current=2, **{CHANNEL.place: "1/1"}), False),
+        (table(snapshot(3, 2), snapshot(4, 3), current=4, **{CHANNEL.snapshot_property: "2/2"}), False),
+        (table(FIRST, snapshot(2, 1), current=2, **{CHANNEL.snapshot_property: "1/1"}), False),
         # The table was replaced: its history begins anew.
-        (table(snapshot(5, None), current=5, **{CHANNEL.place: "2/2"}), True),
-        (table(current=None, **{CHANNEL.place: "2/2"}), True),
+        (table(snapshot(5, None), current=5, **{CHANNEL.snapshot_property: "2/2"}), True),
+        (table(current=None, **{CHANNEL.snapshot_property: "2/2"}), True),
         # Nessie's REST keeps one snapshot and no parent: behind the mark all is well, before it something is lost.
-        (table(snapshot(5, None, builds=True), current=5, **{CHANNEL.place: "2/2"}), False),
-        (table(snapshot(5, None, builds=True), current=5, **{CHANNEL.place: "6/6"}), True),
+        (table(snapshot(5, None, builds=True), current=5, **{CHANNEL.snapshot_property: "2/2"}), False),
+        (table(snapshot(5, None, builds=True), current=5, **{CHANNEL.snapshot_property: "6/6"}), True),
         # Format 1 has no sequence numbers: what can't be told isn't claimed.
-        (TableState((SnapshotState(3, 2),), 3, {CHANNEL.place: "2/0"}, 1), False),
+        (TableState((SnapshotState(3, 2),), 3, {CHANNEL.snapshot_property: "2/0"}, 1), False),
         (table(FIRST, current=1), False),
         # Set before the table had a snapshot.
-        (table(FIRST, current=1, **{CHANNEL.mark: "2", CHANNEL.place: ""}), False),
-        (table(current=None, **{CHANNEL.mark: "2", CHANNEL.place: ""}), False),
+        (table(FIRST, current=1, **{CHANNEL.position_property: "2", CHANNEL.snapshot_property: ""}), False),
+        (table(current=None, **{CHANNEL.position_property: "2", CHANNEL.snapshot_property: ""}), False),
         # A mark whose place is gone, or is none: that can't be judged.
-        (table(FIRST, current=1, **{CHANNEL.mark: "2"}), True),
-        (table(current=None, **{CHANNEL.mark: "2"}), True),
-        (table(FIRST, current=1, **{CHANNEL.mark: "", CHANNEL.place: "?"}), True),
+        (table(FIRST, current=1, **{CHANNEL.position_property: "2"}), True),
+        (table(current=None, **{CHANNEL.position_property: "2"}), True),
+        (table(FIRST, current=1, **{CHANNEL.position_property: "", CHANNEL.snapshot_property: "?"}), True),
         *(
-            (table(FIRST, current=1, **{CHANNEL.mark: "2", CHANNEL.place: place}), True)
+            (table(FIRST, current=1, **{CHANNEL.position_property: "2", CHANNEL.snapshot_property: place}), True)
             for place in ("?", "1", "1/", "/1", "1/x", "-1/1", "²/1")
         ),
     ],
@@ -159,7 +179,10 @@ def test_rewound(state: TableState, rewound: bool) -> None:
 
 
 def test_marks_name_the_snapshot_that_they_are_set_with() -> None:
-    assert marks(STEP, 5, 6) == {"sterna.applied.eu.acme.rows": "3", "sterna.applied-at.eu.acme.rows": "5/6"}
+    assert position_properties(STEP, 5, 6) == {
+        "sterna.applied.eu.acme.rows": "3",
+        "sterna.applied-at.eu.acme.rows": "5/6",
+    }
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a\n"])
@@ -171,8 +194,8 @@ def test_what_is_no_channel(name: str) -> None:
 @pytest.mark.parametrize("value", ["", "false", "yes"])
 def test_rows_that_would_go_live_are_refused(value: str) -> None:
     with pytest.raises(NotStaged):
-        refuse_unstageable({"write.wap.enabled": value}, "ns.t")
-    refuse_unstageable({"write.wap.enabled": "TRUE"}, "ns.t")
+        require_wap_enabled({"write.wap.enabled": value}, "ns.t")
+    require_wap_enabled({"write.wap.enabled": "TRUE"}, "ns.t")
 
 
 def test_what_is_not_true_does_not_hold() -> None:
@@ -180,7 +203,7 @@ def test_what_is_not_true_does_not_hold() -> None:
 
 
 def test_metadata_is_read() -> None:
-    told = {
+    metadata = {
         "format-version": 2,
         "current-snapshot-id": 7,
         "properties": {"a": "b"},
@@ -189,10 +212,10 @@ def test_metadata_is_read() -> None:
             {"snapshot-id": 8, "parent-snapshot-id": 7, "summary": {"operation": "overwrite"}},
         ],
     }
-    state = TableState.of(told)
-    assert state.line == (SnapshotState(7, None, 1, "append", "x"),)
+    state = TableState.parse(metadata)
+    assert state.ancestors == (SnapshotState(7, None, 1, "append", "x"),)
     assert state.snapshots[1] == SnapshotState(8, 7, 0, "overwrite")
-    assert TableState.of({"format-version": 1, "current-snapshot-id": -1}).current is None
+    assert TableState.parse({"format-version": 1, "current-snapshot-id": -1}).current is None
 
 
 @pytest.mark.parametrize(
@@ -207,5 +230,5 @@ def test_metadata_is_read() -> None:
     ],
 )
 def test_a_summary_tells_whether_something_was_there_before(summary: dict[str, str], builds: bool) -> None:
-    told = {"format-version": 2, "snapshots": [{"snapshot-id": 7, "summary": summary}]}
-    assert TableState.of(told).snapshots[0].builds is builds
+    metadata = {"format-version": 2, "snapshots": [{"snapshot-id": 7, "summary": summary}]}
+    assert TableState.parse(metadata).snapshots[0].builds_on_parent is builds

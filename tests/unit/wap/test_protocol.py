@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from sterna.errors import BatchRejected, CatalogStateUnknown, SternaError, TableMoved
-from sterna.wap.decide import Append, FastForward
-from sterna.wap.model import Channel, SnapshotState, Step, TableState
-from sterna.wap.protocol import Change, Landed, Look, put
+from sterna.pipelines.publish.decide import Append, FastForward
+from sterna.pipelines.publish.model import Channel, SnapshotState, Step, TableState
+from sterna.pipelines.publish.protocol import Change, LoadedTable, TableCommit, publish_step
 
 CHANNEL = Channel("eu", "acme", "rows")
-MERGE = Step.batch(CHANNEL, 1, 0, rereads=True)
-BATCH = Step.batch(CHANNEL, 1, 0)
+MERGE = Step.of_batch(CHANNEL, 1, 0, is_snapshot_bound=True)
+BATCH = Step.of_batch(CHANNEL, 1, 0)
 
 
 @dataclass
@@ -28,8 +28,8 @@ class Table:
     losses: list[Callable[[str], SternaError]]
     state: TableState = field(default_factory=lambda: TableState((SnapshotState(1, None, 1),), 1, {}))
 
-    def look(self) -> Look[TableState]:
-        return Look(self.state, self.state)
+    def refresh(self) -> LoadedTable[TableState]:
+        return LoadedTable(self.state, self.state)
 
     def add(self, *, live: bool, wap_id: str = "") -> None:
         number = len(self.state.snapshots) + 1
@@ -37,25 +37,25 @@ class Table:
         current = number if live else self.state.current
         self.state = replace(self.state, snapshots=(*self.state.snapshots, new), current=current)
 
-    def commit(self, look: Look[TableState], change: Change, step: Step) -> Landed:
+    def commit(self, loaded: LoadedTable[TableState], change: Change, step: Step) -> TableCommit:
         if self.losses:
             self.add(live=True)
             raise self.losses.pop(0)("somebody was first")
         assert isinstance(change, (FastForward, Append))
-        return Landed(change.snapshot)
+        return TableCommit(change.snapshot)
 
 
 def published(table: Table, step: Step, refused: int = 0) -> tuple[int | None, list[int]]:
     """Put a step on a table; return the snapshot that was published, and those that were audited."""
     audited: list[int] = []
 
-    def audit(look: Look[TableState], snapshot: int) -> None:
+    def audit(loaded: LoadedTable[TableState], snapshot: int) -> None:
         audited.append(snapshot)
         if snapshot == refused:
             raise BatchRejected("a row breaks a rule")
 
-    stage = lambda look: table.add(live=False, wap_id=step.id)  # noqa: E731
-    return put(table, step, stage, audit, sleep=lambda seconds: None).snapshot, audited
+    stage = lambda loaded: table.add(live=False, wap_id=step.id)  # noqa: E731
+    return publish_step(table, step, stage, audit, sleep=lambda seconds: None).snapshot, audited
 
 
 @pytest.mark.parametrize("error", [TableMoved, CatalogStateUnknown])

@@ -40,7 +40,7 @@ def airflow_guards() -> Guards:
     return Guards(requires_access_view(AccessView.PLUGINS), change)
 
 
-def refuse_other_sites(request: Request) -> None:
+def require_same_origin(request: Request) -> None:
     """Refuse a request that another site's page may have made the browser send, with the user's cookie.
 
     Raises:

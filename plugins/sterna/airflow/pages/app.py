@@ -11,29 +11,38 @@ from fastapi import Depends, FastAPI, Header, HTTPException, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from sterna.airflow.pages import events, ingest, one_table, regions, tables, upstream
-from sterna.airflow.pages.access import Guards, refuse_other_sites
-from sterna.airflow.pages.shared import LookFailed, Looks
+from sterna.airflow.pages import events, ingest, regions, table, tables, upstream
+from sterna.airflow.pages.access import Guards, require_same_origin
+from sterna.airflow.pages.shared import ReadFailed, SingleFlightReads
 from sterna.airflow.pages.source import FeatureView, Source, feature_views
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
-_IMPORTED = (
-    *("sterna.replica.lag", "sterna.status.gather", "sterna.status.alarms", "sterna.status.lag_day"),
-    *("sterna.edges.postgres.epoch", "sterna.edges.stores.objects", "sterna.edges.services_file"),
+_PRELOADED_MODULES = (
+    *(
+        "sterna.replication.replica.lag",
+        "sterna.operations.status.gather",
+        "sterna.operations.alarms",
+        "sterna.operations.status.lag_history",
+    ),
+    *("sterna.postgres.term", "sterna.storage.objects", "sterna.config.services_file"),
 )
-_KINDS = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
-_HEADERS = [
+_MEDIA_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+}
+_SECURITY_HEADERS = [
     (b"content-security-policy", b"default-src 'self'; base-uri 'none'; frame-ancestors 'self'; object-src 'none'"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
 ]
-_FRESH = {"Cache-Control": "no-store"}
-_STREAM = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_NO_STORE_HEADERS = {"Cache-Control": "no-store"}
+_STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-class Replay(BaseModel):
+class ReplayRequest(BaseModel):
     """What a person confirmed.
 
     Args:
@@ -43,7 +52,7 @@ class Replay(BaseModel):
     confirmed: int = Field(ge=0)
 
 
-def create_app(source: Source, guards: Guards, client: upstream.Client = upstream.default_client) -> Any:
+def create_app(source: Source, guards: Guards, client: upstream.ClientFactory = upstream.default_client) -> Any:
     """Return the app, to be mounted.
 
     Args:
@@ -53,18 +62,18 @@ def create_app(source: Source, guards: Guards, client: upstream.Client = upstrea
     """
     # Documentation of the routes would be routes of its own, which nobody guards.
     app = FastAPI(dependencies=[Depends(guards.view)], docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_exception_handler(LookFailed, _failed)
+    app.add_exception_handler(ReadFailed, _read_failed_response)
     # While the browser loads scripts: the first card would wait for these.
-    threading.Thread(target=_import_views, name="sterna-pages-imports", daemon=True).start()
-    looks = Looks()
-    _add_files(app)
-    _add_views(app, source, looks)
-    _add_events(app, source, looks, guards)
-    _add_upstreams(app, source, looks, client)
-    return WithHeaders(app)
+    threading.Thread(target=_preload_modules, name="sterna-pages-imports", daemon=True).start()
+    reads = SingleFlightReads()
+    _add_static_routes(app)
+    _add_views(app, source, reads)
+    _add_events(app, source, reads, guards)
+    _add_upstreams(app, source, reads, client)
+    return SecurityHeadersMiddleware(app)
 
 
-class WithHeaders:
+class SecurityHeadersMiddleware:
     """Adds to each answer what browsers are to be strict about.
 
     Args:
@@ -77,51 +86,51 @@ class WithHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
 
-        async def sent(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], *_HEADERS]}
+                message = {**message, "headers": [*message["headers"], *_SECURITY_HEADERS]}
             await send(message)
 
-        await self.app(scope, receive, sent)
+        await self.app(scope, receive, send_with_headers)
 
 
-def _import_views() -> None:
-    for name in _IMPORTED:
+def _preload_modules() -> None:
+    for name in _PRELOADED_MODULES:
         import_module(name)
 
 
-def _failed(_: Request, error: Exception) -> Response:
-    assert isinstance(error, LookFailed)
-    return JSONResponse({"error": error.what}, error.status, _FRESH)
+def _read_failed_response(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ReadFailed)
+    return JSONResponse({"error": error.message}, error.status, _NO_STORE_HEADERS)
 
 
-def _add_files(app: FastAPI) -> None:
+def _add_static_routes(app: FastAPI) -> None:
     folder = files("sterna.airflow.pages") / "static"
-    known = {each.name: each for each in folder.iterdir() if each.name.rpartition(".")[2] in _KINDS}
+    files_by_name = {file.name: file for file in folder.iterdir() if file.name.rpartition(".")[2] in _MEDIA_TYPES}
 
-    def answer(name: str) -> Response:
-        if name not in known:
+    def file_response(name: str) -> Response:
+        if name not in files_by_name:
             raise HTTPException(404, "Not Found")
-        kind = _KINDS[name.rpartition(".")[2]]
-        return Response(known[name].read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
+        media_type = _MEDIA_TYPES[name.rpartition(".")[2]]
+        return Response(files_by_name[name].read_bytes(), media_type=media_type, headers={"Cache-Control": "no-cache"})
 
     @app.get("/")
     def page() -> Response:
-        return answer("index.html")
+        return file_response("index.html")
 
     @app.get("/static/{name}")
     def static(name: str) -> Response:
-        return answer(name)
+        return file_response(name)
 
 
-def _add_views(app: FastAPI, source: Source, looks: Looks) -> None:
+def _add_views(app: FastAPI, source: Source, reads: SingleFlightReads) -> None:
     @app.get("/api/regions")
     async def names() -> Response:
-        return _fresh(await looks.look("regions", lambda: regions.region_names(source)))
+        return _json_response(await reads.read("regions", lambda: regions.region_names(source)))
 
     @app.get("/api/regions/{name}")
     async def card(name: str) -> Response:
-        return _fresh(await looks.look(("region", name), lambda: regions.region_card(source, name)))
+        return _json_response(await reads.read(("region", name), lambda: regions.region_card(source, name)))
 
     @app.get("/api/tables/{region}")
     async def table_page(
@@ -129,62 +138,64 @@ def _add_views(app: FastAPI, source: Source, looks: Looks) -> None:
         search: Annotated[str, Query(max_length=200)] = "",
         sort: Annotated[str, Query(pattern=f"^-?({'|'.join(tables.SORTS)})$")] = "state",
         page: Annotated[int, Query(ge=0, le=100_000)] = 0,
-        size: Annotated[int, Query(ge=1, le=tables.MOST)] = 50,
+        size: Annotated[int, Query(ge=1, le=tables.MAX_PAGE_SIZE)] = 50,
     ) -> Response:
-        asked = (region, search, sort, page, size)
-        return _fresh(await looks.look(("tables", *asked), lambda: tables.table_page(source, *asked)))
+        query = (region, search, sort, page, size)
+        return _json_response(await reads.read(("tables", *query), lambda: tables.table_page(source, *query)))
 
     @app.get("/api/tables/{region}/one")
     async def one(region: str, key: Annotated[str, Query(min_length=1, max_length=2000)]) -> Response:
-        asked = (region, key)
-        return _fresh(await looks.look(("one", *asked), lambda: one_table.one_table(source, *asked)))
+        query = (region, key)
+        return _json_response(await reads.read(("one", *query), lambda: table.table_details(source, *query)))
 
     @app.get("/api/plan")
     async def plan() -> Response:
-        return _fresh(await looks.look("plan", lambda: tables.next_sync(source)))
+        return _json_response(await reads.read("plan", lambda: tables.next_sync(source)))
 
     @app.get("/api/ingest")
     async def ingest_view(
         state: Annotated[str, Query(max_length=20)] = "", tenant: Annotated[str, Query(max_length=100)] = ""
     ) -> Response:
-        return _fresh(await looks.look(("ingest", state, tenant), lambda: ingest.ingest_view(source, state, tenant)))
+        return _json_response(
+            await reads.read(("ingest", state, tenant), lambda: ingest.ingest_view(source, state, tenant))
+        )
 
     @app.get("/api/ingest/find")
     async def find(id: Annotated[str, Query(min_length=1, max_length=300)]) -> Response:
-        return _fresh(await looks.look(("find", id), lambda: ingest.find_upload(source, id)))
+        return _json_response(await reads.read(("find", id), lambda: ingest.find_upload(source, id)))
 
 
-def _add_events(app: FastAPI, source: Source, looks: Looks, guards: Guards) -> None:
+def _add_events(app: FastAPI, source: Source, reads: SingleFlightReads, guards: Guards) -> None:
     @app.get("/api/events")
     async def stream(last_event_id: Annotated[str, Header(max_length=200)] = "") -> Response:
-        told = events.event_stream(source, looks, last_event_id)
-        return StreamingResponse(told, media_type="text/event-stream", headers=_STREAM)
+        frames = events.event_stream(source, reads, last_event_id)
+        return StreamingResponse(frames, media_type="text/event-stream", headers=_STREAM_HEADERS)
 
     @app.get("/api/outlets")
     async def outlets() -> Response:
-        return _fresh(await looks.look("outlets", lambda: events.outlets_view(source)))
+        return _json_response(await reads.read("outlets", lambda: events.sinks_view(source)))
 
     @app.get("/api/outlets/{name}/dead")
     async def dead(name: str) -> Response:
-        return _fresh(await looks.look(("dead", name), lambda: events.dead_view(source, name)))
+        return _json_response(await reads.read(("dead", name), lambda: events.dead_letters_view(source, name)))
 
-    @app.post("/api/outlets/{name}/replay", dependencies=[Depends(guards.change), Depends(refuse_other_sites)])
-    async def replay(name: str, said: Replay) -> Response:
-        return _fresh(await looks.once(lambda: events.replay_letters(source, name, said.confirmed)))
+    @app.post("/api/outlets/{name}/replay", dependencies=[Depends(guards.change), Depends(require_same_origin)])
+    async def replay(name: str, request: ReplayRequest) -> Response:
+        return _json_response(await reads.run(lambda: events.replay_dead_letters(source, name, request.confirmed)))
 
 
-def _add_upstreams(app: FastAPI, source: Source, looks: Looks, client: upstream.Client) -> None:
+def _add_upstreams(app: FastAPI, source: Source, reads: SingleFlightReads, client: upstream.ClientFactory) -> None:
     def service() -> upstream.FeatureService:
         address, credential = source.setting("feature_service_url"), source.setting("feature_service_credential_id")
         return upstream.FeatureService(address, credential, source.secrets, client)
 
-    async def known() -> list[FeatureView]:
-        found: list[FeatureView] = await looks.look("views", lambda: feature_views(source))
-        return found
+    async def configured_views() -> list[FeatureView]:
+        feature_views_list: list[FeatureView] = await reads.read("views", lambda: feature_views(source))
+        return feature_views_list
 
     @app.get("/api/views")
     async def views() -> Response:
-        return _fresh([{"name": view.name, "key": view.key} for view in await known()])
+        return _json_response([{"name": view.name, "key": view.key} for view in await configured_views()])
 
     @app.get("/api/features/{user}")
     async def features(user: str) -> Response:
@@ -192,14 +203,14 @@ def _add_upstreams(app: FastAPI, source: Source, looks: Looks, client: upstream.
 
     @app.get("/api/features")
     async def features_of(view: str, id: Annotated[list[str], Query()]) -> Response:
-        named = next((each for each in await known() if each.name == view), None)
-        return await upstream.view_features(named, id, service())
+        feature_view = next((candidate for candidate in await configured_views() if candidate.name == view), None)
+        return await upstream.view_features(feature_view, id, service())
 
     @app.get("/api/kpi")
     async def figure(at: Annotated[str, Query(min_length=1, max_length=200)]) -> Response:
         address, credential = source.setting("gateway_url"), source.setting("gateway_credential_id")
-        return await upstream.figure(at, address, credential, source.secrets, client)
+        return await upstream.kpi_at(at, address, credential, source.secrets, client)
 
 
-def _fresh(found: Any) -> Response:
-    return JSONResponse(found, headers=_FRESH)
+def _json_response(content: Any) -> Response:
+    return JSONResponse(content, headers=_NO_STORE_HEADERS)

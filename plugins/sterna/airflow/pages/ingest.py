@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.airflow.pages.source import Source
 from sterna.errors import UsageError
-from sterna.render.plain import plain
+from sterna.text.plain import to_plain
 
 if TYPE_CHECKING:
-    from sterna.ingest.region import RegionIngest
+    from sterna.pipelines.ingest.region import RegionIngest
 
-_MOST = 100
+_MAX_BATCHES = 100
 
 
 def ingest_view(source: Source, state: str, tenant: str) -> dict[str, Any]:
@@ -28,28 +28,32 @@ def ingest_view(source: Source, state: str, tenant: str) -> dict[str, Any]:
         UsageError: there is no such state.
         SternaError: it can't be told.
     """
-    from sterna.ingest.model import State
-    from sterna.ingest.status import read_ingest
-    from sterna.render.ingest import ingest_fields
+    from sterna.pipelines.ingest.model import State
+    from sterna.pipelines.ingest.status import read_ingest_status
+    from sterna.text.ingest import ingest_fields
 
-    states = [each.value for each in State if each is not State.BUFFERED]
+    states = [batch_state.value for batch_state in State if batch_state is not State.BUFFERED]
     if state and state not in states:
         raise UsageError(f"no batch is ever {state!r}: expected one of {', '.join(states)}")
-    if not _configured(source):
+    if not _is_configured(source):
         return {"configured": False, "region": source.region()}
-    with _opened(source) as ingest:
-        found = read_ingest(ingest)
-        wished = State(state) if state else None
-        batches = ingest.tracker.batches([tenant] if tenant else None, None, wished, None, _MOST) if found.begun else []
-        told = {**ingest_fields(found), "configured": True, "states": states, "batches": list(batches)}
+    with _open_ingest(source) as ingest:
+        status = read_ingest_status(ingest)
+        state_filter = State(state) if state else None
+        batches = (
+            ingest.tracker.list_batches([tenant] if tenant else None, None, state_filter, None, _MAX_BATCHES)
+            if status.is_initialized
+            else []
+        )
+        fields = {**ingest_fields(status), "configured": True, "states": states, "batches": list(batches)}
         tenants = [
-            {"name": name, **vars(ingest.tracker.usage(name))}
-            if found.begun
+            {"name": name, **vars(ingest.tracker.read_usage(name))}
+            if status.is_initialized
             else {"name": name, "backlog": 0, "day": 0}
             for name in sorted(ingest.settings.tenants)
         ]
-        shown: dict[str, Any] = plain({**told, "tenants": tenants})
-        return shown
+        page: dict[str, Any] = to_plain({**fields, "tenants": tenants})
+        return page
 
 
 def find_upload(source: Source, id: str) -> dict[str, Any]:
@@ -58,34 +62,34 @@ def find_upload(source: Source, id: str) -> dict[str, Any]:
     Raises:
         SternaError: it can't be told.
     """
-    if not _configured(source):
+    if not _is_configured(source):
         return {"configured": False}
-    with _opened(source) as ingest:
-        if not ingest.is_begun():
+    with _open_ingest(source) as ingest:
+        if not ingest.is_initialized():
             return {"found": ""}
         tracker = ingest.tracker
-        if drop := tracker.drop(id):
-            batch = tracker.batch(drop.batch) if drop.batch else None
-            shown: dict[str, Any] = plain({"found": "drop", "drop": drop, "batch": batch})
+        if upload := tracker.upload(id):
+            batch = tracker.batch(upload.batch) if upload.batch else None
+            page: dict[str, Any] = to_plain({"found": "drop", "drop": upload, "batch": batch})
         elif batch := tracker.batch(id):
-            shown = plain({"found": "batch", "batch": batch})
-        elif channels := tracker.channel(id):
-            shown = plain({"found": "channel", "channels": list(channels)})
+            page = to_plain({"found": "batch", "batch": batch})
+        elif channels := tracker.list_channel_states(id):
+            page = to_plain({"found": "channel", "channels": list(channels)})
         else:
-            shown = {"found": ""}
-        return shown
+            page = {"found": ""}
+        return page
 
 
-def _configured(source: Source) -> bool:
+def _is_configured(source: Source) -> bool:
     settings = source.services().ingest
     return settings is not None and source.region() in settings.regions
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[RegionIngest]:
-    from sterna.ingest.region import open_ingest
+def _open_ingest(source: Source) -> Iterator[RegionIngest]:
+    from sterna.pipelines.ingest.region import open_ingest
 
-    with source.own() as context:
+    with source.open_own() as context:
         ingest = open_ingest(context, source.services())
         try:
             yield ingest

@@ -13,7 +13,7 @@ PREFIX = "/sterna"
 NAME = "sterna"
 
 
-class LateApp:
+class LazyApp:
     """The app, made at its first request: only API servers are ever asked."""
 
     def __init__(self) -> None:
@@ -24,10 +24,10 @@ class LateApp:
         """Answer one request."""
         app = self._app
         if app is None:
-            app = await asyncio.to_thread(self._made)
+            app = await asyncio.to_thread(self._load)
         await app(scope, receive, send)
 
-    def _made(self) -> ASGIApp:
+    def _load(self) -> ASGIApp:
         with self._lock:
             if self._app is None:
                 from sterna.airflow.pages.access import airflow_guards
@@ -40,7 +40,7 @@ class LateApp:
 
 def fastapi_apps() -> list[dict[str, Any]]:
     """Return the app as Airflow's plugins name theirs."""
-    return [{"app": LateApp(), "url_prefix": PREFIX, "name": NAME}]
+    return [{"app": LazyApp(), "url_prefix": PREFIX, "name": NAME}]
 
 
 def external_views() -> list[dict[str, Any]]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.airflow.pages.source import Source
 from sterna.errors import CatalogError, CredentialError, ServicesError, printable
-from sterna.render.plain import plain
+from sterna.text.plain import to_plain
 
 if TYPE_CHECKING:
-    from sterna.replica.region import RegionContext
-    from sterna.status.model import RegionStatus
+    from sterna.operations.status.model import RegionStatus
+    from sterna.replication.replica.region import RegionContext
 
-_MOST_POINTS = 400
+_MAX_POINTS = 400
 
 
 def region_names(source: Source) -> dict[str, Any]:
@@ -29,66 +29,66 @@ def region_card(source: Source, name: str) -> dict[str, Any]:
     A region whose catalog doesn't answer is `dark`: then the card has what this Airflow's own catalog knows of it.
     """
     try:
-        with source.other(name) as context:
+        with source.open_region(name) as context:
             return _card(source, context)
     except (CatalogError, CredentialError) as error:
-        return {"region": name, "dark": printable(str(error)), **_known_here(source, name)}
+        return {"region": name, "dark": printable(str(error)), **_own_catalog_fields(source, name)}
 
 
 def _card(source: Source, context: RegionContext) -> dict[str, Any]:
-    from sterna.status.alarms import alarms
-    from sterna.status.gather import watch_status
+    from sterna.operations.alarms import find_alarms
+    from sterna.operations.status.gather import read_alarm_status
 
-    upkeep, unread = None, ""
+    maintenance, unread_services = None, ""
     try:
-        upkeep = source.services().upkeep
+        maintenance = source.services().upkeep
     except ServicesError as error:  # it hides nothing else
-        unread = printable(f"whom upkeep waits for: {error}")
-    status = watch_status(context, upkeep=upkeep)
-    status = replace(status, unseen=(*status.unseen, unread)) if unread else status
-    raised = alarms(status, source.limits())
-    card: dict[str, Any] = plain(status)
-    looked = context.without_primary() if status.cut_off else context
+        unread_services = printable(f"whom upkeep waits for: {error}")
+    status = read_alarm_status(context, maintenance=maintenance)
+    status = replace(status, unseen=(*status.unseen, unread_services)) if unread_services else status
+    active_alarms = find_alarms(status, source.limits())
+    card: dict[str, Any] = to_plain(status)
+    readable_context = context.without_primary() if status.cut_off else context
     return {
         **card,
         "cut_off": status.cut_off.line if status.cut_off else "",
         "unread_held": status.unread_held.line if status.unread_held else "",
-        "alarms": [{"kind": alarm.kind, "text": alarm.text} for alarm in raised],
-        **_reign(source, context),
-        "day": _day(looked, status),
+        "alarms": [{"kind": alarm.kind, "text": alarm.text} for alarm in active_alarms],
+        **_primary_term(source, context),
+        "day": _lag_history(readable_context, status),
     }
 
 
-def _reign(source: Source, context: RegionContext) -> dict[str, Any]:
-    from sterna.edges.postgres.epoch import find_epoch
+def _primary_term(source: Source, context: RegionContext) -> dict[str, Any]:
+    from sterna.postgres.term import find_term
 
-    if not context.registry.has_copies:
+    if not context.registry.has_regional_catalogs:
         return {"shared": True, "primary": "", "epoch": None}
     with suppress(CatalogError, CredentialError):
-        epoch = find_epoch(context.registry.regions, source.secrets)
-        return {"shared": False, "primary": epoch.region, "epoch": epoch.number}
+        term = find_term(context.registry.regions, source.secrets)
+        return {"shared": False, "primary": term.region, "epoch": term.number}
     return {"shared": False, "primary": "", "epoch": None}
 
 
-def _day(context: RegionContext, status: RegionStatus) -> list[list[float]]:
-    from sterna.status.lag_day import lag_over_day
+def _lag_history(context: RegionContext, status: RegionStatus) -> list[list[float]]:
+    from sterna.operations.status.lag_history import read_lag_history
 
     if status.problem:
         return []
-    points = lag_over_day(context)
-    step = max(1, len(points) // _MOST_POINTS)
+    points = read_lag_history(context)
+    step = max(1, len(points) // _MAX_POINTS)
     # Of each few points the highest: a peak must not fall out.
     groups = (points[at : at + step] for at in range(0, len(points), step))
-    return [[each.at, round(each.lag, 1)] for each in (max(group, key=lambda point: point.lag) for group in groups)]
+    return [[peak.at, round(peak.lag, 1)] for peak in (max(group, key=lambda point: point.lag) for group in groups)]
 
 
-def _known_here(source: Source, name: str) -> dict[str, Any]:
-    from sterna.replica.head import read_head
+def _own_catalog_fields(source: Source, name: str) -> dict[str, Any]:
+    from sterna.replication.replica.head import read_head
 
     if name == source.region():
         return {}
-    with suppress(CatalogError, CredentialError), source.own() as context:
+    with suppress(CatalogError, CredentialError), source.open_own() as context:
         head = read_head(context.catalog, context.registry.region(name).replica_branch)
-        moment = head.commit_time.isoformat() if head.commit_time else ""
-        return {"watermark": head.watermark, "last_commit": moment, "seen_from": context.region.name}
+        commit_time = head.commit_time.isoformat() if head.commit_time else ""
+        return {"watermark": head.watermark, "last_commit": commit_time, "seen_from": context.region.name}
     return {}

@@ -10,40 +10,40 @@ from typing import Any
 
 from sterna.errors import SternaError, UsageError, printable
 
-_THREADS = 12
-_MOST_KEPT = 200
+_MAX_THREADS = 12
+_MAX_CACHED_READS = 200
 
 
-class LookFailed(Exception):
+class ReadFailed(Exception):
     """A look that brought nothing.
 
     Args:
         status: what the browser is answered.
-        what: why, for people, and nothing secret.
+        message: why, for people, and nothing secret.
     """
 
-    def __init__(self, status: int, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = status
-        self.what = what
+        self.message = message
 
 
-class Looks:
+class SingleFlightReads:
     """Runs looks; the same one that is asked for several times at once runs once.
 
     Args:
-        patience: seconds after which whoever waits is told so. The look goes on, and the next one who asks has it.
-        keep: seconds for which an answer is good.
+        max_wait: seconds after which whoever waits is told so. The look goes on, and the next one who asks has it.
+        ttl: seconds for which an answer is good.
     """
 
-    def __init__(self, patience: float = 20.0, keep: float = 1.0) -> None:
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sterna-pages")
-        self._patience = patience
-        self._keep = keep
+    def __init__(self, max_wait: float = 20.0, ttl: float = 1.0) -> None:
+        self._pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="sterna-pages")
+        self._max_wait = max_wait
+        self._ttl = ttl
         self._running: dict[Any, asyncio.Future[Any]] = {}
-        self._done: dict[Any, tuple[float, Any]] = {}
+        self._cached: dict[Any, tuple[float, Any]] = {}
 
-    async def look(self, key: Any, function: Callable[[], Any]) -> Any:
+    async def read(self, key: Any, function: Callable[[], Any]) -> Any:
         """Return what a function does.
 
         Args:
@@ -53,31 +53,31 @@ class Looks:
         Raises:
             LookFailed: it failed, or takes too long.
         """
-        known = self._done.get(key)
-        if known is not None and time.monotonic() - known[0] < self._keep:
-            return known[1]
+        cached = self._cached.get(key)
+        if cached is not None and time.monotonic() - cached[0] < self._ttl:
+            return cached[1]
         running = self._running.get(key)
         if running is None:
             running = asyncio.get_running_loop().run_in_executor(self._pool, function)
             self._running[key] = running
-            running.add_done_callback(lambda done: self._ended(key, done))
-        return await self._waited(running)
+            running.add_done_callback(lambda future: self._on_done(key, future))
+        return await self._wait_for(running)
 
-    async def once(self, function: Callable[[], Any]) -> Any:
+    async def run(self, function: Callable[[], Any]) -> Any:
         """Return what a function does that changes something: it is shared with nobody; errors as `look`."""
-        return await self._waited(asyncio.get_running_loop().run_in_executor(self._pool, function))
+        return await self._wait_for(asyncio.get_running_loop().run_in_executor(self._pool, function))
 
-    async def _waited(self, running: asyncio.Future[Any]) -> Any:
+    async def _wait_for(self, future: asyncio.Future[Any]) -> Any:
         try:
-            return await asyncio.wait_for(asyncio.shield(running), self._patience)
+            return await asyncio.wait_for(asyncio.shield(future), self._max_wait)
         except TimeoutError:
-            raise LookFailed(504, f"no answer within {self._patience:.0f} s") from None
+            raise ReadFailed(504, f"no answer within {self._max_wait:.0f} s") from None
         except SternaError as error:
-            raise LookFailed(400 if isinstance(error, UsageError) else 503, printable(str(error))) from None
+            raise ReadFailed(400 if isinstance(error, UsageError) else 503, printable(str(error))) from None
 
-    def _ended(self, key: Any, done: asyncio.Future[Any]) -> None:
+    def _on_done(self, key: Any, future: asyncio.Future[Any]) -> None:
         self._running.pop(key, None)
-        if not done.cancelled() and done.exception() is None:
-            if len(self._done) > _MOST_KEPT:
-                self._done.clear()
-            self._done[key] = (time.monotonic(), done.result())
+        if not future.cancelled() and future.exception() is None:
+            if len(self._cached) > _MAX_CACHED_READS:
+                self._cached.clear()
+            self._cached[key] = (time.monotonic(), future.result())

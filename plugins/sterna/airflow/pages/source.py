@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sterna.airflow.settings import seconds, text
+from sterna.airflow.settings import get_option, get_timedelta
 
 if TYPE_CHECKING:
-    from sterna.edges.secrets import Secrets
-    from sterna.registry.model import Registry
-    from sterna.replica.region import RegionContext
-    from sterna.services.model import Services
-    from sterna.status.alarms import AlarmLimits
+    from sterna.config.registry.model import Registry
+    from sterna.config.secrets import Secrets
+    from sterna.config.sections.model import Services
+    from sterna.operations.alarms import AlarmLimits
+    from sterna.replication.replica.region import RegionContext
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class Source:
     secrets: Secrets
     setting: Callable[[str], str]
 
-    def own(self) -> RegionContext:
+    def open_own(self) -> RegionContext:
         """Open this Airflow's own region; who asks closes it.
 
         Raises:
             RegistryError, UsageError: the registry is missing or wrong, or has no such region.
         """
-        return self.other(self.region())
+        return self.open_region(self.region())
 
-    def other(self, name: str) -> RegionContext:
+    def open_region(self, name: str) -> RegionContext:
         """Open a region; errors as `own` has them."""
         from sterna.errors import UsageError
 
@@ -85,15 +85,15 @@ def airflow_source() -> Source:
     """Return the source that Airflow's configuration and connections make."""
     from sterna.airflow.alert import read_limits
     from sterna.airflow.secrets import command_secrets
-    from sterna.edges.services_file import read_services
-    from sterna.replica.region import RegionContext, read_registry
+    from sterna.config.services_file import read_services
+    from sterna.replication.replica.region import RegionContext, read_registry
 
     return Source(
-        region=lambda: text("region"),
-        registry=lambda: read_registry(text("registry")),
+        region=lambda: get_option("region"),
+        registry=lambda: read_registry(get_option("registry")),
         open=lambda registry, name: RegionContext.of(registry, registry.region(name), command_secrets),
-        services=lambda: read_services(text("services")),
-        limits=lambda: read_limits(seconds("lag_limit"), None, None, None),
+        services=lambda: read_services(get_option("services")),
+        limits=lambda: read_limits(get_timedelta("lag_limit"), None, None, None),
         secrets=command_secrets,
-        setting=text,
+        setting=get_option,
     )

@@ -12,18 +12,18 @@ import httpx
 from starlette.responses import JSONResponse, Response
 
 from sterna.airflow.pages.source import FeatureView
-from sterna.edges.secrets import Secrets
+from sterna.config.secrets import Secrets
 from sterna.errors import CredentialError, printable
 
-FEATURE_SECONDS = 5.0
-_KPI_SECONDS = 15.0
-_USER = re.compile(r"[0-9]+")
-_LARGEST = 2**63 - 1
-_MOST_BYTES = 1 << 20
-_LONGEST_ID = 1_000
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_MOST_FEATURES = 200  # that the gateway takes at once
-Client = Callable[[float], httpx.AsyncClient]
+FEATURE_TIMEOUT_SECONDS = 5.0
+_KPI_TIMEOUT_SECONDS = 15.0
+_USER_ID = re.compile(r"[0-9]+")
+_MAX_USER_ID = 2**63 - 1
+_MAX_BODY_BYTES = 1 << 20
+_MAX_ID_LENGTH = 1_000
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_MAX_FEATURES = 200  # that the gateway takes at once
+ClientFactory = Callable[[float], httpx.AsyncClient]
 
 
 def default_client(seconds: float) -> httpx.AsyncClient:
@@ -45,7 +45,7 @@ class FeatureService:
     address: str
     credential: str
     secrets: Secrets
-    client: Client = default_client
+    client: ClientFactory = default_client
 
 
 async def user_features(user: str, service: FeatureService) -> Response:
@@ -55,10 +55,10 @@ async def user_features(user: str, service: FeatureService) -> Response:
         user: the user's id as it was typed.
         service: where they are asked for.
     """
-    if not _USER.fullmatch(user) or int(user[:20]) > _LARGEST or len(user.lstrip("0")) > len(str(_LARGEST)):
-        return _refused(400, "Invalid user ID format")
-    found = await _asked(service, "GET", f"features/user/{user}", f"user {user}")
-    return found if isinstance(found, Response) else JSONResponse(found)
+    if not _USER_ID.fullmatch(user) or int(user[:20]) > _MAX_USER_ID or len(user.lstrip("0")) > len(str(_MAX_USER_ID)):
+        return _error_response(400, "Invalid user ID format")
+    features = await _request_features(service, "GET", f"features/user/{user}", f"user {user}")
+    return features if isinstance(features, Response) else JSONResponse(features)
 
 
 async def view_features(view: FeatureView | None, ids: Sequence[str], service: FeatureService) -> Response:
@@ -72,54 +72,60 @@ async def view_features(view: FeatureView | None, ids: Sequence[str], service: F
         service: where they are asked for.
     """
     if view is None:
-        return _refused(404, "There is no such view")
-    if len(ids) != len(view.key) or not all(1 <= len(id) <= _LONGEST_ID and not _CONTROL.search(id) for id in ids):
-        return _refused(400, "Invalid ID format")
-    whose, told = printable(", ".join(ids)), dict[str, Any]()
+        return _error_response(404, "There is no such view")
+    if len(ids) != len(view.key) or not all(
+        1 <= len(id) <= _MAX_ID_LENGTH and not _CONTROL_CHARACTERS.search(id) for id in ids
+    ):
+        return _error_response(400, "Invalid ID format")
+    subject, features = printable(", ".join(ids)), dict[str, Any]()
     entity = dict(zip(view.key, ids, strict=True))
-    for start in range(0, len(view.features), _MOST_FEATURES):
-        names = [f"{view.name}.{name}" for name in view.features[start : start + _MOST_FEATURES]]
-        found = await _asked(service, "POST", "v1/features", whose, {"features": names, "entities": [entity]})
-        if isinstance(found, Response):
-            return found
-        match found:
+    for start in range(0, len(view.features), _MAX_FEATURES):
+        names = [f"{view.name}.{name}" for name in view.features[start : start + _MAX_FEATURES]]
+        answer = await _request_features(
+            service, "POST", "v1/features", subject, {"features": names, "entities": [entity]}
+        )
+        if isinstance(answer, Response):
+            return answer
+        match answer:
             case {"rows": [dict() as row], "found": [True]}:
-                told |= {name.removeprefix(f"{view.name}."): value for name, value in row.items()}
+                features |= {name.removeprefix(f"{view.name}."): feature for name, feature in row.items()}
             case {"found": [False]}:
-                return _refused(404, _failed(whose))
+                return _error_response(404, _failure_message(subject))
             case _:
-                return _refused(500, _failed(whose))
-    return JSONResponse(told)
+                return _error_response(500, _failure_message(subject))
+    return JSONResponse(features)
 
 
-async def _asked(
-    service: FeatureService, method: str, path: str, whose: str, body: Mapping[str, Any] | None = None
+async def _request_features(
+    service: FeatureService, method: str, path: str, subject: str, body: Mapping[str, Any] | None = None
 ) -> dict[str, Any] | Response:
     if not service.address:
-        return _refused(500, "Feature service URL is not configured")
+        return _error_response(500, "Feature service URL is not configured")
     try:
-        headers = {"Accept": "application/json", **await _token(service.credential, service.secrets)}
-        async with asyncio.timeout(FEATURE_SECONDS), service.client(FEATURE_SECONDS) as http:
-            answer = await http.request(method, f"{service.address.rstrip('/')}/{path}", headers=headers, json=body)
-            found = answer.json() if answer.status_code == 200 else None
+        headers = {"Accept": "application/json", **await _auth_headers(service.credential, service.secrets)}
+        async with asyncio.timeout(FEATURE_TIMEOUT_SECONDS), service.client(FEATURE_TIMEOUT_SECONDS) as http:
+            response = await http.request(method, f"{service.address.rstrip('/')}/{path}", headers=headers, json=body)
+            document = response.json() if response.status_code == 200 else None
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, CredentialError):
-        return _refused(500, _failed(whose))
-    if not isinstance(found, dict):
-        return _refused(answer.status_code if answer.status_code >= 400 else 500, _failed(whose))
-    return found
+        return _error_response(500, _failure_message(subject))
+    if not isinstance(document, dict):
+        return _error_response(response.status_code if response.status_code >= 400 else 500, _failure_message(subject))
+    return document
 
 
-def _failed(whose: str) -> str:
-    return f"Failed to fetch features for {whose}."
+def _failure_message(subject: str) -> str:
+    return f"Failed to fetch features for {subject}."
 
 
-async def _token(credential: str, secrets: Secrets) -> dict[str, str]:
+async def _auth_headers(credential: str, secrets: Secrets) -> dict[str, str]:
     # A connection may be asked of Airflow's database, or of a vault: the others are answered meanwhile.
     token = (await asyncio.to_thread(secrets, credential)).password if credential else ""
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-async def figure(at: str, address: str, credential: str, secrets: Secrets, client: Client = default_client) -> Response:
+async def kpi_at(
+    at: str, address: str, credential: str, secrets: Secrets, client: ClientFactory = default_client
+) -> Response:
     """Return the figure of the gateway's default query, as of an event.
 
     Args:
@@ -132,16 +138,16 @@ async def figure(at: str, address: str, credential: str, secrets: Secrets, clien
     if not address:
         return JSONResponse({"configured": False})
     try:
-        headers = await _token(credential, secrets)
-        async with asyncio.timeout(_KPI_SECONDS), client(_KPI_SECONDS) as http:
-            answer = await http.get(f"{address.rstrip('/')}/kpi", params={"at": at}, headers=headers)
-            found: Any = answer.json() if len(answer.content) <= _MOST_BYTES else None
+        headers = await _auth_headers(credential, secrets)
+        async with asyncio.timeout(_KPI_TIMEOUT_SECONDS), client(_KPI_TIMEOUT_SECONDS) as http:
+            response = await http.get(f"{address.rstrip('/')}/kpi", params={"at": at}, headers=headers)
+            document: Any = response.json() if len(response.content) <= _MAX_BODY_BYTES else None
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, CredentialError):
-        return _refused(502, "The gateway gives no figure now")
-    if answer.status_code != 200 or not isinstance(found, dict):
-        return _refused(502, f"The gateway answers {answer.status_code}")
-    return JSONResponse({"configured": True, "kpi": found.get("kpi")})
+        return _error_response(502, "The gateway gives no figure now")
+    if response.status_code != 200 or not isinstance(document, dict):
+        return _error_response(502, f"The gateway answers {response.status_code}")
+    return JSONResponse({"configured": True, "kpi": document.get("kpi")})
 
 
-def _refused(status: int, message: str) -> JSONResponse:
+def _error_response(status: int, message: str) -> JSONResponse:
     return JSONResponse({"statusCode": status, "statusMessage": message}, status)

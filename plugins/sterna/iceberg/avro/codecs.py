@@ -17,12 +17,12 @@ from isal import isal_zlib
 from sterna.errors import BrokenMetadata, Unsupported
 
 _CRC_BYTES: Final = 4
-_FIRST_GUESS: Final = 16
-_LEVEL: Final = 1  # the next ones take twice as long and are hardly smaller
-_TOO_SMALL: Final = "whole buffer"  # what cramjam says of a buffer that the frame does not fit in
+_INITIAL_RATIO: Final = 16
+_DEFLATE_LEVEL: Final = 1  # the next ones take twice as long and are hardly smaller
+_BUFFER_TOO_SMALL: Final = "whole buffer"  # what cramjam says of a buffer that the frame does not fit in
 
 
-class TooLong(Exception):
+class PayloadTooLarge(Exception):
     """Internal: a payload decompresses to more than the limit."""
 
 
@@ -58,11 +58,11 @@ class Codec:
         """
         try:
             return self.expand(payload, limit)
-        except _DAMAGE as error:
+        except _DECOMPRESSION_ERRORS as error:
             raise BrokenMetadata(f"an Avro block is no valid {self.name}: {error}", file=uri) from error
 
 
-def codec_of(name: bytes, uri: str) -> Codec:
+def resolve_codec(name: bytes, uri: str) -> Codec:
     """Return the codec that a header names.
 
     Raises:
@@ -74,69 +74,69 @@ def codec_of(name: bytes, uri: str) -> Codec:
     raise Unsupported(f"Avro codec {name.decode('ascii', 'backslashreplace')!r}", file=uri)
 
 
-def _same(payload: bytes, limit: int) -> bytes:
+def _copy_null(payload: bytes, limit: int) -> bytes:
     if len(payload) > limit:
-        raise TooLong
+        raise PayloadTooLarge
     return payload
 
 
 def _deflate(data: bytes) -> bytes:
     # isal takes half the time, 0.4 us an entry less. But it has other code for each kind of processor, and was seen to
     # find another match for the same bytes. Whoever writes a file again has to write the same.
-    return bytes(cramjam.deflate.compress(data, _LEVEL))
+    return bytes(cramjam.deflate.compress(data, _DEFLATE_LEVEL))
 
 
 def _inflate(payload: bytes, limit: int) -> bytes:
     stream = isal_zlib.decompressobj(wbits=-15)
     data: bytes = stream.decompress(payload, limit + 1)
     if len(data) > limit:
-        raise TooLong
+        raise PayloadTooLarge
     if not stream.eof:
         raise AvroDamaged("cut off")
     return data
 
 
-def _snap(data: bytes) -> bytes:
+def _compress_snappy(data: bytes) -> bytes:
     return bytes(cramjam.snappy.compress_raw(data)) + zlib.crc32(data).to_bytes(_CRC_BYTES, "big")
 
 
-def _unsnap(payload: bytes, limit: int) -> bytes:
+def _decompress_snappy(payload: bytes, limit: int) -> bytes:
     packed, checksum = payload[:-_CRC_BYTES], payload[-_CRC_BYTES:]
     if len(checksum) < _CRC_BYTES or not packed:
         raise AvroDamaged("cut off")
     if cramjam.snappy.decompress_raw_len(packed) > limit:
-        raise TooLong
+        raise PayloadTooLarge
     data = bytes(cramjam.snappy.decompress_raw(packed))
     if zlib.crc32(data).to_bytes(_CRC_BYTES, "big") != checksum:
         raise AvroDamaged("wrong checksum")
     return data
 
 
-def _zstd(data: bytes) -> bytes:
+def _compress_zstd(data: bytes) -> bytes:
     return bytes(cramjam.zstd.compress(data))
 
 
-def _unzstd(payload: bytes, limit: int) -> bytes:
+def _decompress_zstd(payload: bytes, limit: int) -> bytes:
     # A frame need not tell its length, so the buffer grows until the frame fits.
-    size = min(limit, max(1 << 16, len(payload) * _FIRST_GUESS))
+    size = min(limit, max(1 << 16, len(payload) * _INITIAL_RATIO))
     while True:
         buffer = bytearray(size)
         try:
             return bytes(memoryview(buffer)[: cramjam.zstd.decompress_into(payload, buffer)])
         except cramjam.DecompressionError as error:
-            if _TOO_SMALL not in str(error):
+            if _BUFFER_TOO_SMALL not in str(error):
                 raise
             if size == limit:
-                raise TooLong from None
+                raise PayloadTooLarge from None
             size = min(limit, size * 8)
 
 
 # isal's stub declares its error as an instance.
-_DAMAGE: Final[Any] = (AvroDamaged, isal_zlib.error, cramjam.DecompressionError)
+_DECOMPRESSION_ERRORS: Final[Any] = (AvroDamaged, isal_zlib.error, cramjam.DecompressionError)
 
 _CODECS: Final = (
-    Codec("null", lambda data: data, _same),
+    Codec("null", lambda data: data, _copy_null),
     Codec("deflate", _deflate, _inflate),
-    Codec("snappy", _snap, _unsnap),
-    Codec("zstandard", _zstd, _unzstd),
+    Codec("snappy", _compress_snappy, _decompress_snappy),
+    Codec("zstandard", _compress_zstd, _decompress_zstd),
 )

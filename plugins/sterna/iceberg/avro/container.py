@@ -11,19 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.errors import BrokenMetadata
 from sterna.iceberg.avro.binary import Truncated, encode_long, read_bytes, read_long
-from sterna.iceberg.avro.codecs import Codec, TooLong, codec_of
+from sterna.iceberg.avro.codecs import Codec, PayloadTooLarge, resolve_codec
 from sterna.iceberg.files import MIB, RATIO_FREE_BYTES
-from sterna.limits import DEFAULT_LIMITS, Limits
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 GROUP_BYTES: Final = 32 * MIB
-_USUAL_RATIO: Final = 8
-_LOCATED_BYTES: Final = 400  # of a record whose fields were located
-_KEPT_BYTES: Final = 150  # of a record's fields as they are kept
-_GROUP_RECORDS: Final = 250_000  # whatever they take in the data, each takes a few hundred bytes once it was located
+_TYPICAL_RATIO: Final = 8
+_LOCATED_RECORD_BYTES: Final = 400  # of a record whose fields were located
+_KEPT_RECORD_BYTES: Final = 150  # of a record's fields as they are kept
+_MAX_GROUP_RECORDS: Final = (
+    250_000  # whatever they take in the data, each takes a few hundred bytes once it was located
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Container:
         sync: the sync marker.
         header_end: offset of the first block.
         limits: of the region.
-        counted: which of them is for the number of records.
+        record_limit: which of them is for the number of records.
     """
 
     data: bytes
@@ -87,7 +89,7 @@ class Container:
     sync: bytes
     header_end: int
     limits: Limits = DEFAULT_LIMITS
-    counted: str = "records"
+    record_limit: str = "records"
 
     def broken(self, reason: str) -> BrokenMetadata:
         """Return the error that names this file."""
@@ -104,7 +106,7 @@ class Container:
         parts: list[bytes] = []
         size = records = total = 0
         for block in self._blocks():
-            part = self._expand(block, total)
+            part = self._decompress(block, total)
             total += len(part)
             # Each record of Iceberg's takes more than a byte, so a higher count is a lie.
             if block.count > len(part):
@@ -115,52 +117,54 @@ class Container:
             parts.append(part)
             size += len(part)
             records += block.count
-            if size >= GROUP_BYTES or records >= _GROUP_RECORDS:
-                yield _group(blocks, parts)
+            if size >= GROUP_BYTES or records >= _MAX_GROUP_RECORDS:
+                yield _build_group(blocks, parts)
                 blocks, parts, size, records = [], [], 0, 0
         if blocks:
-            yield _group(blocks, parts)
+            yield _build_group(blocks, parts)
 
-    def stored(self, block: Block) -> bytes:
+    def stored_block(self, block: Block) -> bytes:
         """Return a block exactly as the file holds it, sync marker included."""
         return self.data[block.start : block.payload_end + _SYNC_BYTES]
 
-    def encode(self, count: int, payload: bytes) -> bytes:
+    def encode_block(self, count: int, payload: bytes) -> bytes:
         """Return a new block of this file's codec and sync marker."""
         packed = self.codec.compress(payload)
         return encode_long(count) + encode_long(len(packed)) + packed + self.sync
 
-    def _expand(self, block: Block, before: int) -> bytes:
+    def _decompress(self, block: Block, preceding_bytes: int) -> bytes:
         """Decompress a block, and no more of it than the limits leave behind those before it."""
         payload = self.data[block.payload : block.payload_end]
         if not payload and not block.count:
             return b""
-        most, name, what = self._most(before)
+        max_bytes, limit_name, subject = self._block_limit(preceding_bytes)
         try:
-            return self.codec.decompress(payload, most, self.uri)
-        except TooLong:
-            raise self.limits.over(name, f"{what} decompress to more than {before + most}", self.uri) from None
+            return self.codec.decompress(payload, max_bytes, self.uri)
+        except PayloadTooLarge:
+            raise self.limits.over_limit(
+                limit_name, f"{subject} decompress to more than {preceding_bytes + max_bytes}", self.uri
+            ) from None
 
-    def _most(self, before: int) -> tuple[int, str, str]:
+    def _block_limit(self, preceding_bytes: int) -> tuple[int, str, str]:
         """Return how large the next block may be, which limit says so, and what it is about."""
         size, limits = len(self.data), self.limits
         return min(
-            (limits.block_bytes, "block_bytes", f"a block behind {before} bytes, all of which"),
-            (max(0, limits.inflated_bytes - before), "inflated_bytes", f"{size} bytes"),
-            (max(0, max(RATIO_FREE_BYTES, limits.ratio * size) - before), "ratio", f"{size} bytes"),
+            (limits.block_bytes, "block_bytes", f"a block behind {preceding_bytes} bytes, all of which"),
+            (max(0, limits.inflated_bytes - preceding_bytes), "inflated_bytes", f"{size} bytes"),
+            (max(0, max(RATIO_FREE_BYTES, limits.ratio * size) - preceding_bytes), "ratio", f"{size} bytes"),
         )
 
     def _blocks(self) -> Iterator[Block]:
         at, records = self.header_end, 0
         while at < len(self.data):
-            block = self._block(at)
+            block = self._read_block(at)
             records += block.count
-            self.limits.check(self.counted, records, f"{self.counted} at least", self.uri)
+            self.limits.check(self.record_limit, records, f"{self.record_limit} at least", self.uri)
             self.limits.check("block_records", block.count, "records in one block", self.uri)
             yield block
             at = block.payload_end + _SYNC_BYTES
 
-    def _block(self, start: int) -> Block:
+    def _read_block(self, start: int) -> Block:
         try:
             count, at = read_long(self.data, start)
             size, at = read_long(self.data, at)
@@ -174,14 +178,16 @@ class Container:
         return Block(count, start, at, end)
 
 
-def open_container(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS, *, counted: str = "records") -> Container:
+def open_container(
+    data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS, *, record_limit: str = "records"
+) -> Container:
     """Parse the header of an Avro file.
 
     Args:
         data: the whole file.
         uri: its name, for errors.
         limits: of the region.
-        counted: which of them is for the number of records.
+        record_limit: which of them is for the number of records.
 
     Returns:
         The container; its blocks are not looked at yet.
@@ -204,21 +210,21 @@ def open_container(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS, *, co
         schema = json.loads(metadata["avro.schema"].decode("utf-8"))
     except (KeyError, ValueError, RecursionError):
         raise BrokenMetadata("the Avro header has no readable schema", file=uri) from None
-    codec = codec_of(metadata.get("avro.codec", b"null"), uri)
+    codec = resolve_codec(metadata.get("avro.codec", b"null"), uri)
     sync = data[at : at + _SYNC_BYTES]
-    return Container(data, uri, metadata, schema, codec, sync, at + _SYNC_BYTES, limits, counted)
+    return Container(data, uri, metadata, schema, codec, sync, at + _SYNC_BYTES, limits, record_limit)
 
 
-def estimated_memory(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> int:
+def estimate_memory(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> int:
     """Return about how many bytes an Avro file takes while its records are located, by what its blocks claim.
 
     Raises:
         OverLimit, BrokenMetadata, Unsupported: as `open_container` and `Container.groups`.
     """
     counts = [block.count for block in open_container(data, uri, limits)._blocks()]
-    inflated = min(max(RATIO_FREE_BYTES, _USUAL_RATIO * len(data)), 2 * GROUP_BYTES)
-    at_once = min(sum(counts), _GROUP_RECORDS + max(counts, default=0))
-    return 2 * inflated + _LOCATED_BYTES * at_once + _KEPT_BYTES * sum(counts)
+    inflated = min(max(RATIO_FREE_BYTES, _TYPICAL_RATIO * len(data)), 2 * GROUP_BYTES)
+    located_records = min(sum(counts), _MAX_GROUP_RECORDS + max(counts, default=0))
+    return 2 * inflated + _LOCATED_RECORD_BYTES * located_records + _KEPT_RECORD_BYTES * sum(counts)
 
 
 def _read_metadata(data: bytes, at: int) -> tuple[dict[str, bytes], int]:
@@ -236,7 +242,7 @@ def _read_metadata(data: bytes, at: int) -> tuple[dict[str, bytes], int]:
             metadata[key.decode("utf-8")] = value
 
 
-def _group(blocks: list[Block], parts: list[bytes]) -> Group:
+def _build_group(blocks: list[Block], parts: list[bytes]) -> Group:
     bounds = [0]
     for part in parts:
         bounds.append(bounds[-1] + len(part))

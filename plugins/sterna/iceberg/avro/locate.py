@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sterna.iceberg.avro.container import Container, Group
 from sterna.iceberg.avro.program import Program
-from sterna.iceberg.avro.walk import GOOD, MAX_DEPTH, compiled_walk, walk
+from sterna.iceberg.avro.walk import MAX_DEPTH, NO_MISMATCH, compiled_walk, walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COMPILE_FROM_BYTES: Final = 8_000_000
+COMPILE_THRESHOLD_BYTES: Final = 8_000_000
 """Decompressed bytes that plain Python walks in about the time that numba takes to be imported and to load its
 cache (1.2 s).
 """
 
-_COMPILE_FROM_CELLS: Final = 2_000_000
+_COMPILE_THRESHOLD_CELLS: Final = 2_000_000
 """Numbers that plain Python would keep as objects, of some 40 bytes each."""
 
-plain_bytes = 0
-_compiling = threading.Lock()  # threads that come first together would have a compiler each
+interpreted_bytes = 0
+_compile_lock = threading.Lock()  # threads that come first together would have a compiler each
 
 
 @dataclass(frozen=True)
-class Located:
+class FieldPositions:
     """Where the wanted fields of a group's records stand.
 
     Args:
@@ -40,26 +40,26 @@ class Located:
     columns: Mapping[int, int]
     cells: Any
 
-    def column(self, number: int, part: int) -> list[int]:
+    def column(self, field_id: int, part: int) -> list[int]:
         """Return one part of a wanted field for all records: 0 its start, 1 value or start of content, 2 its end.
 
         A field that the schema lacks counts as null in every record: -1.
         """
-        values = self._part(number, part)
+        values = self._part(field_id, part)
         return list(values) if isinstance(values, list) else list(values.tolist())
 
-    def numbers(self, number: int, part: int) -> Any:
+    def column_array(self, field_id: int, part: int) -> Any:
         """Return what `column` returns as a numpy array of int64."""
         import numpy as np
 
-        return np.array(self._part(number, part), np.int64)  # a copy: whoever keeps it doesn't keep all cells
+        return np.array(self._part(field_id, part), np.int64)  # a copy: whoever keeps it doesn't keep all cells
 
-    def strings(self, data: bytes, number: int) -> pa.StringArray:
+    def strings(self, data: bytes, field_id: int) -> pa.StringArray:
         """Return a wanted string of all records, null where a record has none.
 
         Args:
             data: the group's.
-            number: the field's id.
+            field_id: the field's id.
 
         Raises:
             pyarrow.ArrowInvalid: one is not UTF-8.
@@ -70,22 +70,22 @@ class Located:
 
         # The strings and what lies between them, by turns, are the data itself: Arrow takes the strings out at once.
         # One that isn't there lies, empty, where the one before it ends.
-        bounds = np.append(np.stack([self.numbers(number, part) for part in (1, 2)], axis=1).ravel(), len(data))
+        bounds = np.append(np.stack([self.column_array(field_id, part) for part in (1, 2)], axis=1).ravel(), len(data))
         bounds = np.maximum.accumulate(np.maximum(bounds, 0)).astype(np.int32)
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
         pieces = pa.BinaryArray.from_buffers(pa.binary(), len(bounds) - 1, buffers)
         pieces.validate(full=True)
         texts = pieces.take(pa.array(np.arange(0, len(bounds) - 1, 2))).cast(pa.string())
-        return pc.if_else(pa.array(self.numbers(number, 0) >= 0), texts, None)
+        return pc.if_else(pa.array(self.column_array(field_id, 0) >= 0), texts, None)
 
-    def _part(self, number: int, part: int) -> Any:
-        if number not in self.columns:
+    def _part(self, field_id: int, part: int) -> Any:
+        if field_id not in self.columns:
             return [-1] * self.records
-        at = (self.columns[number] + part) * self.records
+        at = (self.columns[field_id] + part) * self.records
         return self.cells[at : at + self.records]
 
 
-def locate(program: Program, group: Group, container: Container) -> Located:
+def locate(program: Program, group: Group, container: Container) -> FieldPositions:
     """Take down the wanted fields of all records of a group.
 
     Args:
@@ -102,35 +102,35 @@ def locate(program: Program, group: Group, container: Container) -> Located:
     blocks: list[int] = []
     for block, start, end in zip(group.blocks, group.bounds, group.bounds[1:], strict=False):
         blocks += (block.count, start, end)
-    run = run_compiled if compiling_pays(len(group.data), program.width * group.records) else _run_plain
-    cells, wrong = run(program, group, blocks, program.width * group.records)
-    if wrong != GOOD:
-        raise container.broken(f"the records don't fit the schema, near decompressed byte {wrong}")
-    return Located(group.records, program.columns, cells)
+    run = run_compiled if should_compile(len(group.data), program.width * group.records) else _run_interpreted
+    cells, mismatch = run(program, group, blocks, program.width * group.records)
+    if mismatch != NO_MISMATCH:
+        raise container.broken(f"the records don't fit the schema, near decompressed byte {mismatch}")
+    return FieldPositions(group.records, program.columns, cells)
 
 
-def expect(size: int) -> None:
+def expect_bytes(size: int) -> None:
     """Tell that so many decompressed bytes, at least, are about to come: compiling may pay from the first of them on.
 
     Args:
-        size: bytes; less than `COMPILE_FROM_BYTES` change nothing.
+        size: bytes; less than `COMPILE_THRESHOLD_BYTES` change nothing.
     """
-    global plain_bytes
-    if size >= COMPILE_FROM_BYTES:
-        plain_bytes = size
+    global interpreted_bytes
+    if size >= COMPILE_THRESHOLD_BYTES:
+        interpreted_bytes = size
 
 
-def compiling_pays(size: int, cells: int) -> bool:
+def should_compile(size: int, cells: int) -> bool:
     # Rent until the rent paid equals the price: many small manifests in one process deserve the compiler as one large
     # one does.
-    global plain_bytes
+    global interpreted_bytes
     if compiled_walk.cache_info().currsize:
         return True
-    plain_bytes += size
-    return plain_bytes >= COMPILE_FROM_BYTES or cells >= _COMPILE_FROM_CELLS
+    interpreted_bytes += size
+    return interpreted_bytes >= COMPILE_THRESHOLD_BYTES or cells >= _COMPILE_THRESHOLD_CELLS
 
 
-def _run_plain(program: Program, group: Group, blocks: list[int], size: int) -> tuple[Any, int]:
+def _run_interpreted(program: Program, group: Group, blocks: list[int], size: int) -> tuple[Any, int]:
     cells = [-1] * size
     return cells, walk(group.data, program.code, blocks, [0] * (MAX_DEPTH + 1), group.records, cells)
 
@@ -140,9 +140,9 @@ def run_compiled(program: Program, group: Group, blocks: list[int], size: int) -
     import numpy as np
 
     cells = np.full(size, -1, dtype=np.int64)
-    with _compiling:
+    with _compile_lock:
         run = compiled_walk()
-    wrong = run(
+    mismatch = run(
         np.frombuffer(group.data, dtype=np.uint8),
         np.array(program.code, dtype=np.int64),
         np.array(blocks, dtype=np.int64),
@@ -150,4 +150,4 @@ def run_compiled(program: Program, group: Group, blocks: list[int], size: int) -
         group.records,
         cells,
     )
-    return cells, int(wrong)
+    return cells, int(mismatch)

@@ -14,6 +14,8 @@ from typing import Any, Final
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.avro.walk import (
     BYTES,
+    CAPTURE_BYTES,
+    CAPTURE_LONG,
     END,
     FIXED,
     JUMP,
@@ -22,8 +24,6 @@ from sterna.iceberg.avro.walk import (
     MARK,
     MAX_DEPTH,
     NEXT,
-    TAKE_BYTES,
-    TAKE_LONG,
     UNION,
 )
 
@@ -39,7 +39,7 @@ class NotWalkable(Exception):
     """Internal: a wanted field has a shape that the walk can't take down; decoding whole records may."""
 
 
-class Take(Enum):
+class Capture(Enum):
     """What is taken down of a wanted field. Always three columns: start, value or start of content, end."""
 
     LONG = "an int or a long"
@@ -48,18 +48,18 @@ class Take(Enum):
 
 
 @dataclass(frozen=True)
-class Want:
+class WantedField:
     """A wanted field.
 
     Args:
         id: its Iceberg field id, unique among the wanted fields.
         names: its names, for schemas without ids.
-        take: what to take down.
+        capture: what to take down.
     """
 
     id: int
     names: tuple[str, ...]
-    take: Take
+    capture: Capture
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Program:
 
 
 def compile_schema(
-    schema: Any, wants: Mapping[int | None, tuple[Want, ...]], nested: Mapping[int, str], uri: str
+    schema: Any, wants: Mapping[int | None, tuple[WantedField, ...]], nested: Mapping[int, str], uri: str
 ) -> Program:
     """Compile an Avro schema.
 
@@ -103,7 +103,7 @@ def compile_schema(
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise BrokenMetadata("the Avro schema is not a record", file=uri)
     try:
-        compiler.top(schema, wants, nested)
+        compiler.compile_root(schema, wants, nested)
     except RecursionError:
         raise Unsupported("an Avro schema that nests too deep", file=uri) from None
     compiler.emit(END)
@@ -119,7 +119,7 @@ class _Compiler:
     named: dict[str, dict[str, Any]] = field(default_factory=dict)
     open_records: list[int] = field(default_factory=list)
     depth: int = 0
-    seen: int = 0
+    type_count: int = 0
 
     def emit(self, *words: int) -> int:
         self.code.extend(words)
@@ -128,79 +128,86 @@ class _Compiler:
     def broken(self, reason: str) -> BrokenMetadata:
         return BrokenMetadata(f"Avro schema: {reason}", file=self.uri)
 
-    def top(
-        self, schema: dict[str, Any], wants: Mapping[int | None, tuple[Want, ...]], nested: Mapping[int, str]
+    def compile_root(
+        self, schema: dict[str, Any], wants: Mapping[int | None, tuple[WantedField, ...]], nested: Mapping[int, str]
     ) -> None:
-        self.name(schema)
-        by_nest = {number: Want(number, (name,), Take.SPAN) for number, name in nested.items()}
+        self.register_type(schema)
+        nested_wants = {field_id: WantedField(field_id, (name,), Capture.SPAN) for field_id, name in nested.items()}
         self.open_records.append(id(schema))
-        for item, want in self.fields(schema, (*wants.get(None, ()), *by_nest.values())):
-            kind = self.resolve(item["type"])
-            if want is None or want.id not in by_nest:
-                self.wanted(kind, want)
+        for avro_field, want in self.match_fields(schema, (*wants.get(None, ()), *nested_wants.values())):
+            kind = self.resolve(avro_field["type"])
+            if want is None or want.id not in nested_wants:
+                self.compile_field(kind, want)
             elif isinstance(kind, dict) and kind.get("type") == "record":
-                self.record(kind, wants[want.id])
+                self.compile_record(kind, wants[want.id])
             else:
                 raise NotWalkable(f"field {want.id} is not a record")
 
-    def fields(self, schema: dict[str, Any], wants: tuple[Want, ...]) -> list[tuple[dict[str, Any], Want | None]]:
-        items = schema.get("fields")
-        if not isinstance(items, list) or not all(isinstance(item, dict) and "type" in item for item in items):
+    def match_fields(
+        self, schema: dict[str, Any], wants: tuple[WantedField, ...]
+    ) -> list[tuple[dict[str, Any], WantedField | None]]:
+        avro_fields = schema.get("fields")
+        if not isinstance(avro_fields, list) or not all(
+            isinstance(avro_field, dict) and "type" in avro_field for avro_field in avro_fields
+        ):
             raise self.broken("a record without fields")
-        if any("field-id" in item for item in items):
+        if any("field-id" in avro_field for avro_field in avro_fields):
             by_id = {want.id: want for want in wants}
-            found = [by_id.get(item["field-id"]) if isinstance(item.get("field-id"), int) else None for item in items]
+            matches = [
+                by_id.get(avro_field["field-id"]) if isinstance(avro_field.get("field-id"), int) else None
+                for avro_field in avro_fields
+            ]
         else:
             by_name = {name: want for want in wants for name in want.names}
-            found = [by_name.get(str(item.get("name"))) for item in items]
-        real = [want.id for want in found if want]
-        if len(set(real)) != len(real):
+            matches = [by_name.get(str(avro_field.get("name"))) for avro_field in avro_fields]
+        matched_ids = [want.id for want in matches if want]
+        if len(set(matched_ids)) != len(matched_ids):
             raise self.broken("one field id stands twice in a record")
-        return list(zip(items, found, strict=True))
+        return list(zip(avro_fields, matches, strict=True))
 
-    def record(self, schema: dict[str, Any], wants: tuple[Want, ...] = ()) -> None:
+    def compile_record(self, schema: dict[str, Any], wants: tuple[WantedField, ...] = ()) -> None:
         if id(schema) in self.open_records:
             raise Unsupported("a recursive Avro schema", file=self.uri)
         self.open_records.append(id(schema))
-        for item, want in self.fields(schema, wants):
-            self.wanted(self.resolve(item["type"]), want)
+        for avro_field, want in self.match_fields(schema, wants):
+            self.compile_field(self.resolve(avro_field["type"]), want)
         self.open_records.pop()
 
-    def wanted(self, kind: Any, want: Want | None) -> None:
+    def compile_field(self, kind: Any, want: WantedField | None) -> None:
         if want is None:
-            self.type(kind)
+            self.compile_type(kind)
             return
         column = self.columns[want.id] = 3 * len(self.columns)
         self.types[want.id] = kind
-        if want.take is Take.SPAN:
+        if want.capture is Capture.SPAN:
             self.emit(MARK, column)
-            self.type(kind)
+            self.compile_type(kind)
             self.emit(MARK, column + 2)
         else:
-            self.take(kind, want, column)
+            self.compile_capture(kind, want, column)
 
-    def take(self, kind: Any, want: Want, column: int) -> None:
+    def compile_capture(self, kind: Any, want: WantedField, column: int) -> None:
         if isinstance(kind, list):
-            self.union(kind, want, column)
-        elif want.take is Take.LONG and base(kind) in _LONGS:
-            self.emit(TAKE_LONG, column)
-        elif want.take is Take.BYTES and base(kind) in ("string", "bytes"):
-            self.emit(TAKE_BYTES, column)
-        elif base(kind) == "null":
-            self.type(kind)
+            self.compile_union(kind, want, column)
+        elif want.capture is Capture.LONG and type_name(kind) in _LONGS:
+            self.emit(CAPTURE_LONG, column)
+        elif want.capture is Capture.BYTES and type_name(kind) in ("string", "bytes"):
+            self.emit(CAPTURE_BYTES, column)
+        elif type_name(kind) == "null":
+            self.compile_type(kind)
         else:
-            raise NotWalkable(f"field {want.id} is not {want.take.value}")
+            raise NotWalkable(f"field {want.id} is not {want.capture.value}")
 
-    def type(self, kind: Any) -> None:
-        self.seen += 1
-        if self.seen > _MAX_TYPES:
+    def compile_type(self, kind: Any) -> None:
+        self.type_count += 1
+        if self.type_count > _MAX_TYPES:
             # Named types may be used many times inside one another: a small schema, a huge program.
             raise Unsupported("an Avro schema that is too large", file=self.uri)
         kind = self.resolve(kind)
         if isinstance(kind, list):
-            self.union(kind)
+            self.compile_union(kind)
             return
-        name = base(kind)
+        name = type_name(kind)
         if name in ("int", "long", "enum"):
             self.emit(LONG)
         elif name in ("string", "bytes"):
@@ -208,22 +215,22 @@ class _Compiler:
         elif name in _SIZES:
             self.emit(FIXED, _SIZES[name]) if _SIZES[name] else None
         else:
-            self.complex(name, kind)
+            self.compile_complex(name, kind)
 
-    def complex(self, name: str, kind: Any) -> None:
+    def compile_complex(self, name: str, kind: Any) -> None:
         if name == "fixed":
             size = kind.get("size")
             if not isinstance(size, int) or not 0 <= size < 1 << 30:
                 raise self.broken("a fixed type without a size")
             self.emit(FIXED, size)
         elif name == "record":
-            self.record(kind)
+            self.compile_record(kind)
         elif name in ("array", "map"):
-            self.loop(kind, name)
+            self.compile_loop(kind, name)
         else:
             raise self.broken(f"unknown type {name!r}")
 
-    def loop(self, kind: Any, name: str) -> None:
+    def compile_loop(self, kind: Any, name: str) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise Unsupported("an Avro schema that nests too deep", file=self.uri)
@@ -231,11 +238,11 @@ class _Compiler:
         self.emit(LOOP, 0)
         if name == "map":
             self.emit(BYTES)
-        self.type(kind.get("items" if name == "array" else "values"))
+        self.compile_type(kind.get("items" if name == "array" else "values"))
         self.code[start + 1] = self.emit(NEXT, start)
         self.depth -= 1
 
-    def union(self, branches: list[Any], want: Want | None = None, column: int = 0) -> None:
+    def compile_union(self, branches: list[Any], want: WantedField | None = None, column: int = 0) -> None:
         start = len(self.code)
         self.emit(UNION, len(branches), *[0] * len(branches))
         jumps = []
@@ -244,7 +251,7 @@ class _Compiler:
             kind = self.resolve(branch)
             if isinstance(kind, list):
                 raise self.broken("a union inside a union")
-            self.take(kind, want, column) if want else self.type(kind)
+            self.compile_capture(kind, want, column) if want else self.compile_type(kind)
             jumps.append(self.emit(JUMP, 0) - 1)
         for at in jumps:
             self.code[at] = len(self.code)
@@ -256,21 +263,21 @@ class _Compiler:
             inner = kind.get("type")
             if isinstance(inner, dict | list) or inner in self.named:
                 return self.resolve(inner)
-            self.name(kind)
+            self.register_type(kind)
         return kind
 
-    def name(self, kind: dict[str, Any]) -> None:
+    def register_type(self, kind: dict[str, Any]) -> None:
         name = kind.get("name")
         if kind.get("type") not in ("record", "fixed", "enum") or not isinstance(name, str):
             return
         # Iceberg's writers use no namespaces; where one stands, its types are known by short and full name.
-        full = f"{kind['namespace']}.{name}" if kind.get("namespace") else name
-        for known in (full, name, name.rsplit(".", 1)[-1]):
-            if known in _SIMPLE or self.named.setdefault(known, kind) != kind:
-                raise Unsupported(f"an Avro schema that defines {known!r} again", file=self.uri)
+        full_name = f"{kind['namespace']}.{name}" if kind.get("namespace") else name
+        for alias in (full_name, name, name.rsplit(".", 1)[-1]):
+            if alias in _SIMPLE or self.named.setdefault(alias, kind) != kind:
+                raise Unsupported(f"an Avro schema that defines {alias!r} again", file=self.uri)
 
 
-def base(kind: Any) -> str:
+def type_name(kind: Any) -> str:
     """Return the name of a type that is no union: "int", "array", "record" …"""
     name = kind.get("type") if isinstance(kind, dict) else kind
     return name if isinstance(name, str) else ""

@@ -35,15 +35,15 @@ AVRO_ERRORS: Final = (
 )
 
 
-def records(container: Container) -> Iterator[Record]:
+def read_records(container: Container) -> Iterator[Record]:
     """Decode all records.
 
     Raises:
         BrokenMetadata: the bytes don't fit the schema.
     """
-    schema = parse(container)
+    schema = parse_schema(container)
     for group in container.groups():
-        for record, _, _ in decode(container, group, schema):
+        for record, _, _ in decode_group(container, group, schema):
             yield record
 
 
@@ -57,22 +57,22 @@ def field_names(schema: Any, names: Mapping[int, str]) -> dict[int, str]:
     Returns:
         Field id → name, for those that the record has.
     """
-    fields = [item for item in schema["fields"] if isinstance(item, dict)]
-    if any("field-id" in item for item in fields):
-        return {item["field-id"]: str(item.get("name")) for item in fields if isinstance(item.get("field-id"), int)}
-    present = {item.get("name") for item in fields}
-    return {number: name for number, name in names.items() if name in present}
+    fields = [field for field in schema["fields"] if isinstance(field, dict)]
+    if any("field-id" in field for field in fields):
+        return {field["field-id"]: str(field.get("name")) for field in fields if isinstance(field.get("field-id"), int)}
+    present = {field.get("name") for field in fields}
+    return {field_id: name for field_id, name in names.items() if name in present}
 
 
 def nullable_fields(schema: Any) -> frozenset[str]:
     """Return the names of the fields of an Avro record that may be null."""
-    fields = [item for item in schema["fields"] if isinstance(item, dict)]
+    fields = [field for field in schema["fields"] if isinstance(field, dict)]
     return frozenset(
-        str(item.get("name")) for item in fields if isinstance(item.get("type"), list) and "null" in item["type"]
+        str(field.get("name")) for field in fields if isinstance(field.get("type"), list) and "null" in field["type"]
     )
 
 
-def parse(container: Container) -> Any:
+def parse_schema(container: Container) -> Any:
     """Return a file's schema as fastavro wants it.
 
     Raises:
@@ -80,12 +80,12 @@ def parse(container: Container) -> Any:
     """
     # Logical types would turn a partition value into a date or a decimal and back; the plain value is what must stay.
     try:
-        return fastavro.parse_schema(_plain(container.schema))
+        return fastavro.parse_schema(_strip_logical_types(container.schema))
     except (SchemaParseException, *AVRO_ERRORS) as error:
         raise container.broken(f"fastavro refuses the schema: {type(error).__name__}") from error
 
 
-def decode(container: Container, group: Group, schema: Any) -> list[tuple[Record, int, int]]:
+def decode_group(container: Container, group: Group, schema: Any) -> list[tuple[Record, int, int]]:
     """Return the records of a group of blocks, each with where it begins and ends in the group's data.
 
     Args:
@@ -111,7 +111,7 @@ def _next_record(stream: io.BytesIO, schema: Any) -> tuple[Record, int, int]:
     return record, start, stream.tell()
 
 
-def _plain(schema: Any) -> Any:
+def _strip_logical_types(schema: Any) -> Any:
     if isinstance(schema, dict):
-        return {key: _plain(value) for key, value in schema.items() if key != "logicalType"}
-    return [_plain(branch) for branch in schema] if isinstance(schema, list) else schema
+        return {key: _strip_logical_types(value) for key, value in schema.items() if key != "logicalType"}
+    return [_strip_logical_types(branch) for branch in schema] if isinstance(schema, list) else schema

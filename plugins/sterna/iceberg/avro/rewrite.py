@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 
 from sterna.iceberg.avro.container import Container, Group
-from sterna.iceberg.avro.records import AVRO_ERRORS, Record, decode, parse
+from sterna.iceberg.avro.records import AVRO_ERRORS, Record, decode_group, parse_schema
 from sterna.iceberg.avro.splice import rewrite
 
 
@@ -26,12 +26,12 @@ def rewrite_records(container: Container, edit: Callable[[Record], bool]) -> byt
     Raises:
         BrokenMetadata: the bytes don't fit the schema.
     """
-    schema = parse(container)
+    schema = parse_schema(container)
 
     def splices(group: Group) -> list[tuple[int, int, bytes]]:
         return [
             (start, end, _encode(container, record, schema))
-            for record, start, end in decode(container, group, schema)
+            for record, start, end in decode_group(container, group, schema)
             if edit(record)
         ]
 

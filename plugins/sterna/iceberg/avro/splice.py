@@ -42,14 +42,16 @@ def _blocks(container: Container, group: Group, splices: list[Splice]) -> list[b
         start, end = group.bounds[number : number + 2]
         stop = bisect_left(splices, end, lo=taken, key=lambda splice: splice[0])
         if taken == stop:
-            pieces.append(container.stored(block))
+            pieces.append(container.stored_block(block))
         else:
-            pieces.append(container.encode(block.count, spliced(group.data, start, end, splices[taken:stop])))
+            pieces.append(
+                container.encode_block(block.count, apply_splices(group.data, start, end, splices[taken:stop]))
+            )
         taken = stop
     return pieces
 
 
-def spliced(data: bytes, start: int, end: int, splices: list[Splice]) -> bytes:
+def apply_splices(data: bytes, start: int, end: int, splices: list[Splice]) -> bytes:
     """Return `data[start:end]` with splices applied."""
     pieces: list[bytes] = []
     at = start
@@ -62,11 +64,11 @@ def spliced(data: bytes, start: int, end: int, splices: list[Splice]) -> bytes:
 
 
 @functools.lru_cache(maxsize=4096)
-def _length(size: int) -> bytes:
+def _length_prefix(size: int) -> bytes:
     return encode_long(size)
 
 
-def string_bytes(value: str) -> bytes:
+def encode_string(value: str) -> bytes:
     """Return an Avro string."""
     data = value.encode()
-    return _length(len(data)) + data
+    return _length_prefix(len(data)) + data

@@ -23,15 +23,15 @@ NEXT: Final = 4  # its loop: one item of an array or map is done
 # Operations that start by reading one Avro long.
 LONG: Final = 5  # step over it
 BYTES: Final = 6  # step over that many bytes
-TAKE_LONG: Final = 7  # column: take down start, value, end
-TAKE_BYTES: Final = 8  # column: take down start, start of content, end
+CAPTURE_LONG: Final = 7  # column: take down start, value, end
+CAPTURE_BYTES: Final = 8  # column: take down start, start of content, end
 UNION: Final = 9  # number of branches, target of each
 LOOP: Final = 10  # exit: begin a block of an array or map, or leave; a block that tells its size is stepped over
 
 MAX_DEPTH: Final = 32
 """How deep arrays and maps may nest."""
 
-GOOD: Final = -1
+NO_MISMATCH: Final = -1
 """What `walk` returns when all data fits the program."""
 
 
@@ -47,14 +47,14 @@ def compiled_walk() -> Callable[..., int]:
 
 
 # One function with one place that reads a number: numba compiles it whole, and plain Python pays for no calls.
-def walk(data: Any, code: Any, blocks: Any, left: Any, records: int, cells: Any) -> int:  # noqa: C901
+def walk(data: Any, code: Any, blocks: Any, remaining: Any, records: int, cells: Any) -> int:  # noqa: C901
     """Run a program over every record of some blocks.
 
     Args:
         data: the decompressed blocks.
         code: the program.
         blocks: count, start and end of each block, flat.
-        left: scratch: items left in each open array.
+        remaining: scratch: items left in each open array.
         records: the number of records in all blocks.
         cells: where results go, column after column.
 
@@ -74,8 +74,8 @@ def walk(data: Any, code: Any, blocks: Any, left: Any, records: int, cells: Any)
                 op = code[pc]
                 if op < LONG:
                     if op == NEXT:
-                        left[depth] -= 1
-                        if left[depth] > 0:
+                        remaining[depth] -= 1
+                        if remaining[depth] > 0:
                             budget -= 1
                             if budget < 0:
                                 return pos
@@ -116,10 +116,10 @@ def walk(data: Any, code: Any, blocks: Any, left: Any, records: int, cells: Any)
                     shift += 7
                 if op == LONG:
                     pc += 1
-                elif op in (BYTES, TAKE_BYTES):
+                elif op in (BYTES, CAPTURE_BYTES):
                     if negative or value > end - pos:
                         return pos
-                    if op == TAKE_BYTES:
+                    if op == CAPTURE_BYTES:
                         at = code[pc + 1] * records + row
                         cells[at] = start
                         cells[at + records] = pos
@@ -131,7 +131,7 @@ def walk(data: Any, code: Any, blocks: Any, left: Any, records: int, cells: Any)
                     if negative or value >= code[pc + 1]:
                         return pos
                     pc = code[pc + 2 + value]
-                elif op == TAKE_LONG:
+                elif op == CAPTURE_LONG:
                     at = code[pc + 1] * records + row
                     cells[at] = start
                     cells[at + records] = -value - 1 if negative else value
@@ -157,7 +157,7 @@ def walk(data: Any, code: Any, blocks: Any, left: Any, records: int, cells: Any)
                         pos += size >> 1
                         continue
                     depth += 1
-                    left[depth] = value
+                    remaining[depth] = value
                     budget -= 1
                     if budget < 0:
                         return pos
@@ -165,4 +165,4 @@ def walk(data: Any, code: Any, blocks: Any, left: Any, records: int, cells: Any)
             row += 1
         if pos != end:
             return pos
-    return GOOD
+    return NO_MISMATCH

@@ -14,7 +14,7 @@ from sterna.iceberg.deletes.rows import rank_paths, row_order
 
 
 @dataclass(frozen=True)
-class Localized:
+class LocalizedDeletes:
     """Position deletes with their new paths.
 
     Args:
@@ -31,14 +31,16 @@ class Localized:
             yield self.table.take(pa.array(self.order[start : start + rows]))
 
 
-def localize_table(table: Any, path: int, pos: int, content: Callable[[str], str], uri: str) -> Localized | None:
+def localize_table(
+    table: Any, path: int, pos: int, map_content: Callable[[str], str], uri: str
+) -> LocalizedDeletes | None:
     """Map the paths of position deletes.
 
     Args:
         table: the rows; the column of paths is a dictionary, because paths are many and few of them are distinct.
         path: the index of the column of paths.
         pos: the index of the column of positions, of type int64.
-        content: maps the URI of a data file; called once for each distinct path.
+        map_content: maps the URI of a data file; called once for each distinct path.
         uri: the file's URI, for errors.
 
     Returns:
@@ -53,17 +55,17 @@ def localize_table(table: Any, path: int, pos: int, content: Callable[[str], str
     if table.column(path).null_count or table.column(pos).null_count:
         raise BrokenMetadata("a position delete without path or position", file=uri)
     encoded = table.column(path).chunk(0)
-    ranking = rank_paths(_texts(encoded.dictionary, uri), content)
+    ranking = rank_paths(_decode_paths(encoded.dictionary, uri), map_content)
     if ranking is None:
         return None
     ranks = np.array(ranking.ranks, np.int32)[encoded.indices.to_numpy()]
     paths = pa.array([name.encode() for name in ranking.paths], pa.large_binary()).cast(encoded.dictionary.type)
     field = table.schema.field(path).with_type(pa.dictionary(pa.int32(), paths.type))
     table = table.set_column(path, field, pa.DictionaryArray.from_arrays(pa.array(ranks), paths))
-    return Localized(table, row_order(ranks, table.column(pos).to_numpy()))
+    return LocalizedDeletes(table, row_order(ranks, table.column(pos).to_numpy()))
 
 
-def _texts(dictionary: Any, uri: str) -> list[str]:
+def _decode_paths(dictionary: Any, uri: str) -> list[str]:
     try:
         return [raw.decode() for raw in dictionary.cast(pa.large_binary()).to_pylist()]
     except (UnicodeDecodeError, AttributeError):

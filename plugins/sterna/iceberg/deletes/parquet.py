@@ -8,18 +8,21 @@ from typing import Any, Final
 import pyarrow as pa  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
 import pyarrow.parquet as pq  # noqa: TID253
 
+from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata, Unsupported
-from sterna.iceberg.deletes.arrow import Localized, localize_table
-from sterna.iceberg.deletes.rows import PATH_ID, PATH_NAME, POS_ID, POS_NAME, check_size, one_column
-from sterna.limits import Limits
+from sterna.iceberg.deletes.arrow import LocalizedDeletes, localize_table
+from sterna.iceberg.deletes.rows import PATH_ID, PATH_NAME, POS_ID, POS_NAME, find_column, validate_size
 
 _FIELD_ID: Final = b"PARQUET:field_id"
-_ROW_GROUP: Final = 1 << 20
-_BATCH: Final = 1 << 16
+_MAX_ROW_GROUP_ROWS: Final = 1 << 20
+_MAX_BATCH_ROWS: Final = 1 << 16
 # What Parquet's own exceptions say; Arrow raises them as an OSError.
 _NOT_IMPLEMENTED: Final = "Not yet implemented"
-_OF_VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # Arrow has no dictionary of views
-_TEXTS: Final = (
+_TYPE_WITHOUT_VIEWS: Final = {
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+}  # Arrow has no dictionary of views
+_TEXT_TYPE_CHECKS: Final = (
     pa.types.is_string,
     pa.types.is_large_string,
     pa.types.is_string_view,
@@ -29,7 +32,7 @@ _TEXTS: Final = (
 )
 
 
-def localize_parquet(data: bytes, uri: str, content: Callable[[str], str], limits: Limits) -> bytes | None:
+def localize_parquet(data: bytes, uri: str, map_content: Callable[[str], str], limits: Limits) -> bytes | None:
     """Return a Parquet position delete file's localized copy.
 
     Statistics and page index are those of the new rows; Bloom filters are dropped.
@@ -37,7 +40,7 @@ def localize_parquet(data: bytes, uri: str, content: Callable[[str], str], limit
     Args:
         data: the file's bytes.
         uri: its URI, for errors.
-        content: maps the URI of a data file; called once for each distinct path.
+        map_content: maps the URI of a data file; called once for each distinct path.
         limits: of the region.
 
     Returns:
@@ -51,7 +54,7 @@ def localize_parquet(data: bytes, uri: str, content: Callable[[str], str], limit
     if data[-4:] == b"PARE":
         raise Unsupported("encrypted position deletes", file=uri)
     try:
-        return _localize(data, uri, content, limits)
+        return _localize(data, uri, map_content, limits)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if "encrypt" in str(error).lower():
             raise Unsupported("encrypted position deletes", file=uri) from error
@@ -60,19 +63,19 @@ def localize_parquet(data: bytes, uri: str, content: Callable[[str], str], limit
         raise BrokenMetadata(f"not a readable Parquet file: {type(error).__name__}", file=uri) from error
 
 
-def _localize(data: bytes, uri: str, content: Callable[[str], str], limits: Limits) -> bytes | None:
+def _localize(data: bytes, uri: str, map_content: Callable[[str], str], limits: Limits) -> bytes | None:
     source = pq.ParquetFile(pa.BufferReader(data))
     metadata, schema = source.metadata, source.schema_arrow
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    check_size(metadata.num_rows, sum(group.total_byte_size for group in groups), uri, limits)
+    validate_size(metadata.num_rows, sum(group.total_byte_size for group in groups), uri, limits)
     if len(set(schema.names)) != len(schema.names):
         raise BrokenMetadata("position deletes with two columns of one name", file=uri)
     ids = [_field_id(field) for field in schema]
-    path = one_column(ids, schema.names, PATH_ID, PATH_NAME, uri)
-    pos = one_column(ids, schema.names, POS_ID, POS_NAME, uri)
-    _check_types(schema.field(path).type, schema.field(pos).type, uri)
+    path = find_column(ids, schema.names, PATH_ID, PATH_NAME, uri)
+    pos = find_column(ids, schema.names, POS_ID, POS_NAME, uri)
+    _validate_types(schema.field(path).type, schema.field(pos).type, uri)
     table = _read(data, source, schema.names[path], schema.names[pos], uri, limits)
-    localized = localize_table(table, path, pos, content, uri)
+    localized = localize_table(table, path, pos, map_content, uri)
     return None if localized is None else _write(source, groups, localized, uri)
 
 
@@ -81,11 +84,11 @@ def _field_id(field: Any) -> int | None:
     return int(value) if value.isdigit() else None
 
 
-def _check_types(path: Any, pos: Any, uri: str) -> None:
+def _validate_types(path: Any, pos: Any, uri: str) -> None:
     # A stored Arrow schema may say dictionary, large or view; some writers leave out that the bytes are text, and
     # readers take a position of any width.
     value = path.value_type if pa.types.is_dictionary(path) else path
-    if not any(test(value) for test in _TEXTS) or not pa.types.is_integer(pos):
+    if not any(test(value) for test in _TEXT_TYPE_CHECKS) or not pa.types.is_integer(pos):
         raise BrokenMetadata(f"position deletes of the types {path} and {pos}", file=uri)
 
 
@@ -111,14 +114,14 @@ def _read_positions(data: bytes, path: str, pos: str, uri: str, limits: Limits) 
         # Arrow makes no dictionary of Parquet v2's encodings of text. Which ones a damaged file has can't be asked for.
         table = _read_rows(pq.ParquetFile(pa.BufferReader(data)), [path, pos], uri, limits)
     paths = table.column(path)
-    paths = paths.cast(_OF_VIEWS.get(paths.type, paths.type)).dictionary_encode()
+    paths = paths.cast(_TYPE_WITHOUT_VIEWS.get(paths.type, paths.type)).dictionary_encode()
     return table.set_column(table.schema.names.index(path), table.schema.field(path).with_type(paths.type), paths)
 
 
 def _without_views(kind: Any) -> Any:
     """Return the type of the same values without views: Arrow takes no rows of these."""
-    if kind in _OF_VIEWS:
-        return _OF_VIEWS[kind]
+    if kind in _TYPE_WITHOUT_VIEWS:
+        return _TYPE_WITHOUT_VIEWS[kind]
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -134,15 +137,15 @@ def _read_rows(reader: Any, names: list[str], uri: str, limits: Limits) -> Any:
     metadata = reader.metadata
     longest = max((metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)), default=0)
     batches, size = [], 0
-    at_once = max(1, min(_BATCH, limits.delete_bytes // max(1, longest)))
-    for batch in reader.iter_batches(batch_size=at_once, columns=names):
+    batch_size = max(1, min(_MAX_BATCH_ROWS, limits.delete_bytes // max(1, longest)))
+    for batch in reader.iter_batches(batch_size=batch_size, columns=names):
         size += batch.nbytes
-        check_size(metadata.num_rows, size, uri, limits)
+        validate_size(metadata.num_rows, size, uri, limits)
         batches.append(batch)
     return pa.Table.from_batches(batches, None if batches else reader.schema_arrow)
 
 
-def _write(source: Any, groups: list[Any], localized: Localized, uri: str) -> bytes:
+def _write(source: Any, groups: list[Any], localized: LocalizedDeletes, uri: str) -> bytes:
     # Arrow ends the process when Python asks for a chunk whose metadata is damaged, so only those that were read may be
     # asked for.
     group = next(group for group in groups if group.num_rows)
@@ -159,25 +162,27 @@ def _write(source: Any, groups: list[Any], localized: Localized, uri: str) -> by
         ),
         write_page_index=True,
     ) as writer:
-        for rows in localized.slices(min(_ROW_GROUP, max(group.num_rows for group in groups))):
+        for rows in localized.slices(min(_MAX_ROW_GROUP_ROWS, max(group.num_rows for group in groups))):
             writer.write_table(rows)
         writer.add_key_value_metadata(source.metadata.metadata or {})
     written: bytes = sink.getvalue().to_pybytes()
-    _check_written(source, pq.ParquetFile(pa.BufferReader(written)), uri)
+    _validate_written(source, pq.ParquetFile(pa.BufferReader(written)), uri)
     return written
 
 
-def _check_written(source: Any, written: Any, uri: str) -> None:
+def _validate_written(source: Any, written: Any, uri: str) -> None:
     """Refuse a column that is stored in another way, or read as another type, than the source's.
 
     Names, field ids, nesting and types must be the source's. An annotation that adds nothing to a type, such as
     INT(64, signed) to an INT64, may be absent: iceberg-go and DuckDB write it, Arrow and Iceberg's Java library don't.
     """
-    before, after = _leaves(source), _leaves(written)
+    source_leaves, written_leaves = _leaves(source), _leaves(written)
     # Arrow reads INT96 as nanoseconds in 64 bits: most years don't fit, and it doesn't report the overflow.
-    wrong = [leaf for leaf, other in zip(before, after, strict=False) if leaf != other or leaf[1] == "INT96"]
-    if wrong or not written.schema_arrow.equals(source.schema_arrow, check_metadata=True):
-        columns = ", ".join(f"{leaf[0]} ({leaf[1]})" for leaf in wrong or before)
+    mismatches = [
+        leaf for leaf, other in zip(source_leaves, written_leaves, strict=False) if leaf != other or leaf[1] == "INT96"
+    ]
+    if mismatches or not written.schema_arrow.equals(source.schema_arrow, check_metadata=True):
+        columns = ", ".join(f"{leaf[0]} ({leaf[1]})" for leaf in mismatches or source_leaves)
         raise Unsupported(f"position deletes with columns that can't be written back as they were: {columns}", file=uri)
 
 

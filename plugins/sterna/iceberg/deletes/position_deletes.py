@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.errors import BrokenMetadata, Unsupported
-from sterna.limits import DEFAULT_LIMITS, Limits
 
 
 def localize_position_deletes(
-    data: bytes, uri: str, *, content: Callable[[str], str], limits: Limits = DEFAULT_LIMITS
+    data: bytes, uri: str, *, map_content: Callable[[str], str], limits: Limits = DEFAULT_LIMITS
 ) -> bytes | None:
     """Return the localized copy of a position delete file, or of a Puffin file with deletion vectors.
 
@@ -23,7 +23,7 @@ def localize_position_deletes(
     Args:
         data: the file's bytes: Parquet, ORC, Avro or Puffin.
         uri: its URI, for errors.
-        content: maps the URI of a data file.
+        map_content: maps the URI of a data file.
         limits: of the region.
 
     Returns:
@@ -39,19 +39,19 @@ def localize_position_deletes(
     if data.startswith((b"PAR1", b"PARE")):
         from sterna.iceberg.deletes.parquet import localize_parquet
 
-        return localize_parquet(data, uri, content, limits)
+        return localize_parquet(data, uri, map_content, limits)
     if data.startswith(b"ORC"):
         from sterna.iceberg.deletes.orc import localize_orc
 
-        return localize_orc(data, uri, content, limits)
+        return localize_orc(data, uri, map_content, limits)
     if data.startswith(b"Obj\x01"):
         from sterna.iceberg.deletes.avro import localize_avro
 
-        return localize_avro(data, uri, content, limits)
+        return localize_avro(data, uri, map_content, limits)
     if data.startswith(b"PFA1"):
         from sterna.iceberg.deletes.puffin import localize_puffin
 
-        return localize_puffin(data, uri, content, limits)
+        return localize_puffin(data, uri, map_content, limits)
     if data.startswith(b"AGS1"):
         raise Unsupported("encrypted position deletes", file=uri)
     raise BrokenMetadata("position deletes that are not Parquet, ORC, Avro or Puffin", file=uri)

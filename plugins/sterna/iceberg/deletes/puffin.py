@@ -11,23 +11,23 @@ from typing import Final
 
 import cramjam
 
+from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.json_text import Document, Edit, Token, decode_document, quote
-from sterna.limits import Limits
 
 _MAGIC: Final = b"PFA1"
 _DELETION_VECTOR: Final = "deletion-vector-v1"
 _DATA_FILE: Final = "referenced-data-file"
 _COMPRESSED: Final = 1
 # After the payload stand its size, the flags and the magic, four bytes each.
-_TRAILER: Final = 12
+_TRAILER_BYTES: Final = 12
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_HAS_SIZE: Final = 0x08
 _LZ4_SIZE_END: Final = 14
-_LZ4_MOST: Final = 256  # times that its content may be larger than a frame
+_LZ4_MAX_RATIO: Final = 256  # times that its content may be larger than a frame
 
 
-def localize_puffin(data: bytes, uri: str, content: Callable[[str], str], limits: Limits) -> bytes | None:
+def localize_puffin(data: bytes, uri: str, map_content: Callable[[str], str], limits: Limits) -> bytes | None:
     """Return a Puffin file's localized copy: the data file of each deletion vector mapped.
 
     A compressed footer is written back without compression: Iceberg's Java library can't read compressed ones.
@@ -35,7 +35,7 @@ def localize_puffin(data: bytes, uri: str, content: Callable[[str], str], limits
     Args:
         data: the file's bytes.
         uri: its URI, for errors.
-        content: maps the URI of a data file.
+        map_content: maps the URI of a data file.
         limits: of the region.
 
     Returns:
@@ -45,7 +45,7 @@ def localize_puffin(data: bytes, uri: str, content: Callable[[str], str], limits
         Unsupported: a flag that the specification does not know.
         BrokenMetadata: no readable Puffin file, a deletion vector that names no data file, or a blob outside the file.
     """
-    end = len(data) - _TRAILER
+    end = len(data) - _TRAILER_BYTES
     size = int.from_bytes(data[end : end + 4], "little")
     flags = int.from_bytes(data[end + 4 : end + 8], "little")
     start = end - size
@@ -53,21 +53,21 @@ def localize_puffin(data: bytes, uri: str, content: Callable[[str], str], limits
         raise BrokenMetadata("not a Puffin file, or cut off", file=uri)
     if flags & ~_COMPRESSED:
         raise Unsupported(f"a Puffin footer with the flags {flags:#x}", file=uri)
-    payload = _unpack(data[start:end], uri, limits) if flags & _COMPRESSED else data[start:end]
+    payload = _decompress_footer(data[start:end], uri, limits) if flags & _COMPRESSED else data[start:end]
     document = decode_document(payload, uri, limits)
-    edits = list(_edits(document, start - len(_MAGIC), content))
+    edits = list(_edits(document, start - len(_MAGIC), map_content))
     if not edits:
         return None
     payload = document.write(edits)
     return b"".join((data[:start], payload, len(payload).to_bytes(4, "little"), bytes(4), _MAGIC))
 
 
-def _unpack(payload: bytes, uri: str, limits: Limits) -> bytes:
+def _decompress_footer(payload: bytes, uri: str, limits: Limits) -> bytes:
     # The specification demands one LZ4 frame that tells its content's size: that bounds what comes out.
     if not payload.startswith(_LZ4_MAGIC) or len(payload) < _LZ4_SIZE_END or not payload[4] & _LZ4_HAS_SIZE:
         raise BrokenMetadata("a compressed Puffin footer that is no LZ4 frame with its size", file=uri)
     size = int.from_bytes(payload[6:_LZ4_SIZE_END], "little")
-    if size > _LZ4_MOST * len(payload):
+    if size > _LZ4_MAX_RATIO * len(payload):
         raise BrokenMetadata("a compressed Puffin footer of another size than it tells", file=uri)
     limits.check("json_bytes", size, "bytes of JSON", uri)
     buffer = bytearray(size + 1)
@@ -80,21 +80,21 @@ def _unpack(payload: bytes, uri: str, limits: Limits) -> bytes:
     return bytes(buffer[:size])
 
 
-def _edits(document: Document, blobs_end: int, content: Callable[[str], str]) -> Iterator[Edit]:
+def _edits(document: Document, blobs_end: int, map_content: Callable[[str], str]) -> Iterator[Edit]:
     blobs = document.members(document.root()).get("blobs")
     if blobs is None or not isinstance(blobs.value, list):
         raise document.broken("a Puffin footer without a list of blobs")
     for blob in document.elements(blobs):
         members = document.members(blob)
-        _check_place(document, blob.value, blobs_end)
+        _validate_blob_range(document, blob.value, blobs_end)
         if blob.value.get("type") == _DELETION_VECTOR:
             path = _data_file(document, members)
-            new = content(path.value)
+            new = map_content(path.value)
             if new != path.value:
                 yield Edit(path.start, path.end, quote(new))
 
 
-def _check_place(document: Document, blob: dict[str, object], end: int) -> None:
+def _validate_blob_range(document: Document, blob: dict[str, object], end: int) -> None:
     offset, length = blob.get("offset"), blob.get("length")
     if type(offset) is not int or type(length) is not int or not len(_MAGIC) <= offset <= offset + length <= end:
         raise document.broken(f"a blob at offset {offset} with length {length} is outside the {end} bytes of blobs")

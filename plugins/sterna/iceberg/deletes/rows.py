@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
 
+from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata
-from sterna.limits import Limits
 
 PATH_ID: Final = 2147483546
 PATH_NAME: Final = "file_path"
@@ -33,17 +33,17 @@ class Ranking:
     ranks: list[int]
 
 
-def rank_paths(old: Sequence[str], content: Callable[[str], str]) -> Ranking | None:
+def rank_paths(old: Sequence[str], map_content: Callable[[str], str]) -> Ranking | None:
     """Map paths and bring them in order.
 
     Args:
         old: the distinct paths of a file.
-        content: maps the URI of a data file; called once for each.
+        map_content: maps the URI of a data file; called once for each.
 
     Returns:
         The ranking, or None when every path maps to itself.
     """
-    new = [content(path) for path in old]
+    new = [map_content(path) for path in old]
     if new == list(old):
         return None
     # Iceberg compares paths by code points, which is the order of their UTF-8 bytes.
@@ -65,7 +65,7 @@ def row_order(ranks: Any, positions: Any) -> Any:
     return np.lexsort((positions, ranks))
 
 
-def check_size(rows: int, size: int, uri: str, limits: Limits) -> None:
+def validate_size(rows: int, size: int, uri: str, limits: Limits) -> None:
     """Refuse what would not fit in a worker's memory.
 
     Args:
@@ -84,13 +84,13 @@ def check_size(rows: int, size: int, uri: str, limits: Limits) -> None:
     limits.check("delete_bytes", size, "bytes of position deletes", uri)
 
 
-def one_column(ids: Sequence[int | None], names: Sequence[str], number: int, name: str, uri: str) -> int:
+def find_column(ids: Sequence[int | None], names: Sequence[str], field_id: int, name: str, uri: str) -> int:
     """Find a column by its field id; by its name only in a file that carries no ids at all.
 
     Args:
         ids: the field id of each column.
         names: the name of each column.
-        number: the wanted field id.
+        field_id: the wanted field id.
         name: the wanted name.
         uri: the file's URI, for errors.
 
@@ -101,7 +101,7 @@ def one_column(ids: Sequence[int | None], names: Sequence[str], number: int, nam
         BrokenMetadata: not exactly one such column.
     """
     with_ids = any(value is not None for value in ids)
-    found = [at for at, value in enumerate(ids if with_ids else names) if value == (number if with_ids else name)]
-    if len(found) != 1:
-        raise BrokenMetadata(f"no column with the field id {number} ({name})", file=uri)
-    return found[0]
+    matches = [at for at, value in enumerate(ids if with_ids else names) if value == (field_id if with_ids else name)]
+    if len(matches) != 1:
+        raise BrokenMetadata(f"no column with the field id {field_id} ({name})", file=uri)
+    return matches[0]

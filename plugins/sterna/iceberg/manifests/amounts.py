@@ -13,33 +13,33 @@ from typing import Any, Final
 
 import fastavro
 
+from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.errors import Unsupported
 from sterna.iceberg.avro.binary import Truncated, read_long
 from sterna.iceberg.avro.container import Container, Group
-from sterna.iceberg.avro.locate import Located, locate
-from sterna.iceberg.avro.program import NotWalkable, Program, Take, Want, base, compile_schema
+from sterna.iceberg.avro.locate import FieldPositions, locate
+from sterna.iceberg.avro.program import Capture, NotWalkable, Program, WantedField, compile_schema, type_name
 from sterna.iceberg.avro.records import AVRO_ERRORS
 from sterna.iceberg.manifests import fields as ids
-from sterna.iceberg.manifests.header import open_iceberg
-from sterna.limits import DEFAULT_LIMITS, Limits
+from sterna.iceberg.manifests.header import open_manifest_container
 
 _SNAPSHOT: Final = 1
 _PARTITION: Final = 102
 _RECORDS: Final = 103
-_ENTRY_WANTS: Final = (*ids.ENTRY_WANTS, Want(_SNAPSHOT, ("snapshot_id",), Take.LONG))
-_FILE_WANTS: Final = (
-    Want(ids.CONTENT, ("content",), Take.LONG),
-    Want(ids.FILE_PATH, ("file_path",), Take.BYTES),
-    Want(ids.FILE_SIZE, ("file_size_in_bytes",), Take.LONG),
-    Want(_PARTITION, ("partition",), Take.SPAN),
-    Want(_RECORDS, ("record_count",), Take.LONG),
-    Want(ids.COLUMN_SIZES, ("column_sizes",), Take.SPAN),
-    Want(ids.REFERENCED_DATA_FILE, ("referenced_data_file",), Take.BYTES),
+_ENTRY_FIELDS: Final = (*ids.ENTRY_FIELDS, WantedField(_SNAPSHOT, ("snapshot_id",), Capture.LONG))
+_FILE_FIELDS: Final = (
+    WantedField(ids.CONTENT, ("content",), Capture.LONG),
+    WantedField(ids.FILE_PATH, ("file_path",), Capture.BYTES),
+    WantedField(ids.FILE_SIZE, ("file_size_in_bytes",), Capture.LONG),
+    WantedField(_PARTITION, ("partition",), Capture.SPAN),
+    WantedField(_RECORDS, ("record_count",), Capture.LONG),
+    WantedField(ids.COLUMN_SIZES, ("column_sizes",), Capture.SPAN),
+    WantedField(ids.REFERENCED_DATA_FILE, ("referenced_data_file",), Capture.BYTES),
 )
 
 
 @dataclass(frozen=True)
-class FileAmount:
+class FileStats:
     """One entry of a manifest.
 
     Args:
@@ -47,26 +47,26 @@ class FileAmount:
         content: 0 data, 1 position deletes, 2 equality deletes.
         path: its URI.
         size: in bytes.
-        records: its rows; of a file of deletes, how many rows it deletes.
-        columns: bytes of its columns, without what the format needs beside them; -1 where nobody tells.
+        record_count: its rows; of a file of deletes, how many rows it deletes.
+        column_bytes: bytes of its columns, without what the format needs beside them; -1 where nobody tells.
         snapshot_id: the snapshot that added it, or took it away; None: that which added the manifest.
         partition: its partition as text, `day=2026-01-02`; "" in an unpartitioned table. Equal within a spec means the
             same partition.
-        referenced: the one data file that all its deletes are for, or "".
+        referenced_data_file: the one data file that all its deletes are for, or "".
     """
 
     status: int
     content: int
     path: str
     size: int
-    records: int
-    columns: int
+    record_count: int
+    column_bytes: int
     snapshot_id: int | None
     partition: str
-    referenced: str
+    referenced_data_file: str
 
 
-def read_amounts(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> tuple[FileAmount, ...]:
+def read_file_stats(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> tuple[FileStats, ...]:
     """Read what a manifest says of its files' amounts, in its order.
 
     Args:
@@ -79,38 +79,38 @@ def read_amounts(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> tupl
         OverLimit: the file is larger than the limits allow, or holds more.
         BrokenMetadata: the file does not parse, or lacks a required field.
     """
-    container = open_iceberg(data, uri, "manifest", limits)
-    wants = {None: _ENTRY_WANTS, ids.DATA_FILE: _FILE_WANTS}
+    container = open_manifest_container(data, uri, "manifest", limits)
+    wants = {None: _ENTRY_FIELDS, ids.DATA_FILE: _FILE_FIELDS}
     try:
         program = compile_schema(container.schema, wants, {ids.DATA_FILE: "data_file"}, uri)
     except NotWalkable as error:
         raise Unsupported(f"a manifest whose schema is of another shape: {error}", file=uri) from None
-    for number in (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE, _RECORDS):
-        if number not in program.columns:
-            raise container.broken(f"the schema lacks the required field {number}")
+    for field_id in (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE, _RECORDS):
+        if field_id not in program.columns:
+            raise container.broken(f"the schema lacks the required field {field_id}")
     partitions = _Partitions(container, program)
-    found: list[FileAmount] = []
+    stats: list[FileStats] = []
     for group in container.groups():
-        found += _amounts(container, program, group, locate(program, group, container), partitions)
-    return tuple(found)
+        stats += _group_stats(container, program, group, locate(program, group, container), partitions)
+    return tuple(stats)
 
 
-def _amounts(
-    container: Container, program: Program, group: Group, located: Located, partitions: _Partitions
-) -> Iterator[FileAmount]:
-    def numbers(number: int) -> list[int | None]:
-        starts, values = located.column(number, 0), located.column(number, 1)
+def _group_stats(
+    container: Container, program: Program, group: Group, positions: FieldPositions, partitions: _Partitions
+) -> Iterator[FileStats]:
+    def numbers(field_id: int) -> list[int | None]:
+        starts, values = positions.column(field_id, 0), positions.column(field_id, 1)
         return [None if start < 0 else value for start, value in zip(starts, values, strict=True)]
 
-    def texts(number: int) -> list[str]:
-        starts, ends = located.column(number, 1), located.column(number, 2)
-        there = located.column(number, 0)
-        spans = zip(there, starts, ends, strict=True)
-        return ["" if at < 0 else group.data[start:end].decode("utf-8", "replace") for at, start, end in spans]
+    def texts(field_id: int) -> list[str]:
+        starts, ends = positions.column(field_id, 1), positions.column(field_id, 2)
+        presence = positions.column(field_id, 0)
+        spans = zip(presence, starts, ends, strict=True)
+        return ["" if offset < 0 else group.data[start:end].decode("utf-8", "replace") for offset, start, end in spans]
 
     spans = {
-        number: list(zip(located.column(number, 0), located.column(number, 2), strict=True))
-        for number in (_PARTITION, ids.COLUMN_SIZES)
+        field_id: list(zip(positions.column(field_id, 0), positions.column(field_id, 2), strict=True))
+        for field_id in (_PARTITION, ids.COLUMN_SIZES)
     }
     rows = zip(
         numbers(ids.STATUS),
@@ -128,9 +128,9 @@ def _amounts(
         if status is None or size is None or records is None or not path or min(size, records) < 0:
             raise container.broken("an entry lacks a required field, or has a negative size")
         start, end = sizes
-        columns = _sum_of_map(container, group.data, start, end, program.types.get(ids.COLUMN_SIZES))
+        columns = _sum_map_values(container, group.data, start, end, program.types.get(ids.COLUMN_SIZES))
         text = partitions.text(group.data[partition[0] : partition[1]] if partition[0] >= 0 else b"")
-        yield FileAmount(status, content or 0, path, size, records, columns, snapshot, text, referenced)
+        yield FileStats(status, content or 0, path, size, records, columns, snapshot, text, referenced)
 
 
 class _Partitions:
@@ -145,47 +145,47 @@ class _Partitions:
             )
         except Exception as error:
             raise container.broken(f"fastavro refuses the partition's schema: {type(error).__name__}") from error
-        self._known: dict[bytes, str] = {}
+        self._texts: dict[bytes, str] = {}
 
     def text(self, data: bytes) -> str:
-        known = self._known.get(data)
-        if known is None:
-            known = self._known[data] = self._decoded(data)
-        return known
+        text = self._texts.get(data)
+        if text is None:
+            text = self._texts[data] = self._decode(data)
+        return text
 
-    def _decoded(self, data: bytes) -> str:
+    def _decode(self, data: bytes) -> str:
         if self._schema is None:
             return ""
         try:
             record: Any = fastavro.schemaless_reader(io.BytesIO(data), self._schema, None)
         except AVRO_ERRORS as error:
             raise self._container.broken(f"a partition doesn't fit its schema: {type(error).__name__}") from error
-        return "/".join(f"{name}={_shown(value)}" for name, value in record.items()) if record else ""
+        return "/".join(f"{name}={_format_value(value)}" for name, value in record.items()) if record else ""
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "null" if value is None else value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _sum_of_map(container: Container, data: bytes, start: int, end: int, kind: Any) -> int:
+def _sum_map_values(container: Container, data: bytes, start: int, end: int, kind: Any) -> int:
     """Return the sum of the values of an Iceberg map of int to long; -1 where there is none."""
     if start < 0:
         return -1
     try:
-        at, total = start, 0
+        offset, total = start, 0
         if isinstance(kind, list):
-            branch, at = read_long(data, at)
-            if base(kind[branch]) == "null":
+            branch, offset = read_long(data, offset)
+            if type_name(kind[branch]) == "null":
                 return -1
-        count, at = read_long(data, at)
+        count, offset = read_long(data, offset)
         while count:
             if count < 0:
-                _, at = read_long(data, at)
+                _, offset = read_long(data, offset)
             for _ in range(abs(count)):
-                _, at = read_long(data, at)
-                value, at = read_long(data, at)
+                _, offset = read_long(data, offset)
+                value, offset = read_long(data, offset)
                 total += value
-            count, at = read_long(data, at)
+            count, offset = read_long(data, offset)
     except (Truncated, IndexError):
         raise container.broken("the sizes of an entry's columns don't fit their type") from None
-    return total if at == end else -1
+    return total if offset == end else -1

@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from sterna.errors import BrokenMetadata, Unsupported
-from sterna.iceberg.files import Written
+from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests.fields import (
     ADDED_OR_EXISTING,
     DATA,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Columns:
+class EntryColumns:
     """The wanted fields of some entries, as parallel Arrow arrays without nulls.
 
     Args:
@@ -38,7 +38,7 @@ class Columns:
         file_size: in bytes (int64).
         encrypted: whether the entry has key metadata; zero bytes, which some writers set, are none.
         has_offset: whether it points into a file, as deletion vectors do.
-        refers: whether it names the data file that all its deletes are for; an empty name is none.
+        has_referenced_data_file: whether it names the data file that all its deletes are for; an empty name is none.
     """
 
     status: pa.Int64Array
@@ -48,42 +48,51 @@ class Columns:
     file_size: pa.Int64Array
     encrypted: pa.BooleanArray
     has_offset: pa.BooleanArray
-    refers: pa.BooleanArray
+    has_referenced_data_file: pa.BooleanArray
 
     @property
-    def vector(self) -> pa.BooleanArray:
+    def is_deletion_vector(self) -> pa.BooleanArray:
         """Which entries are deletion vectors: what an offset in another format says is read by nobody."""
         import pyarrow.compute as pc
 
         return pc.equal(self.file_format, PUFFIN)
 
-    def targets(self, content: Callable[[str], str], deleted: Callable[[str], str]) -> list[str]:
+    def target_uris(self, map_content: Callable[[str], str], map_deleted: Callable[[str], str]) -> list[str]:
         """Return where this region reads the file of each entry; see `UriMapping`."""
         paths = self.file_path.to_pylist()
         if DELETED not in self.status.unique().to_pylist():
-            return [content(path) for path in paths]
+            return [map_content(path) for path in paths]
         return [
-            deleted(path) if status == DELETED else content(path)
+            map_deleted(path) if status == DELETED else map_content(path)
             for status, path in zip(self.status.to_pylist(), paths, strict=True)
         ]
 
     @property
-    def name_others(self) -> bool:
+    def references_other_files(self) -> bool:
         """Whether an entry is of position deletes, or refers to another file: then more than its own path changes."""
-        return bool(self.refers.true_count) or POSITION_DELETES in self.content.unique().to_pylist()
+        return bool(self.has_referenced_data_file.true_count) or POSITION_DELETES in self.content.unique().to_pylist()
 
-    def check(self, uri: str) -> None:
-        """Refuse what this version does not localize; see `check_entry`."""
-        columns = (self.status, self.content, self.file_format, self.encrypted, self.has_offset, self.refers)
-        kinds = [column.unique().to_pylist() for column in columns]
+    def validate(self, uri: str) -> None:
+        """Refuse what this version does not localize; see `validate_entry`."""
+        columns = (
+            self.status,
+            self.content,
+            self.file_format,
+            self.encrypted,
+            self.has_offset,
+            self.has_referenced_data_file,
+        )
+        distinct_values = [column.unique().to_pylist() for column in columns]
         # Entries are many and their kinds are few: where one column differs at most, each of its values has been seen
         # with the others.
-        mixed = sum(len(values) > 1 for values in kinds) > 1
-        seen = (
-            dict.fromkeys(zip(*(column.to_pylist() for column in columns), strict=True)) if mixed else product(*kinds)
+        is_mixed = sum(len(values) > 1 for values in distinct_values) > 1
+        combinations = (
+            dict.fromkeys(zip(*(column.to_pylist() for column in columns), strict=True))
+            if is_mixed
+            else product(*distinct_values)
         )
-        for kind in seen:
-            check_entry(uri, *kind)
+        for combination in combinations:
+            validate_entry(uri, *combination)
 
 
 @dataclass(frozen=True)
@@ -95,11 +104,11 @@ class Scan:
         localized: the localized manifest, None when nothing changes.
     """
 
-    groups: list[tuple[Columns, list[str]]]
+    groups: list[tuple[EntryColumns, list[str]]]
     localized: bytes | None
 
 
-class NamesOthers(Exception):
+class ReferencesOtherFiles(Exception):
     """A manifest can't be localized by the mapping alone: its entries name what other files have become."""
 
 
@@ -108,16 +117,16 @@ class UriMapping:
     """How the URIs inside a manifest are mapped.
 
     Args:
-        content: maps the URI of a content file.
+        map_content: maps the URI of a content file.
         deletes: source URI of each live position delete file, or Puffin with deletion vectors, to its localized copy.
-        mapped: maps the URI of such a file in a DELETED entry: it may be gone and is never opened.
-        deleted: maps the URI of any other content file in a DELETED entry.
+        map_deleted_deletes: maps the URI of such a file in a DELETED entry: it may be gone and is never opened.
+        map_deleted: maps the URI of any other content file in a DELETED entry.
     """
 
-    content: Callable[[str], str]
-    deletes: Mapping[str, Written]
-    mapped: Callable[[str], str]
-    deleted: Callable[[str], str]
+    map_content: Callable[[str], str]
+    deletes: Mapping[str, LocalizedFile]
+    map_deleted_deletes: Callable[[str], str]
+    map_deleted: Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -129,44 +138,44 @@ class Entry:
         content: 0 data, 1 position deletes, 2 equality deletes.
         path: `file_path`.
         size: `file_size_in_bytes`.
-        vector: whether it is a deletion vector: one blob of its file.
-        referenced: `referenced_data_file`, or None.
-        lower: the lower bound of the deleted rows' `file_path`, or None.
-        upper: its upper bound, or None.
+        is_deletion_vector: whether it is a deletion vector: one blob of its file.
+        referenced_data_file: `referenced_data_file`, or None.
+        lower_bound: the lower bound of the deleted rows' `file_path`, or None.
+        upper_bound: its upper bound, or None.
     """
 
     status: int
     content: int
     path: str
     size: int
-    vector: bool
-    referenced: str | None
-    lower: bytes | None
-    upper: bytes | None
+    is_deletion_vector: bool
+    referenced_data_file: str | None
+    lower_bound: bytes | None
+    upper_bound: bytes | None
 
 
 @dataclass(frozen=True)
-class Change:
+class EntryChange:
     """What an entry becomes; where a value equals the entry's own, nothing is to be done.
 
     Args:
         path: the new `file_path`.
         size: the new `file_size_in_bytes`.
-        referenced: the new `referenced_data_file`, or None.
-        lower: the new lower bound of `file_path`, or None: then there may be none.
-        upper: the new upper bound, likewise.
+        referenced_data_file: the new `referenced_data_file`, or None.
+        lower_bound: the new lower bound of `file_path`, or None: then there may be none.
+        upper_bound: the new upper bound, likewise.
         drop_layout: whether `split_offsets` and `column_sizes` describe bytes that are not there any more.
     """
 
     path: str
     size: int
-    referenced: str | None
-    lower: bytes | None
-    upper: bytes | None
+    referenced_data_file: str | None
+    lower_bound: bytes | None
+    upper_bound: bytes | None
     drop_layout: bool
 
 
-def change(entry: Entry, mapping: UriMapping, uri: str) -> Change:
+def localize_entry(entry: Entry, mapping: UriMapping, uri: str) -> EntryChange:
     """Decide what localizing changes in one entry.
 
     A position delete that stands at another URI counts as rewritten, so its split offsets and column sizes go: both are
@@ -180,27 +189,33 @@ def change(entry: Entry, mapping: UriMapping, uri: str) -> Change:
     Raises:
         BrokenMetadata: a live position delete is missing in `mapping.deletes`, or a bound is not UTF-8.
     """
-    content = mapping.deleted if entry.status == DELETED else mapping.content
-    referenced = content(entry.referenced) if entry.referenced else None
+    map_content = mapping.map_deleted if entry.status == DELETED else mapping.map_content
+    referenced = map_content(entry.referenced_data_file) if entry.referenced_data_file else None
     if entry.content != POSITION_DELETES:
-        return Change(content(entry.path), entry.size, referenced, entry.lower, entry.upper, False)
-    written = _written(entry, mapping, uri)
-    moved = written.uri != entry.path
-    lower, upper = _bounds(entry, content, moved, uri)
-    drop_layout = moved and entry.status != DELETED and not entry.vector
-    return Change(written.uri, written.length, referenced, lower, upper, drop_layout)
+        return EntryChange(map_content(entry.path), entry.size, referenced, entry.lower_bound, entry.upper_bound, False)
+    localized = _localized_file(entry, mapping, uri)
+    moved = localized.uri != entry.path
+    lower, upper = _bounds(entry, map_content, moved, uri)
+    drop_layout = moved and entry.status != DELETED and not entry.is_deletion_vector
+    return EntryChange(localized.uri, localized.length, referenced, lower, upper, drop_layout)
 
 
-def _written(entry: Entry, mapping: UriMapping, uri: str) -> Written:
+def _localized_file(entry: Entry, mapping: UriMapping, uri: str) -> LocalizedFile:
     if entry.status == DELETED:
-        return Written(mapping.mapped(entry.path), entry.size)
+        return LocalizedFile(mapping.map_deleted_deletes(entry.path), entry.size)
     if entry.path not in mapping.deletes:
         raise BrokenMetadata(f"the position delete file {entry.path} was not localized", file=uri)
     return mapping.deletes[entry.path]
 
 
-def check_entry(
-    uri: str, status: int, content: int, file_format: str, encrypted: bool, has_offset: bool, refers: bool
+def validate_entry(
+    uri: str,
+    status: int,
+    content: int,
+    file_format: str,
+    encrypted: bool,
+    has_offset: bool,
+    has_referenced_data_file: bool,
 ) -> None:
     """Refuse what this version does not localize.
 
@@ -219,27 +234,29 @@ def check_entry(
     if content not in (DATA, POSITION_DELETES, EQUALITY_DELETES):
         raise Unsupported(f"a file of content {content}", file=uri)
     if file_format == PUFFIN:
-        _check_vector(content, has_offset, refers, uri)
+        _validate_deletion_vector(content, has_offset, has_referenced_data_file, uri)
     elif content == POSITION_DELETES and file_format not in ROW_FORMATS:
         raise Unsupported(f"position deletes in {file_format}", file=uri)
 
 
-def _check_vector(content: int, has_offset: bool, refers: bool, uri: str) -> None:
+def _validate_deletion_vector(content: int, has_offset: bool, has_referenced_data_file: bool, uri: str) -> None:
     if not has_offset:
         raise BrokenMetadata("a Puffin file without a content offset", file=uri)
     if content != POSITION_DELETES:
         raise BrokenMetadata(f"a Puffin file of content {content}", file=uri)
-    if not refers:
+    if not has_referenced_data_file:
         raise BrokenMetadata("a deletion vector that does not name its data file", file=uri)
 
 
-def _bounds(entry: Entry, content: Callable[[str], str], moved: bool, uri: str) -> tuple[bytes | None, bytes | None]:
+def _bounds(
+    entry: Entry, map_content: Callable[[str], str], moved: bool, uri: str
+) -> tuple[bytes | None, bytes | None]:
     # Equal bounds are one whole path. Others may be cut, and two prefixes may change the order: they hold for the
     # source's rows alone.
-    if entry.lower is None or entry.lower != entry.upper:
-        return (None, None) if moved else (entry.lower, entry.upper)
+    if entry.lower_bound is None or entry.lower_bound != entry.upper_bound:
+        return (None, None) if moved else (entry.lower_bound, entry.upper_bound)
     try:
-        bound = content(entry.lower.decode("utf-8")).encode()
+        bound = map_content(entry.lower_bound.decode("utf-8")).encode()
     except UnicodeDecodeError:
         raise BrokenMetadata("a path bound that is not UTF-8", file=uri) from None
     return bound, bound

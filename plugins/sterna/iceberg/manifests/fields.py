@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sterna.iceberg.avro.program import Take, Want
+from sterna.iceberg.avro.program import Capture, WantedField
 
 # Field ids: Iceberg specification, "Manifests".
 STATUS: Final = 0
@@ -32,20 +32,20 @@ ROW_FORMATS: Final = ("PARQUET", "ORC", "AVRO")
 ADDED_OR_EXISTING: Final = (0, 1)
 DELETED: Final = 2
 
-ENTRY_WANTS: Final = (Want(STATUS, ("status",), Take.LONG),)
-FILE_WANTS: Final = (
-    Want(CONTENT, ("content",), Take.LONG),
-    Want(FILE_PATH, ("file_path",), Take.BYTES),
-    Want(FILE_FORMAT, ("file_format",), Take.BYTES),
-    Want(FILE_SIZE, ("file_size_in_bytes",), Take.LONG),
-    Want(KEY_METADATA, ("key_metadata",), Take.BYTES),
-    Want(REFERENCED_DATA_FILE, ("referenced_data_file",), Take.BYTES),
-    Want(CONTENT_OFFSET, ("content_offset",), Take.LONG),
+ENTRY_FIELDS: Final = (WantedField(STATUS, ("status",), Capture.LONG),)
+FILE_FIELDS: Final = (
+    WantedField(CONTENT, ("content",), Capture.LONG),
+    WantedField(FILE_PATH, ("file_path",), Capture.BYTES),
+    WantedField(FILE_FORMAT, ("file_format",), Capture.BYTES),
+    WantedField(FILE_SIZE, ("file_size_in_bytes",), Capture.LONG),
+    WantedField(KEY_METADATA, ("key_metadata",), Capture.BYTES),
+    WantedField(REFERENCED_DATA_FILE, ("referenced_data_file",), Capture.BYTES),
+    WantedField(CONTENT_OFFSET, ("content_offset",), Capture.LONG),
 )
-DELETE_WANTS: Final = (
-    Want(COLUMN_SIZES, ("column_sizes",), Take.SPAN),
-    Want(LOWER_BOUNDS, ("lower_bounds",), Take.SPAN),
-    Want(UPPER_BOUNDS, ("upper_bounds",), Take.SPAN),
-    Want(SPLIT_OFFSETS, ("split_offsets",), Take.SPAN),
+DELETE_FIELDS: Final = (
+    WantedField(COLUMN_SIZES, ("column_sizes",), Capture.SPAN),
+    WantedField(LOWER_BOUNDS, ("lower_bounds",), Capture.SPAN),
+    WantedField(UPPER_BOUNDS, ("upper_bounds",), Capture.SPAN),
+    WantedField(SPLIT_OFFSETS, ("split_offsets",), Capture.SPAN),
 )
-REQUIRED: Final = (STATUS, FILE_PATH, FILE_FORMAT, FILE_SIZE)
+REQUIRED_FIELDS: Final = (STATUS, FILE_PATH, FILE_FORMAT, FILE_SIZE)

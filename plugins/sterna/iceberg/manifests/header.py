@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from sterna.config.limits import Limits
 from sterna.errors import Unsupported
 from sterna.iceberg.avro.container import Container, open_container
-from sterna.iceberg.files import NEWEST_FORMAT
-from sterna.limits import Limits
+from sterna.iceberg.files import MAX_FORMAT_VERSION
 
 
-def open_iceberg(data: bytes, uri: str, what: str, limits: Limits) -> Container:
+def open_manifest_container(data: bytes, uri: str, file_kind: str, limits: Limits) -> Container:
     """Parse the header of a manifest or a manifest list.
 
     Args:
         data: the whole file.
         uri: its name, for errors.
-        what: what kind of file it is, for errors.
+        file_kind: what kind of file it is, for errors.
         limits: of the region.
 
     Raises:
         OverLimit, BrokenMetadata: as `open_container`.
         Unsupported: as `open_container`, and a format version that is not localized.
     """
-    counted = "manifests" if what == "manifest list" else "records"
-    container = open_container(data, uri, limits, counted=counted)
+    record_limit = "manifests" if file_kind == "manifest list" else "records"
+    container = open_container(data, uri, limits, record_limit=record_limit)
     version = container.metadata.get("format-version", b"1")
     if not version.isdigit():
         raise container.broken("the header's format-version is not a number")
-    if int(version[:9]) > NEWEST_FORMAT:
-        raise Unsupported(f"{what} of format version {int(version[:9])}", file=uri)
+    if int(version[:9]) > MAX_FORMAT_VERSION:
+        raise Unsupported(f"{file_kind} of format version {int(version[:9])}", file=uri)
     return container

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.iceberg.avro.container import Container
 from sterna.iceberg.avro.program import NotWalkable
-from sterna.iceberg.files import Written
+from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests import spans
-from sterna.iceberg.manifests.entry import Columns, NamesOthers, Scan, UriMapping
-from sterna.iceberg.manifests.header import open_iceberg
-from sterna.limits import DEFAULT_LIMITS, Limits
+from sterna.iceberg.manifests.entry import EntryColumns, ReferencesOtherFiles, Scan, UriMapping
+from sterna.iceberg.manifests.header import open_manifest_container
 
 if TYPE_CHECKING:
     import pyarrow
@@ -40,12 +40,12 @@ def read_entries(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> pyar
         OverLimit: the file is larger than the limits allow, or holds more.
         BrokenMetadata: the file does not parse, or contradicts itself.
     """
-    container = open_iceberg(data, uri, "manifest", limits)
-    found = []
+    container = open_manifest_container(data, uri, "manifest", limits)
+    groups = []
     for columns in _columns(container):
-        columns.check(uri)
-        found.append(columns)
-    return _table(found)
+        columns.validate(uri)
+        groups.append(columns)
+    return _entries_table(groups)
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ def scan_manifest(
     uri: str,
     limits: Limits = DEFAULT_LIMITS,
     *,
-    content: Callable[[str], str],
-    deleted: Callable[[str], str] | None = None,
+    map_content: Callable[[str], str],
+    map_deleted: Callable[[str], str] | None = None,
 ) -> ScannedManifest | None:
     """Read a manifest's entries and make its localized copy, inflating and walking it once.
 
@@ -75,8 +75,8 @@ def scan_manifest(
         data: the manifest's bytes.
         uri: its URI, for errors.
         limits: of the region.
-        content: maps the URI of a content file.
-        deleted: maps the URI of one in a DELETED entry, which nobody opens; None: as `content`.
+        map_content: maps the URI of a content file.
+        map_deleted: maps the URI of one in a DELETED entry, which nobody opens; None: as `map_content`.
 
     Returns:
         Both, or None where the mapping alone doesn't tell what the manifest becomes: it has position deletes, or
@@ -87,14 +87,14 @@ def scan_manifest(
     """
     import pyarrow as pa
 
-    container = open_iceberg(data, uri, "manifest", limits)
+    container = open_manifest_container(data, uri, "manifest", limits)
     try:
-        found = _scan(container, content, deleted or content)
-    except NamesOthers:
+        scan = _scan(container, map_content, map_deleted or map_content)
+    except ReferencesOtherFiles:
         return None
-    targets = pa.chunked_array([pa.array(targets, pa.string()) for _, targets in found.groups], pa.string())
+    targets = pa.chunked_array([pa.array(targets, pa.string()) for _, targets in scan.groups], pa.string())
     return ScannedManifest(
-        _table([columns for columns, _ in found.groups]).append_column("target", targets), found.localized
+        _entries_table([columns for columns, _ in scan.groups]).append_column("target", targets), scan.localized
     )
 
 
@@ -102,10 +102,10 @@ def localize_manifest(
     data: bytes,
     uri: str,
     *,
-    content: Callable[[str], str],
-    deletes: Mapping[str, Written],
-    mapped: Callable[[str], str],
-    deleted: Callable[[str], str] | None = None,
+    map_content: Callable[[str], str],
+    deletes: Mapping[str, LocalizedFile],
+    map_deleted_deletes: Callable[[str], str],
+    map_deleted: Callable[[str], str] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> bytes | None:
     """Return a manifest's localized copy.
@@ -113,10 +113,10 @@ def localize_manifest(
     Args:
         data: the manifest's bytes.
         uri: its URI, for errors.
-        content: maps the URI of a content file.
+        map_content: maps the URI of a content file.
         deletes: source URI of each live position delete file, or Puffin with deletion vectors, to its localized copy.
-        mapped: maps the URI of such a file in a DELETED entry: it may be gone and is never opened.
-        deleted: maps the URI of any other content file in a DELETED entry; None: as `content`.
+        map_deleted_deletes: maps the URI of such a file in a DELETED entry: it may be gone and is never opened.
+        map_deleted: maps the URI of any other content file in a DELETED entry; None: as `map_content`.
         limits: of the region.
 
     Returns:
@@ -126,8 +126,8 @@ def localize_manifest(
         Unsupported, OverLimit, BrokenMetadata: as `read_entries`; also when `deletes` lacks a live position
             delete file.
     """
-    container = open_iceberg(data, uri, "manifest", limits)
-    mapping = UriMapping(content, deletes, mapped, deleted or content)
+    container = open_manifest_container(data, uri, "manifest", limits)
+    mapping = UriMapping(map_content, deletes, map_deleted_deletes, map_deleted or map_content)
     try:
         return spans.localize(container, mapping)
     except NotWalkable:
@@ -136,29 +136,29 @@ def localize_manifest(
         return records.localize(container, mapping)
 
 
-def _scan(container: Container, content: Callable[[str], str], deleted: Callable[[str], str]) -> Scan:
+def _scan(container: Container, map_content: Callable[[str], str], map_deleted: Callable[[str], str]) -> Scan:
     try:
-        return spans.scan(container, content, deleted)
+        return spans.scan(container, map_content, map_deleted)
     except NotWalkable:
         from sterna.iceberg.manifests import records
 
-        return records.scan(container, content, deleted)
+        return records.scan(container, map_content, map_deleted)
 
 
-def _table(found: Sequence[Columns]) -> pyarrow.Table:
+def _entries_table(groups: Sequence[EntryColumns]) -> pyarrow.Table:
     import pyarrow as pa
 
     texts, numbers = pa.string(), pa.int64()
     kinds = {"status": numbers, "content": numbers, "file_path": texts, "file_format": texts, "file_size": numbers}
     schema = pa.schema(list(kinds.items()))
-    batches = [pa.record_batch([getattr(columns, name) for name in kinds], schema=schema) for columns in found]
+    batches = [pa.record_batch([getattr(columns, name) for name in kinds], schema=schema) for columns in groups]
     return pa.Table.from_batches(batches, schema=schema)
 
 
-def _columns(container: Container) -> Iterator[Columns]:
+def _columns(container: Container) -> Iterator[EntryColumns]:
     try:
-        yield from spans.columns(container)
+        yield from spans.read_columns(container)
     except NotWalkable:
         from sterna.iceberg.manifests import records
 
-        yield from records.columns(container)
+        yield from records.read_columns(container)

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.errors import Unsupported
 from sterna.iceberg.avro.binary import encode_long
 from sterna.iceberg.avro.container import Container, Group
-from sterna.iceberg.avro.locate import Located, locate
-from sterna.iceberg.avro.program import NotWalkable, Program, Take, Want, compile_schema
-from sterna.iceberg.avro.splice import Splice, rewrite, string_bytes
-from sterna.iceberg.files import Written
-from sterna.iceberg.manifests.header import open_iceberg
-from sterna.limits import DEFAULT_LIMITS, Limits
+from sterna.iceberg.avro.locate import FieldPositions, locate
+from sterna.iceberg.avro.program import Capture, NotWalkable, Program, WantedField, compile_schema
+from sterna.iceberg.avro.splice import Splice, encode_string, rewrite
+from sterna.iceberg.files import LocalizedFile
+from sterna.iceberg.manifests.header import open_manifest_container
 
 _PATH: Final = 500
 _LENGTH: Final = 501
@@ -28,16 +28,16 @@ _EXISTING_FILES: Final = 505
 _CONTENT: Final = 517
 _KEY_METADATA: Final = 519
 
-_WANTS: Final = (
-    Want(_PATH, ("manifest_path",), Take.BYTES),
-    Want(_LENGTH, ("manifest_length",), Take.LONG),
-    Want(_SPEC_ID, ("partition_spec_id",), Take.LONG),
-    Want(_ADDED_SNAPSHOT, ("added_snapshot_id",), Take.LONG),
+_WANTED_FIELDS: Final = (
+    WantedField(_PATH, ("manifest_path",), Capture.BYTES),
+    WantedField(_LENGTH, ("manifest_length",), Capture.LONG),
+    WantedField(_SPEC_ID, ("partition_spec_id",), Capture.LONG),
+    WantedField(_ADDED_SNAPSHOT, ("added_snapshot_id",), Capture.LONG),
     # Format v1 calls the counts "data files".
-    Want(_ADDED_FILES, ("added_files_count", "added_data_files_count"), Take.LONG),
-    Want(_EXISTING_FILES, ("existing_files_count", "existing_data_files_count"), Take.LONG),
-    Want(_CONTENT, ("content",), Take.LONG),
-    Want(_KEY_METADATA, ("key_metadata",), Take.BYTES),
+    WantedField(_ADDED_FILES, ("added_files_count", "added_data_files_count"), Capture.LONG),
+    WantedField(_EXISTING_FILES, ("existing_files_count", "existing_data_files_count"), Capture.LONG),
+    WantedField(_CONTENT, ("content",), Capture.LONG),
+    WantedField(_KEY_METADATA, ("key_metadata",), Capture.BYTES),
 )
 
 
@@ -78,16 +78,16 @@ def read_manifest_list(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -
         OverLimit: the file is larger than the limits allow, or holds more.
         BrokenMetadata: the file does not parse.
     """
-    container = open_iceberg(data, uri, "manifest list", limits)
+    container = open_manifest_container(data, uri, "manifest list", limits)
     program = _compile(container)
-    found: list[ManifestFile] = []
+    manifest_files: list[ManifestFile] = []
     for group in container.groups():
-        found += _read(container, group, locate(program, group, container))
-    return tuple(found)
+        manifest_files += _read_group(container, group, locate(program, group, container))
+    return tuple(manifest_files)
 
 
 def localize_manifest_list(
-    data: bytes, uri: str, manifests: Mapping[str, Written], limits: Limits = DEFAULT_LIMITS
+    data: bytes, uri: str, manifests: Mapping[str, LocalizedFile], limits: Limits = DEFAULT_LIMITS
 ) -> bytes | None:
     """Return a manifest list's localized copy: paths and lengths of its manifests changed.
 
@@ -103,31 +103,32 @@ def localize_manifest_list(
     Raises:
         Unsupported, OverLimit, BrokenMetadata: as `read_manifest_list`; also when `manifests` lacks a manifest.
     """
-    container = open_iceberg(data, uri, "manifest list", limits)
+    container = open_manifest_container(data, uri, "manifest list", limits)
     program = _compile(container)
 
     def splices(group: Group) -> list[Splice]:
-        located = locate(program, group, container)
-        places = [
-            list(zip(located.column(number, 0), located.column(number, 2), strict=True)) for number in (_PATH, _LENGTH)
+        positions = locate(program, group, container)
+        spans = [
+            list(zip(positions.column(field_id, 0), positions.column(field_id, 2), strict=True))
+            for field_id in (_PATH, _LENGTH)
         ]
-        found: list[Splice] = []
-        for manifest, path, length in zip(_read(container, group, located), *places, strict=True):
-            written = manifests.get(manifest.path)
-            if written is None:
+        edits: list[Splice] = []
+        for manifest, path, length in zip(_read_group(container, group, positions), *spans, strict=True):
+            localized = manifests.get(manifest.path)
+            if localized is None:
                 raise container.broken(f"the manifest {manifest.path} was not localized")
-            if written.uri != manifest.path:
-                found.append((*path, string_bytes(written.uri)))
-            if written.length != manifest.length:
-                found.append((*length, encode_long(written.length)))
-        return sorted(found)
+            if localized.uri != manifest.path:
+                edits.append((*path, encode_string(localized.uri)))
+            if localized.length != manifest.length:
+                edits.append((*length, encode_long(localized.length)))
+        return sorted(edits)
 
     return rewrite(container, splices)
 
 
 def _compile(container: Container) -> Program:
     try:
-        program = compile_schema(container.schema, {None: _WANTS}, {}, container.uri)
+        program = compile_schema(container.schema, {None: _WANTED_FIELDS}, {}, container.uri)
     except NotWalkable as error:
         raise container.broken(f"not a manifest list: {error}") from None
     if not {_PATH, _LENGTH, _SPEC_ID} <= program.columns.keys():
@@ -135,52 +136,54 @@ def _compile(container: Container) -> Program:
     return program
 
 
-def _check_presence(container: Container, located: Located) -> None:
-    for number in (_PATH, _LENGTH, _SPEC_ID):
-        if -1 in located.column(number, 0):
-            raise container.broken(f"a manifest lacks the required field {number}")
+def _validate_required_fields(container: Container, positions: FieldPositions) -> None:
+    for field_id in (_PATH, _LENGTH, _SPEC_ID):
+        if -1 in positions.column(field_id, 0):
+            raise container.broken(f"a manifest lacks the required field {field_id}")
     # Some writers set a key of zero bytes, which is none.
-    if any(end > start for start, end in zip(*(located.column(_KEY_METADATA, part) for part in (1, 2)), strict=True)):
+    if any(end > start for start, end in zip(*(positions.column(_KEY_METADATA, part) for part in (1, 2)), strict=True)):
         raise Unsupported("encrypted manifests", file=container.uri)
 
 
-def _read(container: Container, group: Group, located: Located) -> list[ManifestFile]:
-    _check_presence(container, located)
+def _read_group(container: Container, group: Group, positions: FieldPositions) -> list[ManifestFile]:
+    _validate_required_fields(container, positions)
     rows = zip(
-        located.column(_PATH, 1),
-        located.column(_PATH, 2),
-        located.column(_LENGTH, 1),
-        _optional(located, _CONTENT),
-        _optional(located, _ADDED_SNAPSHOT),
-        located.column(_SPEC_ID, 1),
-        _optional(located, _ADDED_FILES),
-        _optional(located, _EXISTING_FILES),
+        positions.column(_PATH, 1),
+        positions.column(_PATH, 2),
+        positions.column(_LENGTH, 1),
+        _nullable_column(positions, _CONTENT),
+        _nullable_column(positions, _ADDED_SNAPSHOT),
+        positions.column(_SPEC_ID, 1),
+        _nullable_column(positions, _ADDED_FILES),
+        _nullable_column(positions, _EXISTING_FILES),
         strict=True,
     )
-    found: list[ManifestFile] = []
+    manifest_files: list[ManifestFile] = []
     for start, end, length, content, snapshot, spec, added, existing in rows:
-        _check(container, length, content, added, existing)
+        _validate_manifest(container, length, content, added, existing)
         live = None if added is None or existing is None else added + existing
-        path = _text(container, group.data[start:end])
-        found.append(ManifestFile(path, length, content or 0, snapshot, spec, live))
-    return found
+        path = _decode_path(container, group.data[start:end])
+        manifest_files.append(ManifestFile(path, length, content or 0, snapshot, spec, live))
+    return manifest_files
 
 
-def _optional(located: Located, number: int) -> list[int | None]:
+def _nullable_column(positions: FieldPositions, field_id: int) -> list[int | None]:
     return [
         None if start < 0 else value
-        for start, value in zip(located.column(number, 0), located.column(number, 1), strict=True)
+        for start, value in zip(positions.column(field_id, 0), positions.column(field_id, 1), strict=True)
     ]
 
 
-def _check(container: Container, length: int, content: int | None, added: int | None, existing: int | None) -> None:
+def _validate_manifest(
+    container: Container, length: int, content: int | None, added: int | None, existing: int | None
+) -> None:
     if length < 0 or (added or 0) < 0 or (existing or 0) < 0:
         raise container.broken("a manifest with a negative length or count")
     if content not in (None, 0, 1):
         raise Unsupported(f"a manifest of content {content}", file=container.uri)
 
 
-def _text(container: Container, data: bytes) -> str:
+def _decode_path(container: Container, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sterna.iceberg.avro.container import Container
-from sterna.iceberg.avro.records import Record, field_names, nullable_fields, records
+from sterna.iceberg.avro.records import Record, field_names, nullable_fields, read_records
 from sterna.iceberg.avro.rewrite import rewrite_records
 from sterna.iceberg.manifests import fields as ids
-from sterna.iceberg.manifests.entry import Columns, Entry, NamesOthers, Scan, UriMapping, change
+from sterna.iceberg.manifests.entry import Entry, EntryColumns, ReferencesOtherFiles, Scan, UriMapping, localize_entry
 
-_NAMES: Final = {want.id: want.names[0] for want in (*ids.FILE_WANTS, *ids.DELETE_WANTS)}
+_NAMES: Final = {want.id: want.names[0] for want in (*ids.FILE_FIELDS, *ids.DELETE_FIELDS)}
 _TOP_NAMES: Final = {ids.STATUS: "status", ids.DATA_FILE: "data_file"}
-_BOUNDS: Final = (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
-_LAYOUT: Final = (ids.COLUMN_SIZES, ids.SPLIT_OFFSETS)
+_BOUND_FIELDS: Final = (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
+_LAYOUT_FIELDS: Final = (ids.COLUMN_SIZES, ids.SPLIT_OFFSETS)
 
 
-def columns(container: Container) -> Iterator[Columns]:
+def read_columns(container: Container) -> Iterator[EntryColumns]:
     """Read all entries.
 
     Raises:
@@ -27,17 +27,17 @@ def columns(container: Container) -> Iterator[Columns]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    fields = _fields(container)
-    rows = [_wanted(fields, record) for record in records(container)]
-    texts, numbers, marks = pa.string(), pa.int64(), pa.bool_()
-    kinds = (numbers, numbers, texts, texts, numbers, marks, marks, marks)
-    found = Columns(*(pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)))
-    if pc.any(pc.less(found.file_size, 0)).as_py():
+    fields = _resolve_fields(container)
+    rows = [_entry_row(fields, record) for record in read_records(container)]
+    texts, numbers, flags = pa.string(), pa.int64(), pa.bool_()
+    kinds = (numbers, numbers, texts, texts, numbers, flags, flags, flags)
+    entry_columns = EntryColumns(*(pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)))
+    if pc.any(pc.less(entry_columns.file_size, 0)).as_py():
         raise container.broken("an entry with a negative file size")
-    yield found
+    yield entry_columns
 
 
-def _wanted(fields: _Fields, record: Record) -> tuple[Any, ...]:
+def _entry_row(fields: _Fields, record: Record) -> tuple[Any, ...]:
     """Return the wanted fields of an entry, in the order of `Columns`."""
     data_file = fields.data_file(record)
     return (
@@ -58,57 +58,59 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
     Raises:
         Unsupported, BrokenMetadata: as `manifest.localize_manifest`.
     """
-    fields = _fields(container)
-    for found in columns(container):
-        found.check(container.uri)
+    fields = _resolve_fields(container)
+    for entry_columns in read_columns(container):
+        entry_columns.validate(container.uri)
     return rewrite_records(container, lambda record: _edit(container, fields, record, mapping))
 
 
-def scan(container: Container, content: Callable[[str], str], deleted: Callable[[str], str]) -> Scan:
+def scan(container: Container, map_content: Callable[[str], str], map_deleted: Callable[[str], str]) -> Scan:
     """Read the entries, and localize them.
 
     Raises:
         Unsupported, BrokenMetadata: as `manifest.scan_manifest`.
     """
     groups = []
-    for found in columns(container):
-        found.check(container.uri)
-        if found.name_others:
-            raise NamesOthers
-        groups.append((found, found.targets(content, deleted)))
-    return Scan(groups, localize(container, UriMapping(content, {}, deleted, deleted)))
+    for entry_columns in read_columns(container):
+        entry_columns.validate(container.uri)
+        if entry_columns.references_other_files:
+            raise ReferencesOtherFiles
+        groups.append((entry_columns, entry_columns.target_uris(map_content, map_deleted)))
+    return Scan(groups, localize(container, UriMapping(map_content, {}, map_deleted, map_deleted)))
 
 
 def _entry(fields: _Fields, record: Record, data_file: Record) -> Entry:
-    refers = fields.has_bytes(data_file, ids.REFERENCED_DATA_FILE)
+    has_referenced_data_file = fields.has_bytes(data_file, ids.REFERENCED_DATA_FILE)
     return Entry(
         status=fields.integer(record, ids.STATUS),
         content=fields.content(data_file),
         path=fields.string(data_file, ids.FILE_PATH),
         size=fields.integer(data_file, ids.FILE_SIZE),
-        vector=fields.string(data_file, ids.FILE_FORMAT).upper() == ids.PUFFIN,
-        referenced=fields.string(data_file, ids.REFERENCED_DATA_FILE) if refers else None,
-        lower=fields.bound(data_file, ids.LOWER_BOUNDS),
-        upper=fields.bound(data_file, ids.UPPER_BOUNDS),
+        is_deletion_vector=fields.string(data_file, ids.FILE_FORMAT).upper() == ids.PUFFIN,
+        referenced_data_file=fields.string(data_file, ids.REFERENCED_DATA_FILE) if has_referenced_data_file else None,
+        lower_bound=fields.bound(data_file, ids.LOWER_BOUNDS),
+        upper_bound=fields.bound(data_file, ids.UPPER_BOUNDS),
     )
 
 
 def _edit(container: Container, fields: _Fields, record: Record, mapping: UriMapping) -> bool:
     data_file = fields.data_file(record)
     entry = _entry(fields, record, data_file)
-    new = change(entry, mapping, container.uri)
-    before = dict(data_file)
+    new = localize_entry(entry, mapping, container.uri)
+    unedited = dict(data_file)
     fields.put(data_file, ids.FILE_PATH, new.path)
     fields.put(data_file, ids.FILE_SIZE, new.size)
-    if new.referenced is not None:
-        fields.put(data_file, ids.REFERENCED_DATA_FILE, new.referenced)
-    for number, old, bound in zip(_BOUNDS, (entry.lower, entry.upper), (new.lower, new.upper), strict=True):
+    if new.referenced_data_file is not None:
+        fields.put(data_file, ids.REFERENCED_DATA_FILE, new.referenced_data_file)
+    for field_id, old, bound in zip(
+        _BOUND_FIELDS, (entry.lower_bound, entry.upper_bound), (new.lower_bound, new.upper_bound), strict=True
+    ):
         if bound != old:
-            fields.put_bound(data_file, number, bound)
+            fields.put_bound(data_file, field_id, bound)
     if new.drop_layout:
-        for number in _LAYOUT:
-            fields.empty(data_file, number)
-    return data_file != before
+        for field_id in _LAYOUT_FIELDS:
+            fields.clear(data_file, field_id)
+    return data_file != unedited
 
 
 @dataclass(frozen=True)
@@ -133,69 +135,70 @@ class _Fields:
             raise self.container.broken("an entry without a data file")
         return value
 
-    def _get(self, record: Record, number: int) -> Any:
-        names = self.top if number == ids.STATUS else self.inner
-        return record.get(names[number]) if number in names else None
+    def _get(self, record: Record, field_id: int) -> Any:
+        names = self.top if field_id == ids.STATUS else self.inner
+        return record.get(names[field_id]) if field_id in names else None
 
-    def has(self, record: Record, number: int) -> bool:
-        return self._get(record, number) is not None
+    def has(self, record: Record, field_id: int) -> bool:
+        return self._get(record, field_id) is not None
 
-    def has_bytes(self, record: Record, number: int) -> bool:
-        return bool(self._get(record, number))
+    def has_bytes(self, record: Record, field_id: int) -> bool:
+        return bool(self._get(record, field_id))
 
-    def integer(self, record: Record, number: int) -> int:
-        value = self._get(record, number)
+    def integer(self, record: Record, field_id: int) -> int:
+        value = self._get(record, field_id)
         if not isinstance(value, int):
-            raise self.container.broken(f"field {number} of an entry is not an integer")
+            raise self.container.broken(f"field {field_id} of an entry is not an integer")
         return int(value)  # True is one, too
 
     def content(self, data_file: Record) -> int:
         return self.integer(data_file, ids.CONTENT) if self.has(data_file, ids.CONTENT) else ids.DATA
 
-    def string(self, record: Record, number: int) -> str:
-        value = self._get(record, number)
+    def string(self, record: Record, field_id: int) -> str:
+        value = self._get(record, field_id)
         if not isinstance(value, str):
-            raise self.container.broken(f"field {number} of an entry is not a string")
+            raise self.container.broken(f"field {field_id} of an entry is not a string")
         return value
 
-    def put(self, record: Record, number: int, value: Any) -> None:
-        if number in self.inner:
-            record[self.inner[number]] = value
+    def put(self, record: Record, field_id: int, value: Any) -> None:
+        if field_id in self.inner:
+            record[self.inner[field_id]] = value
 
-    def empty(self, record: Record, number: int) -> None:
-        value = self._get(record, number)
-        if value is None or self.inner[number] in self.nullable:
-            self.put(record, number, None)
+    def clear(self, record: Record, field_id: int) -> None:
+        value = self._get(record, field_id)
+        if value is None or self.inner[field_id] in self.nullable:
+            self.put(record, field_id, None)
         elif isinstance(value, list | dict):
-            self.put(record, number, type(value)())
+            self.put(record, field_id, type(value)())
         else:
-            raise self.container.broken(f"field {number} of an entry can't be emptied")
+            raise self.container.broken(f"field {field_id} of an entry can't be emptied")
 
-    def bound(self, record: Record, number: int) -> bytes | None:
-        values = [item["value"] for item in self._items(record, number) if item["key"] == ids.PATH_COLUMN]
+    def bound(self, record: Record, field_id: int) -> bytes | None:
+        values = [pair["value"] for pair in self._map_pairs(record, field_id) if pair["key"] == ids.PATH_COLUMN]
         return values[-1] if values else None
 
-    def put_bound(self, record: Record, number: int, value: bytes | None) -> None:
-        items = [
-            {**item, "value": value} if item["key"] == ids.PATH_COLUMN else item for item in self._items(record, number)
+    def put_bound(self, record: Record, field_id: int, value: bytes | None) -> None:
+        pairs = [
+            {**pair, "value": value} if pair["key"] == ids.PATH_COLUMN else pair
+            for pair in self._map_pairs(record, field_id)
         ]
-        self.put(record, number, [item for item in items if item["value"] is not None])
+        self.put(record, field_id, [pair for pair in pairs if pair["value"] is not None])
 
-    def _items(self, record: Record, number: int) -> list[dict[str, Any]]:
-        items = self._get(record, number) or []
-        if not isinstance(items, list) or not all(
-            isinstance(item, dict) and {"key", "value"} <= item.keys() for item in items
+    def _map_pairs(self, record: Record, field_id: int) -> list[dict[str, Any]]:
+        pairs = self._get(record, field_id) or []
+        if not isinstance(pairs, list) or not all(
+            isinstance(pair, dict) and {"key", "value"} <= pair.keys() for pair in pairs
         ):
-            raise self.container.broken(f"field {number} of an entry is not a map of bounds")
-        return items
+            raise self.container.broken(f"field {field_id} of an entry is not a map of bounds")
+        return pairs
 
 
-def _fields(container: Container) -> _Fields:
+def _resolve_fields(container: Container) -> _Fields:
     schema = container.schema
     if not isinstance(schema, dict) or not isinstance(schema.get("fields"), list):
         raise container.broken("the Avro schema is not a record")
     top = field_names(schema, _TOP_NAMES)
-    kind = next((item["type"] for item in schema["fields"] if item.get("name") == top.get(ids.DATA_FILE)), None)
+    kind = next((field["type"] for field in schema["fields"] if field.get("name") == top.get(ids.DATA_FILE)), None)
     branches = kind if isinstance(kind, list) else [kind]
     inner = next(
         (branch for branch in branches if isinstance(branch, dict) and isinstance(branch.get("fields"), list)), None

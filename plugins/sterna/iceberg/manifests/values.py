@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sterna.iceberg.avro.binary import Truncated, encode_bytes, encode_long, read_bytes, read_long
-from sterna.iceberg.avro.program import NotWalkable, base
+from sterna.iceberg.avro.program import NotWalkable, type_name
 
 
-def null_or_empty(kind: Any) -> bytes:
+def encode_null_or_empty(kind: Any) -> bytes:
     """Return the bytes that stand for "no value" in a field: null where its union has one, else an empty array or map.
 
     Raises:
@@ -17,14 +17,14 @@ def null_or_empty(kind: Any) -> bytes:
     """
     if isinstance(kind, list):
         for number, branch in enumerate(kind):
-            if base(branch) == "null":
+            if type_name(branch) == "null":
                 return encode_long(number)
-    if base(kind) in ("array", "map"):
+    if type_name(kind) in ("array", "map"):
         return encode_long(0)
     raise NotWalkable("a field that can't be emptied")
 
 
-def check_int_map(kind: Any) -> None:
+def validate_int_map(kind: Any) -> None:
     """Refuse a type that is not an Iceberg map of int to bytes as Avro holds it: a (nullable) array of key and
     value records.
 
@@ -32,10 +32,12 @@ def check_int_map(kind: Any) -> None:
         NotWalkable: another shape.
     """
     for branch in kind if isinstance(kind, list) else [kind]:
-        items = branch.get("items") if isinstance(branch, dict) else None
-        fields = items.get("fields") if isinstance(items, dict) else None
-        shape = [base(item.get("type")) for item in fields] if isinstance(fields, list) else []
-        if base(branch) != "null" and not (base(branch) == "array" and shape in (["int", "bytes"], ["long", "bytes"])):
+        element = branch.get("items") if isinstance(branch, dict) else None
+        fields = element.get("fields") if isinstance(element, dict) else None
+        shape = [type_name(field.get("type")) for field in fields] if isinstance(fields, list) else []
+        if type_name(branch) != "null" and not (
+            type_name(branch) == "array" and shape in (["int", "bytes"], ["long", "bytes"])
+        ):
             raise NotWalkable("a map of another shape")
 
 
@@ -69,7 +71,7 @@ def read_int_map(data: bytes, start: int, end: int, kind: Any) -> IntMap:
         data: the group's data.
         start: offset of the field's value, its union branch included; -1 where the schema lacks the field.
         end: offset after it.
-        kind: its Avro type, as `check_int_map` accepts it.
+        kind: its Avro type, as `validate_int_map` accepts it.
 
     Raises:
         Truncated: the bytes don't fit the type.
@@ -83,7 +85,7 @@ def read_int_map(data: bytes, start: int, end: int, kind: Any) -> IntMap:
     branch = data[start:at]
     items: list[tuple[int, bytes]] = []
     count = 0
-    if base(kind) != "null":
+    if type_name(kind) != "null":
         count, at = read_long(data, at)
     while count:
         if count < 0:

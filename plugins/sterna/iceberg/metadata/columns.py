@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.errors import BrokenMetadata
 from sterna.iceberg.json_text import read_document
-from sterna.limits import DEFAULT_LIMITS, Limits
 
 Columns = Mapping[str, tuple[int, str]]
 """By name, a column's id and type."""
@@ -32,7 +32,7 @@ class Schemas:
     by_id: Mapping[int, Columns]
     uri: str
 
-    def at(self, schema_id: int | None) -> Columns:
+    def get(self, schema_id: int | None) -> Columns:
         """Return the schema of an id; the current one where a snapshot names none.
 
         Raises:
@@ -65,11 +65,11 @@ def read_schemas(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Sche
 
 
 def _columns(schema: Mapping[str, Any]) -> Columns:
-    return {field["name"]: (int(field["id"]), type_text(field["type"])) for field in schema["fields"]}
+    return {field["name"]: (int(field["id"]), format_type(field["type"])) for field in schema["fields"]}
 
 
-def type_text(type: Any) -> str:
+def format_type(type: Any) -> str:
     """Return a type as Iceberg's library spells it, such as `list<float>`; of a struct or a map the kind alone."""
     if isinstance(type, str):
         return type
-    return f"list<{type_text(type['element'])}>" if type["type"] == "list" else str(type["type"])
+    return f"list<{format_type(type['element'])}>" if type["type"] == "list" else str(type["type"])

@@ -14,9 +14,9 @@ from itertools import islice
 
 from sterna.iceberg.metadata.model import TableMetadata
 
-MAX_AGE = "history.expire.max-snapshot-age-ms"
-_MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
-_LIMIT = re.compile(r"[0-9]{1,18}")
+MAX_AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
+_MIN_SNAPSHOTS_PROPERTY = "history.expire.min-snapshots-to-keep"
+_LIMIT_PATTERN = re.compile(r"[0-9]{1,18}")
 
 
 def all_snapshots(metadata: TableMetadata) -> frozenset[int]:
@@ -24,7 +24,7 @@ def all_snapshots(metadata: TableMetadata) -> frozenset[int]:
     return frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots)
 
 
-def kept_snapshots(
+def retained_snapshots(
     metadata: TableMetadata, *, latest: int | None = None, since_ms: int | None = None
 ) -> frozenset[int]:
     """Return the ids of the snapshots that a replica has.
@@ -47,38 +47,40 @@ def kept_snapshots(
         heads.add(metadata.current_snapshot_id)
     parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
     if latest is None and since_ms is None:
-        return all_snapshots(metadata) - _staged(metadata, parents, heads)
-    kept = set(heads)
+        return all_snapshots(metadata) - _staged_among(metadata, parents, heads)
+    retained = set(heads)
     current = next(
         (snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == metadata.current_snapshot_id), None
     )
     if current is not None and latest is not None:
-        kept.update(islice(_lines(parents, [current.snapshot_id]), latest))
+        retained.update(islice(_ancestors(parents, [current.snapshot_id]), latest))
     if current is not None and since_ms is not None:
-        oldest = current.timestamp_ms - since_ms
-        young = {snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.timestamp_ms >= oldest}
-        kept |= young - _staged(metadata, parents, heads)
-    return frozenset(kept)
+        oldest_ms = current.timestamp_ms - since_ms
+        recent = {snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.timestamp_ms >= oldest_ms}
+        retained |= recent - _staged_among(metadata, parents, heads)
+    return frozenset(retained)
 
 
-def pruned(metadata: TableMetadata, keep: frozenset[int]) -> TableMetadata:
+def prune_snapshots(metadata: TableMetadata, retained: frozenset[int]) -> TableMetadata:
     """Return what is left of a table's metadata when only some snapshots stay.
 
     Args:
         metadata: the table, as on `main`.
-        keep: ids of the snapshots that stay, with those of the refs and the current one among them.
+        retained: ids of the snapshots that stay, with those of the refs and the current one among them.
 
     Returns:
         The metadata without the other snapshots, their statistics and the part of the snapshot log that they end. Refs
         stay, and so do ids of parents that are gone, as after an expiry.
     """
-    gone = all_snapshots(metadata) - keep
+    removed = all_snapshots(metadata) - retained
     # Also those of snapshots that `main` itself has expired.
-    statistics = tuple(item for item in metadata.statistics if item.snapshot_id in keep)
-    if not gone:
+    statistics = tuple(
+        statistics_file for statistics_file in metadata.statistics if statistics_file.snapshot_id in retained
+    )
+    if not removed:
         return replace(metadata, statistics=statistics)
-    snapshots = tuple(snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in gone)
-    start = log_start(metadata.snapshot_log, {snapshot.snapshot_id for snapshot in snapshots})
+    snapshots = tuple(snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in removed)
+    start = snapshot_log_start(metadata.snapshot_log, {snapshot.snapshot_id for snapshot in snapshots})
     return replace(metadata, snapshots=snapshots, statistics=statistics, snapshot_log=metadata.snapshot_log[start:])
 
 
@@ -93,20 +95,22 @@ def operations_since(metadata: TableMetadata, previous: int | None) -> tuple[str
         The operations that led to the current snapshot. None where the file doesn't tell: a snapshot on the way has
         expired, or says nothing of its operation, or the table was rolled back behind `previous`.
     """
-    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    parents = {id: snapshot.parent_id for id, snapshot in known.items()}
-    line = list(_lines(parents, [] if metadata.current_snapshot_id is None else [metadata.current_snapshot_id]))
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    parents = {id: snapshot.parent_id for id, snapshot in by_id.items()}
+    ancestors = list(
+        _ancestors(parents, [] if metadata.current_snapshot_id is None else [metadata.current_snapshot_id])
+    )
     if previous is not None:
         # One that has expired is still named by the snapshot after it.
-        oldest = parents[line[-1]] if line else None
-        if previous not in line and previous != oldest:
+        oldest = parents[ancestors[-1]] if ancestors else None
+        if previous not in ancestors and previous != oldest:
             return None
-        line = line[: line.index(previous)] if previous in line else line
-    found = tuple(dict.fromkeys(known[id].operation for id in reversed(line)))
-    return None if "" in found else found
+        ancestors = ancestors[: ancestors.index(previous)] if previous in ancestors else ancestors
+    operations = tuple(dict.fromkeys(by_id[id].operation for id in reversed(ancestors)))
+    return None if "" in operations else operations
 
 
-def log_start(log: Sequence[int], present: Collection[int]) -> int:
+def snapshot_log_start(log: Sequence[int], present: Collection[int]) -> int:
     """Return the index of the first entry of a snapshot log that stays when snapshots are taken out of a table.
 
     An entry whose snapshot is gone ends the history before it, as in Java's `TableMetadata.Builder.updateSnapshotLog`:
@@ -126,10 +130,10 @@ def staged_snapshots(metadata: TableMetadata) -> frozenset[int]:
         *(() if metadata.current_snapshot_id is None else (metadata.current_snapshot_id,)),
     }
     parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
-    return frozenset(_staged(metadata, parents, heads))
+    return frozenset(_staged_among(metadata, parents, heads))
 
 
-def asked_for(metadata: TableMetadata, now_ms: float) -> frozenset[int] | None:
+def configured_snapshots(metadata: TableMetadata, now_ms: float) -> frozenset[int] | None:
     """Return the ids of the snapshots that a table's own settings, or a branch's, keep; None where one is no number.
 
     Only what somebody has set counts: Iceberg's defaults (five days, one snapshot) don't. Of each branch its newest
@@ -141,32 +145,32 @@ def asked_for(metadata: TableMetadata, now_ms: float) -> frozenset[int] | None:
 
     Source: Iceberg specification, "Snapshot Retention Policy"; Java's `RemoveSnapshots`.
     """
-    settings = [metadata.properties.get(name) for name in (MAX_AGE, _MIN_SNAPSHOTS)]
-    if any(branch.unread for branch in metadata.branches) or any(
-        text is not None and not _LIMIT.fullmatch(text) for text in settings
+    settings = [metadata.properties.get(name) for name in (MAX_AGE_PROPERTY, _MIN_SNAPSHOTS_PROPERTY)]
+    if any(branch.has_invalid_retention for branch in metadata.branches) or any(
+        text is not None and not _LIMIT_PATTERN.fullmatch(text) for text in settings
     ):
         return None
-    age, least = (None if text is None else int(text) for text in settings)
+    max_age_ms, min_snapshots = (None if text is None else int(text) for text in settings)
     times = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in metadata.snapshots}
     parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
-    found: set[int] = set()
+    retained: set[int] = set()
     for branch in metadata.branches:
-        longest = age if branch.max_age_ms is None else branch.max_age_ms
-        oldest = now_ms - (longest or 0)
-        for number, id in enumerate(_lines(parents, [branch.snapshot_id])):
-            if number >= (branch.min_snapshots or least or 1) and times[id] < oldest:
+        branch_max_age_ms = max_age_ms if branch.max_age_ms is None else branch.max_age_ms
+        oldest_ms = now_ms - (branch_max_age_ms or 0)
+        for position, id in enumerate(_ancestors(parents, [branch.snapshot_id])):
+            if position >= (branch.min_snapshots or min_snapshots or 1) and times[id] < oldest_ms:
                 break
-            found.add(id)
-    return frozenset(found)
+            retained.add(id)
+    return frozenset(retained)
 
 
-def current_line(metadata: TableMetadata) -> list[int]:
+def current_ancestors(metadata: TableMetadata) -> list[int]:
     """Return the ids of the current snapshot and of its ancestors that are left, newest first."""
     parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
-    return list(_lines(parents, [] if metadata.current_snapshot_id is None else [metadata.current_snapshot_id]))
+    return list(_ancestors(parents, [] if metadata.current_snapshot_id is None else [metadata.current_snapshot_id]))
 
 
-def builds_on_another(summary: Mapping[str, str]) -> bool:
+def has_inherited_files(summary: Mapping[str, str]) -> bool:
     """Say whether a snapshot kept or took away files of one before it, as its summary counts; no counts: no.
 
     A snapshot without a parent that does has lost it: Nessie's Iceberg REST keeps the current snapshot alone.
@@ -176,14 +180,15 @@ def builds_on_another(summary: Mapping[str, str]) -> bool:
     """
     counts = (("data-files", "deleted-data-files"), ("delete-files", "removed-delete-files"))
     return any(
-        summary.get(f"total-{kind}") not in (None, summary.get(f"added-{kind}", "0")) or summary.get(gone, "0") != "0"
-        for kind, gone in counts
+        summary.get(f"total-{kind}") not in (None, summary.get(f"added-{kind}", "0"))
+        or summary.get(removed_count, "0") != "0"
+        for kind, removed_count in counts
     )
 
 
-def _staged(metadata: TableMetadata, parents: Mapping[int, int | None], heads: Iterable[int]) -> set[int]:
+def _staged_among(metadata: TableMetadata, parents: Mapping[int, int | None], heads: Iterable[int]) -> set[int]:
     """Return the ids of the snapshots that were staged and not published."""
-    published = {*metadata.snapshot_log, *_lines(parents, heads)}
+    published = {*metadata.snapshot_log, *_ancestors(parents, heads)}
     return {
         snapshot.snapshot_id
         for snapshot in metadata.snapshots
@@ -191,12 +196,12 @@ def _staged(metadata: TableMetadata, parents: Mapping[int, int | None], heads: I
     }
 
 
-def _lines(parents: Mapping[int, int | None], heads: Iterable[int]) -> dict[int, None]:
+def _ancestors(parents: Mapping[int, int | None], heads: Iterable[int]) -> dict[int, None]:
     """Return the ids of some snapshots and all their ancestors, each head's line in order; in a cycle each once."""
-    found: dict[int, None] = {}
+    ancestors: dict[int, None] = {}
     for head in heads:
-        at: int | None = head
-        while at is not None and at in parents and at not in found:
-            found[at] = None
-            at = parents[at]
-    return found
+        snapshot_id: int | None = head
+        while snapshot_id is not None and snapshot_id in parents and snapshot_id not in ancestors:
+            ancestors[snapshot_id] = None
+            snapshot_id = parents[snapshot_id]
+    return ancestors

@@ -23,8 +23,8 @@ class Snapshot:
         manifests: the URIs of its inline manifests, which v1 writers could use in place of a manifest list.
         wap_id: its summary's `wap.id`, under which it was staged (write-audit-publish), or "".
         operation: its summary's `operation`, such as `append`; "" where the file doesn't say.
-        marks: what of its summary sterna wrote: names that begin with `sterna.`, with their values.
-        builds: its summary counts files of a snapshot before it, kept or taken away.
+        sterna_properties: what of its summary sterna wrote: names that begin with `sterna.`, with their values.
+        has_inherited_files: its summary counts files of a snapshot before it, kept or taken away.
     """
 
     snapshot_id: int
@@ -35,8 +35,8 @@ class Snapshot:
     manifests: tuple[str, ...] = ()
     wap_id: str = ""
     operation: str = ""
-    marks: tuple[tuple[str, str], ...] = ()
-    builds: bool = False
+    sterna_properties: tuple[tuple[str, str], ...] = ()
+    has_inherited_files: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Branch:
         snapshot_id: the snapshot that it stands at.
         max_age_ms: snapshots that are younger stay; None: the table's setting counts.
         min_snapshots: so many stay, the branch's newest; None: the table's setting counts.
-        unread: one of the two is no number that a limit can be.
+        has_invalid_retention: one of the two is no number that a limit can be.
     """
 
     snapshot_id: int
     max_age_ms: int | None = None
     min_snapshots: int | None = None
-    unread: bool = False
+    has_invalid_retention: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class TableMetadata:
         snapshot_log: ids of the snapshots that were current one after another, as far back as the file tells.
         metadata_log: the URIs of the table's earlier metadata.json, as far back as the file tells.
         branches: those among the refs that are no tags.
-        lost_fields: by id of a partition spec, the names of those of its fields whose columns were dropped: Iceberg
-            writes no files by such a spec any more.
+        dropped_source_fields: by id of a partition spec, the names of those of its fields whose columns were dropped:
+            Iceberg writes no files by such a spec any more.
     """
 
     format_version: int
@@ -104,4 +104,4 @@ class TableMetadata:
     snapshot_log: tuple[int, ...]
     metadata_log: tuple[str, ...] = ()
     branches: tuple[Branch, ...] = ()
-    lost_fields: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    dropped_source_fields: Mapping[int, tuple[str, ...]] = field(default_factory=dict)

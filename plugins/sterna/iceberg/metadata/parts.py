@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import Any, Final
 
 from sterna.errors import BrokenMetadata, Unsupported
-from sterna.iceberg.files import NEWEST_FORMAT
+from sterna.iceberg.files import MAX_FORMAT_VERSION
 from sterna.iceberg.json_text import Document, Element, Token, is_long
-from sterna.iceberg.metadata.history import builds_on_another
-from sterna.iceberg.metadata.lost_fields import OF_COLUMNS, lost_fields
+from sterna.iceberg.metadata.history import has_inherited_files
+from sterna.iceberg.metadata.lost_fields import SCHEMA_MEMBERS, dropped_source_fields
 from sterna.iceberg.metadata.model import Branch, Snapshot, StatisticsFile, TableMetadata
 
 STATISTICS: Final = ("statistics", "partition-statistics")
@@ -30,14 +30,14 @@ class TableParts:
     Args:
         document: the file.
         version: its format version, one that is supported.
-        whole: the object that the file is.
+        root: the object that the file is.
         members: the members of that object; those in `arrays` without their values.
         arrays: the elements of `snapshots`, `statistics` and `partition-statistics`; absent or null arrays are empty.
     """
 
     document: Document
     version: int
-    whole: Token
+    root: Token
     members: dict[str, Token]
     arrays: dict[str, list[Element]]
 
@@ -51,7 +51,7 @@ class TableParts:
         """
         document, members = self.document, self.members
         properties = document.string_map(members.get("properties"))
-        _refuse_encryption(self, properties)
+        _require_unencrypted(self, properties)
         current = document.optional_integer(members, "current-snapshot-id")
         current = None if current == -1 else current
         uuid = members.get("table-uuid")
@@ -70,26 +70,28 @@ class TableParts:
             snapshot_log=_snapshot_log(document, members.get("snapshot-log")),
             metadata_log=_metadata_log(members.get("metadata-log")),
             branches=_branches(members.get("refs"), current),
-            lost_fields=lost_fields({name: members[name].value for name in OF_COLUMNS if name in members}),
+            dropped_source_fields=dropped_source_fields(
+                {name: members[name].value for name in SCHEMA_MEMBERS if name in members}
+            ),
         )
-        _check_heads(document, metadata)
+        _validate_heads(document, metadata)
         return metadata
 
 
-def table_parts(document: Document) -> TableParts:
+def parse_table_parts(document: Document) -> TableParts:
     """Look up the parts of a table's metadata.json.
 
     Raises:
         Unsupported: a newer format version.
         BrokenMetadata: not a JSON object, or a part has another form.
     """
-    whole = document.root().bare()
-    members = document.members(whole)
+    root = document.root().without_value()
+    members = document.members(root)
     version = _format_version(document, members)  # first: what follows may have any form in a newer one
-    there = [name for name in _ARRAYS if name in members and members[name].value is not None]
-    members |= {name: members[name].bare() for name in there}
-    arrays = {name: document.objects(members[name]) if name in there else [] for name in _ARRAYS}
-    return TableParts(document, version, whole, members, arrays)
+    present_names = [name for name in _ARRAYS if name in members and members[name].value is not None]
+    members |= {name: members[name].without_value() for name in present_names}
+    arrays = {name: document.objects(members[name]) if name in present_names else [] for name in _ARRAYS}
+    return TableParts(document, version, root, members, arrays)
 
 
 def inline_manifests(document: Document, snapshot: Mapping[str, Token]) -> list[Token]:
@@ -108,42 +110,44 @@ def inline_manifests(document: Document, snapshot: Mapping[str, Token]) -> list[
 
 def _format_version(document: Document, members: Mapping[str, Token]) -> int:
     version = document.integer(members, "format-version")
-    if version > NEWEST_FORMAT:
+    if version > MAX_FORMAT_VERSION:
         raise Unsupported(f"table format version {version}", file=document.uri)
     if version < 1:
         raise BrokenMetadata(f"table format version {version}", file=document.uri)
     return version
 
 
-def _refuse_encryption(parts: TableParts, properties: Mapping[str, str]) -> None:
+def _require_unencrypted(parts: TableParts, properties: Mapping[str, str]) -> None:
     keys = parts.members.get("encryption-keys")
     if (keys is not None and keys.value) or properties.get("encryption.key-id"):
         raise Unsupported("table encryption", file=parts.document.uri)
-    for name, what in (("snapshots", "key-id"), *((name, "key-metadata") for name in STATISTICS)):
+    for name, key in (("snapshots", "key-id"), *((name, "key-metadata") for name in STATISTICS)):
         for element in parts.arrays[name]:
-            if what in element.members and element.members[what].value not in (None, ""):
-                raise Unsupported(f"encryption: {what!r} in {name!r}", file=parts.document.uri)
+            if key in element.members and element.members[key].value not in (None, ""):
+                raise Unsupported(f"encryption: {key!r} in {name!r}", file=parts.document.uri)
 
 
 def _snapshot(document: Document, members: Mapping[str, Token]) -> Snapshot:
     # Readers differ in which of the two they look at first; v1 tables that were upgraded keep their inline manifests.
-    listed, inline = (name in members and members[name].value is not None for name in ("manifest-list", "manifests"))
-    if listed == inline:
+    has_list, has_inline = (
+        name in members and members[name].value is not None for name in ("manifest-list", "manifests")
+    )
+    if has_list == has_inline:
         raise document.broken(
-            "a snapshot with both 'manifest-list' and 'manifests'" if listed else "a snapshot without manifests"
+            "a snapshot with both 'manifest-list' and 'manifests'" if has_list else "a snapshot without manifests"
         )
     summary = document.string_map(members.get("summary"))
     return Snapshot(
         snapshot_id=document.integer(members, "snapshot-id"),
         parent_id=document.optional_integer(members, "parent-snapshot-id"),
         timestamp_ms=document.integer(members, "timestamp-ms"),
-        manifest_list=document.string(members, "manifest-list") if listed else None,
+        manifest_list=document.string(members, "manifest-list") if has_list else None,
         schema_id=document.optional_integer(members, "schema-id"),
         manifests=tuple(token.value for token in inline_manifests(document, members)),
         wap_id=summary.get("wap.id", ""),
         operation=summary.get("operation", ""),
-        marks=tuple(sorted((name, value) for name, value in summary.items() if name.startswith("sterna."))),
-        builds=builds_on_another(summary),
+        sterna_properties=tuple(sorted((name, value) for name, value in summary.items() if name.startswith("sterna."))),
+        has_inherited_files=has_inherited_files(summary),
     )
 
 
@@ -171,11 +175,16 @@ def _branches(token: Token | None, current: int | None) -> tuple[Branch, ...]:
 
 
 def _branch(ref: Mapping[str, Any]) -> Branch:
-    age, least = ref.get("max-snapshot-age-ms"), ref.get("min-snapshots-to-keep")
-    unread = any(
-        not (limit is None or (type(limit) is int and limit >= 0 and is_long(limit))) for limit in (age, least)
+    max_age_ms, min_snapshots = ref.get("max-snapshot-age-ms"), ref.get("min-snapshots-to-keep")
+    has_invalid_retention = any(
+        not (limit is None or (type(limit) is int and limit >= 0 and is_long(limit)))
+        for limit in (max_age_ms, min_snapshots)
     )
-    return Branch(ref["snapshot-id"], *((None, None) if unread else (age, least)), unread)
+    return Branch(
+        ref["snapshot-id"],
+        *((None, None) if has_invalid_retention else (max_age_ms, min_snapshots)),
+        has_invalid_retention,
+    )
 
 
 def _snapshot_log(document: Document, token: Token | None) -> tuple[int, ...]:
@@ -196,7 +205,7 @@ def _metadata_log(token: Token | None) -> tuple[str, ...]:
     return tuple(uri for uri in named if isinstance(uri, str))
 
 
-def _check_heads(document: Document, metadata: TableMetadata) -> None:
+def _validate_heads(document: Document, metadata: TableMetadata) -> None:
     # Iceberg's own parser refuses such a table, PyIceberg would read it as empty.
     ids = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     if metadata.current_snapshot_id is not None and metadata.current_snapshot_id not in ids:

@@ -8,28 +8,32 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-_BACKSLASH: Final = frozenset({"spark", "hive"})  # a backslash escapes in texts, and double quotes are of texts
-_STANDARD: Final = frozenset({"trino", "presto", "athena", "flink", "dremio", "duckdb", "postgres", "postgresql"})
-_ESCAPED: Final = r"""(?P<skip>\s+|--(?:\\\n|[^\r\n])*)
+_BACKSLASH_DIALECTS: Final = frozenset(
+    {"spark", "hive"}
+)  # a backslash escapes in texts, and double quotes are of texts
+_STANDARD_DIALECTS: Final = frozenset(
+    {"trino", "presto", "athena", "flink", "dremio", "duckdb", "postgres", "postgresql"}
+)
+_BACKSLASH_RULES: Final = r"""(?P<skip>\s+|--(?:\\\n|[^\r\n])*)
     |(?P<comment>/\*(?!\+))
     |(?P<hint>/\*\+|\*/)
     |(?P<text>{raw}'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
     |(?P<quoted>`(?:[^`]|``)*`)"""
-_PLAIN: Final = r"""(?P<skip>\s+|--[^\r\n]*)
+_STANDARD_RULES: Final = r"""(?P<skip>\s+|--[^\r\n]*)
     |(?P<comment>/\*)
     |(?P<text>'(?:[^']|'')*')
     |(?P<quoted>"(?:[^"]|"")*"|`(?:[^`]|``)*`)"""
 _URI: Final = r"[^\W\d_]+://[\w/\-.?=&\#%]+"  # one of Spark's names: two dashes in it begin no comment
-_TOKEN: Final = {
+_TOKEN_PATTERNS: Final = {
     dialect: re.compile(f"{rules}|(?P<word>{word})|(?P<sign>\\|>|\\*/|.)", re.DOTALL | re.VERBOSE)
     for dialect, rules, word in (
-        ("spark", _ESCAPED.format(raw=r"""[rR]'[^']*'|[rR]"[^"]*"|"""), rf"{_URI}|\w+"),
-        ("hive", _ESCAPED.format(raw=""), r"\w+"),
-        ("", _PLAIN, r"\w+"),
+        ("spark", _BACKSLASH_RULES.format(raw=r"""[rR]'[^']*'|[rR]"[^"]*"|"""), rf"{_URI}|\w+"),
+        ("hive", _BACKSLASH_RULES.format(raw=""), r"\w+"),
+        ("", _STANDARD_RULES, r"\w+"),
     )
 }
-_DOUBTFUL: Final = frozenset({"'", '"', "`", "\\", "$", "#", "*/"})  # nowhere in SQL outside of texts and names
-_BOUND: Final = re.compile(r"/\*\+?|\*/")
+_AMBIGUOUS_SIGNS: Final = frozenset({"'", '"', "`", "\\", "$", "#", "*/"})  # nowhere in SQL outside of texts and names
+_COMMENT_DELIMITER: Final = re.compile(r"/\*\+?|\*/")
 
 
 @dataclass
@@ -43,51 +47,53 @@ class Tokens:
 
     sql: str
     dialect: str
-    found: list[tuple[str, str, int]] = field(default_factory=list)
-    certain: bool = True
+    tokens: list[tuple[str, str, int]] = field(default_factory=list)
+    unambiguous: bool = True
     """No other reader of the dialect takes them otherwise."""
-    closed: bool = True
+    comments_closed: bool = True
     """Each bracketed comment has an end."""
 
     def __post_init__(self) -> None:
-        escaped, hint = self.dialect in _BACKSLASH, False
-        pattern, at = _TOKEN[self.dialect if escaped else ""], 0
+        escaped, hint = self.dialect in _BACKSLASH_DIALECTS, False
+        pattern, at = _TOKEN_PATTERNS[self.dialect if escaped else ""], 0
         while (match := pattern.match(self.sql, at)) is not None:
             kind, text, at = match.lastgroup or "sign", match.group(), match.end()
             if kind == "comment":
-                at = self._behind_comment(at, nested=escaped)
+                at = self._skip_comment(at, nested=escaped)
             elif kind == "hint":
-                self.certain &= hint == (text == "*/")
+                self.unambiguous &= hint == (text == "*/")
                 hint = text != "*/"
             elif kind != "skip":
-                self.found.append((kind, text, match.start()))
-            if kind in ("text", "quoted") and not escaped and self.dialect not in _STANDARD:
-                self.certain &= "\\" not in text and text[0] != '"'
-            self.certain &= not (kind == "sign" and text in _DOUBTFUL)
-        self.certain &= self.closed and not hint
+                self.tokens.append((kind, text, match.start()))
+            if kind in ("text", "quoted") and not escaped and self.dialect not in _STANDARD_DIALECTS:
+                self.unambiguous &= "\\" not in text and text[0] != '"'
+            self.unambiguous &= not (kind == "sign" and text in _AMBIGUOUS_SIGNS)
+        self.unambiguous &= self.comments_closed and not hint
 
     def kind(self, at: int) -> str:
         """Return the kind of a token; "" where there is none."""
-        return self.found[at][0] if 0 <= at < len(self.found) else ""
+        return self.tokens[at][0] if 0 <= at < len(self.tokens) else ""
 
     def text(self, at: int) -> str:
         """Return the text of a token in capitals; "" where there is none."""
-        return self.found[at][1].upper() if 0 <= at < len(self.found) else ""
+        return self.tokens[at][1].upper() if 0 <= at < len(self.tokens) else ""
 
-    def _behind_comment(self, at: int, *, nested: bool) -> int:
+    def _skip_comment(self, at: int, *, nested: bool) -> int:
         """Return where a bracketed comment ends that is open; Spark's are nested, Hive's are not."""
         depth = 1
-        while (bound := _BOUND.search(self.sql, at)) is not None:
+        while (delimiter := _COMMENT_DELIMITER.search(self.sql, at)) is not None:
             if not nested:
                 end = self.sql.find("*/", at)
                 break
-            at = bound.end()
+            at = delimiter.end()
             # Hints don't nest, and other readers than Spark know no nested comments.
-            self.certain &= bound.group() != "/*+" and not (bound.group() == "/*" and self.dialect != "spark")
-            depth += 1 if bound.group() == "/*" else -1 if bound.group() == "*/" else 0
+            self.unambiguous &= delimiter.group() != "/*+" and not (
+                delimiter.group() == "/*" and self.dialect != "spark"
+            )
+            depth += 1 if delimiter.group() == "/*" else -1 if delimiter.group() == "*/" else 0
             if depth == 0:
                 return at
         else:
             end = -1
-        self.closed &= end >= 0
+        self.comments_closed &= end >= 0
         return end + 2 if end >= 0 else len(self.sql)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
-from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document, replaced
+from sterna.config.limits import DEFAULT_LIMITS, Limits
+from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document, replacement_edits
 from sterna.iceberg.metadata.edits import property_edits, summary_edits
-from sterna.iceberg.metadata.history import all_snapshots, log_start
+from sterna.iceberg.metadata.history import all_snapshots, snapshot_log_start
 from sterna.iceberg.metadata.model import Snapshot, StatisticsFile, TableMetadata
-from sterna.iceberg.metadata.parts import STATISTICS, TableParts, inline_manifests, table_parts
-from sterna.limits import DEFAULT_LIMITS, Limits
+from sterna.iceberg.metadata.parts import STATISTICS, TableParts, inline_manifests, parse_table_parts
 
 __all__ = [
     "Snapshot",
@@ -47,20 +47,20 @@ def read_table_metadata(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) 
 
 def parse_table_metadata(document: Document) -> TableMetadata:
     """Read a metadata.json that was decompressed and decoded; see `read_table_metadata`."""
-    return table_parts(document).metadata
+    return parse_table_parts(document).metadata
 
 
 def localize_table_metadata(
     data: bytes,
     uri: str,
     *,
-    content: Callable[[str], str],
-    root: Callable[[str], str],
-    known: Callable[[str], str | None],
-    lists: Mapping[str, str],
+    map_content: Callable[[str], str],
+    map_root: Callable[[str], str],
+    map_property: Callable[[str], str | None],
+    manifest_lists: Mapping[str, str],
     manifests: Mapping[str, str] = MappingProxyType({}),
-    keep: Callable[[TableMetadata], frozenset[int]] = all_snapshots,
-    present: Callable[[Sequence[StatisticsFile]], Collection[StatisticsFile]] = lambda items: items,
+    select_snapshots: Callable[[TableMetadata], frozenset[int]] = all_snapshots,
+    filter_existing: Callable[[Sequence[StatisticsFile]], Collection[StatisticsFile]] = lambda items: items,
     limits: Limits = DEFAULT_LIMITS,
 ) -> bytes:
     """Return the replica's copy of a metadata.json: its paths changed, all other characters as they were.
@@ -72,41 +72,44 @@ def localize_table_metadata(
     Args:
         data: the file's bytes, gzip or not; the result has the same form.
         uri: the file's URI, for errors.
-        content: maps the URI of a statistics file.
-        root: maps a URI to its place below the replica root, be it local or not.
-        known: maps a whole value that is a URI with a registered prefix; None for every other value.
-        lists: source URI of each manifest list of a snapshot that stays, to its replica URI.
+        map_content: maps the URI of a statistics file.
+        map_root: maps a URI to its place below the replica root, be it local or not.
+        map_property: maps a whole value that is a URI with a registered prefix; None for every other value.
+        manifest_lists: source URI of each manifest list of a snapshot that stays, to its replica URI.
         manifests: the same for inline manifests.
-        keep: tells from the file's content the ids of the snapshots that stay; those of the refs and the current one
-            must.
-        present: returns those of some statistics files that are there; readers can do without, so that the entries of
-            others are left out.
+        select_snapshots: tells from the file's content the ids of the snapshots that stay; those of the refs and the
+            current one must.
+        filter_existing: returns those of some statistics files that are there; readers can do without, so that the
+            entries of others are left out.
         limits: of the region.
 
     Returns:
         The localized file.
 
     Raises:
-        Unsupported, OverLimit, BrokenMetadata: as `read_table_metadata`; also when `lists` or `manifests` lacks one.
+        Unsupported, OverLimit, BrokenMetadata: as `read_table_metadata`; also when `manifest_lists` or `manifests`
+        lacks one.
     """
-    parts = table_parts(read_document(data, uri, limits))
+    parts = parse_table_parts(read_document(data, uri, limits))
     metadata = parts.metadata
-    kept = keep(metadata)
-    gone = all_snapshots(metadata) - kept
+    kept = select_snapshots(metadata)
+    removed = all_snapshots(metadata) - kept
     location = parts.members["location"]
-    edits = [Edit(location.start, location.end, quote(root(location.value)))]
-    edits += _properties(parts, root, known)
-    edits += _snapshots(parts, gone, known, lists, manifests)
-    edits += _statistics(parts, kept, present, content)
-    edits += _logs(parts, gone)
+    edits = [Edit(location.start, location.end, quote(map_root(location.value)))]
+    edits += _property_edits(parts, map_root, map_property)
+    edits += _snapshot_edits(parts, removed, map_property, manifest_lists, manifests)
+    edits += _statistics_edits(parts, kept, filter_existing, map_content)
+    edits += _log_edits(parts, removed)
     return parts.document.write(edits)
 
 
-def _properties(parts: TableParts, root: Callable[[str], str], known: Callable[[str], str | None]) -> list[Edit]:
+def _property_edits(
+    parts: TableParts, map_root: Callable[[str], str], map_property: Callable[[str], str | None]
+) -> list[Edit]:
     # A maintenance job run through the replica branch must not delete files that are main's own.
     properties = parts.members.get("properties")
     if properties is None:
-        return [Edit(parts.whole.start + 1, parts.whole.start + 1, '"properties":{"gc.enabled":"false"},')]
+        return [Edit(parts.root.start + 1, parts.root.start + 1, '"properties":{"gc.enabled":"false"},')]
     if not properties.value:
         return [Edit(properties.start, properties.end, '{"gc.enabled":"false"}')]
     members = parts.document.members(properties)
@@ -115,71 +118,75 @@ def _properties(parts: TableParts, root: Callable[[str], str], known: Callable[[
         edits.append(Edit(properties.start + 1, properties.start + 1, '"gc.enabled":"false",'))
     for key, token in members.items():
         edits += (
-            replaced(token, "false") if key == "gc.enabled" else property_edits(parts.document, key, token, root, known)
+            replacement_edits(token, "false")
+            if key == "gc.enabled"
+            else property_edits(parts.document, key, token, map_root, map_property)
         )
     return edits
 
 
-def _snapshots(
+def _snapshot_edits(
     parts: TableParts,
-    gone: frozenset[int],
-    known: Callable[[str], str | None],
-    lists: Mapping[str, str],
+    removed: frozenset[int],
+    map_property: Callable[[str], str | None],
+    manifest_lists: Mapping[str, str],
     manifests: Mapping[str, str],
 ) -> list[Edit]:
-    edits = _removed(parts, "snapshots", gone)
+    edits = _removal_edits(parts, "snapshots", removed)
     for element in parts.arrays["snapshots"]:
         snapshot = element.members
-        if snapshot["snapshot-id"].value in gone:
+        if snapshot["snapshot-id"].value in removed:
             continue
         for token in inline_manifests(parts.document, snapshot):
-            edits += _localized(parts, token, manifests, "manifest")
+            edits += _replica_uri_edits(parts, token, manifests, "manifest")
         if "manifest-list" in snapshot and snapshot["manifest-list"].value is not None:
-            edits += _localized(parts, snapshot["manifest-list"], lists, "manifest list")
-        edits += summary_edits(parts.document, snapshot.get("summary"), known)
+            edits += _replica_uri_edits(parts, snapshot["manifest-list"], manifest_lists, "manifest list")
+        edits += summary_edits(parts.document, snapshot.get("summary"), map_property)
     return edits
 
 
-def _localized(parts: TableParts, token: Token, done: Mapping[str, str], what: str) -> list[Edit]:
-    if token.value not in done:
-        raise parts.document.broken(f"the {what} {token.value} was not localized")
-    return replaced(token, done[token.value])
+def _replica_uri_edits(parts: TableParts, token: Token, replica_uris: Mapping[str, str], file_kind: str) -> list[Edit]:
+    if token.value not in replica_uris:
+        raise parts.document.broken(f"the {file_kind} {token.value} was not localized")
+    return replacement_edits(token, replica_uris[token.value])
 
 
-def _statistics(
+def _statistics_edits(
     parts: TableParts,
     kept: frozenset[int],
-    present: Callable[[Sequence[StatisticsFile]], Collection[StatisticsFile]],
-    content: Callable[[str], str],
+    filter_existing: Callable[[Sequence[StatisticsFile]], Collection[StatisticsFile]],
+    map_content: Callable[[str], str],
 ) -> list[Edit]:
     edits: list[Edit] = []
-    items = iter(parts.metadata.statistics)  # as they stand in one array after the other
-    stay = present([item for item in parts.metadata.statistics if item.snapshot_id in kept])
+    remaining_files = iter(parts.metadata.statistics)  # as they stand in one array after the other
+    existing = filter_existing(
+        [statistics_file for statistics_file in parts.metadata.statistics if statistics_file.snapshot_id in kept]
+    )
     for name in STATISTICS:
-        left_out: set[int] = set()
-        for index, (element, item) in enumerate(zip(parts.arrays[name], items, strict=False)):
-            if item in stay:
-                edits += replaced(element.members["statistics-path"], content(item.path))
+        removed_indexes: set[int] = set()
+        for index, (element, statistics_file) in enumerate(zip(parts.arrays[name], remaining_files, strict=False)):
+            if statistics_file in existing:
+                edits += replacement_edits(element.members["statistics-path"], map_content(statistics_file.path))
             else:
-                left_out.add(index)
-        edits += parts.document.removed([element.token for element in parts.arrays[name]], left_out)
+                removed_indexes.add(index)
+        edits += parts.document.removal_edits([element.token for element in parts.arrays[name]], removed_indexes)
     return edits
 
 
-def _logs(parts: TableParts, gone: frozenset[int]) -> list[Edit]:
+def _log_edits(parts: TableParts, removed: frozenset[int]) -> list[Edit]:
     edits: list[Edit] = []
     log = parts.members.get("metadata-log")
     if log is not None and log.value:
         edits.append(Edit(log.start, log.end, "[]"))
-    start = log_start(parts.metadata.snapshot_log, all_snapshots(parts.metadata) - gone) if gone else 0
+    start = snapshot_log_start(parts.metadata.snapshot_log, all_snapshots(parts.metadata) - removed) if removed else 0
     if start:
         entries = parts.document.elements(parts.members["snapshot-log"])
-        edits += parts.document.removed(entries, range(start))
+        edits += parts.document.removal_edits(entries, range(start))
     return edits
 
 
-def _removed(parts: TableParts, name: str, gone: frozenset[int]) -> list[Edit]:
+def _removal_edits(parts: TableParts, name: str, removed: frozenset[int]) -> list[Edit]:
     """Return the edits that take the entries of snapshots that are gone out of an array."""
     elements = parts.arrays[name]
-    indexes = {index for index, element in enumerate(elements) if element.members["snapshot-id"].value in gone}
-    return parts.document.removed([element.token for element in elements], indexes)
+    indexes = {index for index, element in enumerate(elements) if element.members["snapshot-id"].value in removed}
+    return parts.document.removal_edits([element.token for element in elements], indexes)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.errors import Unsupported
-from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document, replaced
+from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document, replacement_edits
 from sterna.iceberg.metadata.edits import property_edits, summary_edits
-from sterna.iceberg.metadata.view_names import UNCERTAIN, Sql, read_sql, without_own
-from sterna.limits import DEFAULT_LIMITS, Limits
+from sterna.iceberg.metadata.view_names import UNCERTAIN, Sql, parse_sql, strip_own_catalogs
 
-_NEWEST_FORMAT: Final = 1
+_MAX_FORMAT_VERSION: Final = 1
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def _parse(document: Document, members: Mapping[str, Token]) -> ViewMetadata:
     version = members["format-version"].value if "format-version" in members else None
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise document.broken("'format-version' is missing or not a version")
-    if version > _NEWEST_FORMAT:
+    if version > _MAX_FORMAT_VERSION:
         raise Unsupported(f"view format version {version}", file=document.uri)
     return ViewMetadata(
         format_version=version,
@@ -74,10 +74,10 @@ def localize_view_metadata(
     data: bytes,
     uri: str,
     *,
-    root: Callable[[str], str],
-    known: Callable[[str], str | None],
-    own: Collection[str] = (),
-    other: Collection[str] = (),
+    map_root: Callable[[str], str],
+    map_property: Callable[[str], str | None],
+    own_catalogs: Collection[str] = (),
+    other_catalogs: Collection[str] = (),
     limits: Limits = DEFAULT_LIMITS,
 ) -> bytes:
     """Return the replica's copy of a view's metadata.json: its paths changed, all other characters as they were.
@@ -88,10 +88,10 @@ def localize_view_metadata(
     Args:
         data: the file's bytes, gzip or not; the result has the same form.
         uri: the file's URI, for errors.
-        root: maps a URI to its place below the replica root, be it local or not.
-        known: maps a whole value that is a URI with a registered prefix; None for every other value.
-        own: names that engines have for the catalog of the view.
-        other: names of catalogs that are the same wherever the view is read.
+        map_root: maps a URI to its place below the replica root, be it local or not.
+        map_property: maps a whole value that is a URI with a registered prefix; None for every other value.
+        own_catalogs: names that engines have for the catalog of the view.
+        other_catalogs: names of catalogs that are the same wherever the view is read.
         limits: of the region.
 
     Returns:
@@ -104,25 +104,25 @@ def localize_view_metadata(
     members = document.members(document.root())
     _parse(document, members)
     location = members["location"]
-    edits = [Edit(location.start, location.end, quote(root(location.value)))]
+    edits = [Edit(location.start, location.end, quote(map_root(location.value)))]
     properties = members.get("properties")
     if properties is not None and properties.value:
         for key, token in document.members(properties).items():
-            edits += property_edits(document, key, token, root, known)
+            edits += property_edits(document, key, token, map_root, map_property)
     versions = members.get("versions")
     for version in document.objects(versions) if versions is not None else []:
-        edits += summary_edits(document, version.members.get("summary"), known)
-        edits += _catalog_edits(document, version.members, own, other) if own else []
+        edits += summary_edits(document, version.members.get("summary"), map_property)
+        edits += _catalog_edits(document, version.members, own_catalogs, other_catalogs) if own_catalogs else []
     return document.write(edits)
 
 
-def catalogs_named(
+def named_catalogs(
     data: bytes,
     uri: str,
     *,
-    own: Collection[str],
-    other: Collection[str],
-    namespace: Callable[[str], bool],
+    own_catalogs: Collection[str],
+    other_catalogs: Collection[str],
+    has_namespace: Callable[[str], bool],
     limits: Limits = DEFAULT_LIMITS,
 ) -> tuple[str, ...]:
     """Return which catalogs the current version of a view's localized copy names, as far as nobody vouches for them.
@@ -132,9 +132,10 @@ def catalogs_named(
     Args:
         data: the file's bytes on `main`.
         uri: the file's URI, for errors.
-        own: names that engines have for the catalog of the view; a version that can't do without them names them still.
-        other: names of catalogs that are the same wherever the view is read.
-        namespace: tells whether the view's catalog has a namespace of that name at its root.
+        own_catalogs: names that engines have for the catalog of the view; a version that can't do without them names
+            them still.
+        other_catalogs: names of catalogs that are the same wherever the view is read.
+        has_namespace: tells whether the view's catalog has a namespace of that name at its root.
         limits: of the region.
 
     Raises:
@@ -146,10 +147,10 @@ def catalogs_named(
     versions, current = members.get("versions"), members.get("current-version-id")
     named: set[str] = set()
     for version in document.objects(versions) if versions is not None else []:
-        number = version.members.get("version-id")
-        if current is None or number is None or number.value == current.value:
-            named |= _left(document, version.members, own, other, namespace)
-    return tuple(sorted(named - set(other)))
+        version_id = version.members.get("version-id")
+        if current is None or version_id is None or version_id.value == current.value:
+            named |= _remaining_catalogs(document, version.members, own_catalogs, other_catalogs, has_namespace)
+    return tuple(sorted(named - set(other_catalogs)))
 
 
 @dataclass(frozen=True)
@@ -160,58 +161,79 @@ class _Representation:
 
     token: Token
     sql: Sql
-    bare: str | None
+    unqualified_text: str | None
 
-    def leans(self, own: Collection[str]) -> bool:
+    def uses_default_catalog(self, own_catalogs: Collection[str]) -> bool:
         """Tell whether a relation in it leans on the default catalog."""
-        spelled = self.sql.matching(own)
-        return any(len(name.parts) == 1 or name.parts[0] not in spelled for name in self.sql.relations())
+        own_names = self.sql.fold_names(own_catalogs)
+        return any(len(name.parts) == 1 or name.parts[0] not in own_names for name in self.sql.relations())
 
 
 def _representations(
-    document: Document, members: Mapping[str, Token], own: Collection[str], other: Collection[str]
+    document: Document, members: Mapping[str, Token], own_catalogs: Collection[str], other_catalogs: Collection[str]
 ) -> list[_Representation]:
-    token, found = members.get("representations"), []
+    token, representations = members.get("representations"), []
     for representation in document.objects(token) if token is not None else []:
         text, dialect = representation.members.get("sql"), representation.members.get("dialect")
         if text is not None and isinstance(text.value, str):
-            sql = read_sql(text.value, str(dialect.value) if dialect else "")
-            found.append(_Representation(text, sql, without_own(sql, own, other)))
-    return found
+            sql = parse_sql(text.value, str(dialect.value) if dialect else "")
+            representations.append(_Representation(text, sql, strip_own_catalogs(sql, own_catalogs, other_catalogs)))
+    return representations
 
 
 def _catalog_edits(
-    document: Document, members: Mapping[str, Token], own: Collection[str], other: Collection[str]
+    document: Document, members: Mapping[str, Token], own_catalogs: Collection[str], other_catalogs: Collection[str]
 ) -> list[Edit]:
     """Return the edits after which a version names its own catalog no more, as far as it can do without."""
-    default, representations = members.get("default-catalog"), _representations(document, members, own, other)
-    elsewhere = default is not None and default.value is not None and default.value not in own
-    if elsewhere and any(item.bare in (None, item.token.value) or item.leans(own) for item in representations):
+    default, representations = (
+        members.get("default-catalog"),
+        _representations(document, members, own_catalogs, other_catalogs),
+    )
+    default_is_other = default is not None and default.value is not None and default.value not in own_catalogs
+    if default_is_other and any(
+        representation.unqualified_text in (None, representation.token.value)
+        or representation.uses_default_catalog(own_catalogs)
+        for representation in representations
+    ):
         return []  # what names no catalog is another one's
-    changed = [item for item in representations if item.bare not in (None, item.token.value)]
-    edits = [edit for item in changed for edit in replaced(item.token, item.bare or "")]
-    if default is not None and default.value is not None and (not elsewhere or changed):
+    changed = [
+        representation
+        for representation in representations
+        if representation.unqualified_text not in (None, representation.token.value)
+    ]
+    edits = [
+        edit
+        for representation in changed
+        for edit in replacement_edits(representation.token, representation.unqualified_text or "")
+    ]
+    if default is not None and default.value is not None and (not default_is_other or changed):
         edits.append(Edit(default.start, default.end, "null"))
     return edits
 
 
-def _left(
+def _remaining_catalogs(
     document: Document,
     members: Mapping[str, Token],
-    own: Collection[str],
-    other: Collection[str],
-    namespace: Callable[[str], bool],
+    own_catalogs: Collection[str],
+    other_catalogs: Collection[str],
+    has_namespace: Callable[[str], bool],
 ) -> set[str]:
     """Return which catalogs a version names when its own names are gone, as far as they can go."""
-    gone = {(edit.start, edit.end) for edit in _catalog_edits(document, members, own, other)} if own else set()
+    edited_spans = (
+        {(edit.start, edit.end) for edit in _catalog_edits(document, members, own_catalogs, other_catalogs)}
+        if own_catalogs
+        else set()
+    )
     named: set[str] = set()
     default = members.get("default-catalog")
-    for item in _representations(document, members, own, other):
-        spelled = item.sql.matching(own)
-        named |= {head for head in item.sql.heads() if not (head in spelled or namespace(head))}
-        if (item.token.start, item.token.end) not in gone:
-            named |= {name.parts[0] for name in item.sql.headed(own)}
-        named |= set() if item.sql.certain else {UNCERTAIN}
-        if default is not None and isinstance(default.value, str) and (default.start, default.end) not in gone:
-            named |= {default.value} if item.sql.relations() or not item.sql.certain else set()
+    for representation in _representations(document, members, own_catalogs, other_catalogs):
+        own_names = representation.sql.fold_names(own_catalogs)
+        named |= {
+            head for head in representation.sql.catalog_candidates() if not (head in own_names or has_namespace(head))
+        }
+        if (representation.token.start, representation.token.end) not in edited_spans:
+            named |= {name.parts[0] for name in representation.sql.names_qualified_by(own_catalogs)}
+        named |= set() if representation.sql.unambiguous else {UNCERTAIN}
+        if default is not None and isinstance(default.value, str) and (default.start, default.end) not in edited_spans:
+            named |= {default.value} if representation.sql.relations() or not representation.sql.unambiguous else set()
     return named

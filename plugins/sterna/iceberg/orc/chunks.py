@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import cramjam
 
+from sterna.config.limits import Limits
 from sterna.errors import Unsupported
 from sterna.iceberg.orc.proto import Message, OrcDamaged
-from sterna.limits import Limits
 
 _ZLIB: Final = 1
-_DEFAULT_BLOCK: Final = 1 << 18
-_MAX_BLOCK: Final = 1 << 23
-_HEADER: Final = 3
+_DEFAULT_BLOCK_BYTES: Final = 1 << 18
+_MAX_BLOCK_BYTES: Final = 1 << 23
+_HEADER_BYTES: Final = 3
 
 
 @dataclass
@@ -52,13 +52,13 @@ class Compression:
 
     Args:
         kind: the number of the codec in the postscript, 0 for none.
-        block: the most bytes that a chunk holds after its codec.
+        block_bytes: the most bytes that a chunk holds after its codec.
     """
 
     kind: int
-    block: int
+    block_bytes: int
 
-    def expand(self, data: bytes, budget: Budget) -> bytes:
+    def decompress(self, data: bytes, budget: Budget) -> bytes:
         """Return what the chunks of a stream or footer hold.
 
         Raises:
@@ -70,43 +70,43 @@ class Compression:
         parts: list[bytes] = []
         at = 0
         while at < len(data):
-            header = int.from_bytes(data[at : at + _HEADER], "little")
-            at += _HEADER
+            header = int.from_bytes(data[at : at + _HEADER_BYTES], "little")
+            at += _HEADER_BYTES
             end = at + (header >> 1)
             if end > len(data):
                 raise OrcDamaged("a compressed chunk that is cut off")
-            parts.append(data[at:end] if header & 1 else self._expand(data[at:end]))
+            parts.append(data[at:end] if header & 1 else self._decompress_chunk(data[at:end]))
             budget.spend(len(parts[-1]))
             at = end
         return b"".join(parts)
 
-    def pack(self, data: bytes) -> bytes:
+    def compress(self, data: bytes) -> bytes:
         """Return the chunks that hold some bytes; the inverse of `expand`. Same input, same bytes."""
         if not self.kind:
             return data
         pieces: list[bytes] = []
-        for at in range(0, len(data), self.block):
-            raw = data[at : at + self.block]
-            packed = _PACK[self.kind](raw)
+        for at in range(0, len(data), self.block_bytes):
+            raw = data[at : at + self.block_bytes]
+            packed = _COMPRESSORS[self.kind](raw)
             # A chunk that would not get smaller is stored as it is, and its header says so.
             smaller = len(packed) < len(raw)
             chunk = packed if smaller else raw
-            pieces += ((len(chunk) << 1 | (not smaller)).to_bytes(_HEADER, "little"), chunk)
+            pieces += ((len(chunk) << 1 | (not smaller)).to_bytes(_HEADER_BYTES, "little"), chunk)
         return b"".join(pieces)
 
-    def _expand(self, chunk: bytes) -> bytes:
+    def _decompress_chunk(self, chunk: bytes) -> bytes:
         try:
             if self.kind == _ZLIB:
                 stream = zlib.decompressobj(-zlib.MAX_WBITS)
-                data = stream.decompress(chunk, self.block + 1)
+                data = stream.decompress(chunk, self.block_bytes + 1)
                 complete = stream.eof
             else:
-                buffer = bytearray(self.block + 1)
-                data = bytes(memoryview(buffer)[: _EXPAND[self.kind](chunk, buffer)])
+                buffer = bytearray(self.block_bytes + 1)
+                data = bytes(memoryview(buffer)[: _DECOMPRESSORS[self.kind](chunk, buffer)])
                 complete = True
         except (zlib.error, cramjam.DecompressionError) as error:
             raise OrcDamaged(f"a chunk that does not decompress: {error}") from None
-        if not complete or not 0 < len(data) <= self.block:
+        if not complete or not 0 < len(data) <= self.block_bytes:
             raise OrcDamaged("a chunk that is cut off, empty or too long")
         return data
 
@@ -123,10 +123,10 @@ def read_compression(postscript: Message, uri: str) -> Compression:
         OrcDamaged: a block size that no chunk can have.
     """
     kind = postscript.integer(2)
-    if kind and kind != _ZLIB and kind not in _EXPAND:
+    if kind and kind != _ZLIB and kind not in _DECOMPRESSORS:
         raise Unsupported(f"ORC files with the codec {kind}", file=uri)
-    block = postscript.integer(3, _DEFAULT_BLOCK)
-    if kind and not 0 < block <= _MAX_BLOCK:
+    block = postscript.integer(3, _DEFAULT_BLOCK_BYTES)
+    if kind and not 0 < block <= _MAX_BLOCK_BYTES:
         raise OrcDamaged(f"a compression block size of {block}")
     return Compression(kind, block)
 
@@ -136,13 +136,13 @@ def _deflate(data: bytes) -> bytes:
     return stream.compress(data) + stream.flush()
 
 
-_PACK: Final[dict[int, Callable[[bytes], bytes]]] = {
+_COMPRESSORS: Final[dict[int, Callable[[bytes], bytes]]] = {
     _ZLIB: _deflate,
     2: lambda data: bytes(cramjam.snappy.compress_raw(data)),
     4: lambda data: bytes(cramjam.lz4.compress_block(data, store_size=False)),
     5: lambda data: bytes(cramjam.zstd.compress(data)),
 }
-_EXPAND: Final[dict[int, Any]] = {
+_DECOMPRESSORS: Final[dict[int, Any]] = {
     2: cramjam.snappy.decompress_raw_into,
     4: cramjam.lz4.decompress_block_into,
     5: cramjam.zstd.decompress_into,

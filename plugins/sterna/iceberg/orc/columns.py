@@ -69,8 +69,8 @@ class ColumnReader:
         self.budget.spend(count)
         present = read_bits(self._stream(node, PRESENT), count)
         self.budget.spend(8 * count)
-        places = np.cumsum(present) - 1
-        return self._values(node, int(present.sum())).take(pa.array(places, mask=~present))
+        value_indexes = np.cumsum(present) - 1
+        return self._values(node, int(present.sum())).take(pa.array(value_indexes, mask=~present))
 
     def strings(self, node: int, count: int) -> Any:
         """Return a column of strings without nulls, as a dictionary where the file has one."""
@@ -78,10 +78,10 @@ class ColumnReader:
         if encoding != _DICTIONARY_DIRECT:
             return _binary(self._integers(node, _LENGTH, count), self._stream(node, _DATA))
         words = _binary(self._integers(node, _LENGTH, size), self._stream(node, _DICTIONARY))
-        numbers = self._integers(node, _DATA, count)
-        if count and not 0 <= numbers.min() <= numbers.max() < size:
+        word_indexes = self._integers(node, _DATA, count)
+        if count and not 0 <= word_indexes.min() <= word_indexes.max() < size:
             raise OrcDamaged("a string outside the dictionary")
-        return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int32)), words)
+        return pa.DictionaryArray.from_arrays(pa.array(word_indexes.astype(np.int32)), words)
 
     def _values(self, node: int, count: int) -> Any:
         """Return as many values as are not null."""
@@ -95,7 +95,7 @@ class ColumnReader:
         if kind in (LIST, MAP):
             return self._list(node, children, count)
         if kind in _STRINGS:
-            return self._plain(self.strings(node, count))
+            return self._decode_dictionary(self.strings(node, count))
         if kind in _TIMESTAMPS:
             return _pair(
                 pa.array(self._integers(node, _DATA, count, signed=True)), self._integers(node, _SECONDARY, count)
@@ -127,7 +127,7 @@ class ColumnReader:
             pa.array(offsets), pa.StructArray.from_arrays(items, [str(child) for child in children])
         )
 
-    def _plain(self, strings: Any) -> Any:
+    def _decode_dictionary(self, strings: Any) -> Any:
         if not pa.types.is_dictionary(strings.type):
             return strings
         self.budget.spend(int(_lengths(strings.dictionary)[strings.indices.to_numpy()].sum(dtype=np.float64)))
@@ -145,11 +145,11 @@ class ColumnReader:
         return read_integers(self._stream(node, kind), count, signed)
 
     def _stream(self, node: int, kind: int) -> bytes:
-        return self.tail.compression.expand(self.stripe.streams.get((node, kind), b""), self.budget)
+        return self.tail.compression.decompress(self.stripe.streams.get((node, kind), b""), self.budget)
 
 
 @dataclass(frozen=True)
-class Writer:
+class ColumnWriter:
     """Collects the streams and encodings of one stripe.
 
     Args:
@@ -200,10 +200,10 @@ class Writer:
             node: its id.
             values: a dictionary array without nulls, its dictionary sorted.
         """
-        used, numbers = np.unique(values.indices.to_numpy(), return_inverse=True)
-        words = values.dictionary.take(pa.array(used))
+        used_indexes, word_indexes = np.unique(values.indices.to_numpy(), return_inverse=True)
+        words = values.dictionary.take(pa.array(used_indexes))
         self.encodings[node] = (_DICTIONARY_DIRECT, len(words))
-        self._add(node, _DATA, write_integers(numbers.astype(np.int64), signed=False))
+        self._add(node, _DATA, write_integers(word_indexes.astype(np.int64), signed=False))
         self._add(node, _LENGTH, write_integers(_lengths(words), signed=False))
         self._add(node, _DICTIONARY, _content(words))
 

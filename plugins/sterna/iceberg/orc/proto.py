@@ -35,13 +35,13 @@ class Message:
         Raises:
             OrcDamaged: it is something else.
         """
-        found = default
+        integer = default
         for at, _, value in self.fields:
             if at == number:
                 if isinstance(value, bytes):
                     raise OrcDamaged(f"field {number} of a message is no integer")
-                found = value
-        return found
+                integer = value
+        return integer
 
     def blobs(self, number: int) -> list[bytes]:
         """Return all values of a field that is a string, bytes or a message.
@@ -49,13 +49,13 @@ class Message:
         Raises:
             OrcDamaged: it is something else.
         """
-        found = []
+        blobs = []
         for at, _, value in self.fields:
             if at == number:
                 if isinstance(value, int):
                     raise OrcDamaged(f"field {number} of a message is an integer")
-                found.append(value)
-        return found
+                blobs.append(value)
+        return blobs
 
     def messages(self, number: int) -> list[Message]:
         """Return all values of a field that is a message."""
@@ -63,16 +63,16 @@ class Message:
 
     def integers(self, number: int) -> list[int]:
         """Return all values of a field that is a repeated integer, packed or not."""
-        found: list[int] = []
+        integers: list[int] = []
         for at, _, value in self.fields:
             if at == number and isinstance(value, int):
-                found.append(value)
+                integers.append(value)
             elif at == number and isinstance(value, bytes):
-                place = 0
-                while place < len(value):
-                    item, place = read_number(value, place)
-                    found.append(item)
-        return found
+                offset = 0
+                while offset < len(value):
+                    integer, offset = read_number(value, offset)
+                    integers.append(integer)
+        return integers
 
     def put(self, number: int, *values: int | bytes) -> Message:
         """Return the message with all values of one field replaced."""

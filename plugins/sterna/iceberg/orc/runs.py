@@ -16,11 +16,11 @@ from sterna.iceberg.orc.proto import OrcDamaged, read_number
 from sterna.iceberg.varint import from_zigzag, to_zigzag, write_varint
 
 _WIDTHS: Final[tuple[int, ...]] = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)
-_RUN: Final = 512
-_LITERALS: Final = 128
+_MAX_RUN_VALUES: Final = 512
+_MAX_LITERALS: Final = 128
 _MIN_REPEAT: Final = 3
 _MAX_REPEAT: Final = 130
-_SAFE: Final = 1 << 62
+_SAFE_BOUND: Final = 1 << 62
 """Differences of values below this fit 64 bits."""
 
 _DIRECT: Final = 1
@@ -52,7 +52,9 @@ def read_integers(data: bytes, count: int, signed: bool) -> Any:
 
 def write_integers(values: Any, signed: bool) -> bytes:
     """Encode integers by run length encoding version 2; the inverse of `read_integers`."""
-    return b"".join(_write_run(values[at : at + _RUN], signed) for at in range(0, len(values), _RUN))
+    return b"".join(
+        _write_run(values[at : at + _MAX_RUN_VALUES], signed) for at in range(0, len(values), _MAX_RUN_VALUES)
+    )
 
 
 def read_bytes(data: bytes, count: int) -> Any:
@@ -65,8 +67,8 @@ def read_bytes(data: bytes, count: int) -> Any:
     at = done = 0
     while done < count:
         control = _byte(data, at)
-        size = control + _MIN_REPEAT if control < _LITERALS else 2 * _LITERALS - control
-        width = 1 if control < _LITERALS else size
+        size = control + _MIN_REPEAT if control < _MAX_LITERALS else 2 * _MAX_LITERALS - control
+        width = 1 if control < _MAX_LITERALS else size
         run = np.frombuffer(_slice(data, at + 1, width), np.uint8)
         values[done : done + size] = run[: count - done]
         done += size
@@ -122,13 +124,13 @@ def _short_repeat(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
 
 
 def _direct(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
-    width, count = _head(data, at)
+    width, count = _read_header(data, at)
     values, at = _unpack(data, at + 2, count, width)
     return _unzigzag(values) if signed else values.view(np.int64), at
 
 
 def _patched_base(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
-    width, count = _head(data, at)
+    width, count = _read_header(data, at)
     third, fourth = _slice(data, at + 2, 2)
     base_size, patch_width = (third >> 5) + 1, _WIDTHS[third & 31]
     entry_width, patches = (fourth >> 5) + 1 + patch_width, fourth & 31
@@ -137,7 +139,7 @@ def _patched_base(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
     base = int.from_bytes(_slice(data, at + 4, base_size), "big")
     sign = 1 << 8 * base_size - 1
     values, at = _unpack(data, at + 4 + base_size, count, width)
-    entries, at = _unpack(data, at, patches, _closest(entry_width))
+    entries, at = _unpack(data, at, patches, _smallest_width(entry_width))
     place = 0
     for entry in entries.tolist():
         place += entry >> patch_width
@@ -148,7 +150,7 @@ def _patched_base(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
 
 
 def _delta(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
-    width, count = _head(data, at)
+    width, count = _read_header(data, at)
     first, after = read_number(data, at + 2)
     raw, after = read_number(data, after)
     step = from_zigzag(raw)
@@ -163,7 +165,7 @@ def _delta(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
 _RUNS: Final = (_short_repeat, _direct, _patched_base, _delta)
 
 
-def _head(data: bytes, at: int) -> tuple[int, int]:
+def _read_header(data: bytes, at: int) -> tuple[int, int]:
     header, low = _slice(data, at, 2)
     return _WIDTHS[header >> 1 & 31], ((header & 1) << 8 | low) + 1
 
@@ -176,31 +178,31 @@ def _unpack(data: bytes, at: int, count: int, width: int) -> tuple[Any, int]:
 
 def _write_run(values: Any, signed: bool) -> bytes:
     low, high = int(values.min()), int(values.max())
-    if len(values) >= _MIN_REPEAT and (-_SAFE if signed else 0) <= low and high < _SAFE:
+    if len(values) >= _MIN_REPEAT and (-_SAFE_BOUND if signed else 0) <= low and high < _SAFE_BOUND:
         steps = np.diff(values)
         if (steps >= 0).all() or (steps[0] < 0 and (steps <= 0).all()):
             return _write_delta(int(values[0]), steps, signed)
     packed = _zigzag(values) if signed else values.view(np.uint64)
-    width = _closest(max(1, int(packed.max()).bit_length()))
-    return _write_head(_DIRECT, width, len(values)) + _pack(packed, width)
+    width = _smallest_width(max(1, int(packed.max()).bit_length()))
+    return _write_header(_DIRECT, width, len(values)) + _pack(packed, width)
 
 
 def _write_delta(first: int, steps: Any, signed: bool) -> bytes:
     # Of a run with one step for all the width is 0, which for other runs means 1: theirs is 2 at least.
     rest = np.abs(steps[1:]).astype(np.uint64)
-    width = 0 if (steps == steps[0]).all() else _closest(max(2, int(rest.max()).bit_length()))
-    head = _write_head(_DELTA, max(1, width), len(steps) + 1)
+    width = 0 if (steps == steps[0]).all() else _smallest_width(max(2, int(rest.max()).bit_length()))
+    head = _write_header(_DELTA, max(1, width), len(steps) + 1)
     start = to_zigzag(first) if signed else first
     return head + write_varint(start) + write_varint(to_zigzag(int(steps[0]))) + (_pack(rest, width) if width else b"")
 
 
-def _write_head(kind: int, width: int, count: int) -> bytes:
+def _write_header(kind: int, width: int, count: int) -> bytes:
     return bytes((kind << 6 | _WIDTHS.index(width) << 1 | (count - 1) >> 8, (count - 1) & 0xFF))
 
 
 def _write_literals(literals: bytearray) -> bytes:
-    parts = [bytes(literals[at : at + _LITERALS]) for at in range(0, len(literals), _LITERALS)]
-    return b"".join(bytes((2 * _LITERALS - len(part),)) + part for part in parts)
+    parts = [bytes(literals[at : at + _MAX_LITERALS]) for at in range(0, len(literals), _MAX_LITERALS)]
+    return b"".join(bytes((2 * _MAX_LITERALS - len(part),)) + part for part in parts)
 
 
 def _pack(values: Any, width: int) -> bytes:
@@ -213,7 +215,7 @@ def _weights(width: int) -> Any:
     return np.uint64(1) << np.arange(width - 1, -1, -1, dtype=np.uint64)
 
 
-def _closest(bits: int) -> int:
+def _smallest_width(bits: int) -> int:
     return next(width for width in _WIDTHS if width >= bits)
 
 

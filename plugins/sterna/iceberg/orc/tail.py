@@ -106,11 +106,11 @@ def read_tail(data: bytes, uri: str, budget: Budget) -> Tail:
     body_end = start - postscript.integer(5)
     if body_end < len(HEADER):
         raise OrcDamaged("a footer longer than the file")
-    footer = read_message(compression.expand(data[start:end], budget))
+    footer = read_message(compression.decompress(data[start:end], budget))
     if footer.blobs(10) or postscript.integer(7):
         raise Unsupported("encrypted position deletes", file=uri)
     types = tuple(_type(message) for message in footer.messages(4))
-    _check_types(types, uri)
+    _validate_types(types, uri)
     stripes = _stripes(footer, body_end)
     tail = Tail(postscript, footer, compression, types, stripes)
     if footer.integer(6) != tail.rows:
@@ -131,7 +131,7 @@ def read_stripe(data: bytes, tail: Tail, number: int, budget: Budget) -> Stripe:
         OrcDamaged: the footer does not parse, or a stream stands twice or outside the stripe.
     """
     rows, at, footer_start, size = tail.stripes[number]
-    footer = read_message(tail.compression.expand(data[footer_start : footer_start + size], budget))
+    footer = read_message(tail.compression.decompress(data[footer_start : footer_start + size], budget))
     streams = _streams(footer, data, at, footer_start)
     encodings = [(message.integer(1), message.integer(2)) for message in footer.messages(2)]
     if len(encodings) != len(tail.types):
@@ -140,10 +140,10 @@ def read_stripe(data: bytes, tail: Tail, number: int, budget: Budget) -> Stripe:
 
 
 def _streams(footer: Message, data: bytes, at: int, end: int) -> dict[tuple[int, int], bytes]:
-    listed = [(message.integer(2), message.integer(1), message.integer(3)) for message in footer.messages(1)]
+    stream_entries = [(message.integer(2), message.integer(1), message.integer(3)) for message in footer.messages(1)]
     streams: dict[tuple[int, int], bytes] = {}
     # As Java reads them: all index streams stand before all others, whatever the order in the list.
-    for column, kind, length in sorted(listed, key=lambda stream: stream[1] not in _INDEX_STREAMS):
+    for column, kind, length in sorted(stream_entries, key=lambda stream: stream[1] not in _INDEX_STREAMS):
         if kind not in _INDEX_STREAMS | _DATA_STREAMS or (column, kind) in streams or at + length > end:
             raise OrcDamaged(f"stream {kind} of column {column} is unknown, stands twice, or outside the stripe")
         streams[column, kind] = data[at : at + length]
@@ -159,22 +159,22 @@ def _type(message: Message) -> Type:
     return Type(message.integer(1), tuple(message.integers(2)), names, attributes)
 
 
-def _check_types(types: tuple[Type, ...], uri: str) -> None:
+def _validate_types(types: tuple[Type, ...], uri: str) -> None:
     """Refuse a tree whose nodes are not in pre-order: a node might stand twice in it, or below itself."""
-    seen = 0
+    visited = 0
     open_nodes = [(0, 1)] if types and types[0].kind == STRUCT else []
     while open_nodes:
         node, depth = open_nodes.pop()
-        if node != seen or node >= len(types) or depth > _MAX_DEPTH:
+        if node != visited or node >= len(types) or depth > _MAX_DEPTH:
             raise OrcDamaged("a tree of types that is out of order or too deep")
-        seen += 1
+        visited += 1
         kind, children = types[node].kind, types[node].children
         if kind not in _SIMPLE and kind not in (LIST, MAP, STRUCT):
             raise Unsupported(f"position deletes with a column of the ORC type {kind}", file=uri)
         if len(children) != {LIST: 1, MAP: 2, STRUCT: len(types[node].names)}.get(kind, 0):
             raise OrcDamaged("a type with more or fewer children than it must have")
         open_nodes += ((child, depth + 1) for child in reversed(children))
-    if not types or seen != len(types):
+    if not types or visited != len(types):
         raise OrcDamaged("types that form no tree below a struct")
 
 

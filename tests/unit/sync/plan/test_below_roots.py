@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 
 from sterna.errors import Unsupported
-from sterna.replica import file_list as listing
-from sterna.replica.file_list import CONTENT
-from sterna.replica.region import RegionContext
-from sterna.sync.plan.one_pass import none_below
+from sterna.replication.plan.manifests import require_outside_replicas
+from sterna.replication.replica import file_list as listing
+from sterna.replication.replica.file_list import CONTENT
+from sterna.replication.replica.region import RegionContext
 from tests.unit.registry import samples
 
 CONTEXT = cast(RegionContext, SimpleNamespace(registry=samples.registry()))
@@ -21,7 +21,7 @@ EU, US = "s3://eu-bucket/replica", "s3://us-bucket/replica"
 
 
 def check(metadata: str, *sources: str, local: tuple[str, ...] = ()) -> None:
-    none_below(
+    require_outside_replicas(
         CONTEXT, metadata, listing.rows("t", CONTENT, [(source, "s3://somewhere/x", 1) for source in sources], 0), local
     )
 

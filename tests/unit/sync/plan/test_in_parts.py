@@ -18,40 +18,40 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.errors import CredentialError, EngineError, StoreUnreachable, UsageError
-from sterna.replica import run_folder
-from sterna.replica.records import Report, StageReport
-from sterna.replica.region import RegionContext
-from sterna.replica.transit import read_transit
-from sterna.sync import stages
-from sterna.sync.engine import Engine
-from sterna.sync.explain import explain
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan import in_parts, make
-from sterna.sync.plan.in_parts import PartLimits
-from sterna.sync.plan.make import make_plan
-from sterna.sync.plan.parts import Shelf
-from sterna.sync.run import sync
-from sterna.verify.structure import verify_structure
+from sterna.replication.execution.spark_executor import Engine
+from sterna.replication.plan import planner, sharded_listing
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.part_store import PartStore
+from sterna.replication.plan.planner import make_plan
+from sterna.replication.plan.sharded_listing import ShardingLimits
+from sterna.replication.replica import run_folder
+from sterna.replication.replica.bulk_state import read_bulk_state
+from sterna.replication.replica.model import Report, StageReport
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import stages
+from sterna.replication.sync.explain import explain
+from sterna.replication.sync.run import sync
+from sterna.replication.verify.structure import verify_structure
 from tests.support.cleaning import after, clean
 from tests.support.small_world import World, here, quiet, refusing, with_registry, with_third_region, written_elsewhere
 
 FILES = 9
 OPTIONS = SyncOptions(files_per_batch=2)
-FEW = PartLimits(many_manifests=FILES - 2, group_manifests=2, cut_rows=1)
+FEW = ShardingLimits(min_manifests=FILES - 2, max_group_manifests=2, cut_rows=1)
 Work = Callable[[str], str]
 
 
 @pytest.fixture
 def many(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A table that counts as large, and a small one."""
-    monkeypatch.setattr(in_parts, "LIMITS", FEW)
+    monkeypatch.setattr(sharded_listing, "LIMITS", FEW)
     for _ in range(FILES):
         location = world.write("a")
     world.commit(a=location, b=world.write("b"))
     return world
 
 
-def plan(world: World, engine: Engine = here) -> stages.Planned:
+def plan(world: World, engine: Engine = here) -> stages.PlannedRun:
     return stages.plan(world.context(), OPTIONS, quiet, engine=engine)
 
 
@@ -59,21 +59,23 @@ def brought(world: World, engine: Engine = here) -> Report:
     return sync(world.context(), OPTIONS, quiet, engine=engine)
 
 
-def listed(world: World, made: stages.Planned) -> set[tuple[str, str, str, int]]:
+def listed(world: World, planned: stages.PlannedRun) -> set[tuple[str, str, str, int]]:
     """What the lists of all batches say: table, source, target and size."""
-    found = []
-    for batch in made.batches:
-        rows = run_folder.load_files(world.context(), made.run, batch=batch.number, listed=batch.listed).to_pylist()
+    listed_files = []
+    for batch in planned.batches:
+        rows = run_folder.load_files(
+            world.context(), planned.run, batch=batch.number, list_name=batch.list_name
+        ).to_pylist()
         assert (len(rows), sum(row["size"] for row in rows)) == (batch.files, batch.bytes)
-        found += [(row["table"], row["source"], row["target"], row["size"]) for row in rows]
-    assert len(found) == len(set(found))
-    return set(found)
+        listed_files += [(row["table"], row["source"], row["target"], row["size"]) for row in rows]
+    assert len(listed_files) == len(set(listed_files))
+    return set(listed_files)
 
 
 def expected(world: World) -> set[tuple[str, str, str, int]]:
     """The same, as one process lists it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(in_parts, "LIMITS", replace(FEW, many_manifests=1_000))
+        patch.setattr(sharded_listing, "LIMITS", replace(FEW, min_manifests=1_000))
         _, files = make_plan(world.context(), OPTIONS)
     assert files is not None
     rows = files.filter(pc.greater_equal(files.column("batch"), 0)).to_pylist()
@@ -90,13 +92,13 @@ def closed(world: World) -> bool:
 
 def test_the_lists_are_those_that_one_process_makes(many: World) -> None:
     wanted = expected(many)
-    made = plan(many)
+    planned = plan(many)
     assert {row[0] for row in wanted} == {"ns.a", "ns.b"}
-    assert listed(many, made) == wanted
-    assert [batch.number for batch in made.batches] == list(range(len(made.batches)))
-    assert len([batch for batch in made.batches if batch.table == "ns.a"]) == -(-FILES // 2)
-    told = {action.key: (action.files, action.localize) for action in made.explained.actions if action.files}
-    assert told == {"ns.a": (FILES, 2 * FILES + 1), "ns.b": (1, 3)}
+    assert listed(many, planned) == wanted
+    assert [batch.number for batch in planned.batches] == list(range(len(planned.batches)))
+    assert len([batch for batch in planned.batches if batch.table == "ns.a"]) == -(-FILES // 2)
+    counts = {action.key: (action.files, action.localize) for action in planned.explained.actions if action.files}
+    assert counts == {"ns.a": (FILES, 2 * FILES + 1), "ns.b": (1, 3)}
 
 
 def test_requests_are_dealt_out_in_portions(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +108,7 @@ def test_requests_are_dealt_out_in_portions(many: World, monkeypatch: pytest.Mon
         dealt.append((label, len(items)))
         return here(function, items, label)
 
-    monkeypatch.setattr(in_parts, "LIMITS", replace(FEW, dealt_characters=1))
+    monkeypatch.setattr(sharded_listing, "LIMITS", replace(FEW, max_request_characters=1))
     wanted = expected(many)
     assert listed(many, plan(many, engine)) == wanted
     assert dealt == [("list files", 1)] * 5 + [("look up files", 1)] * 5
@@ -123,9 +125,9 @@ def test_a_table_in_parts_is_published(many: World) -> None:
 def test_files_of_several_places_have_batches_of_their_own(many: World) -> None:
     world = with_third_region(many)
     world.commit(a=written_elsewhere(world, "a"))
-    wanted, made = expected(world), plan(world)
-    assert listed(world, made) == wanted
-    assert {batch.origin for batch in made.batches} == {"us-lake", "ap-lake"}
+    wanted, planned = expected(world), plan(world)
+    assert listed(world, planned) == wanted
+    assert {batch.origin for batch in planned.batches} == {"us-lake", "ap-lake"}
     assert brought(world).held == ()
     assert closed(world)
 
@@ -136,8 +138,8 @@ def test_what_is_here_is_not_brought_again_and_what_is_cut_is(many: World) -> No
         stages.copy(many.context(), first.run, batch, quiet)
     (there, *_) = sorted((many.folder / "eu/replica/us-lake/a").rglob("*.parquet"))
     there.write_bytes(there.read_bytes()[:-1])
-    wanted, made = expected(many), plan(many)
-    assert listed(many, made) == wanted
+    wanted, planned = expected(many), plan(many)
+    assert listed(many, planned) == wanted
     assert len(wanted) < FILES + 1
     assert there.as_uri() in {target for _, _, target, _ in wanted}
     assert brought(many).held == ()
@@ -149,9 +151,9 @@ def test_a_file_that_several_manifests_list_is_brought_once(many: World) -> None
     with table.transaction() as change:
         change.set_properties({"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"})
     many.commit(a=many.write("a"))
-    wanted, made = expected(many), plan(many)
+    wanted, planned = expected(many), plan(many)
     assert len({source for _, source, _, _ in wanted}) == FILES + 2
-    assert listed(many, made) == wanted
+    assert listed(many, planned) == wanted
 
 
 def twice(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
@@ -161,8 +163,8 @@ def twice(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
 
 
 def test_items_that_are_done_twice_at_once_give_the_same(many: World) -> None:
-    wanted, made = expected(many), plan(many, twice)
-    assert listed(many, made) == wanted
+    wanted, planned = expected(many), plan(many, twice)
+    assert listed(many, planned) == wanted
     assert len(parts(many)) == -(-(FILES) // 2)
     assert brought(many, twice).held == ()
     assert closed(many)
@@ -207,19 +209,19 @@ def test_an_engine_that_fails_is_an_error_where_nothing_else_goes_on(many: World
 
 
 def test_an_engine_that_fails_for_two_tables_is_not_asked_for_a_third(many: World) -> None:
-    asked: list[str] = []
+    labels: list[str] = []
 
     def failing(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
-        asked.append(label)
+        labels.append(label)
         raise EngineError("nobody answers")
 
     for name in ("c", "d", "e"):
         for _ in range(FILES):
             location = many.write(name)
         many.commit(**{name: location})
-    made = plan(many, failing)
-    assert len(asked) == 2
-    assert {action.key for action in made.explained.actions if action.files} == {"ns.b"}
+    planned = plan(many, failing)
+    assert len(labels) == 2
+    assert {action.key for action in planned.explained.actions if action.files} == {"ns.b"}
 
 
 @pytest.mark.parametrize("label", ["list", "look up"])
@@ -274,22 +276,22 @@ def test_a_part_that_is_harmed_holds_its_table_and_no_file_is_left_out(
 
 @pytest.mark.parametrize("harm", [lost, cut, changed])
 def test_a_list_that_is_harmed_ends_the_copy(many: World, harm: Callable[[Path], None]) -> None:
-    made = plan(many)
-    batch = next(batch for batch in made.batches if batch.listed)
-    harm(Path(f"{made.run}/{batch.listed}".removeprefix("file://")))
+    planned = plan(many)
+    batch = next(batch for batch in planned.batches if batch.list_name)
+    harm(Path(f"{planned.run}/{batch.list_name}".removeprefix("file://")))
     with pytest.raises(UsageError, match="start a new sync"):
-        stages.copy(many.context(), made.run, batch.number, quiet)
+        stages.copy(many.context(), planned.run, batch.number, quiet)
     assert brought(many).copied.files == FILES + 1
     assert closed(many)
 
 
 def test_a_batch_that_was_left_out_is_not_published(many: World) -> None:
-    made, context = plan(many), many.context()
-    copies = (stages.copy(context, made.run, batch.number, quiet) for batch in made.batches[:-1])
+    planned, context = plan(many), many.context()
+    copies = (stages.copy(context, planned.run, batch.number, quiet) for batch in planned.batches[:-1])
     copied = sum(copies, StageReport())
-    localized = stages.localize(context, made.run, copied, quiet, here)
+    localized = stages.localize(context, planned.run, copied, quiet, here)
     with pytest.raises(UsageError, match="left out"):
-        stages.publish(context, made.run, copied, localized, quiet)
+        stages.publish(context, planned.run, copied, localized, quiet)
 
 
 def test_a_manifest_that_is_gone_holds_its_table_alone(many: World) -> None:
@@ -308,8 +310,8 @@ def grown(world: World) -> None:
 
 def test_new_files_of_a_table_that_somebody_reads_are_listed_in_parts(many: World) -> None:
     grown(many)
-    wanted, made = expected(many), plan(many)
-    assert listed(many, made) == wanted
+    wanted, planned = expected(many), plan(many)
+    assert listed(many, planned) == wanted
     assert {row[0] for row in wanted} == {"ns.a"}
     assert len(wanted) == FILES, "what the replica has proves the other files"
     assert parts(many)
@@ -335,7 +337,7 @@ def test_a_file_of_a_wrong_size_that_readers_have_is_damage_though_many_others_a
     many.commit(a=named_again(many))
     for path in copies[-harmed:]:
         path.write_bytes(path.read_bytes()[:-1])
-    monkeypatch.setattr(in_parts, "LIMITS", replace(FEW, wrong_files=0))
+    monkeypatch.setattr(sharded_listing, "LIMITS", replace(FEW, max_size_mismatches=0))
     report = brought(many)
     assert [(item.key, item.kind) for item in report.held] == [("ns.a", "Damaged")]
     assert report.held[0].reason == f"{harmed} files that the replica's readers use have a wrong size"
@@ -343,17 +345,17 @@ def test_a_file_of_a_wrong_size_that_readers_have_is_damage_though_many_others_a
 
 
 def test_a_stretch_of_many_files_gives_several_batches(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_parts, "LIMITS", replace(FEW, stretches=1))
+    monkeypatch.setattr(sharded_listing, "LIMITS", replace(FEW, min_ranges=1))
     wanted, labels = expected(many), dict[str, int]()
 
     def counting(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
         labels[label] = len(items)
         return [function(item) for item in items]
 
-    made = plan(many, counting)
+    planned = plan(many, counting)
     assert labels["look up files"] == 1
-    assert len([batch for batch in made.batches if batch.table]) == -(-FILES // 2)
-    assert listed(many, made) == wanted
+    assert len([batch for batch in planned.batches if batch.table]) == -(-FILES // 2)
+    assert listed(many, planned) == wanted
     assert brought(many).held == ()
 
 
@@ -372,18 +374,18 @@ def test_a_round_of_the_large_lane_names_the_batches_of_a_table_in_parts(many: W
     world = with_registry(many, regions=regions)
     context = world.context()
     sync(context, replace(OPTIONS, lane="small"), quiet, engine=here)
-    made = stages.plan(context, replace(OPTIONS, lane="large"), quiet, engine=here)
-    moving = read_transit(context.objects, context.region)
+    planned = stages.plan(context, replace(OPTIONS, lane="large"), quiet, engine=here)
+    moving = read_bulk_state(context.objects, context.region)
     assert moving
-    of_a = tuple(batch.number for batch in made.batches if batch.table == "ns.a")
-    assert {item.key: item.batches for item in moving.round.tables} == {"ns.a": of_a, "ns.b": (0,)}
-    reports = [stages.copy(context, made.run, number, quiet) for number in range(len(made.batches) - 1)]
+    of_a = tuple(batch.number for batch in planned.batches if batch.table == "ns.a")
+    assert {item.key: item.batches for item in moving.run.tables} == {"ns.a": of_a, "ns.b": (0,)}
+    reports = [stages.copy(context, planned.run, number, quiet) for number in range(len(planned.batches) - 1)]
     assert [report.here for report in reports] == [("ns.b",), *[()] * (len(reports) - 1)]
 
 
 def test_who_leaves_large_plans_to_others_needs_no_spark(many: World) -> None:
-    made = stages.plan(many.context(), OPTIONS, quiet, lambda *_: "too large", engine=dying_at("", DIED))
-    assert made.left == "too large"
+    planned = stages.plan(many.context(), OPTIONS, quiet, lambda *_: "too large", engine=dying_at("", DIED))
+    assert planned.deferred == "too large"
     assert list((many.folder / "eu/replica/_sterna/runs").rglob("*.parquet")) == [], "nor lists that no plan names"
 
 
@@ -391,8 +393,8 @@ def test_where_nothing_is_for_spark_the_plan_lists_the_parts_itself(many: World)
     regions = [{**region.model_dump(), "localize": "here"} for region in many.registry.regions]
     world, lines = with_registry(many, regions=regions), list[str]()
     wanted = expected(world)
-    made = stages.plan(world.context(), OPTIONS, lines.append, engine=dying_at("", DIED))
-    assert listed(world, made) == wanted
+    planned = stages.plan(world.context(), OPTIONS, lines.append, engine=dying_at("", DIED))
+    assert listed(world, planned) == wanted
     assert any("in parts" in line for line in lines)
     assert brought(world, dying_at("", DIED)).held == ()
     assert closed(world)
@@ -410,11 +412,11 @@ def test_a_plan_that_is_only_looked_at_says_the_same_and_leaves_nothing(
     assert sorted((many.folder / "eu").rglob("*")) == before
     assert list(scratch.iterdir()) == []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(in_parts, "LIMITS", replace(FEW, many_manifests=1_000))
+        patch.setattr(sharded_listing, "LIMITS", replace(FEW, min_manifests=1_000))
         at_once = explain(context, *make_plan(context, OPTIONS))
     assert replace(looked, origins={}) == replace(at_once, origins={})
-    sums = [(each.files, each.bytes) for each in looked.origins.values()]
-    assert sums == [(each.files, each.bytes) for each in at_once.origins.values()]
+    sums = [(origin.files, origin.bytes) for origin in looked.origins.values()]
+    assert sums == [(origin.files, origin.bytes) for origin in at_once.origins.values()]
 
 
 def test_a_full_disk_holds_the_table_alone(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,26 +424,26 @@ def test_a_full_disk_holds_the_table_alone(many: World, monkeypatch: pytest.Monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    made, _ = make_plan(many.context(), OPTIONS)
-    assert [(item.key, item.kind) for item in made.held] == [("ns.a", "EngineError")]
-    assert "No space left" in made.held[0].reason and "damaged" not in made.held[0].reason
+    planned, _ = make_plan(many.context(), OPTIONS)
+    assert [(item.key, item.kind) for item in planned.held] == [("ns.a", "EngineError")]
+    assert "No space left" in planned.held[0].reason and "damaged" not in planned.held[0].reason
 
 
 def test_a_plan_that_is_over_begins_no_part(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
 
-    def interrupted(context: RegionContext, shelf: Shelf, item: dict[str, Any]) -> dict[str, Any]:
+    def interrupted(context: RegionContext, shelf: PartStore, item: dict[str, Any]) -> dict[str, Any]:
         done.append(item["table"])
         dealings[0].stop()
         return {"parts": [], "position": []}
 
-    def made(*args: Any) -> in_parts.Dealing:
-        dealings.append(in_parts.Dealing(*args))
+    def new_listing(*args: Any) -> sharded_listing.ShardedListing:
+        dealings.append(sharded_listing.ShardedListing(*args))
         return dealings[-1]
 
-    dealings: list[in_parts.Dealing] = []
-    monkeypatch.setitem(in_parts.STEPS, in_parts.LIST, interrupted)
-    monkeypatch.setattr(make, "Dealing", made)
+    dealings: list[sharded_listing.ShardedListing] = []
+    monkeypatch.setitem(sharded_listing.STEPS, sharded_listing.LIST_STEP, interrupted)
+    monkeypatch.setattr(planner, "ShardedListing", new_listing)
     planned, _ = make_plan(many.context(), OPTIONS)
     assert done == ["ns.a"]
     assert [(item.key, item.reason) for item in planned.held] == [("ns.a", "the plan is over")]
@@ -455,12 +457,12 @@ def test_a_plan_that_is_over_begins_no_job(many: World, monkeypatch: pytest.Monk
         dealings[-1].stop()
         return [function(item) for item in items]
 
-    def made(*args: Any) -> in_parts.Dealing:
-        dealings.append(in_parts.Dealing(*args))
+    def new_listing(*args: Any) -> sharded_listing.ShardedListing:
+        dealings.append(sharded_listing.ShardedListing(*args))
         return dealings[-1]
 
-    dealings: list[in_parts.Dealing] = []
-    monkeypatch.setattr(make, "Dealing", made)
+    dealings: list[sharded_listing.ShardedListing] = []
+    monkeypatch.setattr(planner, "ShardedListing", new_listing)
     report = brought(many, interrupted)
     assert labels == ["list files"]
     assert [(item.key, item.reason) for item in report.held] == [("ns.a", "the plan is over")]
@@ -492,10 +494,10 @@ def test_of_several_tables_in_parts_the_smallest_is_brought_first(many: World) -
     for _ in range(FILES - 2):
         location = many.write("c")
     many.commit(c=location)
-    made = plan(many)
-    tables = [batch.table for batch in made.batches if batch.table]
+    planned = plan(many)
+    tables = [batch.table for batch in planned.batches if batch.table]
     assert tables == sorted(tables, reverse=True) and set(tables) == {"ns.a", "ns.c"}
-    assert [batch.number for batch in made.batches] == list(range(len(made.batches)))
+    assert [batch.number for batch in planned.batches] == list(range(len(planned.batches)))
     assert set(brought(many).published) == {"ns", "ns.a", "ns.b", "ns.c"}
 
 

@@ -9,23 +9,24 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.stores.objects import Objects
 from sterna.errors import StoreUnreachable
-from sterna.replica.records import Report, StageReport
-from sterna.sync import localize, sizes, stages
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan import one_pass
-from sterna.verify.structure import verify_structure
+from sterna.replication.execution import source_sizes
+from sterna.replication.plan import manifests
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.model import Report, StageReport
+from sterna.replication.sync import localize, stages
+from sterna.replication.verify.structure import verify_structure
+from sterna.storage.objects import Objects
 from tests.support.small_world import World, here, planned, quiet, run
 from tests.unit.sync.test_wrong_localizer import RIGHT, committed, deep, rows
 
 MANY = 20
 
 
-def counted(found: Counter[str], name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-    def call(self: Objects, uri: str, *given: Any, **options: Any) -> Any:
-        found[f"{name} {uri.rpartition('/')[2]}"] += 1
-        return real(self, uri, *given, **options)
+def counted(calls: Counter[str], name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: Objects, uri: str, *args: Any, **options: Any) -> Any:
+        calls[f"{name} {uri.rpartition('/')[2]}"] += 1
+        return real(self, uri, *args, **options)
 
     return call
 
@@ -33,22 +34,22 @@ def counted(found: Counter[str], name: str, real: Callable[..., Any]) -> Callabl
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each object is read or written, by its name."""
-    found: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
     for name in ("read", "write_new"):
-        monkeypatch.setattr(Objects, name, counted(found, name, getattr(Objects, name)))
-    return found
+        monkeypatch.setattr(Objects, name, counted(calls, name, getattr(Objects, name)))
+    return calls
 
 
 def replica_files(world: World, pattern: str) -> set[Path]:
     return set((world.folder / "eu/replica").rglob(pattern))
 
 
-def finished(world: World, made: stages.Planned) -> Report:
+def finished(world: World, sync_plan: stages.PlannedRun) -> Report:
     context = world.context()
-    copies = (stages.copy(context, made.run, batch.number, quiet) for batch in made.batches)
+    copies = (stages.copy(context, sync_plan.run, batch.number, quiet) for batch in sync_plan.batches)
     copied = sum(copies, StageReport())
-    localized = stages.localize(context, made.run, copied, quiet, here)
-    return stages.publish(context, made.run, copied, localized, quiet)
+    localized = stages.localize(context, sync_plan.run, copied, quiet, here)
+    return stages.publish(context, sync_plan.run, copied, localized, quiet)
 
 
 def closed(world: World) -> bool:
@@ -65,23 +66,23 @@ def test_a_manifest_is_read_and_written_once_in_a_whole_sync(world: World, asked
 
 def test_the_localized_manifest_stands_there_before_its_data(world: World) -> None:
     world.commit(a=world.write("a"))
-    made = stages.plan(world.context(), SyncOptions(), quiet)
+    sync_plan = stages.plan(world.context(), SyncOptions(), quiet)
     (manifest,) = replica_files(world, "*-m0.avro")
     assert "_localized" in manifest.parts
     assert not replica_files(world, "*.parquet") - replica_files(world, "_sterna/**/*.parquet")
     written = manifest.read_bytes(), manifest.stat().st_mtime_ns
-    assert finished(world, made).outcome == "published"
+    assert finished(world, sync_plan).outcome == "published"
     assert written == (manifest.read_bytes(), manifest.stat().st_mtime_ns)
     assert closed(world)
 
 
 def test_it_is_what_the_localize_stage_would_have_made(world: World) -> None:
     world.commit(a=world.write("a"))
-    made = stages.plan(world.context(), SyncOptions(), quiet)
+    sync_plan = stages.plan(world.context(), SyncOptions(), quiet)
     (manifest,) = replica_files(world, "*-m0.avro")
     early = manifest.read_bytes()
     manifest.unlink()
-    assert finished(world, made).outcome == "published", "it is read at its source, and made anew"
+    assert finished(world, sync_plan).outcome == "published", "it is read at its source, and made anew"
     assert manifest.read_bytes() == early
     assert closed(world)
 
@@ -94,16 +95,16 @@ def test_a_plan_that_only_shows_writes_nothing(world: World) -> None:
 
 def test_manifests_with_deletes_wait_for_what_these_become(world: World) -> None:
     committed(world, "a")
-    made = stages.plan(world.context(), SyncOptions(), quiet)
+    sync_plan = stages.plan(world.context(), SyncOptions(), quiet)
     assert {path.name for path in replica_files(world, "m-*.avro")} == {"m-data.avro"}
-    assert finished(world, made).outcome == "published"
+    assert finished(world, sync_plan).outcome == "published"
     assert rows(world, "a") == RIGHT
     assert deep(world) == ()
 
 
-@pytest.mark.parametrize("many", [sizes.MANY, 3])
+@pytest.mark.parametrize("many", [source_sizes.LISTING_MIN_FILES, 3])
 def test_what_a_killed_plan_wrote_is_taken_over(world: World, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    for module, name in ((one_pass, "MANY"), (one_pass, "WAITING_OBJECTS"), (localize, "MANY")):
+    for module, name in ((manifests, "MANY"), (manifests, "WAITING_OBJECTS"), (localize, "MANY")):
         monkeypatch.setattr(module, name, many)
     for _ in range(MANY):
         location = world.write("a")

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from sterna.edges.stores.open_store import PAGE
-from sterna.replica import file_list as listing
-from sterna.replica.file_list import CONTENT, MANIFEST, PROVEN
-from sterna.replica.region import RegionContext
-from sterna.sync.options import SyncOptions
-from sterna.sync.plan.presence import Listed, look_up, to_copy
+from sterna.replication.plan.inventory import CheckedFiles, check_targets, plan_copies
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica import file_list as listing
+from sterna.replication.replica.file_list import CONTENT, MANIFEST, PROVEN
+from sterna.replication.replica.region import RegionContext
+from sterna.storage.client import PAGE_SIZE
 from tests.unit.registry import samples
 
 MAPPING = samples.mapping(samples.location("us-lake", "s3://us-lake"))
@@ -26,46 +26,48 @@ def files(*rows: tuple[str, str, int]) -> Any:
         listing.rows(table, CONTENT, [(f"s3://us-lake/{name}", f"{ROOT}/us-lake/{name}", size)], 0)
         for table, name, size in rows
     ]
-    return listing.joined(
+    return listing.concat_files(
         [listing.rows("t", MANIFEST, [("s3://us-lake/m", f"{ROOT}/_localized/us-lake/m", 9)]), *parts]
     )
 
 
-def looked_up(rows: Any, **here: int) -> tuple[Listed, list[list[str]]]:
+def looked_up(rows: Any, **here: int) -> tuple[CheckedFiles, list[list[str]]]:
     """Look files up in a store that has some; also return what it was asked for."""
-    asked: list[list[str]] = []
+    requests: list[list[str]] = []
 
     def sizes(uris: Iterable[str]) -> dict[str, int | None]:
-        asked.append(list(uris))
-        return {uri: here.get(uri.rpartition("/")[2]) for uri in asked[-1]}
+        requests.append(list(uris))
+        return {uri: here.get(uri.rpartition("/")[2]) for uri in requests[-1]}
 
     def listed(folder: str) -> Iterator[tuple[str, int, None]]:
-        asked.append([f"{folder}/"])
+        requests.append([f"{folder}/"])
         return ((f"{folder}/{name.rstrip('/')}", size, None) for name, size in here.items())
 
     context = cast(
         RegionContext,
         SimpleNamespace(objects=SimpleNamespace(sizes=sizes, list=listed), mapping=MAPPING, region=MAPPING.region),
     )
-    return look_up(context, rows), asked
+    return check_targets(context, rows), requests
 
 
-def planned(listed: Listed) -> tuple[dict[tuple[str, str], int], int]:
-    rows, batches, here = to_copy(listed, MAPPING, SyncOptions(files_per_batch=2))
+def planned(listed: CheckedFiles) -> tuple[dict[tuple[str, str], int], int]:
+    rows, batches, here = plan_copies(listed, MAPPING, SyncOptions(files_per_batch=2))
     assert rows.num_rows == listed.content.num_rows + listed.localized.num_rows
-    found = {
+    batch_by_file = {
         (row["table"], row["source"].rpartition("/")[2]): row["batch"]
         for row in rows.to_pylist()
         if row["role"] == CONTENT
     }
-    assert sum(batch.files for batch in batches) == len({name for (_, name), batch in found.items() if batch >= 0})
-    return found, here
+    assert sum(batch.files for batch in batches) == len(
+        {name for (_, name), batch in batch_by_file.items() if batch >= 0}
+    )
+    return batch_by_file, here
 
 
 def test_what_is_here_with_its_size_is_not_copied() -> None:
     listed, _ = looked_up(files(("t", "b", 2), ("t", "a", 1), ("t", "c", 3), ("t", "d", 0)), a=1, b=3, d=0)
-    assert listed.targets == 4
-    assert [(file.target.rpartition("/")[2], file.size) for file in listed.wrong()] == [("b", 2)]
+    assert listed.target_count == 4
+    assert [(file.target.rpartition("/")[2], file.size) for file in listed.size_mismatches()] == [("b", 2)]
     assert planned(listed) == ({("t", "a"): PROVEN, ("t", "b"): 0, ("t", "c"): 0, ("t", "d"): PROVEN}, 2)
 
 
@@ -76,9 +78,9 @@ def test_a_size_that_can_not_be_is_not_taken_for_one_that_is_not_there() -> None
 
 def test_a_file_that_two_tables_need_is_copied_once_and_for_both_when_they_differ() -> None:
     listed, _ = looked_up(files(("t", "a", 1), ("u", "a", 1), ("t", "b", 1), ("u", "b", 2), ("u", "c", 5)), a=1, b=1)
-    assert listed.targets == 3
-    found, here = planned(listed)
-    assert found == {("t", "a"): PROVEN, ("u", "a"): PROVEN, ("t", "b"): 0, ("u", "b"): 0, ("u", "c"): 0}
+    assert listed.target_count == 3
+    batch_by_file, here = planned(listed)
+    assert batch_by_file == {("t", "a"): PROVEN, ("u", "a"): PROVEN, ("t", "b"): 0, ("u", "b"): 0, ("u", "c"): 0}
     assert here == 1
 
 
@@ -86,16 +88,16 @@ def test_a_file_that_two_tables_need_is_copied_once_and_for_both_when_they_diffe
 def test_neighbours_are_asked_for_together_and_each_once_in_a_stretch(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "AT_ONCE", at_once)
+    monkeypatch.setattr(listing, "CHUNK_ROWS", at_once)
     rows = files(*(("t", name, number) for number, name in enumerate("gfedcba")), ("u", "c", 4))
-    listed, asked = looked_up(rows, **{name: number for number, name in enumerate("gfedcba")})
-    names = [uri.rpartition("/")[2] for uris in asked for uri in uris]
+    listed, requested = looked_up(rows, **{name: number for number, name in enumerate("gfedcba")})
+    names = [uri.rpartition("/")[2] for uris in requested for uri in uris]
     assert sorted(set(names)) == list("abcdefg") and names == sorted(names)
-    assert listed.targets == 7
+    assert listed.target_count == 7
     assert planned(listed) == ({("t", name): PROVEN for name in "abcdefg"} | {("u", "c"): PROVEN}, 7)
 
 
-MANY = [f"{number:04}" for number in range(PAGE)]
+MANY = [f"{number:04}" for number in range(PAGE_SIZE)]
 
 
 @pytest.mark.parametrize(
@@ -111,38 +113,38 @@ MANY = [f"{number:04}" for number in range(PAGE)]
 def test_many_files_of_a_folder_are_asked_for_at_once_where_one_page_lists_it(
     here: dict[str, int], requests: int
 ) -> None:
-    listed, asked = looked_up(files(*(("t", name, 1) for name in reversed(MANY))), **here)
-    assert asked[:1] == [[f"{ROOT}/us-lake/"]]
-    assert len(asked) == requests
+    listed, requested = looked_up(files(*(("t", name, 1) for name in reversed(MANY))), **here)
+    assert requested[:1] == [[f"{ROOT}/us-lake/"]]
+    assert len(requested) == requests
     assert listed.sizes.to_pylist() == [here.get(name) for name in reversed(MANY)]
 
 
 def test_files_outside_the_replica_root_are_asked_for_one_by_one() -> None:
     """Between two of them another location may begin, whose store is another."""
     rows = [(f"s3://us/{name}", f"s3://home/x/{name}", 1) for name in MANY]
-    listed, asked = looked_up(listing.rows("t", CONTENT, rows, 0), **{MANY[0]: 1})
-    assert asked == [[f"s3://home/x/{name}" for name in MANY]]
-    assert listed.sizes.to_pylist() == [1, *[None] * (PAGE - 1)]
+    listed, requested = looked_up(listing.rows("t", CONTENT, rows, 0), **{MANY[0]: 1})
+    assert requested == [[f"s3://home/x/{name}" for name in MANY]]
+    assert listed.sizes.to_pylist() == [1, *[None] * (PAGE_SIZE - 1)]
 
 
 def test_no_content_is_no_question() -> None:
-    listed, asked = looked_up(files())
-    assert asked == [] and listed.targets == 0
-    assert to_copy(listed, MAPPING, SyncOptions())[1:] == ((), 0)
+    listed, requested = looked_up(files())
+    assert requested == [] and listed.target_count == 0
+    assert plan_copies(listed, MAPPING, SyncOptions())[1:] == ((), 0)
 
 
 def test_a_file_that_two_manifests_list_stands_once_for_each_role() -> None:
-    twice = listing.joined([files(("t", "a", 1), ("t", "b", 2)), files(("t", "b", 2))])
+    twice = listing.concat_files([files(("t", "a", 1), ("t", "b", 2)), files(("t", "b", 2))])
     assert [row["source"] for row in listing.distinct(twice).to_pylist()] == [
         "s3://us-lake/m",
         "s3://us-lake/a",
         "s3://us-lake/b",
     ]
     assert listing.distinct(files(("t", "a", 1))).num_rows == 2
-    assert listing.distinct(listing.joined([])).num_rows == 0
+    assert listing.distinct(listing.concat_files([])).num_rows == 0
 
 
 def test_roles_are_told_apart_in_mixed_stretches_too() -> None:
-    mixed = listing.distinct(listing.joined([files(("t", "a", 1)), files(("t", "b", 1))])).combine_chunks()
-    assert listing.with_role(mixed, CONTENT).column("source").to_pylist() == ["s3://us-lake/a", "s3://us-lake/b"]
-    assert listing.with_role(mixed, MANIFEST, CONTENT).num_rows == 3
+    mixed = listing.distinct(listing.concat_files([files(("t", "a", 1)), files(("t", "b", 1))])).combine_chunks()
+    assert listing.filter_roles(mixed, CONTENT).column("source").to_pylist() == ["s3://us-lake/a", "s3://us-lake/b"]
+    assert listing.filter_roles(mixed, MANIFEST, CONTENT).num_rows == 3

@@ -1,0 +1,145 @@
+"""Flows as an operator that lingers, and their DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG
+
+from sterna.airflow.assets import freshness_schedule
+from sterna.airflow.base import SternaOperator
+from sterna.airflow.dags import common_settings
+from sterna.airflow.settings import get_option, get_patterns, get_timedelta, parse_follow_duration
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow.sdk import Context as TaskContext
+
+    from sterna.config.sections.transforms import Transform
+
+_DOC = """\
+### Let tables follow others, as region `{region}` has them
+
+Each step reads what changed in a flow's source since the last one, from the region's replica, and puts on `main` what
+follows, once. The run goes on for `[sterna] flows_linger` with Spark warm. Where nothing has come it starts no Spark.
+
+Which table follows which says section `flows` of the services file. Without one the task is skipped. It may run in
+several regions at once.
+
+**When it fails**: a flow waits for somebody. Its reason stands in the log, and in `sterna flow status`. The others have
+gone on. What to do stands in docs/operations.md, *By what you see*.
+"""
+
+
+class SternaTransformsOperator(SternaOperator):
+    """Take the steps that flows need, for a while; return how many each took.
+
+    Args:
+        flows: names of flows; none: all.
+        linger: for how long it looks for more.
+        services: path of the services file; None for `[sterna] services`.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "services")
+
+    def __init__(
+        self,
+        *,
+        flows: Sequence[str] = (),
+        linger: timedelta = timedelta(0),
+        services: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.flows = tuple(flows)
+        self.linger = linger
+        self.services = services
+
+    def execute(self, context: TaskContext) -> dict[str, int]:
+        """Take steps, and tell of each."""
+        from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+        from sterna.pipelines.transforms.run import Runner
+
+        transforms, folder = self._selected_transforms()
+        if not transforms:
+            raise AirflowSkipException("the services file has no section flows")
+        region = self.open_reloading()
+        try:
+            summary = Runner(region.current, transforms, folder, self.log_progress).run(self.linger.total_seconds())
+        finally:
+            region.disconnect()
+        for name, reason in summary.idle.items():
+            self.log_progress(f"{name}: {reason}")
+        if summary.failed:
+            name, reason = next(
+                iter({name: summary.failed[name] for name in (*summary.stopped, *summary.failed)}.items())
+            )
+            raise AirflowFailException(f"{len(summary.failed)} flows failed; {name}: {reason}")
+        counts: dict[str, int] = {}
+        for step in summary.steps:
+            counts[step.flow] = counts.get(step.flow, 0) + 1
+        return counts
+
+    def _selected_transforms(self) -> tuple[list[Transform], Path]:
+        """Return the flows, and the folder in which their SQL stands."""
+        from sterna.config.services_file import read_services, services_folder
+        from sterna.pipelines.transforms.run import select_flows
+
+        services_path = self.services or get_option("services")
+        transforms = read_services(services_path).flows
+        return select_flows(transforms, self.flows) if transforms else [], services_folder(services_path)
+
+
+def transforms_dag(
+    *,
+    region: str | None = None,
+    registry: str | None = None,
+    services: str | None = None,
+    dag_id: str = "sterna_flows",
+    flows: Sequence[str] = (),
+    sources: Sequence[str] | None = None,
+    linger: str | None = None,
+    **kwargs: Any,
+) -> DAG:
+    """Return a DAG whose task takes flows' steps, whenever a table that they follow is fresh in the region.
+
+    Args:
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        services: path of the services file; None for `[sterna] services`.
+        dag_id: the DAG's id.
+        flows: names of flows; none: all of the services file.
+        sources: tables whose news start a run; none: whatever becomes fresh in the region; None for
+            `[sterna] flows_sources`.
+        linger: for how long a run looks for more, such as `10m`; None for `[sterna] flows_linger`.
+        kwargs: see `DAG`; they go before what is set here.
+
+    Raises:
+        UsageError: a setting is missing or wrong.
+    """
+    region, registry = region or get_option("region"), registry or get_option("registry")
+    duration = parse_follow_duration(get_option("flows_linger") if linger is None else linger)
+    tables = get_patterns("flows_sources") if sources is None else tuple(sources)
+    settings: dict[str, Any] = {
+        "description": f"Let tables follow others, as region {region} has them",
+        "doc_md": _DOC.format(region=region),
+        "schedule": freshness_schedule(region, tables),
+        "is_paused_upon_creation": True,
+        **common_settings(),
+    }
+    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+        SternaTransformsOperator(
+            task_id="follow",
+            region=region,
+            registry=registry,
+            services=services,
+            flows=flows,
+            linger=duration,
+            execution_timeout=duration + get_timedelta("flows_timeout"),
+        )
+    return dag

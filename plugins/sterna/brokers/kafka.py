@@ -1,0 +1,271 @@
+"""Kafka: CloudEvents in binary mode, keyed by table, acknowledged by all replicas that are in sync, and idempotent.
+
+Source: CloudEvents 1.0.2, "Kafka Protocol Binding", binary content mode; librdkafka, "CONFIGURATION.md",
+"INTRODUCTION.md", "Idempotent Producer".
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from sterna.brokers.message import KAFKA_PREFIX, Message, SendOutcome
+from sterna.brokers.tls import trusted_ca_path
+from sterna.config.registry.connection import Credential
+from sterna.config.sections.sinks import KafkaTopic
+from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable, SternaError
+
+_FLUSH_SECONDS = 0.1  # seconds: a flush of 0.2 s goes on to call back after a fatal error, which is pending then
+_MAX_CLOSE_FLUSHES = 10
+_UNKNOWN_TOPIC_MS = 5_000
+_MAX_MESSAGE_BYTES = 100_000_000  # the broker has the word on sizes, not we
+_PERMANENT_ERRORS = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+)
+_PURGE_ERRORS = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # our own doing, no answer
+_GENERIC_ERRORS = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+)  # a handshake may fail with this, and then say why
+librdkafka_log = logging.getLogger("sterna.brokers.librdkafka")
+librdkafka_log.addHandler(logging.NullHandler())
+librdkafka_log.propagate = False
+
+Record = tuple[bytes, bytes, dict[str, str | bytes | None]]
+"""A message as Kafka takes it: value, key and headers."""
+Report = tuple[KafkaError | None, Any]
+"""What became of a message: an error or None, and the message as it was delivered."""
+
+
+class _PendingMessages:
+    """The messages of one call: which go next, and what became of each.
+
+    What librdkafka calls back with may have an exception pending already, its fatal error. So a report is stored, and
+    read later: any call of a method would be a `SystemError` there.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._reports: dict[int, Report] = {}
+        tables: dict[str, list[int]] = {}
+        for index, message in enumerate(messages):
+            tables.setdefault(message.table, []).append(index)
+        # By the place of a table's first message: those that wait for it.
+        self._followers = {first: others for first, *others in tables.values()}
+        self._first_indexes = frozenset(self._followers)
+        self._ready = deque(self._followers)
+        self._size = len(messages)
+
+    def next_index(self) -> int | None:
+        """Return the place of a message that may be sent, None where there is none just now."""
+        if not self._ready:
+            for index in [index for index in self._followers if self._is_acknowledged(index)]:
+                self._ready += self._followers.pop(index)
+        return self._ready[0] if self._ready else None
+
+    def mark_sent(self) -> None:
+        """Say that the next one is on its way."""
+        self._ready.popleft()
+
+    def delivery_callback(self, index: int) -> Callable[[KafkaError | None, Any], None]:
+        """Return what stores what became of a message."""
+
+        def store_report(error: KafkaError | None, delivered: Any) -> None:
+            self._reports[index] = (error, delivered if index in self._first_indexes else None)
+
+        return store_report
+
+    @property
+    def is_pending(self) -> bool:
+        """Not all is acknowledged, and none has failed."""
+        return not self.is_complete and all(map(self._is_acknowledged, self._reports))
+
+    @property
+    def is_complete(self) -> bool:
+        """All are acknowledged."""
+        return self.acknowledged_count == self._size
+
+    @property
+    def acknowledged_count(self) -> int:
+        """How many are acknowledged, from the first one on."""
+        return next((index for index in range(self._size) if not self._is_acknowledged(index)), self._size)
+
+    @property
+    def error(self) -> KafkaError | None:
+        """Why the first one that isn't acknowledged isn't."""
+        error = self._reports.get(self.acknowledged_count, (None, None))[0]
+        return None if error is None or error.code() in _PURGE_ERRORS else error
+
+    @property
+    def permanent_error(self) -> KafkaError | None:
+        """Why one of them never will be."""
+        return next((error for error, _ in self._reports.values() if error and error.code() in _PERMANENT_ERRORS), None)
+
+    def _is_acknowledged(self, index: int) -> bool:
+        """Tell whether a broker has a message.
+
+        librdkafka takes it for granted once a later one was taken. Of the first one of a table, before which a broker
+        may not know the producer, that is not so: an acknowledgement that came from a broker has an offset.
+        """
+        if index not in self._reports:
+            return False
+        error, delivered = self._reports[index]
+        return error is None and (delivered is None or delivered.offset() is not None)
+
+
+class KafkaSender:
+    """Sends events to one topic.
+
+    Args:
+        settings: the servers, and the topic.
+        credential: login and password, where the servers ask for them.
+
+    Raises:
+        CredentialError: the credential has no login or password.
+    """
+
+    max_messages = 10_000
+    ack_timeout_seconds = 15.0
+    """Seconds within which all acknowledgements have to be there."""
+
+    def __init__(self, settings: KafkaTopic, credential: Credential | None) -> None:
+        require_login(credential)
+        self._settings = settings
+        self._credential = credential
+        self._producer: Producer | None = None
+        self._connection_error: KafkaError | None = None  # what the connection complained of
+
+    def send(self, messages: Sequence[Message]) -> SendOutcome:
+        """See `Sender.send`.
+
+        Where a broker knows nothing of a producer yet it takes whatever comes, also what was sent behind a message that
+        it has just refused (Apache Kafka, `ProducerAppendInfo`). So the first message of each table goes ahead, and the
+        others of that table once it is acknowledged.
+        """
+        pending = _PendingMessages(messages)
+        self._connection_error = fatal_error = None
+        try:
+            producer = self._open()
+            record = cache(lambda index: build_record(messages[index]))
+            self.produce(producer, pending, record)
+            for index in range(len(messages)):  # meanwhile it connects, and looks for the topic
+                record(index)
+            deadline = time.monotonic() + self.ack_timeout_seconds
+            while pending.is_pending and time.monotonic() < deadline:
+                producer.flush(_FLUSH_SECONDS)
+                self.produce(producer, pending, record)
+        except KafkaException as error:
+            fatal_error = error.args[0]
+        connection_error = fatal_error or self._connection_error
+        if not pending.is_complete:
+            # A fatal error ends a producer. And what is still under way might arrive later, behind its own repetition.
+            self.close()
+        return SendOutcome(
+            pending.acknowledged_count,
+            None
+            if pending.is_complete
+            else _delivery_error(pending.permanent_error or pending.error or connection_error),
+        )
+
+    def close(self) -> None:
+        """See `Sender.close`."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        producer.purge()
+        for _ in range(_MAX_CLOSE_FLUSHES):
+            with suppress(KafkaException):  # its fatal error, once more
+                if not producer.flush(_FLUSH_SECONDS):
+                    return
+
+    def produce(self, producer: Producer, pending: _PendingMessages, record: Callable[[int], Record]) -> None:
+        """Hand over the messages whose turn it is, as many as there is room for."""
+        topic = self._settings.topic
+        while (index := pending.next_index()) is not None:
+            try:
+                value, key, headers = record(index)
+                producer.produce(topic, value, key, on_delivery=pending.delivery_callback(index), headers=headers)
+            except BufferError:  # there is room once some are acknowledged
+                return
+            pending.mark_sent()
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer(self._configuration(), logger=librdkafka_log)
+        return self._producer
+
+    def on_error(self, error: KafkaError) -> None:
+        """Keep what the client says of its connections; a clear error stays, where a vague one follows."""
+        if self._connection_error is None or self._connection_error.code() in _GENERIC_ERRORS:
+            self._connection_error = error
+
+    def _configuration(self) -> dict[str, Any]:
+        login = self._credential
+        return {
+            "bootstrap.servers": ",".join(self._settings.servers),
+            "client.id": "sterna",
+            "acks": "all",
+            "enable.idempotence": True,
+            # After a message that the broker refuses none that was sent behind it is taken: order outlives failures.
+            "enable.gapless.guarantee": True,
+            # None fails by itself: time is over for all at once, when the producer is closed.
+            "message.timeout.ms": 0,
+            "topic.metadata.propagation.max.ms": _UNKNOWN_TOPIC_MS,
+            "linger.ms": 5,
+            # What every client reads: others, kafkajs for one, take a package of their own for another codec.
+            "compression.type": "gzip",
+            "compression.level": 1,
+            "message.max.bytes": _MAX_MESSAGE_BYTES,
+            "error_cb": self.on_error,
+            **connection_settings(self._settings, login),
+        }
+
+
+def build_record(message: Message) -> Record:
+    """Return an event as a message of Kafka: its attributes as headers, its table as the key."""
+    attributes, body = message.binary()
+    headers: dict[str, str | bytes | None] = {
+        f"{KAFKA_PREFIX}{name}": value.encode() for name, value in attributes.items()
+    }
+    headers["content-type"] = b"application/json"
+    return body, message.table.encode(errors="replace"), headers
+
+
+def require_login(credential: Credential | None) -> None:
+    """See that a credential has a login and a password.
+
+    Raises:
+        CredentialError: it hasn't.
+    """
+    if credential is not None and not (credential.login and credential.password):
+        raise CredentialError(f"connection {credential.id!r} needs login and password, for Kafka")
+
+
+def connection_settings(settings: KafkaTopic, login: Credential | None) -> dict[str, Any]:
+    """Return how librdkafka reaches the servers, and how it logs in."""
+    return {
+        "security.protocol": f"{'SASL_' if login else ''}{'SSL' if settings.tls else 'PLAINTEXT'}",
+        **({"ssl.ca.location": trusted_ca_path() or "probe"} if settings.tls else {}),
+        **(
+            {"sasl.mechanism": settings.mechanism, "sasl.username": login.login, "sasl.password": login.password}
+            if login
+            else {}
+        ),
+    }
+
+
+def _delivery_error(error: KafkaError | None) -> SternaError:
+    if error is None:
+        return ReceiverUnreachable("Kafka doesn't acknowledge in time")
+    if error.code() in _PERMANENT_ERRORS:
+        return EventRefused(f"Kafka refuses it: {error.name()}")
+    return ReceiverUnreachable(f"Kafka doesn't take it: {error.name()}")

@@ -1,0 +1,206 @@
+"""Kafka: the messages of one topic, read from where the caller says that he is.
+
+Members of a consumer group share the partitions. Where each begins is asked of the caller at every assignment, and
+never of the group: what the group has is only told, for tools that show how far behind a reader is.
+
+Source: librdkafka, "CONFIGURATION.md", "INTRODUCTION.md" (consumer groups); KIP-516 (a topic's id).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sterna.brokers.kafka import connection_settings, librdkafka_log, require_login
+from sterna.brokers.record import ConsumerRecord, OnAssign, OnRevoke, PartitionEof
+from sterna.config.registry.connection import Credential
+from sterna.config.sections.topics import SourceTopic
+from sterna.errors import MessagesGone, SternaError, TopicUnreachable
+
+_REQUEST_SECONDS = 15.0  # for one question
+_QUEUED_KILOBYTES = 16_384
+
+
+class KafkaSource:
+    """Reads a topic.
+
+    Args:
+        topic: which, and where.
+        group: the consumer group.
+        credential: login and password, where the servers ask for them.
+
+    Raises:
+        CredentialError: the credential has no login or password.
+    """
+
+    def __init__(self, topic: SourceTopic, group: str, credential: Credential | None) -> None:
+        require_login(credential)
+        self._topic = topic
+        shared: dict[str, Any] = {
+            "bootstrap.servers": ",".join(topic.servers),
+            "client.id": "sterna",
+            "error_cb": self._on_error,
+            **connection_settings(topic, credential),
+        }
+        self._connection_error: KafkaError | None = None
+        self._assign_error: SternaError | None = None
+        self._began = False
+        self._admin = AdminClient(shared, logger=librdkafka_log)
+        self._consumer = Consumer({**shared, **_consumer_settings(group)}, logger=librdkafka_log)
+
+    def id(self) -> str:
+        """Return the topic's id, which one that is made anew under the name hasn't.
+
+        Raises:
+            TopicUnreachable: it can't be told, or there is no such topic.
+        """
+        name = self._topic.topic_name
+        with self._translate_errors():
+            description = self._admin.describe_topics(TopicCollection([name]), request_timeout=_REQUEST_SECONDS)[
+                name
+            ].result(_REQUEST_SECONDS)
+        return str(description.topic_id)
+
+    def partitions(self) -> list[int]:
+        """Return the topic's partitions.
+
+        Raises:
+            TopicUnreachable: they can't be told.
+        """
+        name = self._topic.topic_name
+        with self._translate_errors():
+            metadata = self._consumer.list_topics(name, _REQUEST_SECONDS).topics[name]
+            if metadata.error is not None:
+                raise KafkaException(metadata.error)
+        return sorted(metadata.partitions)
+
+    def offset_range(self, partition: int) -> tuple[int, int]:
+        """Return the offset of a partition's oldest message, and the one that its next will get.
+
+        Raises:
+            TopicUnreachable: they can't be told.
+        """
+        with self._translate_errors():
+            low, high = self._consumer.get_watermark_offsets(self._topic_partition(partition), _REQUEST_SECONDS)
+        return low, high
+
+    def subscribe(self, on_assign: OnAssign, on_revoke: OnRevoke) -> None:
+        """Join the group.
+
+        Args:
+            on_assign: asked at each assignment; what it raises `read` raises.
+            on_revoke: told which partitions are somebody else's now.
+        """
+
+        def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            try:
+                offsets = on_assign([topic_partition.partition for topic_partition in partitions])
+            except SternaError as error:
+                self._assign_error, offsets = error, {}
+            consumer.assign([self._topic_partition(partition, offset) for partition, offset in offsets.items()])
+
+        def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            on_revoke([topic_partition.partition for topic_partition in partitions])
+
+        with self._translate_errors():
+            self._consumer.subscribe([self._topic.topic_name], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
+
+    def read(self, seconds: float) -> Iterator[ConsumerRecord | PartitionEof]:
+        """Yield what arrives within some time.
+
+        Raises:
+            MessagesGone: a partition has no such offset.
+            TopicUnreachable: the servers don't answer, or refuse.
+            SternaError: what `begin` raised.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            remaining = deadline - time.monotonic()
+            with self._translate_errors():
+                message = self._consumer.poll(max(remaining, 0.0))
+            if self._assign_error is not None:
+                assign_error, self._assign_error = self._assign_error, None
+                raise assign_error
+            if message is not None:
+                self._connection_error = None
+                yield self._decode_message(message)
+            elif remaining <= 0:
+                break
+            elif self._connection_error is not None and self._connection_error.code() == KafkaError._AUTHENTICATION:
+                raise self._unreachable(self._connection_error)
+
+    def seek(self, partition: int, offset: int) -> None:
+        """Go on reading a partition elsewhere."""
+        with self._translate_errors():
+            self._consumer.seek(self._topic_partition(partition, offset))
+
+    def set_paused(self, *, paused: bool) -> None:
+        """Read nothing for now, and stay in the group; or go on."""
+        with self._translate_errors():
+            assignment = self._consumer.assignment()
+            (self._consumer.pause if paused else self._consumer.resume)(assignment)
+
+    def commit_offset(self, partition: int, offset: int) -> None:
+        """Tell the group how far a partition is read; whether that arrives matters to nobody here."""
+        with suppress(KafkaException):
+            self._consumer.commit(offsets=[self._topic_partition(partition, offset)], asynchronous=True)
+
+    def close(self) -> None:
+        """Leave the group."""
+        with suppress(KafkaException, RuntimeError):
+            self._consumer.close()
+
+    def _decode_message(self, message: Any) -> ConsumerRecord | PartitionEof:
+        error = message.error()
+        if error is None:
+            return ConsumerRecord(message.partition(), message.offset(), message.value())
+        if error.code() == KafkaError._PARTITION_EOF:
+            return PartitionEof(message.partition(), message.offset())
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise MessagesGone(
+                f"partition {message.partition()} of {self._topic.topic_name} has no such offset any more"
+            )
+        raise self._unreachable(error)
+
+    def _topic_partition(self, partition: int, offset: int = 0) -> TopicPartition:
+        return TopicPartition(self._topic.topic_name, partition, offset)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._connection_error = error
+
+    def _unreachable(self, error: KafkaError) -> TopicUnreachable:
+        return TopicUnreachable(f"the topic {self._topic.topic_name} can't be read: {error.name()}")
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            kafka_error = error.args[0]
+            connection_error = (
+                self._connection_error if kafka_error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT) else None
+            )
+            raise self._unreachable(connection_error or kafka_error) from None
+        except TimeoutError:
+            raise TopicUnreachable(f"the topic {self._topic.topic_name} can't be read: no answer in time") from None
+
+
+def _consumer_settings(group: str) -> dict[str, Any]:
+    return {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        # What isn't there any more is told, and not passed over.
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        "partition.assignment.strategy": "range",
+        "session.timeout.ms": 10_000,
+        "queued.max.messages.kbytes": _QUEUED_KILOBYTES,
+        "check.crcs": True,
+    }

@@ -1,0 +1,43 @@
+"""Opening the sender of an outlet."""
+
+from __future__ import annotations
+
+from sterna.brokers.message import Sender
+from sterna.brokers.webhook import WebhookSender
+from sterna.config.registry.connection import Credential
+from sterna.config.secrets import Secrets
+from sterna.config.sections.sinks import Sink, Target
+from sterna.errors import UsageError
+
+
+def open_sender(outlet: Sink, secrets: Secrets) -> Sender:
+    """Return what sends to an outlet's target; it connects when it has something to send.
+
+    Args:
+        outlet: its settings.
+        secrets: finds its credential.
+
+    Raises:
+        CredentialError: its credential is missing, or is none for that target.
+        UsageError: the library that speaks to the target isn't installed.
+    """
+    credential = secrets(outlet.credential_id) if outlet.credential_id else None
+    if outlet.target.webhook is not None and credential is not None:
+        return WebhookSender(outlet.target.webhook, credential)
+    try:
+        return _open_broker_sender(outlet.target, credential)
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("sterna"):
+            raise
+        raise UsageError(f"{error.name} is missing", hint=f"pip install 'sterna[{outlet.target.kind}]'") from None
+
+
+def _open_broker_sender(target: Target, credential: Credential | None) -> Sender:
+    if target.kafka is not None:
+        from sterna.brokers.kafka import KafkaSender
+
+        return KafkaSender(target.kafka, credential)
+    from sterna.brokers.amqp import AmqpSender
+
+    assert target.amqp is not None
+    return AmqpSender(target.amqp, credential)

@@ -1,0 +1,77 @@
+"""The commands `sterna upkeep expire` and `sterna upkeep sweep`: what lies behind the horizon goes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sterna.cli import exit_codes
+from sterna.cli.context import open_context
+from sterna.cli.maintenance_settings import read_maintenance_settings, require_maintenance_settings
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
+from sterna.cli.output import Output
+from sterna.cli.prompts import should_apply
+
+expiry_app = typer.Typer()
+
+
+@expiry_app.command("expire", epilog="Example: sterna upkeep expire 'sales.*' --region us --yes")
+def expire(
+    region: RegionName,
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="TABLE", help="Only these tables, or patterns; default: all.")
+    ] = None,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take snapshots that nobody needs any more out of tables' metadata on main. No file is deleted.
+
+    A dry run until --yes. What is needed is told by every branch, tag, replica and region.
+    """
+    from sterna.maintenance.tables.expire import expire_snapshots as work
+    from sterna.maintenance.tables.expire import require_unblocked
+    from sterna.maintenance.tables.expire_commit import SparkSnapshotRemover
+    from sterna.text.expiry import expiry_text
+
+    settings = read_maintenance_settings(services)
+    apply = should_apply(yes, dry_run)
+    output = Output(as_json)
+    with open_context(registry, region) as context, output.progress("expire") as progress:
+        remove = SparkSnapshotRemover(context, settings) if apply else None
+        expiry = work(context, settings, tables=tables or (), remove=remove, progress=progress)
+    output.result(expiry, expiry_text(expiry))
+    require_unblocked(expiry)
+
+
+@expiry_app.command("sweep", epilog="Example: sterna upkeep sweep --region us --yes")
+def sweep(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete; without it the files are only counted, and written down for later.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete writers' files in this region's own stores that nothing needs, where the registry opts in.
+
+    In two passes, grace apart. A dry run until --yes.
+    """
+    from sterna.config.services_file import read_services
+    from sterna.maintenance.tables.orphan_files import sweep as work
+    from sterna.text.expiry import swept_text
+
+    services_config = read_services(services)
+    settings, apply, output = require_maintenance_settings(services_config), should_apply(yes, dry_run), Output(as_json)
+    with open_context(registry, region) as context, output.progress("sweep") as progress:
+        swept = work(
+            context, settings, delete=apply, excluded_prefixes=services_config.inbox_prefixes, progress=progress
+        )
+    output.result(swept, swept_text(swept))
+    if swept.failed:
+        raise typer.Exit(exit_codes.RETRY_LATER)

@@ -1,0 +1,76 @@
+"""The commands `sterna upkeep …`: tables on `main` are kept in shape."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sterna.cli import exit_codes
+from sterna.cli.context import open_context
+from sterna.cli.expiry import expiry_app
+from sterna.cli.maintenance_settings import read_maintenance_settings
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
+from sterna.cli.output import Output
+from sterna.cli.prompts import should_apply
+
+maintenance_app = typer.Typer(help="Keep tables on main in shape.", no_args_is_help=True)
+maintenance_app.add_typer(expiry_app)
+
+TableNames = Annotated[
+    list[str] | None, typer.Argument(metavar="TABLE", help="Tables, or patterns such as 'sales.*'; none: all.")
+]
+
+
+@maintenance_app.command("plan", epilog="Example: sterna upkeep plan --region eu 'sales.*'")
+def plan(
+    region: RegionName,
+    tables: TableNames = None,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what upkeep would rewrite on main, region by region: files, bytes shipped again, and their price.
+
+    And which snapshots expiry would let go, and what the last sweep of this region found. Only looks, and needs no
+    Spark.
+    """
+    from sterna.maintenance.tables.expire import expire_snapshots
+    from sterna.maintenance.tables.plan import plan_maintenance
+    from sterna.maintenance.tables.records import read_last_sweep
+    from sterna.text.expiry import expiry_summary_text
+    from sterna.text.maintenance import plan_fields, plan_text
+    from sterna.text.plain import to_plain
+
+    output, settings = Output(as_json), read_maintenance_settings(services)
+    with open_context(registry, region) as context, output.progress("upkeep") as progress:
+        maintenance_plan = plan_maintenance(context, settings, tuple(tables or ()), progress)
+        expiry, swept = expire_snapshots(context, settings, tables=tables or ()), read_last_sweep(context)
+    fields = {**plan_fields(maintenance_plan), "expiry": to_plain(expiry), "last_sweep": swept}
+    output.result(fields, f"{plan_text(maintenance_plan)}\n{expiry_summary_text(expiry, swept)}")
+
+
+@maintenance_app.command("run", epilog="Example: sterna upkeep run --region eu 'sales.*' --yes")
+def run(
+    region: RegionName,
+    tables: TableNames = None,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rewrite this region's small files, and files many of whose rows are deleted, into fewer. A dry run until --yes.
+
+    Writers go on meanwhile. Safe to interrupt and to repeat.
+    """
+    from sterna.maintenance.tables.run import run_maintenance
+    from sterna.text.maintenance import done_fields, done_text
+
+    output, settings = Output(as_json), read_maintenance_settings(services)
+    dry = not should_apply(yes, dry_run)
+    with open_context(registry, region) as context, output.progress("upkeep") as progress:
+        summary = run_maintenance(context, settings, tuple(tables or ()), progress, dry_run=dry)
+    output.result(done_fields(summary), done_text(summary))
+    if summary.failed or summary.starved:
+        raise typer.Exit(exit_codes.RETRY_LATER)

@@ -1,0 +1,129 @@
+"""The commands `sterna flow …`: tables that follow others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sterna.cli.context import open_context
+from sterna.cli.durations import parse_duration
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
+from sterna.cli.output import Output
+from sterna.cli.prompts import should_apply
+
+if TYPE_CHECKING:
+    from sterna.config.sections.transforms import Transform
+
+transform_app = typer.Typer(help="Tables that follow the snapshots of others.", no_args_is_help=True)
+
+TransformNames = Annotated[list[str] | None, typer.Argument(metavar="FLOW", help="Only these flows; default: all.")]
+
+
+@transform_app.command("check", epilog="Example: sterna flow check --region eu")
+def check(
+    region: RegionName,
+    names: TransformNames = None,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """See whether flows can be worked off: settings, SQL, source and target. Changes nothing, and starts Spark."""
+    from sterna.pipelines.transforms.status import check_flows
+    from sterna.text.transforms import checked_text
+
+    transforms, folder = _select_transforms(services, names)
+    with open_context(registry, region) as context:
+        checks = check_flows(context, transforms, folder)
+    Output(as_json).result({"region": region, "flows": list(checks)}, checked_text(checks))
+    _exit_with_first([check_status.exit_code for check_status in checks])
+
+
+@transform_app.command("run", epilog="Example: sterna flow run dwd --region eu --for 10m")
+def run(
+    region: RegionName,
+    names: TransformNames = None,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    length: Annotated[str, typer.Option("--for", help="Look for more for this long, such as 10m.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Bring targets up to what this region's replica has of their sources. Safe to interrupt and to repeat."""
+    from sterna.pipelines.transforms.run import Runner
+    from sterna.text.transforms import run_text
+
+    seconds = parse_duration("--for", length).total_seconds() if length else 0.0
+    transforms, folder = _select_transforms(services, names)
+    output = Output(as_json)
+    with open_context(registry, region) as context, output.progress("flow") as progress:
+        summary = Runner(lambda: context, transforms, folder, progress).run(seconds)
+    output.result(summary, run_text(summary))
+    _exit_with_first([summary.exit_code])
+
+
+@transform_app.command("status", epilog="Example: sterna flow status --region eu --json")
+def status(
+    region: RegionName,
+    names: TransformNames = None,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how far flows are. The exit code is that of the first one that stopped."""
+    from sterna.pipelines.transforms.status import read_flows
+    from sterna.text.transforms import status_text
+
+    transforms, folder = _select_transforms(services, names)
+    with open_context(registry, region) as context:
+        statuses = read_flows(context, transforms, folder)
+    Output(as_json).result({"region": region, "flows": list(statuses)}, status_text(statuses))
+    _exit_with_first([transform_status.exit_code for transform_status in statuses])
+
+
+@transform_app.command("rebuild", epilog="Example: sterna flow rebuild dws --region eu --yes")
+def rebuild(
+    name: Annotated[str, typer.Argument(metavar="FLOW", help="The flow.")],
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Replace all rows of a flow's target by what its SQL gives of the whole source. A dry run until --yes.
+
+    In one snapshot: readers see the old rows until the new ones are there.
+    """
+    from sterna.pipelines.transforms.rebuild import rebuild as work
+    from sterna.pipelines.transforms.run import read_sql
+    from sterna.pipelines.transforms.step_context import FlowSpark
+    from sterna.text.transforms import rebuilt_text
+
+    apply = should_apply(yes, dry_run)
+    (transform,), folder = _select_transforms(services, [name])
+    step_context = FlowSpark()
+    try:
+        with open_context(registry, region) as context:
+            rebuilt = work(context, transform, read_sql(transform, folder), step_context, act=apply)
+    finally:
+        step_context.close()
+    Output(as_json).result(rebuilt, rebuilt_text(rebuilt))
+
+
+def _select_transforms(services: Path | None, names: list[str] | None) -> tuple[list[Transform], Path]:
+    """Return the flows that are named, and the folder in which their SQL stands.
+
+    Raises:
+        ServicesError: the file is wrong, or was named and is missing.
+        UsageError: there is no such flow.
+    """
+    from sterna.config.services_file import read_services, services_folder
+    from sterna.pipelines.transforms.run import select_flows
+
+    return select_flows(read_services(services).flows, names or ()), services_folder(services)
+
+
+def _exit_with_first(codes: list[int]) -> None:
+    if failures := [code for code in codes if code]:
+        raise typer.Exit(failures[0])

@@ -1,0 +1,70 @@
+"""Looking things up in threads that nobody can stop, a catalog's: what hangs for one subject holds up no other.
+
+A thread that asks a store or a catalog goes on until that answers, or is given up. So its place counts as taken until
+then, also where nobody waits any more; and each subject has few of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Generic, TypeVar
+
+from sterna.concurrency.single_flight import Flight, SingleFlight
+
+R = TypeVar("R")
+_MAX_THREADS: Final = 32
+_MAX_PER_SUBJECT: Final = 2
+
+
+class Lookups(Generic[R]):
+    """Looks things up, each once at a time whoever asks meanwhile; used from one event loop.
+
+    Args:
+        name: of the threads.
+        max_queued: look-ups of one subject that may wait.
+    """
+
+    def __init__(self, name: str, max_queued: int) -> None:
+        self._pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name)
+        self._max_queued = max_queued
+        self._flights: dict[str, SingleFlight[R]] = {}
+        self._closed = False
+
+    async def run(self, subject: str, digest: str, work: Callable[[], R], reader: str = "") -> R:
+        """Return what a look-up finds: one that is under way, or a new one.
+
+        Args:
+            subject: what it asks of, such as a table; there are few of them.
+            digest: tells it from others of that subject.
+            work: does it.
+            reader: who asks; of those who wait, the one with fewest at work comes next.
+
+        Raises:
+            QueueFull: too many wait.
+            QueryEnded: `close` was called.
+        """
+        flights = self._flights.get(subject)
+        if flights is None:
+            flights = self._flights[subject] = SingleFlight[R](_MAX_PER_SUBJECT, self._max_queued)
+            if self._closed:
+                flights.close()
+        return await flights.join(digest, lambda flight: self._run_in_slot(flights, flight, work), reader)
+
+    def close(self) -> None:
+        """Tell all who wait that there is nothing more; what hangs ends with the process."""
+        self._closed = True
+        for flights in self._flights.values():
+            flights.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _run_in_slot(self, flights: SingleFlight[R], flight: Flight[R], work: Callable[[], R]) -> R:
+        async with flights.slot(flight):
+            future = asyncio.get_running_loop().run_in_executor(self._pool, work)
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                await asyncio.wait({future})  # its thread goes on: the place is free when it ends
+                raise

@@ -1,0 +1,235 @@
+"""Which tables are replicated where, and with how much history.
+
+Policies and residency rules of the registry (docs/registry.md).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from sterna.config.registry.types import Uri
+from sterna.config.yaml import StrictModel, duration
+
+_ELEMENT = r"(?:\\.|[^.\\])"  # a letter of one name in a dotted key; `\.` is a dot inside a name
+CatalogName = Annotated[str, Field(min_length=1, max_length=255)]
+_ELEMENTS = re.compile(f"{_ELEMENT}+")
+
+
+class History(StrictModel):
+    """How much of a table's history a replica keeps; refs and their snapshots always stay.
+
+    Args:
+        latest: the current snapshot and the ancestors before it, this many together; None: no such limit.
+        since: what is no older than this before the current snapshot, such as `7d` (s, m, h, d, w); None: no such
+            limit.
+    """
+
+    latest: Annotated[int, Field(ge=1)] | None = None
+    since: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse_history(cls, value: Any) -> Any:
+        if value == "full":
+            return {}
+        settings = (
+            {name: setting for name, setting in value.items() if setting is not None}
+            if isinstance(value, dict)
+            else None
+        )
+        since = (settings or {}).get("since")
+        if settings is None or len(settings) > 1 or (since is not None and duration(str(since)) is None):
+            raise ValueError("expected full, {latest: 5} or {since: 7d} (units s, m, h, d, w)")
+        return settings
+
+    def digest_fields(self) -> dict[str, Any]:
+        """Return what digests are made of, under names that stay: one of them stands in the name of each metadata.json
+        of every region.
+        """
+        return {"latest": self.latest, "since": self.since}
+
+    @property
+    def since_ms(self) -> int | None:
+        """`since` in milliseconds."""
+        seconds = duration(self.since or "")
+        return None if seconds is None else seconds * 1000
+
+
+class AdmissionPolicy(StrictModel):
+    """When a table's new version is brought to a replica.
+
+    Args:
+        after: how long the replica may wait for compaction, such as `15m` (s, m, h, d, w).
+    """
+
+    after: str
+
+    @model_validator(mode="after")
+    def _validate_duration(self) -> AdmissionPolicy:
+        if duration(self.after) is None:
+            raise ValueError("after: expected a duration such as 15m (units s, m, h, d, w)")
+        return self
+
+
+class Policy(StrictModel):
+    """Which tables are replicated, and how much of their history; the first policy that matches a table decides.
+
+    Args:
+        tables: patterns over the dotted key (`*` and `?` within one element, `**` over several).
+        replicate: false keeps matching tables and views off every replica branch.
+        history: `full` keeps every snapshot that `main` keeps; `{latest: 5}` and `{since: 7d}` keep less.
+        atomic: `strict`: a table waits for every held one that a commit of `main` changed together with it; `relaxed`:
+            it waits for none.
+        ship: `{after: 15m}` lets a replica wait that long for compaction; None: each version is brought at once.
+    """
+
+    tables: list[str] = Field(min_length=1)
+    replicate: bool = True
+    history: History = History()
+    atomic: Literal["strict", "relaxed"] = "strict"
+    ship: AdmissionPolicy | None = None
+
+    def digest_fields(self) -> dict[str, Any]:
+        """Return what decides which keys are replicated and how much of them, as JSON; see `Registry.digest`.
+
+        `atomic` doesn't: it decides who waits for whom. Each plan asks that anew, of every table that was committed
+        since and of those that wait already; one that went ahead can't be taken back by comparing it. Nor does `ship`:
+        it decides when.
+        """
+        history = {name: value for name, value in self.history.digest_fields().items() if value is not None}
+        return {
+            "tables": sorted(set(self.tables)),
+            **({} if self.replicate else {"replicate": False}),
+            **({"history": history} if history else {}),
+        }
+
+    @property
+    def max_wait_seconds(self) -> int | None:
+        """The seconds that a replica may wait for compaction; None: it doesn't."""
+        return None if self.ship is None else duration(self.ship.after)
+
+    def matches(self, name: str) -> bool:
+        """Tell whether a dotted key name matches one of the patterns."""
+        return matching_pattern(self.tables, name) is not None
+
+
+class ViewCatalogs(StrictModel):
+    """Which catalogs views may name in their SQL or as their default.
+
+    Args:
+        own_catalogs: names that engines have for the catalog with `main`: a replica's views name it no more.
+        other_catalogs: names of catalogs that are the same, or as good, wherever a view is read.
+    """
+
+    own_catalogs: list[CatalogName] = Field(default_factory=list)
+    other_catalogs: list[CatalogName] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _validate_disjoint(self) -> ViewCatalogs:
+        both = sorted(set(self.own_catalogs) & set(self.other_catalogs))
+        if both:
+            raise ValueError(f"{both[0]!r} stands in own_catalogs and in other_catalogs: leave one of them out")
+        return self
+
+    def digest_fields(self) -> dict[str, list[str]]:
+        """Return what decides how views are written, nothing where they stay as they are; see `Registry.digest`.
+
+        The other catalogs count beside own ones: a name isn't shortened to one that begins with another catalog's.
+        """
+        if not self.own_catalogs:
+            return {}
+        return {"own_catalogs": sorted(set(self.own_catalogs)), "other_catalogs": sorted(set(self.other_catalogs))}
+
+
+class Residency(StrictModel):
+    """Where keys and files may be replicated to; every rule that matches counts. A rule that matches a namespace covers
+    all that is in it.
+
+    Args:
+        tables: patterns over the dotted keys of tables, views and namespaces.
+        locations: ids of locations: the rule is for every file in them, whatever the key that names it.
+        prefixes: URI prefixes inside locations, for which the same holds.
+        only: names of the regions that may have a replica of them; an empty list: none may.
+        never: names of the regions that may have none.
+    """
+
+    tables: list[str] = Field(default_factory=list)
+    locations: list[str] = Field(default_factory=list)
+    prefixes: list[Uri] = Field(default_factory=list)
+    only: list[str] | None = None
+    never: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _validate_complete(self) -> Residency:
+        if (self.only is None) == (not self.never):
+            raise ValueError(
+                "expected either only (regions that may have a replica) or never (regions that may have none)"
+            )
+        if not (self.tables or self.locations or self.prefixes):
+            raise ValueError("expected tables, locations or prefixes: what the rule is for")
+        return self
+
+    def digest_fields(self) -> dict[str, Any]:
+        """Return what decides where keys are replicated to, as JSON; see `Registry.digest`."""
+        return {
+            "tables": sorted(set(self.tables)),
+            "only": None if self.only is None else sorted(set(self.only)),
+            "never": sorted(set(self.never)),
+            **({"locations": sorted(set(self.locations))} if self.locations else {}),
+            **({"prefixes": sorted(set(self.prefixes))} if self.prefixes else {}),
+        }
+
+    def allows(self, region: str) -> bool:
+        """Tell whether a region may have what the rule is for."""
+        return region not in self.never and (self.only is None or region in self.only)
+
+    @property
+    def description(self) -> str:
+        """The rule in words, such as `only in us`."""
+        if self.never:
+            return f"never in {', '.join(self.never)}"
+        return f"only in {', '.join(self.only or ()) or 'no region'}"
+
+    def exclusion_reason(self, name: str, region: str) -> str:
+        """Return why a key has no replica in a region, "" when it may have one."""
+        if self.allows(region):
+            return ""
+        pattern = next(
+            (
+                match
+                for match in (matching_pattern(self.tables, part) for part in enclosing_names(name))
+                if match is not None
+            ),
+            None,
+        )
+        if pattern is None:
+            return ""
+        return f"residency {pattern!r}: {self.description}"
+
+
+DEFAULT_POLICY = Policy(tables=["**"])
+
+
+def matching_pattern(patterns: list[str], name: str) -> str | None:
+    """Return the first pattern that matches a dotted key name, or None."""
+    return next((pattern for pattern in patterns if _compile_pattern(pattern).fullmatch(name)), None)
+
+
+def enclosing_names(name: str) -> list[str]:
+    r"""Return the names of the namespaces that a dotted key lies in, outermost first, and its own.
+
+    `a.b` gives `a` and `a.b`.
+    """
+    return [name[: match.end()] for match in _ELEMENTS.finditer(name)]
+
+
+@lru_cache(maxsize=1024)
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
+    wildcards = {"**": ".*", "*": f"{_ELEMENT}*", "?": _ELEMENT}
+    return re.compile(
+        "".join(wildcards.get(piece, re.escape(piece)) for piece in re.split(r"(\*\*|\*|\?)", pattern)), re.DOTALL
+    )

@@ -1,0 +1,99 @@
+"""One credential, and what each reader of a location's store calls it: rclone, obstore and Iceberg's FileIO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sterna.config.registry import azure, gcs, s3
+from sterna.config.registry.connection import Credential, StoreAddress, parse_credential, store_address
+from sterna.config.registry.model import Location
+from sterna.config.registry.remote_options import RCLONE_ENCODING
+
+__all__ = (
+    "RCLONE_ENCODING",
+    "Credential",
+    "StoreAddress",
+    "describe_store",
+    "fileio_properties",
+    "parse_credential",
+    "rclone_environment",
+    "store_address",
+    "store_options",
+)
+
+
+def describe_store(location: Location) -> str:
+    """Return how messages name a location's store: its endpoint where it has one, else its prefix; without secrets."""
+    endpoint = location.remote.options.get("endpoint", "")
+    return f"{location.prefix} at {endpoint}" if endpoint else location.prefix
+
+
+def rclone_environment(name: str, location: Location, credential: Credential | None) -> dict[str, str]:
+    """Return the variables that define an rclone remote for a location's store.
+
+    Args:
+        name: the remote's name: letters, digits and `_`.
+        location: the location.
+        credential: its credential; None: what the machine provides.
+
+    Raises:
+        CredentialError: the credential is incomplete.
+
+    Source: rclone docs, "Environment Variables", "Amazon S3", "Google Cloud Storage", "Azure Blob Storage".
+    """
+    options = {"encoding": RCLONE_ENCODING, **_RCLONE_BUILDERS[location.remote.type](location, credential)}
+    options["type"] = location.remote.type
+    return {f"RCLONE_CONFIG_{name}_{option}".upper().replace("-", "_"): value for option, value in options.items()}
+
+
+def store_options(location: Location, credential: Credential | None) -> dict[str, Any]:
+    """Return obstore's options for a location's store; the bucket is not among them.
+
+    Raises:
+        CredentialError: the credential is incomplete.
+
+    Source: obstore docs, S3Config, GCSConfig, AzureConfig.
+    """
+    return _STORE_BUILDERS[location.remote.type](location, credential)
+
+
+def fileio_properties(location: Location, credential: Credential | None) -> dict[str, str]:
+    """Return the properties with which Iceberg's FileIO, in Java (Spark, Trino, Flink) and PyIceberg, reads a
+    location's store.
+
+    Raises:
+        CredentialError: the credential is incomplete.
+
+    Source: Iceberg 1.12 S3FileIOProperties, GCPProperties, AzureProperties; PyIceberg, "Configuration".
+    """
+    return _FILEIO_BUILDERS[location.remote.type](location, credential)
+
+
+def _local_rclone(location: Location, credential: Credential | None) -> dict[str, str]:
+    return location.remote.options
+
+
+def _no_options(location: Location, credential: Credential | None) -> dict[str, Any]:
+    return {}
+
+
+_SettingsBuilder = Callable[[Location, Credential | None], dict[str, Any]]
+_RCLONE_BUILDERS: dict[str, _SettingsBuilder] = {
+    "s3": s3.rclone_options,
+    "google cloud storage": gcs.rclone_options,
+    "azureblob": azure.rclone_options,
+    "local": _local_rclone,
+}
+_STORE_BUILDERS: dict[str, _SettingsBuilder] = {
+    "s3": s3.store_options,
+    "google cloud storage": gcs.store_options,
+    "azureblob": azure.store_options,
+    "local": _no_options,
+}
+_FILEIO_BUILDERS: dict[str, _SettingsBuilder] = {
+    "s3": s3.fileio_properties,
+    "google cloud storage": gcs.fileio_properties,
+    "azureblob": azure.fileio_properties,
+    "local": _no_options,
+}

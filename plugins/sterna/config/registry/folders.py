@@ -1,0 +1,62 @@
+"""The folders below a replica root that hold what sterna writes down for itself: their names stand here alone.
+
+What a clean-up may delete, and when, follows from them (`sterna.maintenance.gc.decide`): a folder that has one name for
+who writes and another for the clean-up is kept for ever, or deleted too soon.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_STATE_FOLDER: Final = "_sterna"  # no location id begins with "_"
+
+RUNS: Final = "runs"
+"""Plans, reports and lists of files of runs."""
+GC: Final = "collect"
+"""Records of clean-ups."""
+TRANSIT: Final = "transit"
+"""Signs of life of the large lane."""
+PLANNING: Final = "planning"
+"""Marks of plans that may die while they read a table."""
+SWEEP: Final = "sweep"
+"""Records of sweeps."""
+FEATURES: Final = "features"
+"""How far views of features are."""
+TRANSFORMS: Final = "flows"
+"""Why flows failed the last time."""
+MAINTENANCE: Final = "upkeep"
+"""Groups of files that upkeep couldn't write."""
+HELD: Final = "held"
+"""Long lists of held keys."""
+DEAD_LETTERS: Final = "dead"
+"""Dead letters of outlets."""
+BANDWIDTH: Final = "bandwidth"
+"""Leases on the bandwidth of locations."""
+
+AGE_EXPIRED_FOLDERS: Final = (RUNS, GC, TRANSIT, PLANNING, SWEEP, FEATURES, TRANSFORMS, BANDWIDTH, MAINTENANCE)
+"""What a clean-up deletes by its age, and not by what heads reach."""
+STATE_FOLDERS: Final = (*AGE_EXPIRED_FOLDERS, HELD, DEAD_LETTERS)
+
+
+def state_root(replica_root: str) -> str:
+    """Return the URI prefix, with a slash at its end, of all that sterna writes down for itself beside a replica."""
+    return f"{replica_root}/{_STATE_FOLDER}/"
+
+
+def state_folder(replica_root: str, name: str) -> str:
+    """Return the URI of one of `FOLDERS`, without a slash at its end."""
+    return f"{state_root(replica_root)}{name}"
+
+
+def is_state_uri(uri: str) -> bool:
+    """Tell whether a URI lies in such a folder, of whichever replica."""
+    return f"/{_STATE_FOLDER}/" in uri
+
+
+def state_path(path: list[str]) -> list[str] | None:
+    """Return the names of folders, and of the file, below the folder of all that; None where a path lies elsewhere.
+
+    Args:
+        path: the names below a replica root.
+    """
+    return path[1:] if path[:1] == [_STATE_FOLDER] else None

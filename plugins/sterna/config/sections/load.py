@@ -1,0 +1,25 @@
+"""Reading the services file's text: YAML or JSON, with errors that name file, line and field."""
+
+from __future__ import annotations
+
+from sterna.config.sections.model import Services
+from sterna.config.sections.queries import SQL_CHECK, SqlCheck
+from sterna.config.yaml import parse_model
+from sterna.errors import ServicesError
+
+
+def parse_services(text: str, name: str, *, sql_check: SqlCheck | None = None) -> Services:
+    """Read the services file from YAML or JSON text.
+
+    Args:
+        text: the file's content.
+        name: the file's name, for errors.
+        sql_check: reads the queries' SQL; without it that is taken as it stands.
+
+    Returns:
+        What the rooms do.
+
+    Raises:
+        ServicesError: with file, line, field and what was expected, for every fault found.
+    """
+    return parse_model(text, name, Services, ServicesError, context={SQL_CHECK: sql_check})

@@ -1,0 +1,109 @@
+"""The section `upkeep` of the services file: how tables on `main` are kept in shape (docs/upkeep.md)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+
+from sterna.config.sections.features import Features
+from sterna.config.sections.readers import Pattern
+from sterna.config.sections.transforms import Transform
+from sterna.config.sections.types import Duration, Size
+from sterna.config.yaml import StrictModel
+
+_SORT = re.compile(
+    r"(?i)zorder\s*\(\s*[^\s,()]+(\s*,\s*[^\s,()]+)+\s*\)"
+    r"|[^\s,()]+( asc| desc)?( nulls (first|last))?(\s*,\s*[^\s,()]+( asc| desc)?( nulls (first|last))?)*"
+)
+
+
+def _validate_sort(value: str) -> str:
+    if value and not _SORT.fullmatch(value):
+        raise ValueError("expected columns such as `a, b desc nulls last`, or `zorder(a, b)`")
+    return value
+
+
+class MaintenanceRule(StrictModel):
+    """How some tables are kept in shape; the first rule that matches a table decides.
+
+    Args:
+        match: patterns over the dotted key, as in the registry's policies.
+        target: the size that rewritten data files aim at, in bytes.
+        sort: columns that rewritten files are sorted by, such as `a, b desc` or `zorder(a, b)`; "": as they are.
+        keep: seconds of history that expiry leaves, whatever else would let it go. A floor above which the horizon
+            still keeps more.
+        quiet: seconds without a write before a partition is rewritten.
+        egress_per_day: what shipping rewritten files to other regions may cost a day, in the registry's currency;
+            None: no limit.
+    """
+
+    match: list[Pattern] = Field(min_length=1)
+    target: Size = 256 << 20
+    sort: Annotated[str, AfterValidator(_validate_sort)] = ""
+    keep: Duration = 3_600
+    quiet: Duration = 600
+    egress_per_day: Annotated[float, Field(ge=0)] | None = None
+
+
+class Maintenance(StrictModel):
+    """All of the section.
+
+    Args:
+        tables: rules; a table that none matches is left alone.
+        patience: seconds that a silent region is waited for without an alarm.
+        without: regions that have no replica to wait for, by name: what only their watermark and their held tables need
+            goes. Their replica branch is a reference as any other. Their catalogs still have to be seen.
+        gone: regions that are gone for good, by name: the same holds, and a catalog of theirs that gives no sign is not
+            waited for.
+        grace: seconds between the two passes of a sweep.
+        credential_id: Airflow connection id of whoever may commit to `main` at the catalog; none: the region's own
+            `catalog.credential_id`.
+        heads: seconds for which heads of replica branches stay readable: the longest `--keep` of any region's clean-up.
+        reproduce: tables whose snapshots stay readable for some seconds, by their names: what was current then, too.
+            Views of features add theirs.
+        spark: the Spark master of compaction; "": the region's.
+    """
+
+    tables: list[MaintenanceRule] = Field(min_length=1)
+    patience: Duration = 604_800
+    without: list[str] = Field(default_factory=list)
+    gone: list[str] = Field(default_factory=list)
+    grace: Duration = 86_400
+    heads: Duration = 604_800
+    reproduce: dict[str, Duration] = Field(default_factory=dict)
+    spark: str = ""
+    credential_id: str | None = None
+    # The sections `flows` and `features` of the same file: whatever lets snapshots go has to know who follows them.
+    _transforms: tuple[Transform, ...] = PrivateAttr(())
+    _features: Features | None = PrivateAttr(None)
+
+    @property
+    def excluded_regions(self) -> frozenset[str]:
+        """The regions whose replicas don't count, by name."""
+        return frozenset((*self.without, *self.gone))
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The flows of the same file."""
+        return self._transforms
+
+    @property
+    def features(self) -> Features | None:
+        """The section `features` of the same file."""
+        return self._features
+
+    def with_dependents(self, transforms: tuple[Transform, ...], features: Features | None = None) -> Maintenance:
+        """Return the section as it stands beside these flows and features."""
+        copy = self.model_copy()
+        copy._transforms, copy._features = transforms, features
+        return copy
+
+
+def normalize_section(value: Any) -> Any:
+    """Return None for a section that says nothing."""
+    return value or None
+
+
+MaintenanceSection = Annotated[Maintenance | None, BeforeValidator(normalize_section)]

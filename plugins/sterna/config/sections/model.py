@@ -1,0 +1,91 @@
+"""What stands in sterna_services.yaml: what the rooms around replication do (docs/services.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from sterna.config.sections.cdc import Cdc, CdcSection
+from sterna.config.sections.features import FeaturesSection
+from sterna.config.sections.ingest import IngestSection
+from sterna.config.sections.maintenance import MaintenanceSection
+from sterna.config.sections.queries import NamedQueries, normalize_section
+from sterna.config.sections.readers import Readers
+from sterna.config.sections.sinks import Sinks
+from sterna.config.sections.transforms import Transforms
+from sterna.config.yaml import Faults, StrictModel, case_colliding_credentials
+
+
+def _validate_version(value: Any) -> Any:
+    if type(value) is not int or value != 1:
+        raise ValueError("this sterna reads version 1 of the file, no other")
+    return value
+
+
+class Services(StrictModel):
+    """The whole services file, shared by all regions.
+
+    Args:
+        version: of the file's format.
+        readers: which tables only some roles may be told of.
+        outlets: where events are sent.
+        queries: queries that have a name.
+        features: what is kept for online reads.
+        ingest: what comes in from outside.
+        cdc: databases whose changes become rows.
+        flows: tables made from changes of others.
+        upkeep: how tables on `main` are kept in shape.
+    """
+
+    version: Annotated[Literal[1], BeforeValidator(_validate_version)] = 1
+    readers: Readers = Field(default_factory=list)
+    outlets: Sinks = Field(default_factory=dict)
+    queries: Annotated[NamedQueries | None, BeforeValidator(normalize_section)] = None
+    features: FeaturesSection = None
+    ingest: IngestSection = None
+    cdc: CdcSection = Field(default_factory=Cdc)
+    flows: Transforms = ()
+    upkeep: MaintenanceSection = None
+
+    @model_validator(mode="after")
+    def _validate_credential_ids(self) -> Services:
+        if faults := list(case_colliding_credentials(self)):
+            raise Faults(faults)
+        return self
+
+    @model_validator(mode="after")
+    def _link_maintenance(self) -> Services:
+        # What flows and views go on from, and what views reproduce, is theirs to say and upkeep's to keep.
+        if self.upkeep is not None:
+            time_travel = dict(self.upkeep.reproduce)
+            for table, seconds in (self.features.time_travel_seconds() if self.features else {}).items():
+                time_travel[table] = max(time_travel.get(table, 0), seconds)
+            maintenance = self.upkeep.with_dependents(self.flows, self.features).model_copy(
+                update={"reproduce": time_travel}
+            )
+            object.__setattr__(self, "upkeep", maintenance)  # the model is frozen for everybody else
+        return self
+
+    @property
+    def retired_regions(self) -> tuple[str, ...]:
+        """The regions that `upkeep.gone` names."""
+        return tuple(self.upkeep.gone) if self.upkeep else ()
+
+    @property
+    def inbox_prefixes(self) -> list[str]:
+        """The URI prefixes below which stands what came in, and what others put there for ingestion: no file there is a
+        table's.
+        """
+        regions = self.ingest.regions.values() if self.ingest else ()
+        return [
+            prefix for region in regions for prefix in (region.inbox, *(watched.prefix for watched in region.listed))
+        ]
+
+    @property
+    def configured_sections(self) -> list[str]:
+        """The names of the sections that say something, in the order of the model."""
+        return [name for name in SECTIONS if getattr(self, name)]
+
+
+SECTIONS = tuple(name for name in Services.model_fields if name != "version")

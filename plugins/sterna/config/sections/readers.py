@@ -1,0 +1,31 @@
+"""The section `readers` of the services file: which tables only some roles may be told of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, StringConstraints
+
+from sterna.config.yaml import StrictModel
+
+Role = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+
+
+class ReaderRule(StrictModel):
+    """Tables that only holders of some roles may be told of; every rule that matches a table counts.
+
+    Args:
+        tables: patterns over the dotted key, as in the registry's policies.
+        roles: whoever has one of these, beside a role that may read at all.
+    """
+
+    tables: list[Pattern] = Field(min_length=1)
+    roles: list[Role] = Field(min_length=1)
+
+
+def _normalize_section(value: Any) -> Any:
+    return [] if value is None or value == {} else value
+
+
+Readers = Annotated[list[ReaderRule], BeforeValidator(_normalize_section)]

@@ -1,0 +1,213 @@
+"""The section `outlets` of the services file: where events are sent (docs/events.md)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
+
+from sterna.config.sections.readers import Pattern, Role
+from sterna.config.yaml import StrictModel
+
+# A dash would make the name of a position's tag ambiguous: regions may have some.
+SINK_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39}")
+_SERVER = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:]{2,39}\]):([0-9]{1,5})")
+_DEFAULT_TOPIC = "iceberg.table.updates"
+_DURATION = re.compile(r"([0-9]{1,6})(s|m|h|d|w)")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_MAX_SECONDS = 365 * 86_400
+_URL = re.compile(r"[!-~]{1,2000}")
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Port = Annotated[int, Field(ge=1, le=65_535)]
+
+
+def _parse_seconds(value: Any) -> Any:
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    seconds = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not 0 < seconds <= _MAX_SECONDS:
+        raise ValueError("expected a duration such as 90s or 24h (units s, m, h, d, w), of a year at most")
+    return seconds
+
+
+def _parse_networks(value: Any) -> Any:
+    try:
+        return [str(ipaddress.ip_network(network)) for network in value] if isinstance(value, list) else value
+    except ValueError:
+        raise ValueError("expected networks such as 10.1.0.0/16") from None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
+
+
+Seconds = Annotated[int, BeforeValidator(_parse_seconds)]
+
+
+class Webhook(StrictModel):
+    """A receiver over HTTP, by the rules of Standard Webhooks.
+
+    Args:
+        url: where each event is posted: https, or http within the networks that are allowed.
+        allow_networks: private networks that the address may lie in.
+        timeout: what one answer may take.
+    """
+
+    url: str
+    allow_networks: Annotated[list[str], BeforeValidator(_parse_networks)] = Field(default_factory=list)
+    timeout: Seconds = 15
+
+    @field_validator("url")
+    @classmethod
+    def _validate_url(cls, value: str) -> str:
+        if not _URL.fullmatch(value):
+            raise ValueError("expected a URL in ASCII, of 2000 characters at most")
+        try:
+            parts = urlsplit(value)
+            host, _ = parts.hostname or "", parts.port
+        except ValueError:
+            raise ValueError("expected a URL such as https://example.com/hook") from None
+        if parts.scheme not in ("https", "http") or not _HOST.fullmatch(host):
+            raise ValueError("expected a URL such as https://example.com/hook")
+        if "@" in parts.netloc or parts.fragment:
+            raise ValueError("a URL with user-info or a fragment is refused: secrets stand in the credential")
+        return value
+
+    @model_validator(mode="after")
+    def _validate_plain_http(self) -> Webhook:
+        parts = urlsplit(self.url)
+        if parts.scheme == "http" and parts.hostname not in LOOPBACK_HOSTS and not self.allow_networks:
+            raise ValueError("url: http is for the loopback and for allow_networks; else it has to be https")
+        return self
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """The networks that are allowed."""
+        return tuple(ipaddress.ip_network(network) for network in self.allow_networks)
+
+
+class KafkaTopic(StrictModel):
+    """A Kafka.
+
+    Args:
+        servers: where clients begin, each as host:port.
+        topic: the topic.
+        tls: whether to speak TLS.
+        mechanism: how to log in, where the outlet has a credential.
+    """
+
+    servers: list[str] = Field(min_length=1, max_length=100)
+    topic: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")] = _DEFAULT_TOPIC
+    tls: bool = True
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+
+    @field_validator("servers")
+    @classmethod
+    def _validate_servers(cls, value: list[str]) -> list[str]:
+        for server in value:
+            match = _SERVER.fullmatch(server)
+            if match is None or not 0 < int(match[2]) <= 65_535:
+                raise ValueError("expected servers such as kafka.example.com:9093")
+        return value
+
+
+class AmqpAddress(StrictModel):
+    """A broker that speaks AMQP 1.0.
+
+    Args:
+        host: its name.
+        port: its port.
+        topic: the address: a queue or a topic.
+        tls: whether to speak TLS.
+    """
+
+    host: str
+    port: Port = 5671
+    topic: Annotated[str, StringConstraints(pattern=r"^[!-~]{1,260}$")] = _DEFAULT_TOPIC
+    tls: bool = True
+
+    @field_validator("host")
+    @classmethod
+    def _validate_host(cls, value: str) -> str:
+        if not _HOST.fullmatch(value):
+            raise ValueError("expected a host's name or address")
+        return value
+
+    @model_validator(mode="after")
+    def _validate_tls_host(self) -> AmqpAddress:
+        # Qpid Proton compares a certificate with names alone.
+        if self.tls and _is_address(self.host):
+            raise ValueError("host: with TLS it has to be a name, which the broker's certificate has")
+        return self
+
+
+class Target(StrictModel):
+    """Where an outlet sends: exactly one of these."""
+
+    webhook: Webhook | None = None
+    kafka: KafkaTopic | None = None
+    amqp: AmqpAddress | None = None
+
+    @model_validator(mode="after")
+    def _validate_single_kind(self) -> Target:
+        if sum(target is not None for target in (self.webhook, self.kafka, self.amqp)) != 1:
+            raise ValueError("expected exactly one of webhook, kafka, amqp")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """Which one it is."""
+        return next(name for name in ("webhook", "kafka", "amqp") if getattr(self, name) is not None)
+
+
+class Sink(StrictModel):
+    """Events that are sent on.
+
+    Args:
+        tables: patterns of the tables whose events are sent.
+        regions: the regions that send theirs; none named: all.
+        target: where to.
+        credential_id: the Airflow connection with the target's secrets; None: a broker asks for none.
+        roles: what the receiver may be told, where `readers` has rules: the roles that it counts as having.
+        give_up: an event that can't be delivered for so long goes to the dead letters.
+    """
+
+    tables: list[Pattern] = Field(default=["**"], min_length=1)
+    regions: list[str] = Field(default_factory=list)
+    target: Target
+    credential_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")] | None = None
+    roles: list[Role] = Field(default_factory=list)
+    give_up: Seconds = 86_400
+
+    @model_validator(mode="after")
+    def _validate_credential(self) -> Sink:
+        if self.target.webhook is not None and not self.credential_id:
+            raise ValueError("credential_id: a webhook needs one, whose password signs what is sent")
+        broker = self.target.kafka or self.target.amqp
+        if broker is not None and not broker.tls and self.credential_id:
+            raise ValueError("credential_id: a password goes over TLS alone; leave it out, or tls on")
+        return self
+
+    def sends_from(self, region: str) -> bool:
+        """Tell whether a region sends its events there."""
+        return not self.regions or region in self.regions
+
+
+def _validate_names(value: Any) -> Any:
+    if value is None or value == []:
+        return {}
+    for name in value if isinstance(value, dict) else ():
+        if not isinstance(name, str) or not SINK_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no outlet's name: small letters, digits and _, beginning with a letter")
+    return value
+
+
+Sinks = Annotated[dict[str, Sink], BeforeValidator(_validate_names)]

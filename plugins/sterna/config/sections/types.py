@@ -1,0 +1,31 @@
+"""Values that stand in several sections of the services file."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from sterna.config.yaml import duration
+
+_SIZE = re.compile(r"([0-9]{1,9}) ?(B|KiB|MiB|GiB)")
+_SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def _parse_size(value: Any) -> Any:
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        return int(match[1]) * _SIZES[match[2]]
+    raise ValueError("expected a size such as 256MiB (units B, KiB, MiB, GiB)")
+
+
+def _parse_duration(value: Any) -> Any:
+    if isinstance(value, str) and (seconds := duration(value)) is not None:
+        return seconds
+    raise ValueError("expected a duration such as 90s or 7d (units s, m, h, d, w)")
+
+
+Size = Annotated[int, BeforeValidator(_parse_size)]
+"""Bytes, written such as `256MiB`."""
+Duration = Annotated[int, BeforeValidator(_parse_duration)]
+"""Seconds, written such as `15m`."""

@@ -1,0 +1,122 @@
+"""Deleting in parts: what can't be deleted is told, and a store that deletes nothing ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from sterna.errors import SternaError
+from sterna.maintenance.deletion.file_lists import Files, exclude_reached, filter_by_uri
+from sterna.maintenance.deletion.model import Amount, NotDeleted
+from sterna.replication.replica.reachability import ReachedFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_PART_FILES = 5_000
+"""Files between two looks at whether the deletion may go on."""
+MAX_SHOWN_FAILURES = 100
+
+
+@dataclass
+class DeletionTally:
+    """What was deleted, and what could not be.
+
+    Args:
+        deleted: what was deleted.
+        failed: how many files could not be.
+        failures: these, the first 100.
+        store_error: why nothing goes on: it is the store, not the files.
+    """
+
+    deleted: Files = field(default_factory=Files)
+    failed: int = 0
+    failures: tuple[NotDeleted, ...] = ()
+    store_error: SternaError | None = None
+
+    @property
+    def done(self) -> Amount:
+        """How much was deleted."""
+        return self.deleted.amount
+
+    @property
+    def attempted(self) -> int:
+        """How many files were deleted, or could not be."""
+        return self.done.files + self.failed
+
+    def remaining(self, unreachable: Files, reached: ReachedFiles) -> Files:
+        """Return what is unreachable still: not deleted, and not reached meanwhile."""
+        return Files(exclude_reached(filter_by_uri(unreachable.parts(), self.deleted.parts(), wanted=False), reached))
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        return f"{self.done.files} files, {self.done.bytes} bytes deleted, {self.failed} failed"
+
+
+class Garbage:
+    """What is to be deleted still.
+
+    Args:
+        parts: the files, in the order in which they go.
+        reached: what is needed; it may grow, and then these files stay.
+    """
+
+    def __init__(self, parts: Iterable[pa.Table], reached: ReachedFiles) -> None:
+        self._parts = _full_parts(parts)
+        self._reached = reached
+        self._next: pa.Table | None = None
+
+    def has_more(self) -> bool:
+        """Whether there is more to delete."""
+        while True:
+            if self._next is not None:
+                (self._next,) = exclude_reached([self._next], self._reached)
+                if self._next.num_rows:
+                    return True
+            self._next = next(self._parts, None)
+            if self._next is None:
+                return False
+
+    def delete_part(self, tally: DeletionTally, delete: Callable[[Sequence[str]], dict[str, SternaError]]) -> None:
+        """Delete the first part of it.
+
+        Args:
+            tally: takes what was deleted, and what wasn't.
+            delete: returns the error of each file that may still be there. Where none of a full part could be deleted,
+                or none at all, nothing of the rest is tried, and the tally is stopped.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not self.has_more():
+            return
+        part, self._next = self._next, None
+        assert part is not None
+        failures = delete(part.column("uri").to_pylist())
+        tally.failed += len(failures)
+        shown = [NotDeleted(uri, str(error)) for uri, error in islice(failures.items(), MAX_SHOWN_FAILURES)]
+        tally.failures = (*tally.failures, *shown)[:MAX_SHOWN_FAILURES]
+        if len(failures) == part.num_rows and (part.num_rows == MAX_PART_FILES or not tally.done.files):
+            tally.store_error = next(iter(failures.values()))
+            self._parts = iter(())
+            return
+        failed = pc.is_in(part.column("uri"), pa.array(list(failures), pa.string()))
+        tally.deleted.add(part.filter(pc.invert(failed)))
+
+
+def _full_parts(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield full parts: of few files all may fail though the store deletes others."""
+    import pyarrow as pa
+
+    waiting: list[pa.Table] = []
+    for part in parts:
+        while part.num_rows:
+            waiting.append(part.slice(0, MAX_PART_FILES - sum(map(len, waiting))))
+            part = part.slice(len(waiting[-1]))
+            if sum(map(len, waiting)) == MAX_PART_FILES:
+                yield pa.concat_tables(waiting)
+                waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)

@@ -1,0 +1,49 @@
+"""How much was found and deleted, and what can't be deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sterna.errors import UsageError
+
+MIN_GRACE = timedelta(hours=1)
+
+
+def validate_grace(grace: timedelta) -> None:
+    """See that a grace is longer than any run, query or write takes.
+
+    Raises:
+        UsageError: nobody could rely on it.
+    """
+    if grace < MIN_GRACE:
+        raise UsageError(
+            f"a grace of {grace} is too short: it has to be longer than any run or query takes, 1h at least"
+        )
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Some files and their size."""
+
+    files: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        """Add up."""
+        return Amount(self.files + other.files, self.bytes + other.bytes)
+
+    def __sub__(self, other: Amount) -> Amount:
+        """Take away."""
+        return Amount(self.files - other.files, self.bytes - other.bytes)
+
+
+ZERO_AMOUNT = Amount()
+
+
+@dataclass(frozen=True)
+class NotDeleted:
+    """A file that could not be deleted; the next pass tries again."""
+
+    file: str
+    message: str

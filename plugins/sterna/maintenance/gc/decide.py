@@ -1,0 +1,189 @@
+"""What is garbage: pure, from a listing, from what is reached, and from what earlier passes found."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sterna.config.mapping import Mapping
+from sterna.config.registry import folders
+from sterna.config.registry.fingerprint import split_metadata_version
+from sterna.config.registry.folders import FEATURES, GC, RUNS, SWEEP, TRANSFORMS, state_folder, state_path, state_root
+from sterna.config.registry.run_names import is_intermediate
+from sterna.errors import TableError
+from sterna.maintenance.deletion.file_lists import (
+    Files,
+    ListedObject,
+    filter_reached,
+    split_chunks,
+    sum_amount,
+    to_table,
+)
+from sterna.maintenance.deletion.model import Amount
+from sterna.maintenance.deletion.passes import Pass, modified_until, unreachable_in_all
+from sterna.replication.replica.bulk_state import bulk_run_uri
+from sterna.replication.replica.reachability import ReachedFiles
+
+FILE, EVIDENCE, DEAD_LETTER, UNKNOWN = "file", "evidence", "letter", "strange"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the decision depends on beside the files.
+
+    Args:
+        mapping: the region's mapping.
+        location_ids: ids of the locations whose files stand below the replica root, those that the registry no longer
+            has included.
+        now: the time.
+        keep, grace: as in `Options`.
+        passes: earlier passes, oldest first: the newest that is at least `grace` old, and all after it; empty where
+            none is so old.
+        in_transit_since: since when a table is in transit: files that are younger may be its, however long that takes.
+            None where none is.
+    """
+
+    mapping: Mapping
+    location_ids: frozenset[str]
+    now: datetime
+    keep: timedelta
+    grace: timedelta
+    passes: Sequence[Pass] = ()
+    in_transit_since: datetime | None = None
+
+    def classify(self, uri: str) -> str:
+        """Tell what an object is by its place.
+
+        A file of tables, evidence of runs or passes, a dead letter, which waits for an operator, or nothing that sterna
+        writes.
+        """
+        root = f"{self.mapping.region.replica_root}/"
+        if not uri.startswith(root):
+            return UNKNOWN
+        first, *rest = split_metadata_version(uri.removeprefix(root))[1].split("/")
+        own_path = state_path([first, *rest])
+        if own_path is not None:
+            return _classify_own(own_path)
+        if not rest or first.partition("~")[0] not in self.location_ids:
+            return UNKNOWN
+        try:
+            self.mapping.locate(uri)
+        except TableError:
+            return UNKNOWN
+        return FILE
+
+    def is_working_file(self, uri: str) -> bool:
+        """Tell whether the stages of a run hand an object on to one another."""
+        runs = f"{state_folder(self.mapping.region.replica_root, RUNS)}/"
+        return uri.startswith(runs) and is_intermediate(uri.removeprefix(runs).partition("/")[2])
+
+    def is_expired(self, uri: str, modified: datetime) -> bool:
+        """Tell whether evidence is older than `keep`, and no record of a pass that is still needed.
+
+        What the stages of a run hand on to one another has had its time after `grace`.
+        """
+        root = self.mapping.region.replica_root
+        state_folders = (f"{state_folder(root, name)}/" for name in (SWEEP, FEATURES, TRANSFORMS))
+        if uri.startswith((*state_folders, bulk_run_uri(self.mapping.region))):
+            # A sweep knows which of its records it needs, a view may stand still for long, a flow may fail for long and
+            # would look well without its file, a round begins any time.
+            return False
+        if self.is_working_file(uri):
+            return modified <= self.now - min(self.grace, self.keep)
+        is_pass = uri.startswith(f"{state_folder(root, GC)}/")
+        is_needed = is_pass and (not self.passes or modified >= self.passes[0].written_at)
+        return not is_needed and modified <= self.now - self.keep
+
+
+def _classify_own(path: Sequence[str]) -> str:
+    """Tell what an object is that sterna wrote down for itself."""
+    folder = path[0] if path else ""
+    if folder == folders.HELD:
+        return FILE if len(path) == 2 else UNKNOWN
+    if folder == folders.DEAD_LETTERS:
+        return DEAD_LETTER if len(path) == 3 else UNKNOWN
+    return EVIDENCE if len(path) > 1 and folder in folders.AGE_EXPIRED_FOLDERS else UNKNOWN
+
+
+@dataclass
+class ClassifiedFiles:
+    """What lies below a replica root.
+
+    Args:
+        objects: everything.
+        unknown: what sterna did not write.
+        evidence: what runs and passes wrote down.
+        superseded: metadata.json that older heads alone name.
+        unreachable: what no kept head reaches.
+        refused: what only refused tables reach.
+    """
+
+    objects: Amount
+    unknown: Amount
+    unreachable: Files
+    refused: Files
+    evidence: Amount
+    superseded: Amount
+
+
+def classify_files(
+    listing: Iterable[ListedObject],
+    rules: Rules,
+    kept: ReachedFiles,
+    refused: ReachedFiles,
+    superseded: Collection[str] = frozenset(),
+) -> ClassifiedFiles:
+    """Tell what is reachable of a listing.
+
+    Args:
+        listing: everything below the replica root.
+        rules: what else it depends on.
+        kept: what kept heads reach.
+        refused: what refused tables reach; what is kept is kept nevertheless.
+        superseded: metadata.json that is kept for older heads alone.
+    """
+    objects = unknown = evidence = superseded_amount = Amount()
+    unreachable, only_refused = Files(), Files()
+    for chunk in split_chunks(listing):
+        objects += Amount(len(chunk), sum(size for _, size, _ in chunk))
+        kinds = [rules.classify(uri) for uri, _, _ in chunk]
+        unknown += sum_amount(item for item, kind in zip(chunk, kinds, strict=True) if kind == UNKNOWN)
+        evidence += sum_amount(item for item, kind in zip(chunk, kinds, strict=True) if kind == EVIDENCE)
+        superseded_amount += sum_amount(item for item in chunk if item[0] in superseded)
+        files = [item for item, kind in zip(chunk, kinds, strict=True) if kind == FILE]
+        expired = [
+            item
+            for item, kind in zip(chunk, kinds, strict=True)
+            if kind == EVIDENCE and rules.is_expired(item[0], item[2])
+        ]
+        unreached = filter_reached(files, kept, wanted=False)
+        only_refused.add(to_table(filter_reached(unreached, refused, wanted=True)))
+        # No head names evidence; if one should, it stays.
+        unreachable.add(
+            to_table(filter_reached([*unreached, *filter_reached(expired, kept, wanted=False)], refused, wanted=False))
+        )
+    return ClassifiedFiles(objects, unknown, unreachable, only_refused, evidence, superseded_amount)
+
+
+def select_garbage(unreachable: Files, rules: Rules) -> Files:
+    """Return what may be deleted of the unreachable.
+
+    Older than `grace`, and unreachable in every pass since one that is as old. While a table is in transit nothing that
+    may have been brought for it. What stages of a run hand on to one another waits for no pass: nobody but a living run
+    reads it, and that would read at the source.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    in_transit_since = pa.scalar(rules.in_transit_since or rules.now, pa.timestamp("us", "UTC"))
+    waiting, deletable = Files(), Files()
+    for part in unreachable.parts():
+        old = modified_until(part, rules.now - rules.grace)
+        is_working_file = pa.array([rules.is_working_file(uri) for uri in old.column("uri").to_pylist()], pa.bool_())
+        waiting.add(old.filter(pc.invert(is_working_file)))
+        deletable.add(old.filter(pc.and_(is_working_file, pc.less(old.column("modified"), in_transit_since))))
+    for part in unreachable_in_all(waiting, rules.passes).parts():
+        is_own = pc.starts_with(part.column("uri"), state_root(rules.mapping.region.replica_root))
+        deletable.add(part.filter(pc.or_(is_own, pc.less(part.column("modified"), in_transit_since))))
+    return deletable

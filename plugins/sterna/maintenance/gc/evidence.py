@@ -1,0 +1,147 @@
+"""What earlier passes and running syncs left beside the replica.
+
+Records of what was unreachable, and plans not yet published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from sterna.codec import FLAG, INTEGER, TEXT, Field, Record, UnknownFields, tuple_of
+from sterna.config.registry import run_names
+from sterna.config.registry.folders import GC, state_folder
+from sterna.errors import ObjectMissing, UsageError
+from sterna.maintenance.deletion.codecs import AMOUNT, NOT_DELETED
+from sterna.maintenance.deletion.model import ZERO_AMOUNT
+from sterna.maintenance.gc.model import GcReport
+from sterna.replication.replica.ids import format_timestamp, parse_start_time
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.replica.run_folder import load_plan, runs_folder
+
+if TYPE_CHECKING:
+    from sterna.storage.objects import Objects
+
+# Between a run's beginning, which its name tells, and its plan. Who plans for longer may be disturbed.
+_MAX_PLANNING_TIME = timedelta(hours=1)
+
+GC_REPORT: Final = Record(
+    GcReport,
+    (
+        Field("region", TEXT),
+        Field("pass_id", TEXT),
+        Field("replica_hash", TEXT),
+        Field("dry_run", FLAG),
+        Field("objects", AMOUNT.codec),
+        Field("strange", AMOUNT.codec),
+        Field("unreachable", AMOUNT.codec),
+        Field("garbage", AMOUNT.codec),
+        Field("refused", AMOUNT.codec),
+        Field("deleted", AMOUNT.codec, ZERO_AMOUNT),
+        Field("failed", INTEGER, 0),
+        Field("failures", tuple_of(NOT_DELETED.codec), ()),
+        Field("in_flight", tuple_of(TEXT), ()),
+        Field("still_shown", tuple_of(TEXT), ()),
+        Field("at", TEXT, ""),
+        Field("evidence", AMOUNT.codec, ZERO_AMOUNT),
+        Field("superseded", AMOUNT.codec, ZERO_AMOUNT),
+        Field("left", AMOUNT.codec, ZERO_AMOUNT),
+    ),
+    UnknownFields.IGNORE,
+)
+
+
+def save_gc_report(context: RegionContext, report: GcReport) -> None:
+    """Write down what a clean-up found and did: `status` shows it."""
+    context.objects.write_new(f"{gc_folder(context)}/{report.pass_id}.json", GC_REPORT.dumps(report).encode())
+
+
+def read_newest_gc_report(context: RegionContext, objects: Objects) -> GcReport | None:
+    """Return what the newest clean-up found and did; None where none has come to its end, or nobody can read it.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
+    """
+    report_uris = [uri for uri, _, _ in objects.list(gc_folder(context)) if uri.endswith(".json")]
+    try:
+        # Their names begin with their time.
+        return GC_REPORT.loads(objects.read(max(report_uris))) if report_uris else None
+    except (ValueError, ObjectMissing):
+        return None
+
+
+@dataclass
+class PendingRuns:
+    """The syncs that are between plan and publication: such a run has a plan and no report.
+
+    One that was planned for another head than the branch has now can't be published any more, and one older than
+    `grace` is dead. The folders of runs are listed once; a later look lists what began since.
+
+    Args:
+        context: the region.
+        now: the time.
+        grace: longer than any run takes.
+    """
+
+    context: RegionContext
+    now: datetime
+    grace: timedelta
+    _list_after: str = ""
+    _planned_heads: dict[str, str | None] = field(default_factory=dict)  # by run, the head that it is for
+
+    def in_flight(self, replica_hash: str) -> tuple[str, ...]:
+        """Return the ids of those that may be published on a head of the replica branch."""
+        reported = self._list_new_runs()
+        return self.still_in_flight([run for run in self._planned_heads if run not in reported], replica_hash)
+
+    def still_in_flight(self, runs: Iterable[str], replica_hash: str) -> tuple[str, ...]:
+        """Return those of some runs in flight that still are; nothing is listed."""
+        waiting = [run for run in runs if self._planned_heads[run] in (None, replica_hash)]
+        reports = {f"{runs_folder(self.context)}/{run}/{run_names.REPORT}": run for run in waiting}
+        sizes = self.context.objects.sizes(reports) if reports else {}
+        return tuple(sorted(run for uri, run in reports.items() if sizes[uri] is None))
+
+    def _list_new_runs(self) -> set[str]:
+        """Take note of the plans that are new; return the runs of those listed that have a report."""
+        folder = runs_folder(self.context)
+        planned: set[str] = set()
+        reported: set[str] = set()
+        newest_run = ""
+        after = self._list_after or format_timestamp(self.now - self.grace - _MAX_PLANNING_TIME)
+        for uri, _, modified in self.context.objects.list(folder, after=after):
+            run, _, name = uri.removeprefix(f"{folder}/").partition("/")
+            newest_run = max(newest_run, run)
+            if name == run_names.PLAN and modified > self.now - self.grace:
+                planned.add(run)
+            elif name == run_names.REPORT:
+                reported.add(run)
+        self._list_after = _earliest_concurrent_run(newest_run) or after
+        for run in planned - reported - self._planned_heads.keys():
+            self._planned_heads[run] = _planned_head(self.context, f"{folder}/{run}")
+        return reported
+
+
+def _earliest_concurrent_run(run: str) -> str:
+    """Return where the runs begin that may have been planned after one was; "" where its name isn't a run's."""
+    try:
+        return format_timestamp(parse_start_time(run) - _MAX_PLANNING_TIME)
+    except ValueError:
+        return ""
+
+
+def _planned_head(context: RegionContext, run: str) -> str | None:
+    """Return the head that a run was planned for; None where its plan can't be understood."""
+    try:
+        plan = load_plan(context, run)
+        return "" if plan.lane else plan.replica_hash  # the large lane publishes nothing: what it brings is looked for
+    except UsageError:
+        return ""  # it is gone by now
+    except ValueError:
+        return None
+
+
+def gc_folder(context: RegionContext) -> str:
+    """Return the URI of the folder in which the records of clean-ups lie."""
+    return state_folder(context.region.replica_root, GC)

@@ -1,0 +1,110 @@
+"""Keeping syncs and deletions apart: by the replica branch's head, which every sync is planned for and
+compares-and-swaps.
+
+A clean-up commits twice around each of its deletions, and changes nothing but a property. So a sync that was planned
+before the first commit can't be published: its head is gone. One that would be planned between them waits: the head
+says so. One that is planned after the second looks for every file after the last of them was deleted. What was
+published before the first commit is on the commit that it stands on, and is read before anything is deleted. No order
+of the two lets a sync publish a file that it found and a clean-up then deleted. Nothing that is written beside the
+replica, or lost there, changes that: a plan believes what the large lane says that it has brought as long as no such
+commit came since (`sterna.replication.replica.head.files_replaced_since`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sterna.catalog.commit_once import NO_CHANGES, commit_once
+from sterna.catalog.model import Commit
+from sterna.errors import CatalogConflict
+from sterna.replication.replica.commit_access import writer
+from sterna.replication.replica.head import GC_EXPIRY_SECONDS, GC_PASS, RUN_ID, read_head
+from sterna.replication.replica.region import RegionContext
+
+# Far from the time after which syncs take the clean-up for dead: requests may be slow.
+_DELETING_SECONDS = GC_EXPIRY_SECONDS / 12
+_LAST_REQUEST_SECONDS = GC_EXPIRY_SECONDS / 3
+
+
+@dataclass
+class Fence:
+    """A clean-up's right to delete, for half a minute.
+
+    Args:
+        hash: the replica branch's head, which is the clean-up's own commit.
+        wall_time: when it was set, by the wall clock.
+        monotonic_time: when it was set, by the monotonic clock.
+    """
+
+    hash: str = ""
+    wall_time: float = field(default_factory=time.time)
+    monotonic_time: float = field(default_factory=time.monotonic)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether more may be begun."""
+        return self.age() < _DELETING_SECONDS
+
+    def may_send(self) -> bool:
+        """Tell whether another request may be sent."""
+        return self.age() < _LAST_REQUEST_SECONDS
+
+    def age(self) -> float:
+        """Return how many seconds ago the fence was set."""
+        # By either clock, for one of them stands still while a machine sleeps.
+        return max(time.time() - self.wall_time, time.monotonic() - self.monotonic_time)
+
+
+@contextmanager
+def fence(context: RegionContext, parent: Commit, pass_id: str) -> Iterator[Fence]:
+    """Keep syncs from being published, and from being planned, for as long as the block runs.
+
+    Args:
+        context: the region.
+        parent: the replica branch's head as the caller knows it. Before anything is deleted, the caller makes sure that
+            it isn't reachable from there; that is done best behind the fence, where the branch stands still.
+        pass_id: names the clean-up.
+
+    Yields:
+        The fence; its hash afterwards is the head that it left.
+
+    Raises:
+        CatalogConflict: the branch has moved.
+        CatalogError: the catalog doesn't answer; a fence that can't be taken down stops counting by itself.
+    """
+    properties = dict(parent.properties)
+    new_fence = Fence()
+    new_fence.hash = commit_fence(context, parent.hash, pass_id, {**properties, RUN_ID: pass_id, GC_PASS: pass_id})
+    if context.primary.reference(context.region.replica_branch).hash != new_fence.hash:
+        raise CatalogConflict(f"{context.region.replica_branch} moved on as the clean-up began to delete")
+    try:
+        yield new_fence
+    finally:
+        properties.pop(GC_PASS, None)
+        new_fence.hash = commit_fence(context, new_fence.hash, pass_id, {**properties, RUN_ID: pass_id})
+
+
+def commit_fence(context: RegionContext, expected_hash: str, pass_id: str, properties: dict[str, str]) -> str:
+    """Put a fence up or take it down by a commit to the replica branch; return the new head.
+
+    Args:
+        context: the region.
+        expected_hash: the head to commit on.
+        pass_id: of the clean-up.
+        properties: of the commit; with `COLLECTING` the fence is up.
+    """
+    branch = context.region.replica_branch
+    raising = properties.get(GC_PASS, "")
+    message = f"sterna: {pass_id} {'deletes what nothing reaches' if raising else 'is done'}"
+    try:
+        return commit_once(
+            writer(context), branch, expected_hash, NO_CHANGES, message, properties, identified_by=(RUN_ID, GC_PASS)
+        )
+    except CatalogConflict:
+        if raising:
+            raise
+        # Somebody took this clean-up for dead and went on: then the fence is down already.
+        return read_head(context.primary, branch).hash

@@ -1,0 +1,79 @@
+"""What a clean-up is asked for, and what it says when it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount, NotDeleted, validate_grace
+
+
+@dataclass(frozen=True)
+class GcOptions:
+    """What a caller may ask of one clean-up.
+
+    Args:
+        keep: heads of the replica branch that are no older than this keep all that they reach.
+        grace: how long a file has to be unreachable, and how old it has to be; longer than any run or query takes.
+        delete: delete; otherwise only say what would be.
+        evict: files of tables that the registry refuses go at once, without regard to `keep` and `grace`.
+        max_wait_seconds: seconds to wait for a sync that is between its plan and its publication.
+        excluded_regions: names of regions that are not waited for while they are silent (`upkeep.gone`).
+
+    Raises:
+        UsageError: a grace that no run or query could rely on.
+    """
+
+    keep: timedelta = timedelta(days=7)
+    grace: timedelta = timedelta(hours=24)
+    delete: bool = False
+    evict: bool = False
+    max_wait_seconds: float = 600.0
+    excluded_regions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        validate_grace(self.grace)
+
+
+@dataclass(frozen=True)
+class GcReport:
+    """What a clean-up found below a replica root, and what it did.
+
+    Args:
+        region, pass_id, replica_hash: which region, which pass, and the replica head that it was made for.
+        dry_run: nothing was to be deleted.
+        objects: everything below the replica root.
+        strange: of these, what sterna did not write: left alone.
+        unreachable: what no kept head reaches, garbage included.
+        garbage: what may be deleted now: unreachable since a pass at least `grace` ago, and older than that itself.
+        refused: files of refused tables that no other table and no current head reaches; part of the garbage with
+            `evict`.
+        deleted: what was deleted.
+        failed: how many files could not be.
+        failures: these, the first 100.
+        in_flight: ids of syncs between plan and publication, for which a deletion would wait.
+        still_shown: refused keys that the replica branch still shows: the next sync takes them off.
+        at: when it began (ISO 8601, UTC).
+        evidence: plans and reports of runs, and records of clean-ups, that are left.
+        superseded: metadata.json that only older heads of the replica name, and that stay for their sake.
+        left: what is unreachable still after it.
+    """
+
+    region: str
+    pass_id: str
+    replica_hash: str
+    dry_run: bool
+    objects: Amount
+    strange: Amount
+    unreachable: Amount
+    garbage: Amount
+    refused: Amount
+    deleted: Amount = ZERO_AMOUNT
+    failed: int = 0
+    failures: tuple[NotDeleted, ...] = ()
+    in_flight: tuple[str, ...] = ()
+    still_shown: tuple[str, ...] = ()
+    at: str = ""
+    evidence: Amount = ZERO_AMOUNT
+    superseded: Amount = ZERO_AMOUNT
+    left: Amount = ZERO_AMOUNT

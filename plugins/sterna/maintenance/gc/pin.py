@@ -1,0 +1,130 @@
+"""Holding: a commit of the replica branch stays readable for longer than the clean-up keeps heads, by a tag.
+
+A clean-up keeps what any reference shows, tags included. It takes those of ours away when they are over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sterna.catalog.model import Reference
+from sterna.errors import Busy, CatalogConflict, ReferenceNotFound, ReplicaBroken, SnapshotGone
+from sterna.maintenance.gc.retained_heads import versions_at
+from sterna.replication.replica.commit_access import writer
+from sterna.replication.replica.head import GC_PASS, REGION, RUN_ID, Head, newest_commit, read_head
+from sterna.replication.replica.reachability import ReachabilityWalk, TableVersion
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.replica.tags import pin_tag, pinned_until
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A commit of the replica branch that is held.
+
+    Args:
+        tag: the tag's name.
+        cursor: the commit.
+        until: when it is over (ISO 8601, UTC).
+        tables: tables and views below the replica root.
+        in_place: those of them that come from a location of this region. Files of theirs may lie where writers own
+            them, and whoever expires snapshots on `main` may delete those.
+    """
+
+    tag: str
+    cursor: str
+    until: str
+    tables: int
+    in_place: tuple[str, ...]
+
+
+def pin(
+    context: RegionContext,
+    cursor: str,
+    duration: timedelta,
+    progress: Callable[[str], None] = lambda line: None,
+    *,
+    now: datetime | None = None,
+) -> Pin:
+    """Keep a commit of the replica branch readable for a while.
+
+    Args:
+        context: the region.
+        cursor: hash of the commit.
+        duration: for how long.
+        progress: called with lines for people.
+        now: the time; default: the clock's.
+
+    Raises:
+        SnapshotGone: the commit isn't known, or files of it are gone.
+        Busy: a clean-up deleted files meanwhile; try again.
+        CatalogError, StoreError: something doesn't answer; the tag may be there, and ends by itself.
+    """
+    until = (now or datetime.now(UTC)) + duration
+    previous_head = read_head(context.primary, context.region.replica_branch)
+    _require_replica_commit(context, cursor)
+    tag = Reference(pin_tag(context.region.name, until, cursor), cursor, "TAG")
+    writer(context).create_tag(tag.name, context.region.replica_branch, tag.hash)
+    try:
+        versions = versions_at(context, cursor)
+        require_reachable(context, versions, progress)
+        _require_no_gc_since(context, previous_head)
+    except (SnapshotGone, Busy):
+        writer(context).delete_tag(tag.name, tag.hash)
+        raise
+    in_place = tuple(sorted(version.key for version in versions if _is_local_source(context, version)))
+    return Pin(tag.name, cursor, until.isoformat(timespec="seconds"), len(versions), in_place)
+
+
+def delete_expired_pins(
+    context: RegionContext, now: datetime, progress: Callable[[str], None], references: Mapping[str, str]
+) -> None:
+    """Take away those of some references that are tags of this region's holds and are over."""
+    for name, hash in references.items():
+        until = pinned_until(context.region.name, name)
+        if until is not None and until <= now:
+            with suppress(CatalogConflict):  # somebody moved it: it isn't ours any more
+                writer(context).delete_tag(name, hash)
+                progress(f"{name} is over")
+
+
+def _require_replica_commit(context: RegionContext, cursor: str) -> None:
+    try:
+        commit = newest_commit(context.primary, f"{context.region.replica_branch}@{cursor}")
+    except ReferenceNotFound:
+        commit = None
+    properties = commit.properties if commit else {}
+    if RUN_ID not in properties or properties.get(REGION) != context.region.name:
+        raise SnapshotGone(f"{context.region.replica_branch} has no commit {cursor}", hint="see sterna status")
+
+
+def require_reachable(
+    context: RegionContext, versions: Iterable[TableVersion], progress: Callable[[str], None]
+) -> None:
+    """See that every file below the replica root that some versions reach is there."""
+    reached: set[str] = set()
+    try:
+        ReachabilityWalk(context, reached.update, progress).visit(versions)
+    except ReplicaBroken as error:
+        raise SnapshotGone(f"it can't be held any more: {error.message}", table=error.table, file=error.file) from error
+    missing = [uri for uri, size in context.objects.sizes(reached).items() if size is None]
+    if missing:
+        raise SnapshotGone(f"it can't be held any more: {len(missing)} of its files are gone", file=min(missing))
+
+
+def _require_no_gc_since(context: RegionContext, previous_head: Head) -> None:
+    """Raise Busy where a clean-up may have looked before the tag was there, and deleted afterwards.
+
+    One that looked before and puts its fence up after this can't be seen. It deletes nothing of a commit that it keeps
+    anyway: hold those.
+    """
+    branch = context.region.replica_branch
+    commits = list(context.primary.history(branch, operations=False, until=previous_head.hash or None))
+    if previous_head.is_gc_running or any(commit.properties.get(GC_PASS) for commit in commits):
+        raise Busy("a clean-up deleted files meanwhile: whether it saw the hold isn't known", hint="try again")
+
+
+def _is_local_source(context: RegionContext, version: TableVersion) -> bool:
+    return context.mapping.is_local(context.mapping.origin_uri(version.metadata))

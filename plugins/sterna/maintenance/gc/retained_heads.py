@@ -1,0 +1,253 @@
+"""Which versions of which tables must stay readable.
+
+Those of the heads that are kept, by what the catalog says of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Put, Reference, key_name
+from sterna.catalog.reader import CatalogReader
+from sterna.config.mapping import validate_bindings
+from sterna.config.registry.model import SOURCE_BRANCH, is_inside, prefix_spellings
+from sterna.errors import Busy, ReferenceNotFound, ReplicaBroken, UsageError
+from sterna.replication.replica.head import HELD, MOVED_TABLES, RUN_ID, Head, newest_commit, read_head
+from sterna.replication.replica.held_list import held_list_uri, parse_held_list
+from sterna.replication.replica.reachability import TableVersion
+from sterna.replication.replica.region import RegionContext
+
+HELD_LIST = "held list"
+"""Kind of a version that is a list of held keys."""
+
+
+class OtherReferences:
+    """What lies below this replica root and is shown by other references, or by the region's own, older copy of the
+    catalog. The second look, and each one after it, costs what changed since.
+
+    Args:
+        context: the region.
+    """
+
+    def __init__(self, context: RegionContext) -> None:
+        self._context = context
+        self._seen_hashes: dict[str, str] = {}  # by what was looked at, the commit
+
+    @property
+    def seen(self) -> dict[str, str]:
+        """The references that were looked at, with their commits."""
+        return {name: hash for name, hash in self._seen_hashes.items() if name}
+
+    def read_new_versions(self) -> set[TableVersion]:
+        """Return what is shown; of what an earlier look has returned, only what was put there again."""
+        context, branch, versions = self._context, self._context.region.replica_branch, set[TableVersion]()
+        for reference in context.primary.references():
+            if reference.name != branch:
+                versions |= self._read_reference(reference)
+        if context.catalog is not context.primary:
+            versions |= self._read_own_copy(branch)
+        return versions
+
+    def _read_reference(self, reference: Reference) -> set[TableVersion]:
+        """Return what a reference shows below this replica root, or nothing where it is dropped meanwhile."""
+        while True:
+            try:
+                return self._read_changes(self._context.primary, reference, reference.name)
+            except ReferenceNotFound:
+                references = {other.name: other for other in self._context.primary.references()}
+                if reference.name not in references:
+                    return set()
+                # A commit that the catalog has forgotten can't be compared with.
+                seen_hash = self._seen_hashes.pop(reference.name, None)
+                if seen_hash is None and references[reference.name].hash == reference.hash:
+                    raise
+                reference = references[reference.name]
+
+    def _read_own_copy(self, branch: str) -> set[TableVersion]:
+        try:
+            reference = self._context.catalog.reference(branch)
+            commit = newest_commit(self._context.catalog, f"{branch}@{reference.hash}")
+            lists = set(_held_list_versions(self._context, commit)) if commit else set()
+            return self._read_changes(self._context.catalog, reference, "") | lists
+        except ReferenceNotFound:
+            self._seen_hashes.pop("", None)
+            return set()  # the copy has not got it yet: nobody reads it there
+
+    def _read_changes(self, catalog: CatalogReader, reference: Reference, name: str) -> set[TableVersion]:
+        seen_hash = self._seen_hashes.get(name)
+        if seen_hash == reference.hash:
+            return set()
+        if seen_hash in (None, catalog.no_ancestor()):
+            entries = catalog.entries(reference.name, reference.hash)
+        else:
+            changes = catalog.diff(reference.name, seen_hash, reference.hash)
+            entries = ((entry.key, entry.new) for entry in changes if entry.new is not None)
+        versions = set(_versions_below_root(self._context, entries))
+        self._seen_hashes[name] = reference.hash
+        return versions
+
+
+@dataclass
+class RetainedHeads:
+    """What the kept heads hold below the replica root.
+
+    Args:
+        head: the replica branch's head.
+        other_references: what other references show.
+        kept: versions whose files stay.
+        past_on_main: what `main` held below the replica root since that moment, and may have expired: what is left of
+            it stays.
+        refused: versions, on the replica branch but no more at its head, of keys that the registry refuses now.
+        still_shown: refused keys that the head still shows.
+        superseded: metadata.json that the kept heads before the newest name, and no reference shows.
+    """
+
+    head: Head
+    other_references: OtherReferences
+    kept: set[TableVersion] = field(default_factory=set)
+    past_on_main: set[TableVersion] = field(default_factory=set)
+    refused: set[TableVersion] = field(default_factory=set)
+    still_shown: tuple[str, ...] = ()
+    superseded: frozenset[str] = frozenset()
+
+
+def read_retained_heads(context: RegionContext, since: datetime, *, whole_history: bool) -> RetainedHeads:
+    """Find the versions that must stay readable.
+
+    These are what the replica branch's head holds and what each of its heads since a moment held; and what any other
+    branch or tag holds below this replica root: a tag that somebody set there, `main` itself after a promotion with
+    tables, since that moment too.
+
+    Args:
+        context: the region.
+        since: heads that the branch had from this moment on are kept, the one that it had at this moment included.
+        whole_history: look for versions of refused keys in older commits, too.
+
+    Raises:
+        UsageError: there is no replica branch, so that nobody knows what is needed.
+        ReplicaBroken: a kept head's list of held tables can't be understood.
+        BranchChanged, RegistryError: the branch's head isn't sterna's, or was made for other prefixes.
+    """
+    catalog, branch = context.primary, context.region.replica_branch
+    head = read_head(catalog, branch)
+    if head.commit_time is None:
+        raise UsageError(
+            f"there is no replica branch {branch} with a commit: nobody knows what must stay",
+            hint="sync the region first",
+        )
+    validate_bindings(context.registry, head.bindings or {})
+    heads = RetainedHeads(head, OtherReferences(context))
+    head_versions = set(_versions_below_root(context, catalog.entries(branch, head.hash)))
+    for version in _versions_since_time(context, branch, head.hash, since, heads.refused if whole_history else None):
+        (heads.refused if version.kind != HELD_LIST and _is_refused(context, version.key) else heads.kept).add(version)
+    visible = head_versions | heads.other_references.read_new_versions()
+    heads.superseded = frozenset(item.metadata for item in heads.kept - visible if item.kind != HELD_LIST)
+    heads.kept |= visible
+    heads.past_on_main = _past_main_versions(context, since) - heads.kept
+    heads.refused -= heads.kept
+    heads.still_shown = tuple(sorted({version.key for version in head_versions if _is_refused(context, version.key)}))
+    return heads
+
+
+def versions_since(context: RegionContext, older: str, newer: str) -> set[TableVersion]:
+    """Return the versions that commits of the replica branch after one head, up to another, put there.
+
+    Raises:
+        ReplicaBroken: as `kept_heads`.
+        Busy: the branch was reset meanwhile: what the older head stood for may not be known any more.
+    """
+    if older == newer:
+        return set()
+    commits = list(context.primary.history(f"{context.region.replica_branch}@{newer}", operations=True, until=older))
+    if not commits or commits[-1].parent != older:
+        raise Busy(f"{context.region.replica_branch} was reset while it was looked at", hint="start again")
+    return {
+        version
+        for commit in commits
+        for version in (*_put_versions(context, commit), *_held_list_versions(context, commit))
+    }
+
+
+def versions_at(context: RegionContext, commit: str) -> set[TableVersion]:
+    """Return the versions below the replica root that a commit of the replica branch shows."""
+    return set(_versions_below_root(context, context.primary.entries(context.region.replica_branch, commit)))
+
+
+def refused_versions(context: RegionContext, commits: Iterable[Commit]) -> set[TableVersion]:
+    """Return the versions of refused keys that some commits put on the replica branch."""
+    return {
+        version for commit in commits for version in _put_versions(context, commit) if _is_refused(context, version.key)
+    }
+
+
+def _versions_since_time(
+    context: RegionContext, branch: str, head: str, since: datetime, older: set[TableVersion] | None = None
+) -> Iterator[TableVersion]:
+    """Yield what the heads since a moment put, and what the first of them held.
+
+    Put refused versions from before into `older`.
+    """
+    commits = iter(context.primary.history(f"{branch}@{head}", operations=True))
+    for commit in commits:
+        yield from _put_versions(context, commit)
+        yield from _held_list_versions(context, commit)
+        if commit.commit_time < since:
+            yield from _versions_below_root(context, context.primary.entries(branch, commit.hash))
+            break
+    if older is not None:
+        older |= refused_versions(context, commits)
+
+
+def _past_main_versions(context: RegionContext, since: datetime) -> set[TableVersion]:
+    """Return what `main_hash` held below this replica root since a moment, where it held something there (after a
+    promotion with tables).
+    """
+    main_hash = context.primary.reference(SOURCE_BRANCH).hash
+    commits = context.primary.history(f"{SOURCE_BRANCH}@{main_hash}", operations=False)
+    older_hash = next(
+        (commit.hash for commit in commits if commit.commit_time < since or MOVED_TABLES in commit.properties),
+        main_hash,
+    )
+    for hash in (main_hash, older_hash):
+        if next(_versions_below_root(context, context.primary.entries(SOURCE_BRANCH, hash)), None) is not None:
+            return set(_versions_since_time(context, SOURCE_BRANCH, main_hash, since))
+    return set()
+
+
+def _put_versions(context: RegionContext, commit: Commit) -> Iterator[TableVersion]:
+    return _versions_below_root(
+        context, ((put.key, put.content) for put in commit.operations or () if isinstance(put, Put))
+    )
+
+
+def _held_list_versions(context: RegionContext, commit: Commit) -> Iterator[TableVersion]:
+    """Yield the list of held keys that a commit names: a file that leads to no other.
+
+    Raises:
+        ReplicaBroken: one of sterna's commits names what this version doesn't understand.
+    """
+    try:
+        digest = parse_held_list(commit.properties.get(HELD, "[]")).digest
+    except ValueError as error:
+        if RUN_ID not in commit.properties:
+            return  # somebody else's commit, that was put right since
+        raise ReplicaBroken(
+            f"commit {commit.hash} of the replica branch names a list of held tables that can't be understood: {error}",
+            hint="a newer version may have written it: clean up with that one, or let a shorter --keep leave it out",
+        ) from error
+    if digest:
+        yield TableVersion("", HELD_LIST, held_list_uri(context.region.replica_root, digest))
+
+
+def _versions_below_root(context: RegionContext, entries: Iterable[tuple[Key, Content]]) -> Iterator[TableVersion]:
+    roots = list(prefix_spellings(context.region.replica_root).values())
+    for key, content in entries:
+        uri = content.metadata_location
+        if content.kind != NAMESPACE and uri and any(is_inside(uri, root) for root in roots):
+            yield TableVersion(key_name(key), content.kind, uri)
+
+
+def _is_refused(context: RegionContext, key: str) -> bool:
+    return bool(context.registry.exclusion_reason(key, context.region.name))

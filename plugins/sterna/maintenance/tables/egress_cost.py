@@ -1,0 +1,50 @@
+"""What rewriting costs: the bytes that other regions get again, and what the registry says of their price."""
+
+from __future__ import annotations
+
+from sterna.config.mapping import Mapping
+from sterna.config.registry.model import Registry
+from sterna.errors import TableError
+
+
+class Prices:
+    """The regions that have a replica of a table, and what they pay for a file.
+
+    Args:
+        registry: the registry.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._mappings = {region.name: Mapping(registry, region) for region in registry.regions}
+        self._prices = {location.id: location.egress_per_gb for location in registry.locations}
+
+    def shipped_bytes(self, table: str, target_uri: str, size: int) -> dict[str, int]:
+        """Return, by region, the bytes that it gets of a file that is written anew.
+
+        Args:
+            table: key name.
+            target_uri: a URI of where the file is written.
+            size: its bytes.
+        """
+        home = self._mappings[self._registry.regions[0].name].locate(target_uri).location.region
+        return {
+            name: size
+            for name, mapping in self._mappings.items()
+            if name != home and not self._registry.exclusion_reason(table, name) and _is_admitted(mapping, target_uri)
+        }
+
+    def price(self, target_uri: str, shipped: dict[str, int]) -> float:
+        """Return what shipping from a place costs."""
+        location = self._mappings[self._registry.regions[0].name].locate(target_uri).location.id
+        prices = self._prices[location]
+        return sum(size / 1e9 * prices.get(region, prices.get("*", 0.0)) for region, size in shipped.items())
+
+
+def _is_admitted(mapping: Mapping, target_uri: str) -> bool:
+    try:
+        if mapping.excluded_places:
+            mapping.require_resident(target_uri)
+    except TableError:
+        return False
+    return True

@@ -1,0 +1,180 @@
+"""Expiry: snapshots of `main`'s tables that nobody needs any more go from their metadata. No file is deleted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from sterna.catalog.model import ICEBERG_TABLE
+from sterna.config.policy import matching_pattern
+from sterna.config.sections.maintenance import Maintenance, MaintenanceRule
+from sterna.errors import SternaError, UpkeepBlocked, UsageError
+from sterna.iceberg.metadata.history import configured_snapshots
+from sterna.iceberg.metadata.table import TableMetadata, read_table_metadata
+from sterna.maintenance.tables.facts import ContentVersion, RetentionInputs
+from sterna.maintenance.tables.gather import read_inputs
+from sterna.maintenance.tables.results import ExpiredTable, ExpiryReport
+from sterna.maintenance.tables.retention import Retention, compute_retention, expirable_snapshots
+from sterna.replication.failover.certain_term import require_same_term
+from sterna.replication.replica.region import RegionContext
+
+_MAX_ATTEMPTS = 5
+
+
+class RemoveSnapshots(Protocol):
+    """Whoever commits."""
+
+    def __call__(self, key: str, metadata: str, snapshots: Collection[int]) -> bool:
+        """Take snapshots out of a table's metadata, if `main` still shows it as it was looked at.
+
+        Args:
+            key: key name.
+            metadata: the metadata.json that was looked at.
+            snapshots: ids of those that go.
+
+        Returns:
+            Whether it was done; not where somebody else committed first.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class _ExpiryState:
+    """What every table of one look has in common."""
+
+    context: RegionContext
+    inputs: RetentionInputs
+    retention: Retention
+
+
+def expire_snapshots(
+    context: RegionContext,
+    settings: Maintenance,
+    *,
+    tables: Collection[str] = (),
+    remove: RemoveSnapshots | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+    now: datetime | None = None,
+) -> ExpiryReport:
+    """Take out of the metadata of `main`'s tables the snapshots that lie behind the horizon.
+
+    Args:
+        context: the region.
+        settings: of upkeep: its rules say which tables, and how much of their history stays in any case.
+        tables: patterns over key names; none: all that a rule matches.
+        remove: commits; None: it is only told what would be done.
+        progress: called with lines for people.
+        now: the time; default: the clock's.
+
+    Returns:
+        What was found and done. A table that another writer was too fast for has a `problem`: a later run goes on.
+
+    Raises:
+        UsageError: a table was asked for that isn't there, or that no rule matches.
+        UpkeepBlocked: which region is the primary isn't certain.
+        Busy: the primary was switched meanwhile.
+        CatalogError, StoreError, EngineError: something doesn't answer; a later run goes on.
+    """
+    at = now or datetime.now(UTC)
+    done: dict[str, ExpiredTable] = {}
+    patterns = tuple(tables)
+    for attempt in range(_MAX_ATTEMPTS):
+        state = _read_state(context, settings, now or datetime.now(UTC))
+        if not attempt:
+            _validate_patterns(state.inputs, settings, patterns)
+        remaining = [
+            matched for matched in _matching_tables(state.inputs, settings, patterns) if matched[0].key not in done
+        ]
+        for version, rule in remaining:
+            table = _decide(state, version, rule, settings.reproduce.get(version.key, 0))
+            if remove is None or table.problem or not table.expired:
+                done[table.key] = table
+                continue
+            require_same_term(context, settings.gone, state.inputs.term)
+            if remove(table.key, table.metadata, table.expired):
+                progress(f"{table.key}: {len(table.expired)} of {table.snapshots} snapshots expired")
+                done[table.key] = replace(table, done=True)
+            elif attempt == _MAX_ATTEMPTS - 1:
+                done[table.key] = replace(table, problem="others committed first at each try: a later run goes on")
+        if all(version.key in done for version, _ in remaining):
+            break
+    return ExpiryReport(
+        region=context.region.name,
+        dry_run=remove is None,
+        at=at.isoformat(),
+        main=state.inputs.head,
+        epoch=state.inputs.term,
+        tables=tuple(done[key] for key in sorted(done)),
+        blocks=state.retention.blocks,
+    )
+
+
+def require_unblocked(report: ExpiryReport) -> None:
+    """Raise what kept tables from being expired, once all others are.
+
+    Raises:
+        UpkeepBlocked: a region has to be waited for, or a table's metadata can't be read.
+    """
+    blocked = [table for table in report.tables if table.problem]
+    if blocked:
+        raise UpkeepBlocked(f"{len(blocked)} tables were left as they are: {blocked[0].problem}", table=blocked[0].key)
+
+
+def _read_state(context: RegionContext, settings: Maintenance, now: datetime) -> _ExpiryState:
+    inputs, _ = read_inputs(context, settings, now)
+    max_wait = timedelta(seconds=settings.patience)
+    return _ExpiryState(
+        context, inputs, compute_retention(inputs, max_wait=max_wait, exclude_regions=settings.excluded_regions)
+    )
+
+
+def _matching_tables(
+    inputs: RetentionInputs, settings: Maintenance, patterns: Collection[str]
+) -> Iterator[tuple[ContentVersion, MaintenanceRule]]:
+    for version in inputs.main:
+        rule = next((rule for rule in settings.tables if matching_pattern(rule.match, version.key) is not None), None)
+        if (
+            version.kind == ICEBERG_TABLE
+            and rule
+            and (not patterns or matching_pattern(list(patterns), version.key) is not None)
+        ):
+            yield version, rule
+
+
+def _validate_patterns(inputs: RetentionInputs, settings: Maintenance, patterns: Collection[str]) -> None:
+    keys = [version.key for version, _ in _matching_tables(inputs, settings, ())]
+    for pattern in patterns:
+        if not any(matching_pattern([pattern], key) for key in keys):
+            raise UsageError(f"{pattern}: no table of main that a rule of the section upkeep matches")
+
+
+def _decide(
+    state: _ExpiryState, version: ContentVersion, rule: MaintenanceRule, time_travel_seconds: int
+) -> ExpiredTable:
+    """Return what is to become of one table."""
+    try:
+        metadata = _read_metadata(state.context, version)
+    except SternaError as error:
+        return ExpiredTable(version.key, version.metadata, 0, (), {}, problem=error.message)
+    keep, time_travel = timedelta(seconds=rule.keep), timedelta(seconds=time_travel_seconds)
+    expired = expirable_snapshots(metadata, state.retention, keep=keep, now=state.inputs.now, time_travel=time_travel)
+    blocks = state.retention.blocks_of(version.key)
+    problem = "; ".join(f"{block.region}: {block.reason}" for block in blocks)
+    if not problem and configured_snapshots(metadata, 0) is None:
+        problem = "how much of its history it asks to be kept, in its settings or a branch's, is no number"
+    needs = state.retention.snapshots
+    needed_counts = Counter(
+        str(needs[snapshot.snapshot_id].reason) for snapshot in metadata.snapshots if snapshot.snapshot_id in needs
+    )
+    count = len(metadata.snapshots)
+    return ExpiredTable(
+        version.key, version.metadata, count, () if blocks else expired, dict(needed_counts), problem=problem
+    )
+
+
+def _read_metadata(context: RegionContext, version: ContentVersion) -> TableMetadata:
+    data = context.objects.read(version.metadata)
+    return read_table_metadata(data, version.metadata, context.region.limits)

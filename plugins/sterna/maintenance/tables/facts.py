@@ -1,0 +1,136 @@
+"""What a horizon is made of: who shows which version of which table, and how far each region is. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sterna.replication.replica.held import Held
+
+
+@dataclass(frozen=True)
+class ContentVersion:
+    """A version of a table or view, as a commit of the catalog shows it.
+
+    Args:
+        key: key name.
+        kind: content type.
+        metadata: its metadata.json.
+        snapshot: its current snapshot; None where it has none.
+    """
+
+    key: str
+    kind: str
+    metadata: str
+    snapshot: int | None = None
+
+
+@dataclass(frozen=True)
+class MainCommit:
+    """A commit of `main`.
+
+    Args:
+        hash: its hash.
+        at: its time.
+        put: what it put.
+    """
+
+    hash: str
+    at: datetime
+    put: tuple[ContentVersion, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReferenceVersions:
+    """A branch or tag other than `main`, at its head.
+
+    Args:
+        name: its name.
+        versions: what it shows.
+        replica_of: the region whose replica it shows, where sterna made it; else "".
+    """
+
+    name: str
+    versions: tuple[ContentVersion, ...]
+    replica_of: str = ""
+
+
+@dataclass(frozen=True)
+class RegionState:
+    """How far a region is, as the head of its replica branch says at the primary.
+
+    Args:
+        name: its name.
+        watermark: the commit of `main` that its replica stands for; "" while it has none.
+        held: tables that it holds, and those in transit.
+        held_problem: why nobody knows what it holds; "" where that is known.
+        head_versions: what the heads of its replica branch showed within the time for which clean-ups keep them.
+        excluded_keys: keys that policies or residency keep off it.
+    """
+
+    name: str
+    watermark: str = ""
+    held: tuple[Held, ...] = ()
+    held_problem: str = ""
+    head_versions: tuple[ContentVersion, ...] = ()
+    excluded_keys: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ConsumerPosition:
+    """How far a flow or a view of features has come in the table that it follows.
+
+    Args:
+        key: the table's key name.
+        snapshot: the snapshot up to which it has come: what came since is read from there.
+        consumer: the flow's name, or the view's and its region's.
+    """
+
+    key: str
+    snapshot: int
+    consumer: str
+
+
+@dataclass(frozen=True)
+class UnknownPosition:
+    """A view of features of which nobody can tell how far it is.
+
+    Args:
+        key: its table's key name.
+        region: its region.
+        reason: why, for people.
+    """
+
+    key: str
+    region: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RetentionInputs:
+    """All that a horizon depends on, read from the primary under one epoch.
+
+    Args:
+        now: the time.
+        head: the head of `main`.
+        main: what it shows.
+        commits: the commits of `main`, newest first, back to the oldest that anything below asks for; all of them where
+            something asks for one that isn't there.
+        base: what `main` showed at the last of these.
+        references: all other branches and tags, and what this region's own copy of the catalog shows.
+        regions: all regions.
+        term: the epoch; "" where the regions share one catalog.
+        consumer_positions: how far each flow and each view of features has come.
+        unknown_positions: views of features of which that isn't known.
+    """
+
+    now: datetime
+    head: str
+    main: tuple[ContentVersion, ...]
+    commits: tuple[MainCommit, ...] = ()
+    base: tuple[ContentVersion, ...] = ()
+    references: tuple[ReferenceVersions, ...] = ()
+    regions: tuple[RegionState, ...] = field(default=())
+    term: str = ""
+    consumer_positions: tuple[ConsumerPosition, ...] = ()
+    unknown_positions: tuple[UnknownPosition, ...] = ()

@@ -1,0 +1,276 @@
+"""The one place where facts are gathered: at the primary, under its epoch.
+
+A follower may not have the newest hold yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Key, Put, Reference, key_name
+from sterna.catalog.reader import CatalogReader
+from sterna.config.registry.model import SOURCE_BRANCH, Region, Registry
+from sterna.config.sections.maintenance import Maintenance
+from sterna.errors import BrokenMetadata, CredentialError, ReferenceNotFound, StoreError
+from sterna.maintenance.tables.facts import (
+    ConsumerPosition,
+    ContentVersion,
+    MainCommit,
+    ReferenceVersions,
+    RegionState,
+    RetentionInputs,
+    UnknownPosition,
+)
+from sterna.pipelines.publish.model import flow_channel
+from sterna.pipelines.publish.table_state import read_state
+from sterna.replication.failover.certain_term import require_certain_term, require_same_term
+from sterna.replication.replica.feature_position import read_feature_view_position
+from sterna.replication.replica.head import Head, read_head
+from sterna.replication.replica.held import held_since
+from sterna.replication.replica.held_list import read_held_list
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.replica.tags import has_region_prefix
+
+OWN_COPY = "this region's copy of"
+
+
+def read_inputs(
+    context: RegionContext, settings: Maintenance, now: datetime
+) -> tuple[RetentionInputs, ReferencePoller]:
+    """Gather all that a horizon depends on.
+
+    Args:
+        context: the region that asks.
+        settings: which regions are left out, and for how long heads are kept.
+        now: the time.
+
+    Returns:
+        The facts, and the references, to be looked at again.
+
+    Raises:
+        UpkeepBlocked: which region is the primary isn't certain.
+        Busy: the primary was switched meanwhile, or a branch was reset.
+        BranchChanged: a replica branch was changed by somebody else.
+        CatalogError, StoreError: something doesn't answer.
+    """
+    term = require_certain_term(context, settings.gone)
+    references = ReferencePoller(context)
+    polled = references.poll()
+    since = now - timedelta(seconds=settings.heads)
+    # The head of `main` last: what regions stand for then lies behind it.
+    regions = tuple(_read_region(context, region, since) for region in context.registry.regions)
+    head = context.primary.reference(SOURCE_BRANCH).hash
+    main = tuple(read_versions(context.primary, SOURCE_BRANCH, head))
+    included = [region for region in regions if region.name not in settings.excluded_regions]
+    commits, base = _read_history(context.primary, head, included)
+    keys = {version.key for version in (*main, *base, *(version for commit in commits for version in commit.put))}
+    flow_positions, unknown_flows = read_flow_positions(context, settings, main)
+    view_positions, unknown_views = _read_view_positions(context, settings)
+    require_same_term(context, settings.gone, term)
+    return RetentionInputs(
+        now=now,
+        head=head,
+        main=main,
+        commits=commits,
+        base=base,
+        references=tuple(reference for reference in polled if reference.name != SOURCE_BRANCH),
+        regions=tuple(
+            replace(region_state, excluded_keys=_excluded_keys(context.registry, region_state.name, keys))
+            for region_state in regions
+        ),
+        term=term,
+        consumer_positions=(*flow_positions, *view_positions),
+        unknown_positions=(*unknown_flows, *unknown_views),
+    ), references
+
+
+def read_flow_positions(
+    context: RegionContext, settings: Maintenance, main: Iterable[ContentVersion]
+) -> tuple[tuple[ConsumerPosition, ...], tuple[UnknownPosition, ...]]:
+    """Return how far the flows have come, and those whose marks name no snapshot.
+
+    One that has no target yet, or no mark there, begins anew and needs nothing.
+
+    Raises:
+        BrokenMetadata: a target's metadata can't be read.
+        StoreError: its store doesn't answer.
+    """
+    if not settings.transforms:
+        return (), ()
+    targets = {version.key: version for version in main if version.kind == ICEBERG_TABLE}
+    positions, unknown = list[ConsumerPosition](), list[UnknownPosition]()
+    for flow in settings.transforms:
+        if flow.into not in targets:
+            continue
+        state = read_state(context, flow.into, targets[flow.into].metadata)
+        applied_position = state.properties.get(flow_channel(flow.name).position_property, "")
+        snapshot = applied_position.partition("/")[0]
+        if snapshot.isdecimal():
+            positions.append(ConsumerPosition(flow.source, int(snapshot), flow.name))
+        elif applied_position:
+            reason = f"how far the flow {flow.name} is can't be told: its mark on {flow.into} names no snapshot"
+            unknown.append(UnknownPosition(flow.source, context.region.name, reason))
+    return tuple(positions), tuple(unknown)
+
+
+def _read_view_positions(
+    context: RegionContext, settings: Maintenance
+) -> tuple[tuple[ConsumerPosition, ...], tuple[UnknownPosition, ...]]:
+    """Return how far the views of features are in each region that has a store of them, and those that nobody tells of.
+
+    A view that was never filled begins with all rows, and needs nothing.
+    """
+    features, positions, unknown = settings.features, list[ConsumerPosition](), list[UnknownPosition]()
+    regions = [candidate for candidate in context.registry.regions if candidate.name not in settings.excluded_regions]
+    for region in regions if features else ():
+        for view in features.views if features and region.name in features.online else ():
+            if context.registry.exclusion_reason(view.table, region.name):
+                continue
+            try:
+                snapshot = read_feature_view_position(context.objects, region.replica_root, view.name, view.table)
+            except (StoreError, CredentialError, BrokenMetadata) as error:
+                reason = f"how far its view {view.name} of features is can't be read: {error.message}"
+                unknown.append(UnknownPosition(view.table, region.name, reason))
+                continue
+            if snapshot is not None:
+                positions.append(ConsumerPosition(view.table, snapshot, f"{region.name}/{view.name}"))
+    return tuple(positions), tuple(unknown)
+
+
+class ReferencePoller:
+    """All branches and tags, and what this region's own copy of the catalog shows of `main` and of its replica. The
+    second look, and each one after it, costs what changed since.
+
+    Args:
+        context: the region.
+    """
+
+    def __init__(self, context: RegionContext) -> None:
+        self._context = context
+        self._polled_hashes: dict[str, str] = {}
+
+    def poll(self) -> tuple[ReferenceVersions, ...]:
+        """Return what the references show; of one that was looked at before, what was put there since."""
+        context, changed = self._context, []
+        for reference in context.primary.references():
+            changed += self._read_changes(context.primary, reference, reference.name)
+        if context.catalog is not context.primary:
+            for branch in (SOURCE_BRANCH, context.region.replica_branch):
+                changed += self._read_own_copy(branch)
+        return tuple(changed)
+
+    def _read_own_copy(self, branch: str) -> list[ReferenceVersions]:
+        try:
+            reference = self._context.catalog.reference(branch)
+        except ReferenceNotFound:
+            return []  # the copy has not got it yet: nobody reads it there
+        return self._read_changes(self._context.catalog, reference, f"{OWN_COPY} {branch}")
+
+    def _read_changes(self, catalog: CatalogReader, reference: Reference, name: str) -> list[ReferenceVersions]:
+        polled_hash = self._polled_hashes.get(name)
+        if reference.hash in (polled_hash, catalog.no_ancestor()):
+            return []
+        try:
+            if polled_hash is None:
+                versions = tuple(read_versions(catalog, reference.name, reference.hash))
+            else:
+                changes = catalog.diff(reference.name, polled_hash, reference.hash)
+                versions = tuple(
+                    _content_versions((entry.key, entry.new) for entry in changes if entry.new is not None)
+                )
+        except ReferenceNotFound:
+            if reference.name in {existing.name for existing in catalog.references()}:
+                raise  # it moved, or the catalog has forgotten what it was: a later run looks anew
+            return []
+        self._polled_hashes[name] = reference.hash
+        return [ReferenceVersions(name, versions, _replica_of(self._context.registry, reference))]
+
+
+def _replica_of(registry: Registry, reference: Reference) -> str:
+    """Return the region whose replica a reference shows, "" where that isn't certain."""
+    for region in registry.regions:
+        if reference.name == region.replica_branch:
+            return region.name
+    # One region's name may begin as another's does: then it isn't certain.
+    candidates = [
+        region.name
+        for region in registry.regions
+        if reference.kind == "TAG" and has_region_prefix(region.name, reference.name)
+    ]
+    return candidates[0] if len(candidates) == 1 else ""
+
+
+def _read_region(context: RegionContext, region: Region, since: datetime) -> RegionState:
+    head = read_head(context.primary, region.replica_branch)
+    if head.commit_time is None:
+        return RegionState(region.name)
+    held_list = read_held_list(context.objects, head.held_list, region.replica_root)
+    return RegionState(
+        region.name,
+        head.watermark,
+        held_list.entries or (),
+        held_list.read_error,
+        tuple(read_head_versions(context.primary, region, head, since)),
+    )
+
+
+def read_head_versions(catalog: CatalogReader, region: Region, head: Head, since: datetime) -> Iterator[ContentVersion]:
+    """Yield what the heads of a replica branch put since a moment, and what the first of them showed."""
+    for commit in catalog.history(f"{region.replica_branch}@{head.hash}", operations=True):
+        yield from _put_versions(commit)
+        if commit.commit_time < since:
+            yield from read_versions(catalog, region.replica_branch, commit.hash)
+            return
+
+
+def _read_history(
+    catalog: CatalogReader, head: str, regions: Iterable[RegionState]
+) -> tuple[tuple[MainCommit, ...], tuple[ContentVersion, ...]]:
+    """Return the commits of `main` back to the oldest that a region asks for, and what stood at the last of them."""
+    unmet_hashes = {
+        hash
+        for region in regions
+        for hash in (region.watermark, *(held_table.good for held_table in region.held))
+        if hash
+    }
+    times = [held_since(held_table) for region in regions for held_table in region.held if not held_table.good]
+    oldest = min((time for time in times if time is not None), default=None)
+    commits: list[MainCommit] = []
+    if head == catalog.no_ancestor():
+        return (), ()
+    for commit in catalog.history(f"{SOURCE_BRANCH}@{head}", operations=True):
+        commits.append(MainCommit(commit.hash, commit.commit_time, tuple(_put_versions(commit))))
+        unmet_hashes.discard(commit.hash)
+        if not unmet_hashes and (oldest is None or commit.commit_time < oldest):
+            break
+    return tuple(commits), tuple(read_versions(catalog, SOURCE_BRANCH, commits[-1].hash))
+
+
+def _excluded_keys(registry: Registry, region: str, keys: Iterable[str]) -> frozenset[str]:
+    return (
+        frozenset(key for key in keys if registry.exclusion_reason(key, region))
+        if registry.has_exclusions
+        else frozenset()
+    )
+
+
+def read_versions(catalog: CatalogReader, reference: str, hash: str) -> Iterator[ContentVersion]:
+    """Yield what a reference shows at a commit."""
+    if hash != catalog.no_ancestor():
+        yield from _content_versions(catalog.entries(reference, hash))
+
+
+def _put_versions(commit: Commit) -> Iterator[ContentVersion]:
+    return _content_versions(
+        (operation.key, operation.content) for operation in commit.operations or () if isinstance(operation, Put)
+    )
+
+
+def _content_versions(entries: Iterable[tuple[Key, Content]]) -> Iterator[ContentVersion]:
+    for key, content in entries:
+        if content.kind != NAMESPACE:
+            snapshot = content.payload.get("snapshotId")
+            current = snapshot if isinstance(snapshot, int) and snapshot >= 0 else None  # Nessie says -1 for none
+            yield ContentVersion(key_name(key), content.kind, content.metadata_location or "", current)

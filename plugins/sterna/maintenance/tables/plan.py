@@ -1,0 +1,234 @@
+"""What upkeep would do to `main`: looks only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from math import inf
+
+from sterna.catalog.model import ICEBERG_TABLE, Content, Key, Put, key_name, parse_key
+from sterna.config.policy import matching_pattern
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.config.sections.maintenance import Maintenance, MaintenanceRule
+from sterna.errors import SternaError, UsageError
+from sterna.iceberg.metadata.model import Snapshot
+from sterna.maintenance.tables.bin_packing import fit_budget, fit_merges_in_budget
+from sterna.maintenance.tables.egress_cost import Prices
+from sterna.maintenance.tables.failed_groups import exclude_unwritten, read_unwritten
+from sterna.maintenance.tables.model import APP_ID, OVER_BUDGET, PRICE_PROPERTY, Budget, MaintenancePlan, TablePlan
+from sterna.maintenance.tables.table_stats import inspect_table
+from sterna.replication.plan.metadata_reader import read_metadata
+from sterna.replication.replica.region import Progress, RegionContext
+
+_MAX_CONCURRENCY = 8
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class MatchedTable:
+    """A table of `main` that a rule matches.
+
+    Args:
+        name: key name.
+        content: what `main` holds.
+        rule_index: the rule's, in the settings' order.
+        rule: the rule.
+    """
+
+    name: str
+    content: Content
+    rule_index: int
+    rule: MaintenanceRule
+
+
+def plan_maintenance(
+    context: RegionContext,
+    settings: Maintenance,
+    tables: Sequence[str] = (),
+    progress: Progress = lambda line: None,
+    *,
+    now: datetime | None = None,
+) -> MaintenancePlan:
+    """Plan the upkeep of `main`.
+
+    Args:
+        context: the region that looks; what it finds of all regions' files is the same everywhere.
+        settings: section `upkeep` of the services file.
+        tables: key names or patterns; none: all that a rule matches.
+        progress: called with lines for people.
+        now: the time; default: the clock's.
+
+    Raises:
+        UsageError: a table isn't there, or no rule matches it.
+        CatalogError: the catalog can't be used.
+    """
+    now = now or datetime.now(UTC)
+    source_hash, matched_tables = find_tables(context, settings, tables)
+    progress(f"{len(matched_tables)} tables of {SOURCE_BRANCH} have a rule")
+    rule_budgets = read_budgets(context, settings, matched_tables, now)
+    prices = Prices(context.registry)
+    with ThreadPoolExecutor(_MAX_CONCURRENCY) as pool:
+        table_plans = list(pool.map(lambda matched: inspect_matched(context, prices, matched, now), matched_tables))
+    # Of all regions: what another one can't write takes nothing of the day's price, either.
+    gone = set(settings.gone) - {context.region.name}
+    unwritten = read_unwritten(
+        context, now, [region.name for region in context.registry.regions if region.name not in gone]
+    )
+    # Whoever names a table has it tried at once: what was to blame may be mended.
+    table_plans = [
+        table if table.table in tables else exclude_unwritten(table, matched.rule, unwritten)
+        for matched, table in zip(matched_tables, table_plans, strict=True)
+    ]
+    planned = []
+    budgets = {
+        rule_index: None if budget.per_day is None else budget.per_day - budget.spent
+        for rule_index, budget in rule_budgets.items()
+    }
+    for matched, table in zip(matched_tables, table_plans, strict=True):
+        groups, remaining = fit_budget(table.groups, budgets.get(matched.rule_index))
+        affordable, budgets[matched.rule_index] = fit_merges_in_budget(
+            with_waiting_line(replace(table, groups=groups)), remaining
+        )
+        planned.append(affordable)
+    return MaintenancePlan(
+        source_hash, tuple(planned), tuple(budget for budget in rule_budgets.values() if budget.per_day is not None)
+    )
+
+
+def find_tables(
+    context: RegionContext, settings: Maintenance, tables: Sequence[str] = ()
+) -> tuple[str, tuple[MatchedTable, ...]]:
+    """Return the head of `main`, and its tables that a rule matches, by name.
+
+    Raises:
+        UsageError: a table isn't there, or no rule matches it.
+    """
+    source_hash = context.primary.reference(SOURCE_BRANCH).hash
+    matched: list[MatchedTable] = []
+    existing: set[str] = set()
+    plain = tables and not any({"*", "?"} & set(pattern) for pattern in tables)
+    keys = [parse_key(pattern) for pattern in tables] if plain else []
+    entries = (
+        context.primary.contents(SOURCE_BRANCH, source_hash, keys).items()
+        if plain
+        else context.primary.entries(SOURCE_BRANCH, source_hash)
+    )
+    for key, content in entries:
+        if content.kind != ICEBERG_TABLE or not content.metadata_location:
+            continue
+        name = key_name(key)
+        existing.add(name)
+        rule_index = next(
+            (index for index, rule in enumerate(settings.tables) if matching_pattern(rule.match, name) is not None),
+            None,
+        )
+        if rule_index is not None and (not tables or matching_pattern(list(tables), name) is not None):
+            matched.append(MatchedTable(name, content, rule_index, settings.tables[rule_index]))
+    names = {table.name for table in matched}
+    for pattern in tables:
+        if not {"*", "?"} & set(pattern) and pattern not in names:
+            reason = "no rule of upkeep matches it" if pattern in existing else f"there is none on {SOURCE_BRANCH}"
+            raise UsageError(f"table {pattern}: {reason}")
+    return source_hash, tuple(sorted(matched, key=lambda table: table.name))
+
+
+def inspect_matched(
+    context: RegionContext, prices: Prices, matched: MatchedTable, now: datetime, parts: int = 1
+) -> TablePlan:
+    """Look at one table; one that can't be read is left alone, with the reason."""
+    try:
+        uri = matched.content.metadata_location or ""
+        return inspect_table(context, prices, matched.name, uri, matched.rule, int(now.timestamp() * 1000), parts)
+    except SternaError as error:
+        return TablePlan(matched.name, left=(f"{type(error).__name__}: {error}",))
+
+
+def with_waiting_line(table: TablePlan) -> TablePlan:
+    """Return a table's plan with a line on what waits for another day."""
+    waiting = [group for group in table.groups if group.when == OVER_BUDGET]
+    if not waiting:
+        return table
+    price = sum(group.price for group in waiting)
+    line = f"{len(waiting)} groups wait for another day: shipping them costs {price:.4f}"
+    return replace(table, left=(*table.left, line))
+
+
+def read_budgets(
+    context: RegionContext, settings: Maintenance, matched_tables: Sequence[MatchedTable], now: datetime
+) -> Mapping[int, Budget]:
+    """Return, by the number of each rule, what it may cost and what upkeep has spent of it in the last 24 hours.
+
+    What was spent stands in the snapshots that upkeep's commits to `main` made: the table's newest metadata lists them,
+    for expiry leaves them as long. Of a table that is gone the commit's own metadata tells; what can't be read any more
+    counts as all that the day may cost.
+    """
+    rule_indexes = {matched.rule_index for matched in matched_tables}
+    spent = dict.fromkeys(rule_indexes, 0.0)
+    if any(settings.tables[rule_index].egress_per_day is not None for rule_index in rule_indexes):
+        for name, price in _read_spending(context, now - _DAY):
+            rule_index = next(
+                (index for index, rule in enumerate(settings.tables) if matching_pattern(rule.match, name) is not None),
+                -1,
+            )
+            if rule_index in spent:
+                spent[rule_index] += price
+    return {
+        rule_index: Budget(
+            tuple(settings.tables[rule_index].match), settings.tables[rule_index].egress_per_day, spent[rule_index]
+        )
+        for rule_index in sorted(rule_indexes)
+    }
+
+
+def _read_spending(context: RegionContext, since: datetime) -> list[tuple[str, float]]:
+    """Return, for each of upkeep's commits since a moment, the table and what shipping its files costs."""
+    spending: list[tuple[str, float]] = []
+    prices_by_key: dict[Key, dict[int, float]] = {}
+    for commit in context.primary.history(SOURCE_BRANCH, operations=True):
+        if commit.commit_time < since:
+            break
+        if commit.properties.get("app-id") != APP_ID:
+            continue
+        for operation in commit.operations or ():
+            if not isinstance(operation, Put) or not operation.content.metadata_location:
+                continue
+            key, snapshot = operation.key, operation.content.payload.get("snapshotId")
+            if key not in prices_by_key:
+                prices_by_key[key] = _read_current_prices(context, key)
+            price = prices_by_key[key].get(snapshot) if isinstance(snapshot, int) else None
+            if price is None:
+                price = _read_price(context, operation.content.metadata_location)
+            spending.append((key_name(key), price))
+    return spending
+
+
+def _read_current_prices(context: RegionContext, key: Key) -> dict[int, float]:
+    """Return, by snapshot, the prices that a table's newest metadata tells."""
+    head = context.primary.reference(SOURCE_BRANCH).hash
+    content = context.primary.contents(SOURCE_BRANCH, head, [key]).get(key)
+    if content is None or not content.metadata_location:
+        return {}
+    try:
+        metadata = read_metadata(context, content.metadata_location)
+    except SternaError:
+        return {}
+    return {snapshot.snapshot_id: _snapshot_price(snapshot) for snapshot in metadata.snapshots}
+
+
+def _read_price(context: RegionContext, uri: str) -> float:
+    try:
+        metadata = read_metadata(context, uri)
+    except SternaError:
+        return inf
+    current = (snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == metadata.current_snapshot_id)
+    return sum(_snapshot_price(snapshot) for snapshot in current)
+
+
+def _snapshot_price(snapshot: Snapshot) -> float:
+    try:
+        price = float(dict(snapshot.sterna_properties).get(PRICE_PROPERTY, "0"))
+    except ValueError:
+        return inf
+    return price if price >= 0 else inf  # of NaN and of less than nothing nobody can say what is left of the day

@@ -1,0 +1,86 @@
+"""What sweeps write down beside the replica: what each found unreachable, and what it did."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from sterna.codec import FLAG, INTEGER, TEXT, Field, Record, UnknownFields, tuple_of
+from sterna.config.registry.folders import SWEEP, state_folder
+from sterna.maintenance.deletion.codecs import AMOUNT, NOT_DELETED
+from sterna.maintenance.deletion.model import ZERO_AMOUNT
+from sterna.maintenance.deletion.passes import Pass
+from sterna.maintenance.tables.results import FolderSize, SweepReport
+from sterna.replication.replica.region import RegionContext
+
+FOLDER: Final = Record(FolderSize, (Field("uri", TEXT), Field("garbage", AMOUNT.codec)), UnknownFields.IGNORE)
+SWEEP_REPORT: Final = Record(
+    SweepReport,
+    (
+        Field("region", TEXT),
+        Field("pass_id", TEXT),
+        Field("dry_run", FLAG),
+        Field("at", TEXT),
+        Field("main", TEXT),
+        Field("epoch", TEXT),
+        Field("locations", tuple_of(TEXT)),
+        Field("objects", AMOUNT.codec),
+        Field("strange", AMOUNT.codec),
+        Field("unreachable", AMOUNT.codec),
+        Field("garbage", AMOUNT.codec),
+        Field("deleted", AMOUNT.codec, ZERO_AMOUNT),
+        Field("failed", INTEGER, 0),
+        Field("failures", tuple_of(NOT_DELETED.codec), ()),
+        Field("folders", tuple_of(FOLDER.codec), ()),
+        Field("left", AMOUNT.codec, ZERO_AMOUNT),
+    ),
+    UnknownFields.IGNORE,
+)
+
+
+def sweep_folder(context: RegionContext) -> str:
+    """Return the URI of the folder in which the records of sweeps lie."""
+    return state_folder(context.region.replica_root, SWEEP)
+
+
+def write_begin_marker(context: RegionContext, pass_id: str) -> datetime | None:
+    """Say that a pass begins, and return when that was by the clock of the store: the one that files have their age by.
+
+    None where the store doesn't list it.
+
+    Raises:
+        StoreUnreachable, StoreDenied: the region's store can't be used.
+    """
+    uri = f"{sweep_folder(context)}/{pass_id}.begin"
+    context.objects.write_new(uri, b"", assume_absent=True)
+    listed = context.objects.list(sweep_folder(context))
+    return next((modified for listed_uri, _, modified in listed if listed_uri == uri), None)
+
+
+def write_sweep_report(context: RegionContext, report: SweepReport) -> None:
+    """Write down what a sweep found and did."""
+    context.objects.write_new(f"{sweep_folder(context)}/{report.pass_id}.json", SWEEP_REPORT.dumps(report).encode())
+
+
+def read_last_sweep(context: RegionContext) -> SweepReport | None:
+    """Return what the region's newest sweep found and did, as it was written down.
+
+    None: there was none, or its record can't be read.
+    """
+    listed = context.objects.list(sweep_folder(context))
+    records = [(modified, uri) for uri, _, modified in listed if uri.endswith(".json")]
+    if not records:
+        return None
+    try:
+        return SWEEP_REPORT.loads(context.objects.read(max(records)[1]))
+    except ValueError:
+        return None
+
+
+def delete_older_records(context: RegionContext, passes: list[Pass]) -> None:
+    """Delete the records of passes that no later one asks for any more."""
+    if passes:
+        listed = context.objects.list(sweep_folder(context))
+        obsolete = [uri for uri, _, modified in listed if modified < passes[0].written_at]
+        if obsolete:
+            context.objects.delete(obsolete)

@@ -1,0 +1,150 @@
+"""Which of a region's own files are needed: all that any version that is needed reaches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW
+from sterna.config.registry.orphan_removal import swept_locations
+from sterna.errors import ReplicaBroken, TableError, UpkeepBlocked
+from sterna.maintenance.tables.facts import ContentVersion, ReferenceVersions
+from sterna.maintenance.tables.retention import NeedReason, Retention
+from sterna.replication.replica.reachability import AllUris, ReachabilityWalk, ReachedFiles, TableVersion, UriScope
+from sterna.replication.replica.region import RegionContext
+
+_SLASHES = re.compile("//+")
+_DRIVERS = {
+    **dict.fromkeys(("abfs", "abfss"), ("wasb", ".dfs.", ".blob.")),
+    **dict.fromkeys(("wasb", "wasbs"), ("abfs", ".blob.", ".dfs.")),
+}
+_PAST_REASONS = (NeedReason.HISTORY, NeedReason.HELD, NeedReason.TRANSIT, NeedReason.HEAD)
+
+
+@dataclass
+class ReferencedFiles:
+    """What is needed of a region's own files; it grows while a sweep goes on.
+
+    Args:
+        context: the region.
+        progress: called with lines for people.
+    """
+
+    context: RegionContext
+    progress: Callable[[str], None]
+    files: ReachedFiles = field(default_factory=ReachedFiles)
+
+    def __post_init__(self) -> None:
+        self._locations = [UriScope(location.prefix) for location in swept_locations(self.context.mapping)]
+        self._walk = ReachabilityWalk(self.context, self.add, self.progress, scope=AllUris())
+        self._lenient_walk = ReachabilityWalk(
+            self.context, self.add, self.progress, ignore_missing=True, scope=AllUris()
+        )
+        self._lenient_walk._visited = self._walk._visited  # versions of one table share most of their files
+        self._seen: set[TableVersion] = set()
+
+    def add_retained(self, retention: Retention) -> None:
+        """Reach all that a horizon needs.
+
+        Replicas of other regions reach nothing here: what they name lies in their own region.
+
+        Raises:
+            UpkeepBlocked: a file of it can't be read, or names files in a way that nobody here knows.
+        """
+        versions = [(version, need) for version, need in retention.needed.items() if self._is_relevant(need.replica_of)]
+        self._walk_new(self._walk, (version for version, need in versions if need.reason not in _PAST_REASONS))
+        # No reference shows these any more: what is gone of them nobody can read, and it leads nowhere.
+        self._walk_new(self._lenient_walk, (version for version, need in versions if need.reason in _PAST_REASONS))
+
+    def add_references(self, references: Iterable[ReferenceVersions]) -> bool:
+        """Reach what references show that moved, or are new; tell whether there was anything.
+
+        Raises:
+            UpkeepBlocked: as `of`.
+        """
+        before = len(self._seen)
+        self._walk_new(
+            self._walk,
+            (
+                version
+                for reference in references
+                if self._is_relevant(reference.replica_of)
+                for version in reference.versions
+            ),
+        )
+        return len(self._seen) > before
+
+    def _is_relevant(self, replica_of: str) -> bool:
+        return replica_of in ("", self.context.region.name)
+
+    def _walk_new(self, walk: ReachabilityWalk, versions: Iterable[ContentVersion]) -> None:
+        unseen = {_table_version(version) for version in versions} - self._seen
+        try:
+            walk.visit(unseen)
+        except ReplicaBroken as error:
+            raise UpkeepBlocked(
+                error.message.replace("a kept head needs this file", "something that is needed needs this file"),
+                table=error.table,
+                file=error.file,
+                hint="restore it, or let go of what needs it: a branch, a tag, a table",
+            ) from error
+        self._seen |= unseen
+
+    def add(self, uris: Iterable[str]) -> None:
+        """Count some files as needed, in whatever spelling metadata names them."""
+        self.files.add(self._listed_uris(uris))
+
+    def _listed_uris(self, uris: Iterable[str]) -> Iterator[str]:
+        """Yield what lies in a swept location, as the store lists it; and what is read there in place of a copy."""
+        for uri in uris:
+            for target in (uri, *self._origin(uri)):
+                for spelling in (target, *_alternate_uris(target)):
+                    for location in self._locations:
+                        for local_uri in location.filter((spelling,)):
+                            yield local_uri
+                            yield from _decoded_uris(local_uri)
+
+    def _origin(self, uri: str) -> Iterator[str]:
+        mapping = self.context.mapping
+        if mapping.below_replica_root(uri):
+            try:
+                yield mapping.origin_uri(uri)
+            except TableError as error:
+                if not uri.startswith(f"{self.context.region.replica_root}/"):
+                    raise UpkeepBlocked(f"nobody knows what it is a copy of: {error.message}", file=uri) from error
+
+
+def _table_version(version: ContentVersion) -> TableVersion:
+    if version.kind not in (ICEBERG_TABLE, ICEBERG_VIEW) or not version.metadata:
+        raise UpkeepBlocked(
+            f"nobody knows which files a content of type {version.kind} needs",
+            table=version.key,
+            hint="take it off, or sweep no location in this catalog",
+        )
+    return TableVersion(version.key, version.kind, version.metadata)
+
+
+def _alternate_uris(uri: str) -> Iterator[str]:
+    """Yield what else a URI may be called where the place that it lies in is listed.
+
+    Azure's two drivers, of which Iceberg takes both, have a scheme and a host each for one container. Some engines take
+    several slashes for one.
+    """
+    scheme, _, path = uri.partition("://")
+    other_scheme, host_suffix, other_suffix = _DRIVERS.get(scheme, ("", "", ""))
+    authority, slash, rest = path.partition("/")
+    if other_scheme and host_suffix in authority:
+        yield f"{other_scheme}://{authority.replace(host_suffix, other_suffix, 1)}{slash}{rest}"
+    if "//" in path:
+        yield f"{scheme}://{_SLASHES.sub('/', path)}"
+
+
+def _decoded_uris(uri: str) -> Iterator[str]:
+    """Yield other spellings under which a store may list an odd name: one too many is kept rather than one too few."""
+    scheme, _, path = uri.partition("://")
+    if "//" in path:
+        yield f"{scheme}://{_SLASHES.sub('/', path)}"
+    if "%" in path:
+        yield f"{scheme}://{unquote(path)}"

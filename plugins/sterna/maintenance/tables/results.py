@@ -1,0 +1,102 @@
+"""What expiry and sweep are asked for, and what they say when they are done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount, NotDeleted
+from sterna.maintenance.tables.retention import Block
+
+
+@dataclass(frozen=True)
+class ExpiredTable:
+    """What expiry does to one table.
+
+    Args:
+        key: key name.
+        metadata: its metadata.json, as it was looked at.
+        snapshots: how many snapshots it has there.
+        expired: ids of those that go.
+        needed: by reason, how many others are needed still.
+        done: they are gone.
+        problem: why nothing was done, "" where nothing stood in the way.
+    """
+
+    key: str
+    metadata: str
+    snapshots: int
+    expired: tuple[int, ...]
+    needed: dict[str, int]
+    done: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class ExpiryReport:
+    """What expiry found and did.
+
+    Args:
+        region: who asked.
+        dry_run: nothing was to be changed.
+        at: when it began (ISO 8601, UTC).
+        main: the commit of `main` that was looked at last.
+        epoch: of the primary; "" where the regions share one catalog.
+        tables: those that a rule of the services file matches, and that were asked for.
+        blocks: regions that upkeep has to wait for.
+    """
+
+    region: str
+    dry_run: bool
+    at: str
+    main: str
+    epoch: str
+    tables: tuple[ExpiredTable, ...]
+    blocks: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True)
+class FolderSize:
+    """Garbage below one folder of a location."""
+
+    uri: str
+    garbage: Amount
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """What a sweep found in a region's own stores, and what it did.
+
+    Args:
+        region, pass_id: which region, and which pass.
+        dry_run: nothing was to be deleted.
+        at: when it began (ISO 8601, UTC).
+        main: the commit of `main` that was looked at.
+        epoch: of the primary; "" where the regions share one catalog.
+        locations: ids of the locations that were swept.
+        objects: all that lies there.
+        strange: of these, what is no file of a table's: left alone.
+        unreachable: what nothing needs, garbage included.
+        garbage: what may be deleted now: unreachable since a pass at least `grace` ago, and older than that itself.
+        deleted: what was deleted.
+        failed: how many files could not be.
+        failures: these, the first 100.
+        folders: where most of the garbage is, or of the unreachable where there is no garbage yet.
+        left: what is unreachable still after it.
+    """
+
+    region: str
+    pass_id: str
+    dry_run: bool
+    at: str
+    main: str
+    epoch: str
+    locations: tuple[str, ...]
+    objects: Amount
+    strange: Amount
+    unreachable: Amount
+    garbage: Amount
+    deleted: Amount = ZERO_AMOUNT
+    failed: int = 0
+    failures: tuple[NotDeleted, ...] = ()
+    folders: tuple[FolderSize, ...] = ()
+    left: Amount = ZERO_AMOUNT

@@ -1,0 +1,30 @@
+"""Where somebody is in a replica branch's log: after a commit, or after some of its events."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_CURSOR = re.compile(r"([0-9a-f]{64})(?:-([0-9]{1,7}))?")
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A place in the log.
+
+    Args:
+        hash: a commit of the replica branch.
+        number: how many of its events were taken; None: all.
+    """
+
+    hash: str
+    number: int | None = None
+
+    def __str__(self) -> str:
+        return self.hash if self.number is None else f"{self.hash}-{self.number}"
+
+
+def parse_cursor(text: str) -> Cursor | None:
+    """Return the place that a client names, None where it is none: an event's id, or the cursor of an answer."""
+    match = _CURSOR.fullmatch(text)
+    return Cursor(match[1], None if match[2] is None else int(match[2])) if match else None

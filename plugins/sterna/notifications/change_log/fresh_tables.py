@@ -1,0 +1,78 @@
+"""Which tables became fresh in a region: read from the replica branch's log, so that no killed task loses the news."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.catalog.model import ICEBERG_TABLE, Content, Key, Put, key_name
+from sterna.replication.replica.head import PLANNED_HASH, read_head
+from sterna.replication.replica.region import RegionContext
+
+_MAX_COMMITS = 10_000  # commits looked through; beyond that all tables are announced
+
+
+@dataclass(frozen=True)
+class FreshTable:
+    """One table that a replica branch shows anew.
+
+    Args:
+        key: key name.
+        replica_hash: commit of the replica branch that brought it.
+        source_hash: commit of `main` that it stands for.
+        snapshot_id: its current snapshot, None when it has none.
+        metadata_location: where this region reads it.
+    """
+
+    key: str
+    replica_hash: str
+    source_hash: str
+    snapshot_id: int | None
+    metadata_location: str
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What is to be announced, and the head up to which that tells everything: pass it in the next time."""
+
+    head: str
+    tables: tuple[FreshTable, ...]
+
+
+def read_fresh_tables(context: RegionContext, last_hash: str | None) -> Announcement:
+    """Return the tables that changed on the replica branch since a head, each once, as it stands now.
+
+    Args:
+        context: the region.
+        last_hash: the head that was announced last; None, or one that the branch no longer has: all its tables are
+            fresh.
+    """
+    catalog, branch = context.catalog, context.region.replica_branch
+    head = read_head(catalog, branch)
+    if head.commit_time is None or head.hash == last_hash:
+        return Announcement(head.hash, ())
+    fresh: dict[Key, FreshTable] = {}
+    reached = False
+    for count, commit in enumerate(catalog.history(f"{branch}@{head.hash}", operations=True, until=last_hash)):
+        source_hash = commit.properties.get(PLANNED_HASH, "")
+        for operation in commit.operations or ():
+            if isinstance(operation, Put) and operation.key not in fresh:
+                fresh[operation.key] = _fresh_table(operation.key, operation.content, commit.hash, source_hash)
+        reached = commit.parent == last_hash
+        if count >= _MAX_COMMITS:
+            break
+    current = (
+        dict(catalog.entries(branch, head.hash)) if not reached else catalog.contents(branch, head.hash, list(fresh))
+    )
+    source = head.watermark
+    tables = [
+        fresh[key] if key in fresh else _fresh_table(key, content, head.hash, source)
+        for key, content in current.items()
+        if content.kind == ICEBERG_TABLE
+    ]
+    return Announcement(head.hash, tuple(sorted(tables, key=lambda table: table.key)))
+
+
+def _fresh_table(key: Key, content: Content, replica_hash: str, source_hash: str) -> FreshTable:
+    snapshot = content.payload.get("snapshotId")
+    snapshot_id = snapshot if isinstance(snapshot, int) and snapshot >= 0 else None
+    return FreshTable(key_name(key), replica_hash, source_hash, snapshot_id, content.metadata_location or "")

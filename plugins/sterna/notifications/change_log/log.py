@@ -1,0 +1,249 @@
+"""Reading events from a replica branch's log, in the region's own copy of the catalog.
+
+What is told here can be read here: the primary is never asked.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Delete, Key, Put, key_name, parse_key
+from sterna.errors import ReferenceNotFound, UsageError
+from sterna.notifications.change_log.cursor import Cursor
+from sterna.notifications.change_log.event import CommitDetails, Event, build_events
+from sterna.replication.replica.change_record import (
+    ChangeRecord,
+    TableHeld,
+    content_snapshot_id,
+    has_change_record,
+    has_own_change_record,
+    read_change_record,
+)
+from sterna.replication.replica.head import HELD, RUN_ID
+from sterna.replication.replica.held_list import parse_held_list
+from sterna.replication.replica.region import RegionContext
+
+
+@dataclass(frozen=True)
+class CommitEvents:
+    """One commit and its events."""
+
+    commit: Commit
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True)
+class LogSegment:
+    """A part of the log without a gap.
+
+    Args:
+        base: the commit before it.
+        commits: its commits, oldest first.
+        complete: whether `base` is the commit that was asked for.
+    """
+
+    base: str
+    commits: tuple[CommitEvents, ...]
+    complete: bool
+
+
+@dataclass(frozen=True)
+class CurrentTable:
+    """A table as the replica branch shows it: its key name, and its current snapshot."""
+
+    table: str
+    snapshot: int | None
+
+
+class EventLog:
+    """A region's events, read from its branch; asks the catalog each time.
+
+    Args:
+        context: the region; its own catalog is asked, never the primary.
+        keep: how far back events are told.
+        max_commits: commits that are looked through at once.
+    """
+
+    def __init__(self, context: RegionContext, keep: timedelta, max_commits: int) -> None:
+        self._context = context
+        self._keep = keep
+        self._max_commits = max_commits
+        self.region = context.region.name
+        self.branch = context.region.replica_branch
+
+    def head(self) -> str:
+        """Return the branch's head; the hash before the first commit where there is no branch yet."""
+        try:
+            return self._context.catalog.reference(self.branch).hash
+        except ReferenceNotFound:
+            return self._context.catalog.no_ancestor()
+
+    def read_since(
+        self, older: str | None, head: str, max_commits: int | None = None, *, inclusive: bool = False
+    ) -> LogSegment:
+        """Return what was committed after one commit, up to another.
+
+        Args:
+            older: the commit after which to begin; None: as far back as is kept.
+            head: the commit to end with.
+            max_commits: commits; default: as many as are looked through at once.
+            inclusive: begin with `older`, even where it alone is older than what is kept.
+
+        Returns:
+            The part of the log. Where `older` is not met within what is kept, or among `max_commits` commits, it begins
+            later.
+        """
+        root = self._context.catalog.no_ancestor()
+        if older == head and not inclusive:
+            return LogSegment(head, (), True)
+        oldest = datetime.now(UTC) - self._keep
+        commits: list[Commit] = []
+        base = head
+        if head != root:
+            until = None if inclusive else older
+            for commit in self._context.catalog.history(f"{self.branch}@{head}", operations=True, until=until):
+                is_last = inclusive and commit.hash == older
+                if (commit.commit_time < oldest and not is_last) or len(commits) >= (max_commits or self._max_commits):
+                    break
+                commits.append(commit)
+                base = commit.parent
+                if is_last:
+                    break
+        reached = bool(commits) and commits[-1].hash == older if inclusive else base == older
+        complete = reached or (older is None and base == root)
+        commits.reverse()
+        return LogSegment(base, tuple(self._read_events(commit) for commit in commits), complete)
+
+    def read_first_since(self, older: str, head: str, max_commits: int) -> LogSegment:
+        """Return what was committed right after one commit, whatever lies between that and another.
+
+        Args:
+            older: the commit after which to begin.
+            head: the commit to look back from.
+            max_commits: commits that are returned.
+
+        Returns:
+            The part of the log. Where `older` is not met within what is kept it begins later, and isn't whole.
+        """
+        base, oldest = head, datetime.now(UTC) - self._keep
+        commits: deque[Commit] = deque(maxlen=max_commits)  # the log is read backwards: what comes last stays
+        if head not in (older, self._context.catalog.no_ancestor()):
+            for commit in self._context.catalog.history(f"{self.branch}@{head}", operations=True, until=older):
+                if commit.commit_time < oldest:
+                    break
+                commits.append(commit)
+                base = commit.parent
+        return LogSegment(base, tuple(self._read_events(commit) for commit in reversed(commits)), base == older)
+
+    def read_after(self, cursor: Cursor, head: str) -> Iterator[Event]:
+        """Yield the events after a place in the log, up to a commit, oldest first.
+
+        Args:
+            cursor: the place: a commit, or one of a commit's events.
+            head: the commit to end with.
+
+        Raises:
+            UsageError: the place isn't in what is kept.
+        """
+        position, skipped = cursor.hash, 0
+        if cursor.number is not None:
+            history = self._context.catalog.history(f"{self.branch}@{cursor.hash}", operations=False)
+            position, skipped = next((commit.parent for commit in history), position), cursor.number
+        while position != head:
+            segment = self.read_first_since(position, head, self._max_commits)
+            if not segment.complete:
+                raise UsageError(f"the log has no {cursor} any more, or never had", hint="begin at its head")
+            for commit_events in segment.commits:
+                yield from (
+                    commit_events.events[skipped:] if commit_events.commit.hash == cursor.hash else commit_events.events
+                )
+                position = commit_events.commit.hash
+
+    def read_tables(self, head: str) -> tuple[CurrentTable, ...]:
+        """Return the tables that a commit of the branch shows, by name."""
+        if head == self._context.catalog.no_ancestor():
+            return ()
+        entries = self._context.catalog.entries(self.branch, head)
+        tables = [
+            CurrentTable(key_name(key), content_snapshot_id(content))
+            for key, content in entries
+            if content.kind == ICEBERG_TABLE
+        ]
+        return tuple(sorted(tables, key=lambda table: table.table))
+
+    def _read_events(self, commit: Commit) -> CommitEvents:
+        return CommitEvents(commit, build_events(commit, self._read_details(commit), self.region, self.branch))
+
+    def _read_details(self, commit: Commit) -> CommitDetails:
+        if RUN_ID not in commit.properties or _has_no_events(commit):
+            return CommitDetails()
+        news = read_change_record(self._context, commit)
+        parent_contents = self._read_contents(commit.parent, _unreported_keys(commit, news))
+        if news is not None or has_change_record(commit):
+            return CommitDetails(news, parent_contents)
+        return self._read_legacy_details(commit, parent_contents)
+
+    def _read_legacy_details(self, commit: Commit, parent_contents: dict[Key, Content]) -> CommitDetails:
+        """Tell what began and ended to be held by comparing a commit of an older version with the one before it."""
+        held, parent_held = _parse_held(commit), self._read_held_at(commit.parent)
+        if held is None or parent_held is None:
+            return CommitDetails(parent_contents=parent_contents)
+        contents = self._read_contents(commit.hash, [_key(name) for name in held.keys() ^ parent_held.keys()])
+        return CommitDetails(
+            parent_contents=parent_contents,
+            held={
+                name: TableHeld(held[name], content_snapshot_id(contents.get(_key(name))))
+                for name in held.keys() - parent_held.keys()
+            },
+            released={name: content_snapshot_id(contents.get(_key(name))) for name in parent_held.keys() - held.keys()},
+        )
+
+    def _read_held_at(self, hash: str) -> dict[str, str] | None:
+        if hash == self._context.catalog.no_ancestor():
+            return {}
+        commits = self._context.catalog.history(f"{self.branch}@{hash}", operations=False)
+        commit = next(iter(commits), None)
+        return _parse_held(commit) if commit is not None else None
+
+    def _read_contents(self, hash: str, keys: Collection[Key]) -> dict[Key, Content]:
+        if not keys or hash == self._context.catalog.no_ancestor():
+            return {}
+        return dict(self._context.catalog.contents(self.branch, hash, list(keys)))
+
+
+def _has_no_events(commit: Commit) -> bool:
+    """Tell whether a commit changes nothing and says nothing new: a clean-up's, above all."""
+    return not commit.operations and has_change_record(commit) and not has_own_change_record(commit)
+
+
+def _unreported_keys(commit: Commit, news: ChangeRecord | None) -> list[Key]:
+    """Return the keys of a commit whose way the news don't tell: what the parent holds there has to be looked up."""
+    updated, dropped = (news.updated, news.dropped) if news else ({}, {})
+    keys = []
+    for operation in commit.operations or ():
+        name = key_name(operation.key)
+        is_put = isinstance(operation, Put) and operation.content.kind == ICEBERG_TABLE and name not in updated
+        # Of a commit that tells news, what was deleted and isn't among them was no table.
+        is_drop = isinstance(operation, Delete) and news is None and name not in dropped
+        if is_put or is_drop:
+            keys.append(operation.key)
+    return keys
+
+
+def _key(name: str) -> Key:
+    try:
+        return parse_key(name)
+    except UsageError:
+        return (name,)
+
+
+def _parse_held(commit: Commit) -> dict[str, str] | None:
+    """Return the kinds of what a commit holds, by key name; None where its property has no list of them."""
+    try:
+        entries = parse_held_list(commit.properties.get(HELD, "[]")).entries
+    except ValueError:
+        return None
+    return None if entries is None else {held_table.key: held_table.kind for held_table in entries}

@@ -1,0 +1,297 @@
+"""One outlet at work: reads the log from its position, sends in order, and goes on after the acknowledgement."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from sterna.brokers.message import Message, Sender, SendOutcome
+from sterna.errors import Busy, EventRefused, OutletDisabled, ReferenceNotFound, SternaError
+from sterna.notifications.change_log.log import EventLog
+from sterna.notifications.sinks.dead_letters import write_dead_letter
+from sterna.notifications.sinks.offset import PositionTag
+from sterna.replication.replica.region import RegionContext
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DeliveryOptions:
+    """How outlets are served.
+
+    Args:
+        poll_seconds: seconds between two looks at the branch's head.
+        retry_seconds: seconds before an event is tried again, at most; doubled each time.
+        max_retry_seconds: that pause's bound.
+        position_seconds: seconds between two moves of a position.
+        standby_seconds: seconds between two looks of whoever found another one at work.
+        takeover_seconds: seconds for which a position stands still, though there is news, before that one goes on
+            himself.
+        page_commits: commits that are read at once.
+        unknown_seconds: seconds between two looks for tags that belong to no outlet.
+    """
+
+    poll_seconds: float = 0.3
+    retry_seconds: float = 1.0
+    max_retry_seconds: float = 60.0
+    position_seconds: float = 2.0
+    standby_seconds: float = 5.0
+    takeover_seconds: float = 30.0
+    page_commits: int = 500
+    unknown_seconds: float = 60.0
+
+
+@dataclass
+class DeliveryStatus:
+    """What an outlet has done since its process began, and how it is."""
+
+    state: str = "starting"  # delivering, retrying, standby, disabled
+    problem: str = ""  # a word that gives nothing away
+    delivered: int = 0
+    dead_letters: int = 0
+    failures: int = 0
+    resets: int = 0
+    standbys: int = 0
+
+
+@dataclass(frozen=True)
+class _PendingStep:
+    """What is to be done next: an event to send, or a commit whose events are all sent."""
+
+    time: datetime
+    commit: str
+    message: Message | None = None
+
+
+@dataclass(frozen=True)
+class DeliveryJob:
+    """What one outlet is to do.
+
+    Args:
+        name: the outlet's.
+        accepts: tells whether a table's events are sent.
+        retry_timeout: seconds after which an event goes to the dead letters.
+        open_sender: opens its sender.
+    """
+
+    name: str
+    accepts: Callable[[str], bool]
+    retry_timeout: float
+    open_sender: Callable[[], Sender] = field(repr=False)
+
+
+class Deliverer:
+    """The deliverer of one outlet, to be run in a thread of its own.
+
+    Args:
+        job: what it does.
+        context: the region.
+        source: reads the log.
+        head: tells the branch's head.
+        tag: its position.
+        options: how.
+        stop: set when it is to end.
+    """
+
+    def __init__(
+        self,
+        job: DeliveryJob,
+        context: RegionContext,
+        source: EventLog,
+        head: Callable[[], str],
+        tag: PositionTag,
+        options: DeliveryOptions,
+        stop: threading.Event,
+    ) -> None:
+        self.job, self.tag = job, tag
+        self.status = DeliveryStatus()
+        self._context, self._source, self._head = context, source, head
+        self.options, self._stop = options, stop
+        self._sender: Sender | None = None
+        self._read_up_to: str | None = None  # the commit up to which events wait
+        self._pending: deque[_PendingStep] = deque()
+        self._single_sends = 0  # so many messages are sent one by one
+        self._failing_since: datetime | None = None
+        self._attempts = 0
+        self._seen_position, self._unmoved_since = "", 0.0
+
+    @property
+    def age(self) -> float:
+        """Seconds since the oldest commit that isn't delivered whole."""
+        first = next(iter(list(self._pending)[:1]), None)
+        return max(0.0, (datetime.now(UTC) - first.time).total_seconds()) if first else 0.0
+
+    def run(self) -> None:
+        """Deliver until told to stop; whatever goes wrong is tried again."""
+        try:
+            while not self._stop.is_set():
+                try:
+                    self._step()
+                except SternaError as error:
+                    self._record_failure(error)
+                    self._wait_to_retry()
+                except Exception as error:  # noqa: BLE001 - whatever it is, the next try may go well
+                    self._record_failure(error)
+                    self._wait_to_retry()
+        finally:
+            self._close()
+
+    def _step(self) -> None:
+        if self._read_up_to is None:
+            self._read_up_to = self.tag.begin(self._head())
+        if self.tag.taken_over:
+            self._stand_by()
+        elif self.status.state == "disabled" or not (self._pending or self._read_next()):
+            self._stop.wait(self.options.poll_seconds)
+        else:
+            self._send()
+
+    def _read_next(self) -> bool:
+        """Read what comes next; tell whether there is any."""
+        head, read_up_to = self._head(), self._read_up_to
+        if read_up_to is None or head == read_up_to:
+            self._record_success()
+            return False
+        segment = self._source.read_first_since(read_up_to, head, self.options.page_commits)
+        if not segment.complete:
+            self._reset_to_head(read_up_to, head)
+            return False
+        for commit_events in segment.commits:
+            moment, hash = commit_events.commit.commit_time, commit_events.commit.hash
+            events = [event for event in commit_events.events if self.job.accepts(event.table)]
+            messages = [Message(event.id, event.table, event.text) for event in events]
+            self._pending += [_PendingStep(moment, hash, message) for message in messages]
+            self._pending.append(_PendingStep(moment, hash))
+            self._read_up_to = hash
+        return True
+
+    def _reset_to_head(self, position: str, head: str) -> None:
+        """Begin at the head: the position is older than what is kept, or the branch was rewound."""
+        if self._context.primary.reference(self._source.branch).hash != head:
+            raise Busy("the region's own copy may be behind the position")
+        self.status.resets += 1
+        log.error(
+            "outlet %s: its position %s is not in what the log keeps: it begins at the head %s; events are skipped",
+            self.job.name, position[:12], head[:12],
+        )  # fmt: skip
+        self._read_up_to = head
+        self.tag.advance(head)
+
+    def _send(self) -> None:
+        if self._sender is None:
+            self._sender = self.job.open_sender()
+        self._finish_commits()
+        batch: list[Message] = []
+        max_messages = 1 if self._single_sends else self._sender.max_messages
+        for step in self._pending:
+            if len(batch) == max_messages:
+                break
+            batch += [step.message] if step.message else []
+        if batch:
+            receipt = self._sender.send(batch)
+            self._acknowledge(receipt.acknowledged)
+            self._handle_receipt(receipt, len(batch))
+
+    def _acknowledge(self, count: int) -> None:
+        self._single_sends = max(0, self._single_sends - count)
+        self.status.delivered += count
+        if count:
+            self._record_success()
+        while count:
+            count -= self._pending.popleft().message is not None
+        self._finish_commits()
+
+    def _finish_commits(self) -> None:
+        while self._pending and self._pending[0].message is None:
+            self.tag.advance(self._pending.popleft().commit)
+
+    def _handle_receipt(self, receipt: SendOutcome, attempted: int) -> None:
+        problem = receipt.error
+        if problem is None:
+            return
+        if isinstance(problem, OutletDisabled):
+            self._record_failure(problem)
+            self.status.state = "disabled"
+            self._close()
+        elif isinstance(problem, EventRefused) and attempted - receipt.acknowledged > 1:
+            self._single_sends = attempted - receipt.acknowledged  # a broker may refuse a batch for one of its messages
+        elif isinstance(problem, EventRefused) or self._is_expired(self._pending[0].time):
+            self._write_dead_letter(problem)
+        else:
+            self._record_failure(problem)
+            self._wait_to_retry(receipt.retry_after)
+
+    def _is_expired(self, created_at: datetime) -> bool:
+        """Tell whether an event couldn't be delivered for as long as the outlet tries.
+
+        The time runs from the first of the failures that followed one another, or the event's own beginning: whoever
+        was away for days isn't sent what waited for him in vain, but what is younger than that.
+        """
+        self._failing_since = self._failing_since or datetime.now(UTC)
+        since = max(self._failing_since, created_at)
+        return (datetime.now(UTC) - since).total_seconds() >= self.job.retry_timeout
+
+    def _write_dead_letter(self, problem: SternaError) -> None:
+        message = self._pending[0].message
+        assert message is not None
+        uri = write_dead_letter(self._context, self.job.name, message, str(problem))
+        log.error("outlet %s: %s goes to the dead letters, %s: %s", self.job.name, message.id, uri, problem)
+        self.status.dead_letters += 1
+        self._single_sends = max(0, self._single_sends - 1)
+        self._pending.popleft()
+        self._finish_commits()
+
+    def _stand_by(self) -> None:
+        """Another gateway delivers: look now and then whether it still does."""
+        if self.status.state != "standby":
+            self.status.state, self.status.standbys = "standby", self.status.standbys + 1
+            self._pending.clear()
+            self._single_sends = 0
+            self._close()
+            self._seen_position = ""
+        self._stop.wait(self.options.standby_seconds * random.uniform(0.7, 1.3))  # noqa: S311 - no secret
+        try:
+            position = self.tag.read()
+        except ReferenceNotFound:
+            self._read_up_to = None
+            self.tag.taken_over, self.status.state = False, "starting"
+            return
+        moved = position != self._seen_position or position == self._head()
+        if moved or not self._seen_position:
+            self._seen_position, self._unmoved_since = position, time.monotonic()
+        elif time.monotonic() - self._unmoved_since >= self.options.takeover_seconds:
+            log.warning("outlet %s: its position stands still, so this gateway goes on", self.job.name)
+            self._read_up_to = position
+            self.tag.adopt(position)
+            self.status.state = "starting"
+
+    def _record_success(self) -> None:
+        self._failing_since, self._attempts = None, 0
+        self.status.state, self.status.problem = "delivering", ""
+
+    def _record_failure(self, error: Exception) -> None:
+        kind = type(error).__name__
+        if self.status.problem != kind:
+            expected = isinstance(error, SternaError)
+            log.error("outlet %s: %s", self.job.name, error if expected else kind, exc_info=None if expected else error)
+        self._attempts += 1
+        self.status.problem = kind
+        if self.status.state != "standby":
+            self.status.state = "retrying"
+        self.status.failures += 1  # last: whoever sees it sees the state with it
+
+    def _wait_to_retry(self, retry_after: float | None = None) -> None:
+        backoff = min(self.options.max_retry_seconds, self.options.retry_seconds * 2 ** min(self._attempts - 1, 16))
+        # Not before the receiver wants it, and not all at once.
+        self._stop.wait((retry_after or 0.0) + backoff * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+
+    def _close(self) -> None:
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.close()

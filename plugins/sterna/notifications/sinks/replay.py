@@ -1,0 +1,55 @@
+"""Sending dead letters again, on an operator's word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.brokers.message import Sender
+from sterna.errors import SternaError
+from sterna.notifications.sinks.dead_letters import DeadLetter, read_dead_letters
+from sterna.replication.replica.region import RegionContext
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What became of an outlet's dead letters.
+
+    Args:
+        outlet: the outlet.
+        sent: letters that were acknowledged, and are gone.
+        left: letters that lie there still.
+        problem: why the first of these wasn't taken; "" where nothing went wrong.
+    """
+
+    outlet: str
+    sent: int
+    left: int
+    problem: str = ""
+
+
+def replay_dead_letters(context: RegionContext, sink: str, sender: Sender | None) -> ReplayReport:
+    """Send an outlet's dead letters again, oldest first, each taken away once it is acknowledged; stop at the first
+    that isn't.
+
+    Args:
+        context: the region.
+        sink: the outlet's name.
+        sender: sends; None: only count them.
+
+    Raises:
+        StoreError: the letters can't be read.
+    """
+    letters = list(read_dead_letters(context, sink))
+    if sender is None:
+        return ReplayReport(sink, 0, len(letters))
+    sent = 0
+    for letter in letters:
+        problem = sender.send([letter.message()]).error or _delete(context, letter)
+        if problem is not None:
+            return ReplayReport(sink, sent, len(letters) - sent, str(problem))
+        sent += 1
+    return ReplayReport(sink, sent, 0)
+
+
+def _delete(context: RegionContext, letter: DeadLetter) -> SternaError | None:
+    return context.objects.delete([letter.file]).get(letter.file)

@@ -1,0 +1,177 @@
+"""What somebody has to be told of a region: pure, from its status and the limits that an operator has set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sterna.config.policy import matching_pattern
+from sterna.errors import printable
+from sterna.operations.status.model import HeldStatus, InTransitStatus, RegionStatus
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.lag import Lags, held_lag
+
+_MAX_NAMED_TABLES = 5  # tables in one alarm
+_HEALTHY_WAL_STATUSES = ("reserved", "extended")  # of any other word of Postgres' nobody knows whether the log is kept
+
+
+@dataclass(frozen=True)
+class AlarmLimits:
+    """From where on something is an alarm.
+
+    Args:
+        lag: seconds that a region, or a table that it holds, may be behind.
+        allow_held: patterns, as in policies, of tables that an operator accepts to be held.
+        gc: seconds that evidence of a run may stay, which a clean-up deletes when it is older than its `--keep`; None
+            where no clean-up is run.
+        slot: the share of what the primary keeps of its log at most, that a region may need.
+    """
+
+    lag: float
+    allow_held: tuple[str, ...] = ()
+    gc: float | None = None
+    slot: float = 0.8
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One thing that somebody has to be told.
+
+    Args:
+        kind: `branch`, `lag`, `transit`, `held`, `cut off`, `gc`, `slot`, `upkeep` or `unseen`; the run book
+            has an entry for each.
+        text: what is wrong, for people, in one line.
+    """
+
+    kind: str
+    text: str
+
+
+def find_alarms(status: RegionStatus, limits: AlarmLimits) -> tuple[Alarm, ...]:
+    """Return what is wrong with a region; empty when it needs nobody.
+
+    What is unknown is never taken for good: a branch that can't be used, a table of which nobody knows since when it
+    is held, and what could not be looked at are alarms.
+
+    Args:
+        status: the region's state.
+        limits: from where on something is an alarm.
+    """
+    text_by_kind = {
+        "branch": status.problem,
+        "lag": _lag_text(status, limits),
+        "transit": _transit_text(status, limits),
+        "held": _held_text(status, limits),
+        "cut off": f"{status.region} is {status.cut_off.line}" if status.cut_off else "",
+        "gc": _gc_text(status, limits),
+        "slot": _slots_text(status, limits),
+        "upkeep": "; ".join(region.line for region in status.silent or ()),
+        "unseen": _unseen_text(status),
+    }
+    return tuple(Alarm(kind, printable(text)) for kind, text in text_by_kind.items() if text)
+
+
+def alarm_lag(status: RegionStatus, limits: AlarmLimits) -> float | None:
+    """Return a region's lag without the held tables that an operator accepts; None when it is unknown."""
+    if status.watermark_lag_seconds is None:
+        return None
+    held = held_lag(without_allowed([table.held for table in status.held], limits.allow_held))
+    if status.unread_held:
+        held = status.held_lag_seconds  # which of them are accepted, nobody knows
+    return Lags(status.watermark_lag_seconds, held, status.transit_lag_seconds).oldest
+
+
+def without_allowed(held: Iterable[Held], allowed: Sequence[str]) -> list[Held]:
+    """Return the held keys that no pattern of an operator accepts to be held.
+
+    One that waits for an accepted one is not accepted by that.
+    """
+    return [table for table in held if matching_pattern(list(allowed), table.key) is None]
+
+
+def oldest_first(held: Iterable[HeldStatus]) -> list[HeldStatus]:
+    """Return held keys, first those that nobody knows since when, then by their lag."""
+    return sorted(held, key=lambda table: (table.lag_seconds is not None, -(table.lag_seconds or 0.0), table.held.key))
+
+
+def evidence_age(status: RegionStatus) -> float | None:
+    """Return how many seconds old the oldest evidence of a run is, None when there is none or nobody looked."""
+    if not status.oldest_evidence:
+        return None
+    return (datetime.now(UTC) - datetime.fromisoformat(status.oldest_evidence)).total_seconds()
+
+
+def _lag_text(status: RegionStatus, limits: AlarmLimits) -> str:
+    lag = status.watermark_lag_seconds
+    if status.problem or (lag is not None and lag <= limits.lag):
+        return ""
+    bound = "at most " if status.cut_off else ""
+    distance = "an unknown time" if lag is None else f"{bound}{lag:.0f} s"
+    return (
+        f"{status.region} lags {distance} behind main: {status.branch} stands for main@{status.watermark or 'nothing'}"
+    )
+
+
+def _held_text(status: RegionStatus, limits: AlarmLimits) -> str:
+    if status.unread_held:
+        return f"{status.region}: {status.unread_held.line}"
+    counted_keys = {
+        counted_table.key for counted_table in without_allowed([table.held for table in status.held], limits.allow_held)
+    }
+    overdue = [
+        held_table
+        for held_table in oldest_first(status.held)
+        if held_table.held.key in counted_keys
+        and (held_table.lag_seconds is None or held_table.lag_seconds > limits.lag)
+    ]
+    if not overdue:
+        return ""
+    more = f"; and {len(overdue) - _MAX_NAMED_TABLES} more" if len(overdue) > _MAX_NAMED_TABLES else ""
+    details = "; ".join(_held_table_text(held_table) for held_table in overdue[:_MAX_NAMED_TABLES])
+    return f"{status.region} holds {len(overdue)} tables for more than {limits.lag:.0f} s, the oldest first: {details}{more}"
+
+
+def _transit_text(status: RegionStatus, limits: AlarmLimits) -> str:
+    overdue = [table for table in status.transit if table.lag_seconds is None or table.lag_seconds > limits.lag]
+    if not overdue:
+        return ""
+    details = "; ".join(_transit_table_text(table) for table in overdue[:_MAX_NAMED_TABLES])
+    more = f"; and {len(overdue) - _MAX_NAMED_TABLES} more" if len(overdue) > _MAX_NAMED_TABLES else ""
+    return f"{status.region} lags behind main by more than {limits.lag:.0f} s with tables in transit: {details}{more}"
+
+
+def _transit_table_text(table: InTransitStatus) -> str:
+    lag = "an unknown time" if table.lag_seconds is None else f"{table.lag_seconds:.0f} s"
+    idle = ", and no large lane is at work" if table.under_way is False and table.bytes_left else ""
+    return f"{table.held.key} by {lag}, {table.bytes_left} bytes left{idle}"
+
+
+def _held_table_text(table: HeldStatus) -> str:
+    lag = "an unknown time" if table.lag_seconds is None else f"{table.lag_seconds:.0f} s"
+    return f"{table.held.key} for {lag}: {table.held.kind}: {table.held.reason} {table.held.file}".rstrip()
+
+
+def _gc_text(status: RegionStatus, limits: AlarmLimits) -> str:
+    age = evidence_age(status)
+    if limits.gc is None or age is None or age <= limits.gc:
+        return ""
+    return (
+        f"no clean-up of {status.region} gets ahead: evidence of a run is {age:.0f} s old, and one that works deletes "
+        "it when it is older than its --keep: see sterna gc"
+    )
+
+
+def _unseen_text(status: RegionStatus) -> str:
+    if not status.unseen or status.cut_off:  # then that is the reason, and an alarm itself
+        return ""
+    return f"can't tell whether {status.region} is well; not looked at: {'; '.join(status.unseen)}"
+
+
+def _slots_text(status: RegionStatus, limits: AlarmLimits) -> str:
+    critical = [
+        f"{slot.name}: {slot.wal_status}, {'' if slot.active else 'NOT '}active, {slot.behind} bytes behind"
+        for slot in status.slots
+        if slot.wal_status not in _HEALTHY_WAL_STATUSES or (slot.used or 0.0) >= limits.slot
+    ]
+    return f"replication slots near or over max_slot_wal_keep_size: {'; '.join(critical)}" if critical else ""

@@ -1,0 +1,112 @@
+"""What is looked at beside the catalog: replication slots, whether a clean-up gets ahead, and what it has counted.
+
+Each costs one question. What can't be looked at is named in `unseen`, and is no fault of the region's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+from sterna.errors import CatalogError, CredentialError, StoreError, TableError
+from sterna.maintenance.gc.evidence import read_newest_gc_report
+from sterna.operations.status.model import InTransitStatus, RegionStatus, StorageUsage
+from sterna.replication.failover.catalog_seed import slot_name
+from sterna.replication.failover.model import Slot
+from sterna.replication.failover.site import read_slots
+from sterna.replication.replica.bulk_state import BulkState, read_bulk_state
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.replica.run_folder import runs_folder
+from sterna.storage.objects import Objects
+
+_PAGE_OBJECTS = 1000  # objects
+_TIMEOUT_SECONDS = 3.0  # seconds: a store that is dark must not hold up the answer
+
+
+def with_slots(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with the slots that matter to it; nothing is asked where the regions share a catalog.
+
+    A copy for which the primary keeps none gets nothing any more: that one is `missing`.
+
+    Args:
+        context: the region, as it was opened: also where the primary's Nessie does not answer its Postgres may.
+        status: what is known already.
+    """
+    if not context.registry.has_regional_catalogs:
+        return status
+    try:
+        primary = context.ports.primary_region
+        slots = read_slots(primary, context.secrets)
+    except (CatalogError, CredentialError) as error:
+        return replace(status, unseen=(*status.unseen, f"the replication slots: {error}"))
+    name = slot_name(context.region)
+    if primary.name == context.region.name:
+        return replace(status, slots=slots)
+    own_slots = tuple(slot for slot in slots if slot.name == name)
+    return replace(status, slots=own_slots or (Slot(name, False, "missing", 0),))
+
+
+def with_transit(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with how far the copies of its tables in transit are, as the large lane tells.
+
+    Where it tells nothing, they are as far as the replica's head says.
+    """
+    if not status.transit:
+        return status
+    objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT_SECONDS)
+    try:
+        bulk_state = read_bulk_state(objects, context.region, count_remaining=True)
+    except (StoreError, CredentialError) as error:
+        return replace(status, unseen=(*status.unseen, f"how far the copies in transit are: {error}"))
+    return replace(status, transit=tuple(_with_bulk_progress(table, bulk_state) for table in status.transit))
+
+
+def _with_bulk_progress(table: InTransitStatus, bulk_state: BulkState | None) -> InTransitStatus:
+    is_running = bulk_state is not None and bulk_state.is_copying(table.held)
+    is_tracked = bulk_state is not None and bulk_state.run.initial_bytes(table.held) is not None
+    bytes_left = (
+        bulk_state.remaining_bytes.get(table.held.key, table.bytes_left)
+        if bulk_state and is_tracked
+        else table.bytes_left
+    )
+    return replace(table, bytes_left=bytes_left, under_way=is_running)
+
+
+def with_oldest_evidence(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with the time of the oldest evidence of a run that is still there.
+
+    A clean-up that works deletes it once it is older than `--keep`, and after all other garbage. So its age tells
+    whether one does: one that never runs, only counts, is killed each time or can't delete leaves it.
+
+    Runs' names begin with their time and stores list in the order of names, so the first page is enough. Where a store
+    lists in another order the answer may be too young, never too old.
+    """
+    objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT_SECONDS)
+    try:
+        page = islice(objects.list(runs_folder(context)), _PAGE_OBJECTS)
+        oldest = min((modified for _, _, modified in page), default=None)
+    except (StoreError, CredentialError, TableError) as error:
+        return replace(status, unseen=(*status.unseen, f"the evidence of runs: {error}"))
+    return replace(status, oldest_evidence=oldest.isoformat() if oldest else "")
+
+
+def with_storage_usage(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with what the newest clean-up, or its dry run, counted below the replica root.
+
+    Nothing is counted anew: a replica may have many millions of objects.
+    """
+    try:
+        collected = read_newest_gc_report(context, Objects(context.mapping, context.secrets, timeout=_TIMEOUT_SECONDS))
+    except (StoreError, CredentialError, TableError) as error:
+        return replace(status, unseen=(*status.unseen, f"the records of clean-ups: {error}"))
+    if collected is None or not collected.at:
+        return status
+    usage = StorageUsage(
+        at=collected.at,
+        objects=collected.objects - collected.deleted,
+        evidence=collected.evidence,
+        superseded=collected.superseded,
+        unreachable=collected.left,
+        garbage=collected.garbage - collected.deleted,
+    )
+    return replace(status, stored=usage)

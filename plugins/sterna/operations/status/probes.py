@@ -1,0 +1,109 @@
+"""Whether everything that a registry names works from here: catalogs, stores, rclone and Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from sterna.catalog.reader import CatalogReader
+from sterna.config.registry.model import SOURCE_BRANCH, Location
+from sterna.config.secrets import Secrets
+from sterna.errors import SternaError, UnsafeUri
+from sterna.replication.replica.region import RegionContext, open_region, read_registry
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One thing that was tried, and whether it works."""
+
+    region: str
+    what: str
+    good: bool
+    message: str = ""
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class RegistryCheck:
+    """What was tried of a registry.
+
+    Args:
+        ok: all of it works.
+        probes: each thing that was tried.
+    """
+
+    ok: bool
+    probes: tuple[Probe, ...]
+
+
+def check_registry(path: Path, region: str | None, secrets: Secrets, progress: Callable[[str], None]) -> RegistryCheck:
+    """Read a registry and try everything in it, from this machine and with this machine's credentials.
+
+    Args:
+        path: the registry file.
+        region: only what this region needs; None: all regions.
+        secrets: finds credentials.
+        progress: called with each thing that is tried.
+
+    Raises:
+        RegistryError: the file itself is wrong.
+        UsageError: there is no such region.
+    """
+    registry = read_registry(path)
+    probes: list[Probe] = []
+    for name in [region] if region else registry.region_names:
+        with open_region(path, name, secrets) as context:
+            probes += _probe_region(context, progress)
+    return RegistryCheck(all(probe.good for probe in probes), tuple(probes))
+
+
+def _probe_region(context: RegionContext, progress: Callable[[str], None]) -> list[Probe]:
+    checks: dict[str, Callable[[], str]] = {
+        f"catalog {context.region.catalog.read}": lambda: _check_catalog(context.catalog),
+        "primary catalog"
+        if context.registry.has_regional_catalogs
+        else f"catalog {context.region.catalog.write}": lambda: _check_catalog(context.primary),
+        **{
+            f"store {location.prefix}": partial(_check_store, context, location)
+            for location in context.registry.locations
+        },
+        "rclone": _check_rclone,
+        f"Spark {context.region.spark}": partial(_check_spark, context),
+    }
+    return [_run_probe(context.region.name, target, check, progress) for target, check in checks.items()]
+
+
+def _run_probe(region: str, target: str, check: Callable[[], str], progress: Callable[[str], None]) -> Probe:
+    progress(f"{region}: {target}")
+    try:
+        return Probe(region, target, True, check())
+    except SternaError as error:
+        return Probe(region, target, False, str(error), error.exit_code)
+
+
+def _check_catalog(catalog: CatalogReader) -> str:
+    reference = catalog.reference(SOURCE_BRANCH)
+    return f"{reference.name}@{reference.hash[:12]}"
+
+
+def _check_store(context: RegionContext, location: Location) -> str:
+    with suppress(UnsafeUri):  # somebody's odd key: it was listed all the same
+        next(iter(context.objects.list(location.prefix)), None)
+    return "can be listed"
+
+
+def _check_rclone() -> str:
+    from sterna.storage.rclone.transfer import rclone_version
+
+    return rclone_version()
+
+
+def _check_spark(context: RegionContext) -> str:
+    from sterna.replication.execution.spark_executor import open_spark
+    from sterna.spark.session import close_session
+
+    close_session(open_spark(context))
+    return "has what its workers need"

@@ -1,0 +1,102 @@
+"""Whether `main` keeps snapshots for longer than a region needs to bring them: asked only of tables that are behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+
+from sterna.catalog.model import ICEBERG_TABLE, Content, key_name, parse_key
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import CatalogError, SternaError
+from sterna.iceberg.metadata.history import MAX_AGE_PROPERTY
+from sterna.operations.status.model import RegionStatus, ShortRetention
+from sterna.replication.replica.region import RegionContext
+from sterna.storage.objects import Objects
+
+_DEFAULT_MS = 5 * 86_400_000  # Iceberg's
+_WARNING_LAG_FACTOR = 2  # lags
+MAX_CHECKED_TABLES = 64  # tables, all at once
+_MAX_NAMED_TABLES = 3  # tables in one line
+_TIMEOUT_SECONDS = 3.0  # seconds: a region that is dark must not hold up the answer
+
+
+def with_short_retention(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with the tables of `short_retention`, and what could not be looked at for them."""
+    short, unreadable = _check_retention(context, status)
+    return replace(status, short_retention=short, unseen=(*status.unseen, unreadable) if unreadable else status.unseen)
+
+
+def short_retention(context: RegionContext, status: RegionStatus) -> tuple[ShortRetention, ...]:
+    """Return the tables of which `main` keeps snapshots for less than twice the lag.
+
+    Nothing is asked where there is no lag. Looked at are tables that changed since the watermark, are held or in
+    transit, 64 of them; what can't be read at once is left out.
+    """
+    return _check_retention(context, status)[0]
+
+
+def _check_retention(context: RegionContext, status: RegionStatus) -> tuple[tuple[ShortRetention, ...], str]:
+    """Return the tables, and a line on what could not be looked at, or ""."""
+    lags = {table.held.key: table.lag_seconds or 0.0 for table in status.held}
+    lags |= {table.held.key: table.lag_seconds or 0.0 for table in status.transit}
+    if not lags and not status.watermark_lag_seconds:
+        return (), ""
+    try:
+        lagging = dict(lagging_tables(context, status, lags))
+    except CatalogError as error:  # a watermark that the catalog has forgotten, or a catalog that is gone
+        return (), f"how long main keeps what this region has not got: {error}"
+    tables = {content.metadata_location: key for key, content in lagging.items() if content.kind == ICEBERG_TABLE}
+    chosen = dict(islice(((uri, key) for uri, key in tables.items() if uri), MAX_CHECKED_TABLES))
+    lag = status.watermark_lag_seconds or 0.0
+    retention_by_uri = dict(_read_retentions(context, list(chosen)))
+    # What is held or in transit is told as that.
+    unreadable = sorted(key for uri, key in chosen.items() if uri not in retention_by_uri and key not in lags)
+    candidates = (
+        ShortRetention(chosen[uri], retention, max(lag, lags.get(chosen[uri], 0.0)))
+        for uri, retention in retention_by_uri.items()
+        if retention is not None
+    )
+    short = sorted(
+        (
+            candidate
+            for candidate in candidates
+            if candidate.keeps_seconds < _WARNING_LAG_FACTOR * candidate.lag_seconds
+        ),
+        key=lambda candidate: candidate.key,
+    )
+    more = ", …" if len(unreadable) > _MAX_NAMED_TABLES else ""
+    line = f"how long main keeps the snapshots of {len(unreadable)} tables: {', '.join(unreadable[:_MAX_NAMED_TABLES])}{more}"
+    return tuple(short), line if unreadable else ""
+
+
+def lagging_tables(context: RegionContext, status: RegionStatus, held: Iterable[str]) -> Iterator[tuple[str, Content]]:
+    """Yield what `main` shows of the tables that the region hasn't got yet, and of those that it holds."""
+    catalog = context.primary
+    if status.watermark and status.watermark != status.source_hash:
+        for difference in catalog.diff(SOURCE_BRANCH, status.watermark, status.source_hash):
+            if difference.new is not None:
+                yield key_name(difference.key), difference.new
+    for key, content in catalog.contents(SOURCE_BRANCH, status.source_hash, [parse_key(name) for name in held]).items():
+        yield key_name(key), content
+
+
+def _read_retentions(context: RegionContext, uris: list[str]) -> Iterator[tuple[str, float | None]]:
+    """Yield how many seconds each table that can be read keeps a snapshot; None where nothing expires them."""
+    from sterna.iceberg.metadata.table import read_table_metadata
+
+    objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT_SECONDS, workers=MAX_CHECKED_TABLES)
+    for uri, body in objects.read_many(uris):
+        if not isinstance(body, bytes):
+            continue
+        try:
+            yield uri, _retention_seconds(read_table_metadata(body, uri, context.region.limits).properties)
+        except (SternaError, ValueError):
+            continue
+
+
+def _retention_seconds(properties: dict[str, str]) -> float | None:
+    if MAX_AGE_PROPERTY in properties:
+        return int(properties[MAX_AGE_PROPERTY]) / 1000
+    # Iceberg's expiry refuses such a table, unless somebody has said how long its snapshots stay.
+    return None if properties.get("gc.enabled", "true").lower() == "false" else _DEFAULT_MS / 1000

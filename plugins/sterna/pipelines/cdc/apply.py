@@ -1,0 +1,325 @@
+"""What stands in the journal comes into a table: the last state of each key, by one MERGE, staged and published."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sterna.errors import BadDrop, UnfitSource
+from sterna.pipelines.cdc.change_buffer import ABSENT, COMMITTED, OPERATION, SEQUENCE, own_fields, sequence
+from sterna.pipelines.cdc.journal import Part
+from sterna.pipelines.cdc.plan import Work, list_parts
+from sterna.pipelines.cdc.types import DELETED, UPDATED
+from sterna.pipelines.ingest.column_types import arrow_type
+from sterna.pipelines.ingest.columns import Column, plan_evolution
+from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
+from sterna.pipelines.publish.decide import is_staged
+from sterna.pipelines.publish.protocol import LoadedTable, PublishOutcome, publish_step
+from sterna.pipelines.publish.spark import JavaBase, SparkTable, advance_position
+from sterna.pipelines.transforms.step_context import quote_identifier
+from sterna.storage.objects import Objects
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+CATALOG = "sterna_cdc"
+_ROWS_VIEW, _PRESENT_PREFIX, _KEY_ONLY = "sterna_cdc_rows", "_sterna_told_", "_sterna_only"
+_OWN_COLUMNS = frozenset({ABSENT, COMMITTED, OPERATION, SEQUENCE})
+_OPERATIONS = frozenset({"u", "d", "t"})
+_MERGE_ON_READ = {f"write.{statement}.mode": "merge-on-read" for statement in ("merge", "update", "delete")}
+
+
+class _NoChanges(Exception):
+    """The step changes no row: there is nothing to stage."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table of a source, on `main`.
+
+    Args:
+        name: its `schema.table` at the source.
+        key: its dotted key on `main`.
+        key_columns: of its key.
+        soft_deletes: rows that are deleted there stay.
+        location: where it is made.
+    """
+
+    name: str
+    key: str
+    key_columns: tuple[str, ...]
+    soft_deletes: bool
+    location: str
+
+
+def apply(catalog: RegionalIcebergCatalog, objects: Objects, target: Target, work: Work) -> PublishOutcome:
+    """Bring drops into a table.
+
+    Args:
+        catalog: `main`, shown in SQL as CATALOG.
+        objects: the stores.
+        target: the table.
+        work: which drops.
+
+    Raises:
+        UnfitSource: the table isn't the source's, or can't have its columns.
+        MarkMoved, TableMoved, Rewound, NotStaged, TableGone: as `wap.protocol.put`.
+        BadDrop: a file of the journal isn't what its drop says.
+        StoreError, EngineError, CatalogError: something doesn't answer.
+    """
+    table = catalog.table(target.key)
+    row_parts = [part for _, part in list_parts((*(work.key_segments or ()), *work.segments), target.name)]
+    if row_parts:
+        _ensure_table(catalog, table, target, row_parts)
+    if not work.segments and work.key_segments is None:
+        return advance_position(table, work.step)
+
+    def stage(loaded: LoadedTable[JavaBase]) -> None:
+        table.stage_sql(loaded, work.step, lambda spark: _merge(catalog, loaded, objects, target, work))
+        if not is_staged(table.refresh().state, work.step):
+            raise _NoChanges
+
+    try:
+        return publish_step(table, work.step, stage, lambda loaded, snapshot: None)
+    except _NoChanges:
+        return advance_position(table, work.step)
+
+
+def _ensure_table(
+    catalog: RegionalIcebergCatalog, table: SparkTable, target: Target, row_parts: Sequence[Part]
+) -> None:
+    """Make the table, or give it the columns that it lacks."""
+    columns: dict[str, Column] = {}
+    for part in row_parts:
+        columns |= {column.name: column for column in part.columns}
+    columns |= {UPDATED: Column(UPDATED, "timestamptz")} | (
+        {DELETED: Column(DELETED, "boolean")} if target.soft_deletes else {}
+    )
+    if not catalog.has_table(target.key):
+        catalog.create(target.key, list(columns.values()), target.location, _MERGE_ON_READ)
+    loaded = table.refresh()
+    try:
+        changes = plan_evolution(catalog.read_columns(loaded), list(columns.values()), "widen")
+    except BadDrop as error:
+        raise UnfitSource(
+            f"{target.name} has changed as the table can't: {error.message}",
+            table=target.key,
+            hint="drop the table on main, then sterna cdc resync",
+        ) from None
+    if changes.add or changes.widen:
+        catalog.evolve(target.key, changes)
+
+
+def _merge(
+    catalog: RegionalIcebergCatalog, loaded: LoadedTable[JavaBase], objects: Objects, target: Target, work: Work
+) -> None:
+    rows = read_rows(objects, list_parts(work.segments, target.name))
+    spark = catalog.spark
+    delete_unmatched = work.key_segments is not None
+    if rows is None:
+        rows = empty_rows(target, catalog.read_columns(loaded))
+    if (truncated := _last_truncation(rows)) is not None:
+        import pyarrow.compute as pc
+
+        after_truncation = rows.filter(pc.greater(rows[SEQUENCE], truncated))
+        # What is left of nothing has no type for Spark.
+        rows, delete_unmatched = after_truncation if after_truncation.num_rows else rows.schema.empty_table(), True
+    names = [name for name in rows.column_names if not name.startswith("_sterna_") and name not in target.key_columns]
+    frame = latest_by_key(spark.createDataFrame(rows), target.key_columns, names)
+    if work.key_segments is not None and truncated is None:
+        frame = _with_retained_keys(catalog, frame, objects, target, work)
+    frame.createOrReplaceTempView(_ROWS_VIEW)
+    sql_name = ".".join(quote_identifier(part) for part in (CATALOG, *target.key.split(".")))
+    spark.sql(
+        merge_sql(
+            sql_name, target.key_columns, names, soft_deletes=target.soft_deletes, delete_unmatched=delete_unmatched
+        )
+    ).collect()
+
+
+def merge_sql(
+    table: str, key: Sequence[str], names: Sequence[str], *, soft_deletes: bool, delete_unmatched: bool
+) -> str:
+    """Return the MERGE of a step.
+
+    Args:
+        table: as SQL names it.
+        key: the columns of the key.
+        names: the other columns that come.
+        soft_deletes: what is deleted stays, and says so.
+        delete_unmatched: rows that the step doesn't name are gone at the source.
+    """
+    condition = " AND ".join(f"t.{quote_identifier(column)} <=> s.{quote_identifier(column)}" for column in key)
+    updates = [
+        f"t.{quote_identifier(name)} = CASE WHEN s.{quote_identifier(_PRESENT_PREFIX + name)} THEN s.{quote_identifier(name)} ELSE t.{quote_identifier(name)} END"
+        for name in names
+    ]
+    deleted_flag = f"t.{quote_identifier(DELETED)} = "
+    assignments = ", ".join(
+        [
+            *updates,
+            f"t.{quote_identifier(UPDATED)} = s.{COMMITTED}",
+            *([f"{deleted_flag}false"] if soft_deletes else []),
+        ]
+    )
+    columns = [*key, *names]
+    insert_columns = ", ".join(
+        [
+            *map(quote_identifier, columns),
+            quote_identifier(UPDATED),
+            *([quote_identifier(DELETED)] if soft_deletes else []),
+        ]
+    )
+    values = ", ".join(
+        [*(f"s.{quote_identifier(name)}" for name in columns), f"s.{COMMITTED}", *(["false"] if soft_deletes else [])]
+    )
+    delete_action = (
+        f"UPDATE SET {deleted_flag}true, t.{quote_identifier(UPDATED)} = s.{COMMITTED}" if soft_deletes else "DELETE"
+    )
+    unmatched_clause = (
+        f" WHEN NOT MATCHED BY SOURCE THEN {f'UPDATE SET {deleted_flag}true' if soft_deletes else 'DELETE'}"
+        if delete_unmatched
+        else ""
+    )
+    return (
+        f"MERGE INTO {table} t USING {_ROWS_VIEW} s ON {condition} "  # noqa: S608 - names are quoted
+        f"WHEN MATCHED AND NOT s.{_KEY_ONLY} AND s.{OPERATION} = 'd' THEN {delete_action} "
+        f"WHEN MATCHED AND NOT s.{_KEY_ONLY} THEN UPDATE SET {assignments} "
+        f"WHEN NOT MATCHED AND NOT s.{_KEY_ONLY} AND s.{OPERATION} = 'u' THEN INSERT ({insert_columns}) VALUES ({values})"
+        + unmatched_clause
+    )
+
+
+def latest_by_key(frame: DataFrame, key: Sequence[str], names: Sequence[str]) -> DataFrame:
+    """Return one row a key: the last value that was told of each column, and whether any was."""
+    from pyspark.sql import functions as f
+
+    def is_present(name: str) -> str:
+        return f"{OPERATION} = 'u' AND NOT array_contains({ABSENT}, '{_escape_literal(name)}')"
+
+    values = [
+        f.expr(f"max_by({quote_identifier(name)}, {SEQUENCE}) FILTER (WHERE {is_present(name)})").alias(name)
+        for name in names
+    ]
+    flags = [f.expr(f"coalesce(bool_or({is_present(name)}), false)").alias(_PRESENT_PREFIX + name) for name in names]
+    last_columns = [
+        f.expr(f"max_by({own_column}, {SEQUENCE})").alias(own_column) for own_column in (OPERATION, COMMITTED)
+    ]
+    grouped = frame.groupBy(*(f.col(quote_identifier(key_column)) for key_column in key)).agg(
+        *last_columns, *values, *flags
+    )
+    return grouped.withColumn(_KEY_ONLY, f.expr("false"))
+
+
+def _with_retained_keys(
+    catalog: RegionalIcebergCatalog, frame: DataFrame, objects: Objects, target: Target, work: Work
+) -> DataFrame:
+    """Add the keys of all rows that the table is to have, so that what isn't among them goes."""
+    from pyspark.sql import functions as f
+
+    columns = [*target.key_columns, SEQUENCE, OPERATION]
+    rows = read_rows(objects, list_parts(work.key_segments or (), target.name), columns)
+    if rows is None:
+        return frame
+    retained = latest_by_key(catalog.spark.createDataFrame(rows), target.key_columns, [])
+    retained = retained.where(f"{OPERATION} = 'u'").withColumn(_KEY_ONLY, f.expr("true"))
+    retained = retained.join(frame, list(target.key_columns), "left_anti")
+    return frame.unionByName(retained, allowMissingColumns=True)
+
+
+def read_rows(
+    objects: Objects, numbered_parts: Sequence[tuple[int, Part]], columns: Sequence[str] = ()
+) -> pa.Table | None:
+    """Return the rows of some files in their order; a column that one lacks counts as not told in it.
+
+    Args:
+        objects: the stores.
+        numbered_parts: the files, each with its drop's number.
+        columns: that are read; none: all.
+
+    Raises:
+        BadDrop: a file isn't what its drop says.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    types = _column_types([part for _, part in numbered_parts])
+    tables = []
+    for number, part in numbered_parts:
+        table = pq.read_table(io.BytesIO(objects.read(part.uri)), columns=list(columns) or None)
+        _validate_part(table, part)
+        column_index = table.schema.get_field_index(SEQUENCE)
+        table = table.set_column(column_index, SEQUENCE, pc.add(table[SEQUENCE], sequence(number, 0)))
+        if columns:
+            nulls = pa.array([None] * part.rows, pa.timestamp("us", "UTC"))
+            tables.append(table.append_column(COMMITTED, nulls))
+            continue
+        missing = [name for name in types if name not in table.column_names]
+        if missing:
+            column_index = table.schema.get_field_index(ABSENT)
+            absent_lists = pa.array(
+                [[*absent, *missing] for absent in table[ABSENT].to_pylist()], pa.list_(pa.string())
+            )
+            table = table.set_column(column_index, ABSENT, absent_lists)
+        for index, field in enumerate(table.schema):
+            if field.name in types and field.type != types[field.name]:
+                table = table.set_column(index, field.name, table[field.name].cast(types[field.name]))
+        tables.append(table)
+    return pa.concat_tables(tables, promote_options="default") if tables else None
+
+
+def _validate_part(table: pa.Table, part: Part) -> None:
+    """See that a file has what its drop says, and nothing that this version doesn't know."""
+    import pyarrow.compute as pc
+
+    if table.num_rows != part.rows:
+        raise BadDrop(f"it has {table.num_rows} rows, and its drop says {part.rows}", file=part.uri)
+    own = {name for name in table.column_names if name.startswith("_sterna_")}
+    if unknown_columns := sorted(own - _OWN_COLUMNS):
+        raise BadDrop(f"it has a column {unknown_columns[0]}, which this version doesn't know", file=part.uri)
+    operations = set(pc.unique(table[OPERATION]).to_pylist())
+    if unknown_operations := sorted(map(str, operations - _OPERATIONS)):
+        raise BadDrop(f"it has an operation {unknown_operations[0]!r}, which this version doesn't know", file=part.uri)
+
+
+def _column_types(row_parts: Sequence[Part]) -> dict[str, pa.DataType]:
+    """Return the type of each column, as the last file that has it says: it only ever gets wider."""
+    return {column.name: arrow_type(column.type) for part in row_parts for column in part.columns}
+
+
+def empty_rows(target: Target, columns: Sequence[Column]) -> pa.Table:
+    """Return the rows of a step that has none, with the key's columns as the table has them.
+
+    Args:
+        target: the table.
+        columns: its own, on `main`.
+
+    Raises:
+        UnfitSource: its key is another one since, and no row has come that tells the type of its columns.
+    """
+    import pyarrow as pa
+
+    types = {column.name: column.type for column in columns}
+    if missing := [name for name in target.key_columns if name not in types]:
+        raise UnfitSource(
+            f"{target.name} has no row in the source, and a key with column {missing[0]}, which {target.key} lacks",
+            table=target.key,
+            hint="drop the table on main: it is made anew with the first row",
+        )
+    fields = [pa.field(name, arrow_type(types[name])) for name in target.key_columns]
+    return pa.schema([*fields, *own_fields()]).empty_table()
+
+
+def _last_truncation(rows: pa.Table) -> int | None:
+    import pyarrow.compute as pc
+
+    last_sequence = pc.max(rows.filter(pc.equal(rows[OPERATION], "t"))[SEQUENCE]).as_py()
+    return int(last_sequence) if last_sequence is not None else None
+
+
+def _escape_literal(name: str) -> str:
+    return name.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,0 +1,514 @@
+"""Reads a source into its journal: whole transactions, each once, whoever reads and wherever he dies.
+
+What is durable in the journal is confirmed to the source, and nothing else. A reader begins behind the last drop.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sterna.config.sections.cdc import CdcSource
+from sterna.errors import Busy, DatabaseRefused, NeedsResync, ObjectMissing, SourceUnreachable, SternaError, UnfitSource
+from sterna.pipelines.cdc.change_buffer import ChangeBuffer
+from sterna.pipelines.cdc.database import (
+    SourceDatabase,
+    require_named_tables,
+    validate_exclusions,
+    with_dropped_columns,
+)
+from sterna.pipelines.cdc.engine import Engine
+from sterna.pipelines.cdc.journal import CaptureSpec, Journal, Segment, StoppedTable, TableResync
+from sterna.pipelines.cdc.table_resync import PgSnapshot
+
+T = TypeVar("T")
+MAX_SEGMENT_ROWS, _MAX_SEGMENT_BYTES = 100_000, 256 << 20  # of one drop, but for larger transactions
+_POLL_SECONDS = 0.2
+_RESYNC_RETRY_SECONDS = 60.0  # seconds before it is tried again to read a table again that can't be read now
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MainTables:
+    """What `main` says of tables before an epoch begins.
+
+    Args:
+        latest_capture_id: the newest epoch that some of them have rows of; 0: none.
+        conflicts: those whose rows there are another table's, and why they can't be followed.
+    """
+
+    latest_capture_id: int = 0
+    conflicts: Mapping[str, UnfitSource] = field(default_factory=dict)
+
+
+@dataclass
+class Capture:
+    """One reader of one source.
+
+    Args:
+        source: its settings.
+        database: the source.
+        journal: where what was read is kept.
+        read_main_tables: returns what `main` says of tables.
+        clock: seconds.
+        idle_seconds: after which it is written down how far the source is, though nothing changed.
+    """
+
+    source: CdcSource
+    database: SourceDatabase
+    journal: Journal
+    read_main_tables: Callable[[Mapping[str, tuple[str, ...]]], MainTables] = lambda tables: MainTables()
+    clock: Callable[[], float] = time.monotonic
+    idle_seconds: float = 60.0
+    _engine: Engine | None = None
+    _folder: Path | None = None
+    _buffer: ChangeBuffer | None = None
+    _spec: CaptureSpec = field(default_factory=lambda: CaptureSpec(0))
+    _last_segment: Segment | None = None
+    _buffered_since: float = 0.0
+    _written_at: float = 0.0
+    _position: dict[str, Any] | None = None
+    _identities: Mapping[str, Any] = field(default_factory=dict)
+    _retry_at: float = 0.0
+    has_output: bool = False
+    """Whether the engine has told anything since it was started."""
+
+    def step(self, seconds: float) -> int:
+        """Read for a while; return how many drops were made.
+
+        Raises:
+            SourceUnreachable: the engine ended, or the source doesn't answer.
+            UnfitSource, SlotLost, PositionLost, NeedsResync: it can't be followed, or none of its tables can.
+            Busy: somebody else reads it.
+            DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied: not now.
+        """
+        written, end = 0, self.clock() + seconds
+        try:
+            engine, buffer = self._ensure_open()
+            while self.clock() < end:
+                for message in engine.poll(_POLL_SECONDS):
+                    self.has_output = True
+                    if "n" in message:
+                        self._position = message
+                    else:
+                        self._position = None  # it is before what comes now
+                        self._handle_message(buffer, message)
+                        continue
+                    written += self._flush_if_due(engine, buffer)
+                    if self.clock() >= end:
+                        break
+                written += self._flush_if_due(engine, buffer)
+                if written and self._pending_resyncs():
+                    self.close()  # an engine that begins anew has the table among its own
+                    break
+            return written
+        except SourceUnreachable as error:
+            self.close()
+            self.database.raise_for_engine_error(error.message)
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the engine; what is in no drop is read again."""
+        if self._engine is not None:
+            self._engine.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._engine = self._folder = self._buffer = self._position = None
+        self.has_output = False
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether the rows that an epoch begins with are being read: whoever is ended meanwhile begins anew."""
+        return self._engine is not None and self._is_initial_snapshot()
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process."""
+        return self._engine.pid if self._engine is not None else None
+
+    def _ensure_open(self) -> tuple[Engine, ChangeBuffer]:
+        if self._engine is not None and self._buffer is not None:
+            return self._engine, self._buffer
+        self._spec, self._last_segment = self.begin_capture()
+        for request, table in self._pending_resyncs():
+            if not self._resync_table(request, table):
+                break  # those behind it wait, too: a drop has one number up to which all that was asked for is done
+        capture_id, last_segment, position = self._spec.id, self._last_segment, None
+        errors: dict[str, SternaError] = {}
+        stopped = last_segment.stopped if last_segment is not None else {}
+        if last_segment is not None and last_segment.offset is not None and last_segment.partition is not None:
+            self._check_tables(
+                stopped, errors, lambda tables: self.database.validate_position(last_segment, list(tables))
+            )
+            self._check_tables(stopped, errors, lambda tables: self.database.validate_tables(list(tables)))
+            # What was returned for the drop stays the measure: rows that come now may be older than this look.
+            identities = self._check_tables(
+                stopped, errors, lambda tables: self.database.identities(tables, last_segment.identities, {})
+            )
+            self._identities = last_segment.identities or identities
+            position = last_segment.partition, last_segment.offset
+        tables = [name for name in self._spec.tables if name not in stopped and name not in errors]
+        if not tables:
+            raise _first_error(stopped, errors, self.source.name)
+        placeholder = f"sterna-{secrets.token_hex(16)}"
+        self._folder = Path(tempfile.mkdtemp(prefix="sterna-cdc-"))
+        properties = self.database.properties(capture_id, tables, placeholder, self._folder)
+        columns, dropped_columns, schemas = self._previous_columns(self._last_segment)
+        if position is not None:
+            self.database.write_schema_history(self._folder, schemas, position[1])
+        engine = Engine(properties, position, self._folder, self.database.jars())
+        validate_added_columns = self.database.validate_added_columns
+        buffer = ChangeBuffer(
+            self._folder,
+            placeholder,
+            self._spec.tables,
+            validate_added_columns,
+            columns,
+            dropped_columns,
+            schemas,
+            stopped,
+            _active_snapshots(last_segment),
+        )
+        self.resume(engine, buffer, self._spec, last_segment)
+        self._stop_tables(buffer, errors)
+        return engine, buffer
+
+    def resume(self, engine: Engine, buffer: ChangeBuffer, spec: CaptureSpec, last_segment: Segment | None) -> None:
+        """Read on with an engine that runs.
+
+        Args:
+            engine: tells the source's changes from behind the last drop on.
+            buffer: takes them.
+            spec: of the drops to come.
+            last_segment: the epoch's last drop; None: there is none yet.
+        """
+        self._engine, self._buffer, self._spec, self._last_segment = engine, buffer, spec, last_segment
+        self._buffered_since = self._written_at = self.clock()
+
+    def _check_tables(
+        self,
+        stopped: Mapping[str, object],
+        errors: dict[str, SternaError],
+        check: Callable[[Mapping[str, tuple[str, ...]]], T],
+    ) -> T:
+        """Look at tables that aren't stopped, until there is no trouble with any of them.
+
+        Args:
+            stopped: those that were before.
+            errors: is given those that have trouble now.
+            check: is called with the rest.
+
+        Raises:
+            NeedsResync, UnfitSource: what isn't one table's own trouble.
+        """
+        while True:
+            tables = {
+                name: key for name, key in self._spec.tables.items() if name not in stopped and name not in errors
+            }
+            try:
+                return check(tables)
+            except (NeedsResync, UnfitSource) as error:
+                if error.table not in tables:
+                    raise
+                errors[error.table] = error
+
+    def _previous_columns(self, last_segment: Segment | None) -> tuple[Any, Any, Any]:
+        if last_segment is None:
+            return {}, self.journal.earlier_columns(self._spec.id), {}
+        try:
+            return last_segment.columns, last_segment.dropped_columns, self.journal.read_schemas(last_segment)
+        except ObjectMissing:
+            raise NeedsResync(
+                f"the journal of {self.source.name} has lost what its tables are like",
+                file=last_segment.layouts,
+                hint=f"sterna cdc resync {self.source.name}",
+            ) from None
+
+    def begin_capture(self) -> tuple[CaptureSpec, Segment | None]:
+        """Return the epoch to go on with; one whose first rows never were complete is begun anew, as the next.
+
+        Raises:
+            UnfitSource: the source, or a table that can't be left out, can't be followed.
+            Busy: somebody else begins one, or changes a table meanwhile.
+        """
+        latest_id = self.journal.latest_capture_id()
+        spec = self.journal.read_spec(latest_id) if latest_id else None
+        last_segment = self.journal.last_segment(latest_id) if spec is not None else None
+        if spec is not None and last_segment is not None and last_segment.offset is not None:
+            return spec.with_keys_at(last_segment), last_segment
+        unfit: dict[str, UnfitSource] = {}
+        captured = self._previously_captured(latest_id) if spec is None else spec.tables
+        tables = self._select_tables(unfit, captured)
+        on_main = self.read_main_tables(tables)
+        unfit.update(on_main.conflicts)
+        tables = {name: key for name, key in tables.items() if name not in on_main.conflicts}
+        validate_exclusions(self.source, tables, unfit, captured)
+        require_named_tables(self.source, tables)
+        # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
+        new_spec = CaptureSpec(
+            max(latest_id if latest_id and spec is None else latest_id + 1, on_main.latest_capture_id + 1), tables
+        )
+        self._identities = with_dropped_columns(self._identities, self.journal.earlier_columns(new_spec.id))
+        self.database.prepare(new_spec.id, list(new_spec.tables))
+        if not self.journal.create_spec(new_spec):
+            raise Busy(f"somebody else begins to read the source {self.source.name}")
+        return new_spec, None
+
+    def _select_tables(self, unfit: dict[str, UnfitSource], captured: Collection[str]) -> dict[str, tuple[str, ...]]:
+        """Return the tables to begin with, and take note of what their rows are known by.
+
+        Args:
+            unfit: is given those that can't be followed.
+            captured: those that were before.
+
+        Raises:
+            Busy: one that was followed was dropped, or has another key, since the source was asked which tables it has.
+        """
+        self._spec, errors = CaptureSpec(0, self.database.list_tables(unfit, captured)), dict[str, SternaError]()
+        self._identities = self._check_tables({}, errors, lambda tables: self.database.identities(tables, {}, {}))
+        if changed := [
+            name for name, error in errors.items() if name in captured and not isinstance(error, UnfitSource)
+        ]:
+            raise Busy(
+                f"a table of the source {self.source.name} is being changed while a new epoch begins",
+                table=changed[0],
+                hint="the next try asks anew which tables there are",
+            ) from errors[changed[0]]
+        unfit.update({name: error for name, error in errors.items() if isinstance(error, UnfitSource)})
+        return {name: key for name, key in self._spec.tables.items() if name not in errors}
+
+    def _previously_captured(self, latest_id: int) -> Collection[str]:
+        """Return the tables of the newest epoch that began before one: rows of them are on `main`."""
+        specs = filter(None, map(self.journal.read_spec, range(latest_id - 1, 0, -1)))
+        last_spec = next(specs, None)
+        return last_spec.tables if last_spec is not None else ()
+
+    def _handle_message(self, buffer: ChangeBuffer, message: dict[str, Any]) -> None:
+        if not buffer.rows:
+            self._buffered_since = self.clock()
+        self._buffer_message(buffer, message)
+        if (
+            message.get("schema", "") is None
+        ):  # its own place is told next: with the last one the drop would have too much
+            self._position = None
+        if self._is_initial_snapshot() and _is_full(buffer) and not buffer.in_transaction:
+            self._write_segment(buffer, Segment(self._spec.id, self._next_number()))
+
+    def _buffer_message(self, buffer: ChangeBuffer, message: Mapping[str, Any]) -> None:
+        """Take a line; a table that has trouble with it is stopped, and the others go on."""
+        while True:
+            try:
+                return buffer.add_message(message)
+            except (NeedsResync, UnfitSource) as error:
+                if error.table not in buffer.captured:
+                    raise
+                self._stop_tables(buffer, {error.table: error})
+
+    def _stop_tables(self, buffer: ChangeBuffer, errors: Mapping[str, SternaError]) -> None:
+        """Stop tables at the end of the last drop; one whose first rows aren't complete has nothing whole."""
+        last_number = (
+            self._last_segment.number if self._last_segment is not None and not self._is_initial_snapshot() else 0
+        )
+        for name, error in errors.items():
+            buffer.stop_table(name, error, last_number)
+
+    def _is_initial_snapshot(self) -> bool:
+        """Say whether the rows that the epoch begins with are still coming."""
+        return self._last_segment is None or self._last_segment.offset is None
+
+    def _is_flush_due(self, buffer: ChangeBuffer, position: dict[str, Any]) -> bool:
+        if "snapshot" in position["offset"]:
+            return False  # the first rows are still coming
+        if self._is_initial_snapshot() or _is_full(buffer):
+            return True
+        now = self.clock()
+        if buffer.rows or buffer.stops_changed:
+            return now - self._buffered_since >= self.source.every
+        return now - self._written_at >= self.idle_seconds
+
+    def _flush_if_due(self, engine: Engine, buffer: ChangeBuffer) -> int:
+        """Make what was read durable if it is time to; return how many drops that made."""
+        position = self._position
+        if position is None or buffer.in_transaction or not self._is_flush_due(buffer, position):
+            return 0
+        self._write_segment(
+            buffer,
+            Segment(
+                self._spec.id,
+                self._next_number(),
+                position["partition"],
+                position["offset"],
+                complete=self._is_initial_snapshot(),
+            ),
+        )
+        engine.confirm(position["n"])
+        buffer.snapshots = _active_snapshots(self._last_segment)  # the numbers of transactions begin anew one day
+        self._position, self._written_at = None, self.clock()
+        return 1
+
+    def _write_segment(self, buffer: ChangeBuffer, segment: Segment) -> None:
+        # What the rows were known by is seen after they were read, and before they are durable.
+        errors: dict[str, SternaError] = {}
+        identities = self._check_tables(
+            buffer.stopped,
+            errors,
+            lambda tables: self.database.identities(tables, self._identities, buffer.uncertain_deletes),
+        )
+        if buffer.schemas_changed:
+            self._check_tables(buffer.stopped, errors, lambda tables: self.database.validate_tables(list(tables)))
+        self._stop_tables(buffer, errors)
+        files = buffer.finish_segment()
+        tables = self.journal.write_parts(segment.capture_id, segment.number, files)
+        for _, path, _, _ in files:
+            path.unlink()
+        new_segment = replace(
+            segment,
+            tables=tables,
+            committed_micros=buffer.committed_micros,
+            columns=dict(buffer.columns),
+            dropped_columns=dict(buffer.dropped_columns),
+            identities=identities,
+            stopped=dict(buffer.stopped),
+            resyncs=self._last_segment.resyncs if self._last_segment is not None else {},
+            handled_requests=self._last_segment.handled_requests if self._last_segment is not None else 0,
+        )
+        if segment.offset is not None:
+            new_segment = replace(new_segment, **self._log_position(buffer, segment.offset))
+        self._commit_segment(new_segment)
+        self._identities = identities
+
+    def _log_position(self, buffer: ChangeBuffer, offset: Mapping[str, Any]) -> dict[str, Any]:
+        """Return which log a place is in, and where it stands what tables are like there."""
+        last_segment = self._last_segment
+        schemas_uri = last_segment.layouts if last_segment is not None else ""
+        if buffer.schemas and (buffer.schemas_changed or not schemas_uri):
+            schemas_uri = self.journal.write_schemas(self._spec.id, buffer.schemas)
+            buffer.schemas_changed = False
+        return {
+            "layouts": schemas_uri,
+            "origin": self.database.origin(offset, last_segment.origin if last_segment is not None else {}),
+        }
+
+    def _pending_resyncs(self) -> list[tuple[int, str]]:
+        """Return the tables that somebody wants to be read again, each with the number of that."""
+        if self._last_segment is None or self._last_segment.offset is None or not self.source.can_reload_single_table:
+            return []
+        if self.clock() < self._retry_at:
+            return []
+        return self.journal.resync_requests(self._spec.id, self._last_segment.handled_requests)
+
+    def _resync_table(self, request: int, table: str) -> bool:
+        """Read all rows of one table, at the place of the last drop: the others go on behind it.
+
+        Of its changes behind that place those are passed over that the rows have already.
+
+        Returns:
+            Whether that is done, or can't be; else it is tried again later.
+        """
+        last_segment = self._last_segment
+        assert last_segment is not None
+        previous_stop = last_segment.stopped.get(table) or StoppedTable.from_error(
+            NeedsResync("it is being read again"), last_segment.number
+        )
+        base_segment = replace(
+            last_segment, tables={}, complete=False, stopped={**last_segment.stopped, table: previous_stop}
+        )
+        unfit: dict[str, UnfitSource] = {}
+        tables = self.database.list_tables(unfit, self._spec.tables)
+        with tempfile.TemporaryDirectory(prefix="sterna-cdc-again-") as folder:
+            try:
+                if table not in self._spec.tables or table in unfit:
+                    raise unfit.get(table) or UnfitSource("it isn't among the tables of the source", table=table)
+                if table not in tables:
+                    raise NeedsResync("the table was dropped, or renamed, in the source", table=table)
+                if not self.database.publish_table(base_segment.capture_id, table):
+                    log.warning(
+                        "%s is read again later: it is locked, or a transaction that writes is open for long", table
+                    )
+                    self._retry_at = self.clock() + _RESYNC_RETRY_SECONDS  # the others go on meanwhile
+                    return False
+                new_segment = self._write_table_snapshot(table, tables[table], base_segment, Path(folder))
+            except (NeedsResync, UnfitSource, DatabaseRefused) as error:  # the server refuses what is of this table
+                stopped = {**last_segment.stopped, table: StoppedTable.from_error(error, previous_stop.last)}
+                new_segment = replace(base_segment, number=self._next_number(), stopped=stopped)
+            self._commit_segment(replace(new_segment, handled_requests=request))
+        return True
+
+    def _write_table_snapshot(self, table: str, key: tuple[str, ...], base_segment: Segment, folder: Path) -> Segment:
+        """Write a table's rows, in as many drops as they need; return the last of these, which isn't made yet."""
+        first_number = self._next_number()
+        with self.database.read_table(base_segment.capture_id, table) as rows:
+            identities = self.database.identities({table: key}, {}, {})
+            buffer = ChangeBuffer(folder, "", {table: key}, lambda *_: None, {}, {})
+            for page in rows.pages:
+                buffer.add_rows(table, rows.columns, page, rows.read_micros)
+                if _is_full(buffer):
+                    self._commit_segment(self._segment_with_rows(buffer, base_segment))
+            last_segment = self._segment_with_rows(buffer, base_segment)
+        resync = TableResync(first_number, last_segment.number, key, rows.snapshot, rows.end_lsn)
+        columns = tuple(source_column.column for source_column in rows.columns)
+        # What it had before is on main still: one of these that comes back there has other values than in the source.
+        earlier_names = {
+            *base_segment.dropped_columns.get(table, ()),
+            *(column.name for column in base_segment.columns.get(table, ())),
+        }
+        dropped_columns = tuple(sorted(earlier_names - {column.name for column in columns}))
+        return replace(
+            last_segment,
+            columns={**base_segment.columns, table: columns},
+            dropped_columns={**base_segment.dropped_columns, table: dropped_columns},
+            identities={**base_segment.identities, **with_dropped_columns(identities, {table: dropped_columns})},
+            stopped={name: stop for name, stop in base_segment.stopped.items() if name != table},
+            resyncs={**base_segment.resyncs, table: resync},
+        )
+
+    def _segment_with_rows(self, buffer: ChangeBuffer, base_segment: Segment) -> Segment:
+        """Return the next drop, with the rows that were gathered."""
+        files, number = buffer.finish_segment(), self._next_number()
+        tables = self.journal.write_parts(base_segment.capture_id, number, files)
+        for _, path, _, _ in files:
+            path.unlink()
+        return replace(base_segment, number=number, tables=tables)
+
+    def _commit_segment(self, segment: Segment) -> None:
+        """Make a drop, and go on behind it."""
+        # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
+        if self.journal.latest_capture_id() != segment.capture_id or not self.journal.commit(segment):
+            raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")
+        self._last_segment, self._spec = segment, self._spec.with_keys_at(segment)
+
+    def _next_number(self) -> int:
+        return self._last_segment.number + 1 if self._last_segment is not None else 1
+
+
+def _first_error(stopped: Mapping[str, StoppedTable], errors: Mapping[str, SternaError], source: str) -> SternaError:
+    """Return why the first of tables is stopped, all of which are."""
+    return next(iter(errors.values()), None) or next(
+        stopped_table.to_error(name, source) for name, stopped_table in stopped.items()
+    )
+
+
+def _active_snapshots(last_segment: Segment | None) -> dict[str, PgSnapshot]:
+    """Return what the rows of tables have that were read again, where changes of before may still come."""
+    if last_segment is None or last_segment.offset is None:
+        return {}
+    lsn = int(last_segment.offset.get("lsn_proc") or 0)
+    return {
+        name: PgSnapshot.parse(resync.snapshot)
+        for name, resync in last_segment.resyncs.items()
+        if lsn <= resync.end_lsn
+    }
+
+
+def _is_full(buffer: ChangeBuffer) -> bool:
+    return buffer.rows >= MAX_SEGMENT_ROWS or buffer.bytes >= _MAX_SEGMENT_BYTES

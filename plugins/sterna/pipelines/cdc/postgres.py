@@ -1,0 +1,686 @@
+"""A Postgres that is followed: what the engine needs there, made and looked at.
+
+Each epoch has a publication and a slot of its own. Nothing is taken from a publication: the server decodes older
+changes by it, too. The slot is made by the engine, with the snapshot that the first rows are read from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, LiteralString
+
+from sterna.config.secrets import Secrets
+from sterna.config.sections.cdc import CdcSource
+from sterna.errors import Busy, NeedsResync, SlotLost, UnfitSource
+from sterna.pipelines.cdc.database import LogRetention, collect_unfit, exclude_duplicates
+from sterna.pipelines.cdc.journal import Segment
+from sterna.pipelines.cdc.postgres_converter import settings
+from sterna.pipelines.cdc.postgres_types import SETTINGS
+from sterna.pipelines.cdc.table_resync import (
+    SnapshotRows,
+    is_later_xid,
+    open_table_snapshot,
+    publish_table,
+    quote_identifier,
+)
+from sterna.pipelines.cdc.types import validate_names
+from sterna.postgres.pool import PostgresPool, ServiceDatabase
+
+# The types of a table's columns, and those within them.
+_WITHIN: LiteralString = """WITH RECURSIVE within (attname, type) AS (
+      SELECT a.attname::text, a.atttypid FROM pg_attribute a
+      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    UNION
+      SELECT w.attname, n.type FROM within w JOIN pg_type t ON t.oid = w.type CROSS JOIN LATERAL (
+        SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
+        UNION ALL SELECT m.atttypid FROM pg_attribute m
+          WHERE t.typtype = 'c' AND m.attrelid = t.typrelid AND m.attnum > 0 AND NOT m.attisdropped
+        UNION ALL SELECT r.rngsubtype FROM pg_range r -- a server before 14 has no multiranges
+          WHERE t.typtype IN ('r', 'm') AND t.oid IN (r.rngtypid, (to_jsonb(r) ->> 'rngmultitypid')::oid)) n (type)
+      WHERE n.type <> 0)"""
+_TABLES: LiteralString = """
+SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
+  coalesce((SELECT array_agg(a.attname::text ORDER BY k.place) FROM pg_index i
+    CROSS JOIN LATERAL unnest(i.indkey::int[]) WITH ORDINALITY k (attnum, place)
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+    WHERE i.indrelid = c.oid AND i.indisprimary), '{}') AS key,
+  coalesce((SELECT array_agg(a.attname::text) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    AND (t.typcategory = 'A' OR (t.typcategory = 'V' AND a.atttypmod NOT BETWEEN 1 AND 100))), '{}') AS arrays,
+  coalesce((SELECT array_agg(a.attname::text) FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped), '{}') AS generated,
+  EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate) AS deferrable,
+  EXISTS (SELECT FROM pg_inherits h WHERE c.oid IN (h.inhparent, h.inhrelid)) AS inherited,
+  coalesce((SELECT o.oid::bigint FROM pg_constraint o WHERE o.conrelid = c.oid AND o.contype = 'p'), 0) AS made,
+  coalesce((SELECT jsonb_object_agg(i.indexrelid::text, i.xmin::text) FROM pg_index i
+    WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND NOT i.indisprimary), '{}') AS indexes,
+  c.xmin::text AS definition,
+  coalesce((SELECT array_agg(format_type(a.atttypid, a.atttypmod) ORDER BY k.place) FROM pg_index i
+    CROSS JOIN LATERAL unnest(i.indkey::int[]) WITH ORDINALITY k (attnum, place)
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+    WHERE i.indrelid = c.oid AND i.indisprimary), '{}') AS types,
+  (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now,
+  c.relpersistence = 'u' AS unlogged, pg_has_role(c.relowner, 'USAGE') AS owned,
+  (WITH RECURSIVE bases (name, type) AS (
+      SELECT a.attname::text, a.atttypid FROM pg_attribute a
+      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+      UNION SELECT b.name, t.typbasetype FROM bases b JOIN pg_type t ON t.oid = b.type WHERE t.typtype = 'd')
+    SELECT coalesce(array_agg(b.name), '{}') FROM bases b JOIN pg_type t ON t.oid = b.type
+    JOIN pg_type e ON e.oid = t.typelem WHERE t.typcategory = 'A' AND e.typdelim <> ',' AND t.oid <> 1020) AS delimited,
+  coalesce((SELECT jsonb_object_agg(a.attname, jsonb_build_array(a.attnum, a.atttypid::bigint, a.atttypmod,
+      a.xmin::text, coalesce(d.oid::bigint, 0), a.atthasmissing)) FROM pg_attribute a
+      LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), '{}') AS columns,
+  pg_relation_filenode(c.oid)::bigint AS file,
+  coalesce(({within}
+    SELECT jsonb_object_agg(x.key, x.value) FROM (
+      SELECT e.oid::text, e.enumlabel::text FROM within w JOIN pg_enum e ON e.enumtypid = w.type
+      UNION SELECT m.attrelid || '.' || m.attnum, m.atttypid || ':' || m.atttypmod FROM within w
+        JOIN pg_type t ON t.oid = w.type AND t.typtype = 'c' JOIN pg_attribute m ON m.attrelid = t.typrelid
+        WHERE m.attnum > 0 AND NOT m.attisdropped) x (key, value)), '{}') AS words,
+  coalesce((SELECT jsonb_object_agg(u.pubname, jsonb_build_array(u.xmin::text::bigint, r.xmin::text::bigint,
+      (SELECT n.xmin::text::bigint FROM pg_publication_rel n WHERE n.prpubid = u.oid ORDER BY age(n.xmin) LIMIT 1),
+      u.pubinsert AND u.pubupdate AND u.pubdelete AND u.pubtruncate -- a server before 15 has neither of these
+        AND to_jsonb(r) ->> 'prqual' IS NULL AND to_jsonb(r) ->> 'prattrs' IS NULL))
+    FROM pg_publication_rel r JOIN pg_publication u ON u.oid = r.prpubid
+    WHERE r.prrelid = c.oid AND u.pubname ~ %(own)s), '{}') AS published,
+  row_security_active(c.oid) AS filtered,
+  has_schema_privilege(n.oid, 'USAGE') AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid
+    AND a.attnum > 0 AND NOT a.attisdropped AND NOT has_column_privilege(c.oid, a.attnum, 'SELECT')) AS readable,
+  coalesce(({within}
+    SELECT array_agg(w.attname ORDER BY w.attname) FROM within w WHERE w.type = 'money'::regtype), '{}') AS amounts,
+  scale('0'::money::numeric) AS places
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'
+  AND (%(names)s::text[] IS NULL OR n.nspname || '.' || c.relname = ANY(%(names)s))
+ORDER BY 1, 2""".replace("{within}", _WITHIN)
+_SERVER: LiteralString = """
+SELECT current_setting('wal_level'), current_setting('max_wal_senders')::int > 0,
+  current_setting('max_replication_slots')::int > (SELECT count(*) FROM pg_replication_slots WHERE slot_name !~ %s),
+  (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user)
+    OR EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication' AND pg_has_role(oid, 'USAGE')),
+  has_database_privilege(current_database(), 'CREATE')"""
+_SLOT: LiteralString = """
+SELECT active, coalesce(wal_status, 'lost') = 'lost', pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint
+FROM pg_replication_slots WHERE slot_name = %s"""
+_DROP_OTHERS: LiteralString = """
+SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+WHERE slot_name ~ %s AND slot_name <> %s AND database = current_database() AND NOT active"""
+_SLOTS: LiteralString = """
+SELECT slot_name FROM pg_replication_slots WHERE slot_name ~ %s AND database = current_database()"""
+_PUBLISHED: LiteralString = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
+_DEFAULTS: LiteralString = """
+SELECT t.oid::bigint, a.attname::text FROM to_regclass(%s) AS t (oid) LEFT JOIN pg_attribute a ON a.attrelid = t.oid
+AND a.attname = ANY(%s) AND NOT a.attisdropped
+AND (a.atthasdef OR a.atthasmissing OR a.attidentity <> '' OR a.attgenerated <> '')"""
+_TABLE_GONE = "the table was dropped, or renamed, in the source"
+_PUBLICATION_ALTERED = "its publication was altered: changes of it may be missing"
+_SLOT_RELEASE_SECONDS = 20  # seconds
+MONEY_DECIMALS = 2  # of an amount of money where lc_monetary is C
+
+
+def slot_name(source: str, capture_id: int) -> str:
+    """Return the name of the slot and the publication of a source's epoch."""
+    return f"sterna_{source}_{capture_id}"
+
+
+def slot_name_pattern(source: str) -> str:
+    """Return a pattern of the names of a source's slots and publications, for Postgres."""
+    return f"^sterna_{source}_[0-9]+$"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A slot.
+
+    Args:
+        active: whether somebody reads through it.
+        retained_bytes: bytes of log that the server keeps for it.
+    """
+
+    active: bool
+    retained_bytes: int
+
+
+class PostgresDatabase:
+    """One source.
+
+    Args:
+        source: its settings.
+        secrets: finds its credential.
+    """
+
+    def __init__(self, source: CdcSource, secrets: Secrets) -> None:
+        self._source, self._secrets = source, secrets
+        description = f"the source {source.name}"
+        database = ServiceDatabase(
+            description, tuple(source.hosts), source.database, source.credential_id, source.sslmode, timeout=60.0
+        )
+        self._pool = PostgresPool(database, secrets)
+        self._resync = f"sterna cdc resync {source.name}"
+
+    def list_tables(
+        self, unfit: dict[str, UnfitSource] | None = None, captured: Collection[str] = ()
+    ) -> dict[str, tuple[str, ...]]:
+        """Return the tables that the settings name, each with the columns of its key (`Database`).
+
+        Raises:
+            UnfitSource: the server, or one of them, can't be followed.
+            DatabaseUnreachable, DatabaseRefused, CredentialError: as the pool.
+        """
+        with self._pool.connection() as connection:
+            server = connection.execute(_SERVER, [slot_name_pattern(self._source.name)]).fetchone()
+            _validate_server(str(self._pool.database), self._source.credential_id, server)
+            rows = connection.execute(_TABLES, {"names": None, "own": slot_name_pattern(self._source.name)}).fetchall()
+        selected = [
+            row for row in rows if any(fnmatchcase(f"{row[0]}.{row[1]}", pattern) for pattern in self._source.tables)
+        ]
+        if not selected:
+            raise UnfitSource(f"{self._pool.database} has none of the tables {', '.join(self._source.tables)}")
+        tables = {}
+        for row in selected:
+            name = f"{row[0]}.{row[1]}"
+            with collect_unfit(unfit, name):
+                _validate_row(row)
+                _validate_publishable(name, unlogged=row[14], owned=row[15])
+                _validate_readable(name, filtered=row[21], readable=row[22])
+                _validate_delimiters(name, row[16])
+                validate_names(list(row[17]), name)
+                tables[name] = tuple(row[4])
+        exclude_duplicates(tables, unfit, captured, self._source.into)
+        return tables
+
+    def prepare(self, capture_id: int, tables: Sequence[str]) -> None:
+        """Make an epoch's publication, and take away what earlier epochs, or an earlier try, left.
+
+        Raises:
+            DatabaseUnreachable, DatabaseRefused: as the pool; the latter where a slot is in use, or a right is missing.
+            Busy: a table was dropped meanwhile.
+        """
+        from psycopg.errors import UndefinedTable
+        from psycopg.sql import SQL, Identifier
+
+        self.drop_slots()
+        identifiers = SQL(", ").join(Identifier(*table.split(".", 1)) for table in tables)
+        with self._pool.connection() as connection:
+            try:
+                connection.execute(
+                    SQL("CREATE PUBLICATION {} FOR TABLE {}").format(
+                        Identifier(self.slot_name(capture_id)), identifiers
+                    )
+                )
+            except UndefinedTable:
+                raise Busy(f"a table of {self._source.name} was dropped while its reading began") from None
+
+    def drop_slots(self) -> None:
+        """Take away every slot and publication of the source.
+
+        Raises:
+            Busy: somebody reads through a slot of it.
+        """
+        from psycopg.sql import SQL, Identifier
+
+        pattern = slot_name_pattern(self._source.name)
+        with self._pool.connection() as connection:
+            # The server notices a little later that an engine was killed.
+            for _ in range(_SLOT_RELEASE_SECONDS):
+                connection.execute(_DROP_OTHERS, [pattern, ""])
+                remaining = connection.execute(_SLOTS, [pattern]).fetchone()
+                if remaining is None:
+                    break
+                time.sleep(1.0)
+            else:
+                raise Busy(f"somebody reads the source {self._source.name} through a slot of sterna's")
+            publications = connection.execute(
+                "SELECT pubname FROM pg_publication WHERE pubname ~ %s", [pattern]
+            ).fetchall()
+            for (name,) in publications:
+                connection.execute(SQL("DROP PUBLICATION {}").format(Identifier(name)))
+
+    def validate_position(self, last_segment: Segment, tables: Sequence[str]) -> None:
+        """See that reading can go on behind a drop (`Database`)."""
+        self.read_slot(last_segment.capture_id)
+        self.validate_not_recreated(last_segment.capture_id, tables)
+        self.drop_other_slots(last_segment.capture_id)
+
+    def validate_tables(self, tables: Sequence[str]) -> None:
+        """Do nothing: by what rows are known is looked at before each drop, and that with it (`Database`)."""
+
+    def identities(
+        self, tables: Mapping[str, Sequence[str]], previous: Mapping[str, Any], uncertain_deletes: Mapping[str, int]
+    ) -> Mapping[str, Any]:
+        """Return by what the rows of tables are known now (`Database`)."""
+        with self._pool.connection() as connection:
+            parameters = {"names": list(tables), "own": slot_name_pattern(self._source.name)}
+            rows = {f"{row[0]}.{row[1]}": row for row in connection.execute(_TABLES, parameters)}
+        identities = {}
+        for name, key in tables.items():
+            if name not in rows:
+                raise NeedsResync(_TABLE_GONE, table=name, hint=self._resync)
+            _validate_row(rows[name])
+            identity = _identity(rows[name], previous.get(name))
+            if reason := _identity_change(
+                identity, previous.get(name), key, rows[name][4], uncertain_deletes.get(name)
+            ):
+                raise NeedsResync(reason, table=name, hint=self._resync)
+            identities[name] = identity
+        return identities
+
+    def publish_table(self, capture_id: int, table: str) -> bool:
+        """Let the changes of a table that was made anew come (`Database`)."""
+        with self._pool.connection() as connection:
+            is_published = publish_table(connection, self.slot_name(capture_id), table, _quote_table(table))
+            parameters = {"names": [table], "own": f"^{self.slot_name(capture_id)}$"}
+            rows = connection.execute(_TABLES, parameters).fetchall()
+        if any(_is_publication_altered(row[20], {}) for row in rows):
+            raise NeedsResync(_PUBLICATION_ALTERED, table=table, hint=self._resync)
+        return is_published
+
+    @contextmanager
+    def read_table(self, capture_id: int, table: str) -> Iterator[SnapshotRows]:
+        """Lend all rows of one table (`Database`)."""
+        with self._pool.connection() as connection, open_table_snapshot(connection, table, _quote_table(table)) as rows:
+            yield rows
+
+    def log_retention(self, last_segment: Segment) -> LogRetention:
+        """Return what the server keeps for the reader (`Database`)."""
+        return LogRetention(self.read_slot(last_segment.capture_id).retained_bytes)
+
+    def drop_other_slots(self, capture_id: int) -> None:
+        """Take away slots that another epoch's reader has left: nobody would ever read them."""
+        with self._pool.connection() as connection:
+            connection.execute(_DROP_OTHERS, [slot_name_pattern(self._source.name), self.slot_name(capture_id)])
+
+    def validate_not_recreated(self, capture_id: int, tables: Sequence[str]) -> None:
+        """See that each table is still the one that the epoch's publication has.
+
+        Raises:
+            NeedsResync: one was dropped, or made anew: no change of it would come.
+        """
+        with self._pool.connection() as connection:
+            published = connection.execute(_PUBLISHED, [self.slot_name(capture_id)]).fetchall()
+        if missing := sorted(set(tables) - {row[0] for row in published}):
+            raise NeedsResync(
+                "the table was dropped, or made anew, in the source: none of its changes comes any more",
+                table=missing[0],
+                hint=self._resync,
+            )
+
+    def read_slot(self, capture_id: int) -> Slot:
+        """Return an epoch's slot.
+
+        Raises:
+            SlotLost: there is none any more, or the server has invalidated it.
+        """
+        with self._pool.connection() as connection:
+            row = connection.execute(_SLOT, [self.slot_name(capture_id)]).fetchone()
+        if row is None or row[1]:
+            reason = "has no slot" if row is None else "has invalidated the slot"
+            raise SlotLost(
+                f"{self._pool.database} {reason} {self.slot_name(capture_id)}: changes that were not read are gone",
+                hint=self._resync,
+            )
+        return Slot(bool(row[0]), int(row[2] or 0))
+
+    def validate_added_columns(self, table: str, added: Sequence[str]) -> None:
+        """See that columns which were added have no value in the rows that were there before.
+
+        Raises:
+            NeedsResync: they may have: no change tells of it.
+        """
+        with self._pool.connection() as connection:
+            defaults = connection.execute(_DEFAULTS, [_quote_table(table), list(added)]).fetchall()
+        if any(oid is None for oid, _ in defaults):
+            raise NeedsResync(_TABLE_GONE, table=table, hint=self._resync)
+        if with_default := [name for _, name in defaults if name is not None]:
+            raise NeedsResync(
+                f"column {with_default[0]} was added with a value for the rows that were there, which no change tells",
+                table=table,
+                hint=self._resync,
+            )
+
+    def jars(self) -> Sequence[Path]:
+        """Return nothing: the engine's package has all (`Database`)."""
+        return ()
+
+    def write_schema_history(self, folder: Path, schemas: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
+        """Do nothing: the log tells what tables were like (`Database`)."""
+
+    def origin(self, offset: Mapping[str, Any], previous: Mapping[str, Any]) -> dict[str, Any]:
+        """Return nothing: the slot knows its log (`Database`)."""
+        return {}
+
+    def raise_for_engine_error(self, message: str) -> None:
+        """Let everything be tried again (`Database`)."""
+
+    def properties(self, capture_id: int, tables: Sequence[str], placeholder: str, folder: Path) -> dict[str, str]:
+        """Return the engine's settings; secret."""
+        host, _, port = self._source.hosts[0].rpartition(":")
+        credential = self._secrets(self._source.credential_id)
+        return {
+            "name": self._source.name,
+            "topic.prefix": self._source.name,
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "database.hostname": host,
+            "database.port": port,
+            "database.user": credential.login,
+            "database.password": credential.password,
+            "database.dbname": self._source.database,
+            "database.sslmode": self._source.sslmode,
+            "plugin.name": "pgoutput",
+            "slot.name": self.slot_name(capture_id),
+            "publication.name": self.slot_name(capture_id),
+            "publication.autocreate.mode": "disabled",
+            "snapshot.mode": "initial",
+            "table.include.list": ",".join(map(table_pattern, tables)),
+            # What is moved on for tables that aren't read, too: else the server would keep its log for them.
+            "heartbeat.interval.ms": "5000",
+            "heartbeat.action.query": "SELECT pg_logical_emit_message(false, 'sterna', '')",
+            "unavailable.value.placeholder": placeholder,
+            "driver.options": " ".join(f"-c {name}={value}" for name, value in SETTINGS.items()),
+            **settings(placeholder),
+            **_FIXED_PROPERTIES,
+        }
+
+    def slot_name(self, capture_id: int) -> str:
+        """Return the name of an epoch's slot and publication."""
+        return slot_name(self._source.name, capture_id)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.close()
+
+
+_FIXED_PROPERTIES: Mapping[str, str] = {
+    "decimal.handling.mode": "string",
+    "time.precision.mode": "microseconds",
+    "interval.handling.mode": "string",
+    "hstore.handling.mode": "json",
+    "binary.handling.mode": "bytes",
+    "include.unknown.datatypes": "true",
+    "column.propagate.source.type": ".*",
+    "event.converting.failure.handling.mode": "fail",  # else a value that isn't read becomes null
+    "provide.transaction.metadata": "true",
+    "tombstones.on.delete": "false",
+    "skipped.operations": "none",
+    "errors.max.retries": "0",
+    "poll.interval.ms": "100",
+}
+
+
+def _validate_row(row: Sequence[Any]) -> None:
+    schema, table, kind, identity, key, arrays, generated, deferrable, inherited, *_, amounts, places = row
+    _validate_table(f"{schema}.{table}", kind, identity, key, arrays)
+    _validate_changes_reported(f"{schema}.{table}", identity, generated, deferrable=deferrable, inherited=inherited)
+    validate_money(f"{schema}.{table}", amounts, places)
+
+
+def _identity(row: Sequence[Any], previous: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return by what a table's rows are known.
+
+    Besides the replica identity these are the primary key's constraint and types, the transaction that changed each
+    other unique index last (one that becomes, or stops being, the identity is changed), the one that changed the
+    table's definition last, and when that was seen to be another: what was committed before may be from before it.
+
+    Columns have a number that no other one of the table ever gets, a type, a transaction that altered them last, a
+    default, and whether rows from before them have a value by that alone; those that are gone are remembered, and those
+    that came with such a value. The table has a file, and another one where it was written anew. The words of an enum,
+    and the parts of a composite, make the text of rows that were there.
+
+    Of each publication that has the table it is which transaction changed that last, which one added the table, which
+    one added any table last, and whether all changes come.
+    """
+    (identity, arrays), (constraint, indexes, definition, types, now) = (row[3], row[5]), row[9:14]
+    changed, old_columns = now, (previous or {}).get("columns", {})
+    with_default = {name for name, column in row[17].items() if old_columns and name not in old_columns and column[5]}
+    if previous is not None and (previous["constraint"], previous["definition"]) == (constraint, definition):
+        changed = previous["changed"]
+    return {
+        "identity": identity,
+        "arrays": bool(arrays),
+        "constraint": constraint,
+        "types": types,
+        "indexes": indexes,
+        "definition": definition,
+        "changed": changed,
+        "columns": {**old_columns, **row[17]},
+        "gone": sorted(old_columns.keys() - row[17].keys()),
+        "filled": sorted(with_default | set((previous or {}).get("filled", ()))),
+        "file": row[18],
+        "words": row[19],
+        "published": row[20],
+    }
+
+
+def _identity_change(
+    current: Mapping[str, Any],
+    previous: Mapping[str, Any] | None,
+    key: Sequence[str],
+    current_key: Sequence[str],
+    first_delete: int | None,
+) -> str:
+    """Return why changes since the drop before can't be told by the key that the epoch began with; "": they can.
+
+    Args:
+        now, before: of `_identity`.
+        key, has: the columns of the key, as the epoch began with it, and now.
+        first_delete: when the first deletion was committed whose key may be a filler.
+    """
+    if list(key) != list(current_key):
+        return f"its primary key was {', '.join(key)}, and is {', '.join(current_key)}"
+    if previous is None:
+        return _uncertain_delete(current, first_delete)
+    if (
+        previous["constraint"] != current["constraint"] and previous["types"] == current["types"]
+    ):  # a wider type makes it anew
+        return "its primary key was dropped and made anew: meanwhile its rows were known by another, or by none"
+    if current["arrays"] and previous["identity"] != "f":
+        return "it has got an array or bits while its replica identity was the key: unchanged values weren't told"
+    if any(current["indexes"].get(index, old_xid) != old_xid for index, old_xid in previous["indexes"].items()):
+        return "a unique index of it was changed: its replica identity may have been that index meanwhile"
+    if "columns" in previous and (reason := _column_change(current, previous) or _type_change(current, previous)):
+        return reason  # a version before didn't look at these
+    if _is_publication_altered(current["published"], previous.get("published", {})):
+        return _PUBLICATION_ALTERED
+    is_full = previous["identity"] == current["identity"] == "f"  # all columns are told then
+    return "" if is_full else _uncertain_delete(current, first_delete)
+
+
+def _column_change(current: Mapping[str, Any], previous: Mapping[str, Any]) -> str:
+    """Return what became of columns, or of their values, that no change of rows tells; "": nothing."""
+    old_columns, new_columns = (
+        previous["columns"],
+        {name: column for name, column in current["columns"].items() if name not in current["gone"]},
+    )
+    numbers = {column[0]: name for name, column in old_columns.items()}
+    for name, (number, *_) in new_columns.items():
+        if name in old_columns and old_columns[name][0] != number:
+            return f"column {name} was dropped and is there again, or it has another one's name"
+        if name not in old_columns and number in numbers:
+            return f"column {numbers[number]} is gone and {name} is new: it has another name"
+    if previous["file"] == current["file"]:
+        return ""
+    if with_default := sorted(new_columns.keys() & set(previous.get("filled", ()))):
+        # Its value stood beside the rows, where `validate_added_columns` sees it, and is written into them now.
+        return (
+            f"column {with_default[0]} was added, and the table was written anew: no change tells which values it has"
+        )
+    # A column's own type that changes is one reason for that, and others may have stood beside it.
+    if added := sorted(new_columns.keys() - old_columns.keys()):
+        return f"column {added[0]} was added, and the table was written anew: no change tells which values it has"
+    if altered := sorted(name for name in new_columns if _is_altered(old_columns[name], new_columns[name])):
+        return f"column {altered[0]} was altered, and the table was written anew: no change tells which values it has"
+    return ""
+
+
+def _is_altered(old: Sequence[Any], new: Sequence[Any]) -> bool:
+    """Say whether a column of a table that was written anew was altered, and has the type that it had."""
+    if old[1:3] != new[1:3] or old[3] == new[3]:
+        return False
+    # Postgres itself takes away what rows from before the column have in it, as they have that now. The default stays;
+    # with ALTER … TYPE it is made anew. Where there is none, nobody can tell.
+    is_cleared = old[5] and not new[5] and old[4] == new[4] != 0
+    return not is_cleared
+
+
+def _type_change(current: Mapping[str, Any], previous: Mapping[str, Any]) -> str:
+    """Return what became of the text of rows that were there, where a type was altered; "": nothing."""
+    new_labels = current["words"]
+    old_labels = previous.get("words", new_labels)
+    parts = [{key for key in labels if key.partition(".")[2]} for labels in (old_labels, new_labels)]
+    common_types = set.intersection(*({key.partition(".")[0] for key in labels} for labels in parts))
+    altered = {key for key in parts[0] ^ parts[1] if key.partition(".")[0] in common_types}
+    altered |= {key for key in old_labels.keys() & new_labels.keys() if old_labels[key] != new_labels[key]}
+    return "an enum or composite of its columns was altered: no change tells rows' other text" if altered else ""
+
+
+def _is_publication_altered(current: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:
+    """Say whether somebody else than sterna altered a publication; another reading has another one.
+
+    Where a table that was made anew is published again, the publication is changed behind that (`again.publish`).
+    """
+    if (previous and not current) or not all(is_whole for *_, is_whole in current.values()):
+        return True
+    for name in previous.keys() & current.keys():
+        (old_xid, old_added, *_), (changed, added, newest_xid, _) = previous[name], current[name]
+        if added != old_added or (changed != old_xid and not is_later_xid(newest_xid, old_xid)):
+            return True
+    return False
+
+
+def _uncertain_delete(identity: Mapping[str, Any], first_delete: int | None) -> str:
+    if first_delete is not None and first_delete <= identity["changed"]:
+        return "a row was deleted whose key may not have been told: the table was altered meanwhile"
+    return ""
+
+
+def _validate_table(table: str, kind: str, identity: str, key: Sequence[str], arrays: Sequence[str]) -> None:
+    if kind == "p":
+        raise UnfitSource("a partitioned table isn't read yet", table=table, hint="leave it out of `tables`")
+    if not key:
+        raise UnfitSource("a table without a primary key can't be followed", table=table, hint="give it one")
+    if identity not in ("d", "f"):
+        raise UnfitSource(
+            "its replica identity is neither the primary key nor the row",
+            table=table,
+            hint=f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT; where it was followed, also sterna cdc resync",
+        )
+    if arrays and identity != "f":
+        # A long array that was not changed comes as another one, or as none; and so do long bits.
+        raise UnfitSource(
+            f"it has an array or bits, {arrays[0]}, whose unchanged values aren't told",
+            table=table,
+            hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL; where it was followed, also sterna cdc resync",
+        )
+
+
+def _validate_changes_reported(
+    table: str, identity: str, generated: Sequence[str], *, deferrable: bool, inherited: bool
+) -> None:
+    if deferrable and identity != "f":
+        # Published, each of its updates and deletes would fail at the source.
+        raise UnfitSource(
+            "its primary key is deferrable, by which no row is known",
+            table=table,
+            hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL",
+        )
+    if generated:
+        raise UnfitSource(
+            f"it has a generated column, {generated[0]}, whose values no change tells",
+            table=table,
+            hint="leave it out of `tables`",
+        )
+    if inherited:  # rows of a child are read with the parent's, and change as the child's
+        raise UnfitSource("it inherits from a table, or is inherited", table=table, hint="leave it out of `tables`")
+
+
+def _validate_delimiters(table: str, columns: Sequence[str]) -> None:
+    if columns:
+        raise UnfitSource(
+            f"the column {columns[0]} is an array whose text has another mark than a comma, as those of PostGIS",
+            table=table,
+            hint="leave the table out of `tables`, or keep the column as text",
+        )
+
+
+def validate_money(table: str, columns: Sequence[str], decimals: int) -> None:
+    """See that amounts of money have the decimal places that are read.
+
+    Raises:
+        UnfitSource: they have others.
+    """
+    # The server keeps a whole number, whose point is where the locale has it; the engine's session has C.
+    if columns and decimals != MONEY_DECIMALS:
+        raise UnfitSource(
+            f"the column {columns[0]} has amounts of money with {decimals} decimal places, as lc_monetary has it, and "
+            f"only those with {MONEY_DECIMALS} are read",
+            table=table,
+            hint="let the column be numeric, or leave the table out of `tables`",
+        )
+
+
+def _validate_server(database: str, login: str, settings: Sequence[Any] | None) -> None:
+    """See that a server tells changes, has a slot left, and lets the login begin."""
+    if settings is None or settings[0] != "logical":
+        raise UnfitSource(f"{database} has wal_level {settings and settings[0]}, and needs logical")
+    _, has_senders, has_slot, can_replicate, can_create = settings
+    if not (has_senders and has_slot):
+        name = "max_replication_slots" if has_senders else "max_wal_senders"
+        raise UnfitSource(
+            f"{database} has no place for another reader of its log ({name})",
+            hint=f"raise {name} and start it again, or drop a slot that nobody reads",
+        )
+    if not can_replicate:
+        raise UnfitSource(
+            f"the login of credential {login!r} may not read the log of {database}",
+            hint="ALTER ROLE the login REPLICATION",
+        )
+    if not can_create:
+        raise UnfitSource(
+            f"the login of credential {login!r} may not make a publication in {database}",
+            hint="GRANT CREATE ON DATABASE it TO the login",
+        )
+
+
+def _validate_readable(table: str, *, filtered: bool, readable: bool) -> None:
+    if not readable:
+        raise UnfitSource(
+            "the login may not read all of its columns",
+            table=table,
+            hint=f"GRANT SELECT ON {table} TO the login, and USAGE on its schema",
+        )
+    if filtered:  # the first rows would be some of them, and changes are told of all
+        raise UnfitSource(
+            "row level security hides rows of it from the login",
+            table=table,
+            hint=f"ALTER ROLE the login BYPASSRLS, or ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY",
+        )
+
+
+def _validate_publishable(table: str, *, unlogged: bool, owned: bool) -> None:
+    if unlogged:
+        raise UnfitSource(
+            "an unlogged table has no changes in the log",
+            table=table,
+            hint=f"ALTER TABLE {table} SET LOGGED, or leave it out of `tables`",
+        )
+    if not owned:
+        raise UnfitSource(
+            "the login isn't its owner, and only an owner publishes a table",
+            table=table,
+            hint=f"GRANT the owner's role to the login, or ALTER TABLE {table} OWNER TO it",
+        )
+
+
+def table_pattern(table: str) -> str:
+    """Return a regular expression of the engine's for one table; its list is cut at commas."""
+    return "".join(char if char.isalnum() or char == "_" else f"\\{char}" for char in table)
+
+
+def _quote_table(table: str) -> str:
+    return ".".join(map(quote_identifier, table.split(".", 1)))

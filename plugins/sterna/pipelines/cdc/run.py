@@ -1,0 +1,580 @@
+"""The sources of a region: each is read all the time, and what was read is applied, table by table, in turns."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+
+from sterna.catalog.model import ICEBERG_TABLE, parse_key
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.config.sections.cdc import CdcSource
+from sterna.config.sections.model import Services
+from sterna.errors import (
+    EngineError,
+    LogKept,
+    NeedsClassicSpark,
+    NotRead,
+    PurgeNear,
+    Remedy,
+    SourceUnreachable,
+    SternaError,
+    UnfitSource,
+    UsageError,
+)
+from sterna.pipelines.cdc.apply import CATALOG, Target, apply
+from sterna.pipelines.cdc.capture import Capture, MainTables
+from sterna.pipelines.cdc.database import LogRetention, SourceDatabase, collect_unfit
+from sterna.pipelines.cdc.journal import CaptureSpec, Journal, Segment, StoppedTable
+from sterna.pipelines.cdc.plan import channel, next_work, parse_position
+from sterna.pipelines.cdc.source_database import open_database
+from sterna.pipelines.ingest.region import RegionIngest, open_ingest
+from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
+from sterna.pipelines.publish.model import Channel, SnapshotState, TableState
+from sterna.pipelines.publish.protocol import PublishOutcome
+from sterna.pipelines.publish.table_state import read_state
+from sterna.replication.replica.region import RegionContext
+from sterna.spark.start import is_connect, require_pyspark, spark_errors, start_classic
+
+log = logging.getLogger(__name__)
+_POLL_SECONDS = 1.0
+_MAX_REPEATED_ENDS = 3  # ends of an engine with the same words, after which it isn't started again
+_SPARK_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "8"}
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """A source with all that is needed of its region.
+
+    Args:
+        context: the region.
+        ingest: its inbox.
+        source: the source's settings.
+        journal: what was read of it.
+    """
+
+    context: RegionContext
+    ingest: RegionIngest
+    source: CdcSource
+    journal: Journal
+
+    def database(self) -> SourceDatabase:
+        """Return the source itself; whoever takes it closes it."""
+        return open_database(self.source, self.context.secrets)
+
+    def target(self, name: str, key: Sequence[str]) -> Target:
+        """Return a table of the source as it is on `main`."""
+        table_key = f"{self.source.into}.{name.partition('.')[2]}"
+        root = self.context.mapping.locate(f"{self.ingest.region_settings.inbox}/x").location.prefix
+        location = f"{root}/tables/{table_key.replace('.', '/')}"
+        return Target(name, table_key, tuple(key), self.source.deletes == "soft", location)
+
+    def read_table_state(self, target: Target) -> TableState | None:
+        """Return what `main` says of a table; None: it isn't there."""
+        primary, key = self.context.primary, parse_key(target.key)
+        content = primary.contents(SOURCE_BRANCH, primary.reference(SOURCE_BRANCH).hash, [key]).get(key)
+        if content is None or content.kind != ICEBERG_TABLE or not content.metadata_location:
+            return None
+        return read_state(self.context, target.key, content.metadata_location)
+
+    def applied_position(self, state: TableState | None) -> str:
+        """Return how far a table is."""
+        return (
+            state.properties.get(channel(self.source.region, self.source.name).position_property, "") if state else ""
+        )
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What was done.
+
+    Args:
+        drops: that were made.
+        steps: that were published.
+        failed: what went wrong last, by source.
+        exit_code: what a command ends with.
+    """
+
+    drops: int
+    steps: int
+    failed: Mapping[str, str]
+    exit_code: int = 0
+
+
+@dataclass
+class Runner:
+    """Follows sources.
+
+    Args:
+        sources: which.
+        report_progress: called with lines for people.
+        open_capture: makes a reader of a source, as `Capture` does.
+        apply_work: brings work into a table, as `apply` does.
+        pause_seconds: before a source is read again that failed.
+        max_cached_segments: that are remembered before it is looked which of them are in all tables.
+
+    Attributes:
+        failed: what went wrong last, by source and what was done with it.
+    """
+
+    sources: Sequence[SourceContext]
+    report_progress: Callable[[str], object]
+    open_capture: Callable[..., Capture] = Capture
+    apply_work: Callable[..., PublishOutcome] = apply
+    pause_seconds: float = 5.0
+    max_cached_segments: int = 1_000
+    failed: dict[str, SternaError] = field(default_factory=dict)
+    _segment_count: int = 0
+    _step_count: int = 0
+    _engine_failures: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _segment_cache: dict[str, tuple[int, list[Segment]]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _finishing: threading.Event = field(default_factory=threading.Event)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, seconds: float) -> RunSummary:
+        """Read and apply for some seconds; at the end what is in the journal is in its tables, where nothing fails.
+
+        Rows that a reading begins with are read to their end, however long that takes: who ends it begins anew.
+        """
+        readers = [
+            threading.Thread(target=self.read, args=(source_context,), daemon=True) for source_context in self.sources
+        ]
+        end = time.monotonic() + seconds
+        try:
+            for reader in readers:
+                reader.start()
+            with _open_catalog(self.sources) as catalog:
+                while time.monotonic() < end and not self._finishing.is_set():
+                    if not self.apply(catalog):
+                        self._finishing.wait(min(_POLL_SECONDS, max(0.0, end - time.monotonic())))
+                self.finish()
+                for reader in readers:
+                    reader.join()
+                while self.apply(catalog):
+                    pass
+            for source_context in self.sources:
+                if f"{source_context.source.name}: reading" not in self.failed:
+                    self._check_log_retention(source_context)
+        finally:
+            self.stop()
+            for reader in readers:
+                reader.join()
+        exit_codes = [error.exit_code for error in self.failed.values()]
+        failed = {name: f"{type(error).__name__}: {error}" for name, error in self.failed.items()}
+        return RunSummary(self._segment_count, self._step_count, failed, exit_codes[0] if exit_codes else 0)
+
+    def finish(self) -> None:
+        """Let `run` come to its end once first rows that are being read have come, and all is in its tables."""
+        self._finishing.set()
+
+    def stop(self) -> None:
+        """Let `run` come to its end now."""
+        self._stopped.set()
+        self._finishing.set()
+
+    def read(self, source_context: SourceContext) -> None:
+        """Read one source into its journal, until the run is over or somebody has to look at it."""
+        name = source_context.source.name
+        while not self._finishing.is_set():
+            database = source_context.database()
+            read_tables = partial(read_main_tables, source_context)
+            capture = self.open_capture(source_context.source, database, source_context.journal, read_tables)
+            try:
+                while not self._finishing.is_set() or (capture.is_beginning and not self._stopped.is_set()):
+                    written = capture.step(_POLL_SECONDS)
+                    if capture.has_output:  # an engine that only starts, and then ends again, is no better than none
+                        self.failed.pop(f"{name}: reading", None)
+                    if written:
+                        self._engine_failures.pop(name, None)
+                        with self._lock:
+                            self._segment_count += written
+            except SternaError as error:
+                if self._record_failure(f"{name}: reading", self._escalate_if_repeated(name, database, error)):
+                    return
+            except Exception as error:
+                log.exception("source %s can't be read", name)
+                self._record_failure(
+                    f"{name}: reading", EngineError(f"nobody foresaw this: {type(error).__name__}; see the log")
+                )
+                return
+            finally:
+                capture.close()
+                database.close()
+            self._finishing.wait(self.pause_seconds)
+
+    def _escalate_if_repeated(self, name: str, database: SourceDatabase, error: SternaError) -> SternaError:
+        """Return an error, or another one where an engine ends again as before although the source answers."""
+        if not isinstance(error, SourceUnreachable):
+            return error
+        message = re.sub(r"[0-9]+", "#", error.message)  # places, ports and times differ
+        last_message, count = self._engine_failures.get(name, ("", 0))
+        count = count + 1 if last_message == message else 1
+        self._engine_failures[name] = message, count
+        if count < _MAX_REPEATED_ENDS:
+            return error
+        try:
+            tables = database.list_tables({})  # one that nobody can follow has nothing to do with it
+        except SternaError as reason:
+            return reason if reason.remedy is not Remedy.RETRY else error
+        named_tables = [
+            table for table in tables if re.search(rf"(?<![\w$]){re.escape(table)}(?![\w$])", error.message)
+        ]
+        return UnfitSource(
+            f"the source answers, and the engine has ended {count} times at the same place: {error.message}",
+            table=(named_tables or [""])[0],
+            hint=f"leave out of `tables` what it names, then sterna cdc resync {name}",
+        )
+
+    def apply(self, catalog: RegionalIcebergCatalog) -> bool:
+        """Take one step for each table that has one; say whether there was any."""
+        return sum(self._apply_source(catalog, source_context) for source_context in self.sources) > 0
+
+    def _apply_source(self, catalog: RegionalIcebergCatalog, source_context: SourceContext) -> bool:
+        name, stepped = source_context.source.name, False
+        try:
+            spec, segments = self.load_segments(source_context)
+            last_segment = segments[-1] if segments else None
+            for table, key in spec.with_keys_at(last_segment).tables.items() if spec else ():
+                try:
+                    stopped_table = last_segment.stopped.get(table) if last_segment else None
+                    stepped |= self._apply_next(
+                        catalog, source_context, source_context.target(table, key), spec, segments, stopped_table
+                    )
+                    if stopped_table is not None:
+                        raise stopped_table.to_error(table, name, alone=source_context.source.can_reload_single_table)
+                    self.failed.pop(f"{name}: {table}", None)
+                except SternaError as error:  # it ends no other table
+                    self._record_failure(f"{name}: {table}", error)
+                except Exception as error:
+                    log.exception("%s of source %s can't be applied", table, name)
+                    message = f"nobody foresaw this: {type(error).__name__}; see the log"
+                    self._record_failure(f"{name}: {table}", EngineError(message, table=table))
+            self.failed.pop(f"{name}: applying", None)
+        except SternaError as error:
+            self._record_failure(f"{name}: applying", error)
+        return stepped
+
+    def load_segments(self, source_context: SourceContext) -> tuple[CaptureSpec | None, list[Segment]]:
+        """Return a source's newest epoch that was begun, and its drops that aren't in every table."""
+        capture_id = source_context.journal.latest_capture_id()
+        spec = source_context.journal.read_spec(capture_id) if capture_id else None
+        if spec is None:
+            return None, []
+        cached_id, segments = self._segment_cache.get(source_context.source.name, (0, []))
+        if cached_id != capture_id:
+            segments = []
+        if len(segments) > self.max_cached_segments:
+            segments = _required_segments(segments, min_applied_segment(source_context, spec))
+        # With the last one that is in every table: it tells which tables had no row until then.
+        after = segments[-1].number if segments else max(0, min_applied_segment(source_context, spec) - 1)
+        segments = [*segments, *source_context.journal.segments(capture_id, after)]
+        if segments and segments[0].number > 1 and any(segment.complete for segment in segments[1:]):
+            segments = source_context.journal.segments(capture_id)  # some table has a part of its first rows
+        self._segment_cache[source_context.source.name] = capture_id, segments
+        return spec, segments
+
+    def _apply_next(
+        self,
+        catalog: RegionalIcebergCatalog,
+        source_context: SourceContext,
+        target: Target,
+        spec: CaptureSpec | None,
+        segments: Sequence[Segment],
+        stopped_table: StoppedTable | None,
+    ) -> bool:
+        assert spec is not None
+        resync = segments[-1].resyncs.get(target.name) if segments else None
+        if stopped_table is not None:
+            segments = [segment for segment in segments if segment.number <= stopped_table.last]
+            if not segments:
+                return False
+        if refusal := source_context.ingest.refusal(target.key):
+            raise UnfitSource(refusal, table=target.key)
+        state = source_context.read_table_state(target)
+        applied_position = source_context.applied_position(state)
+        has_rows = state is not None and state.current is not None
+        validate_own_rows(source_context, target, state)
+        validate_writer(source_context, target, state)
+        source_channel = channel(source_context.source.region, source_context.source.name)
+        work = next_work(
+            source_channel,
+            target.name,
+            applied_position,
+            spec.id,
+            segments,
+            is_empty=not has_rows,
+            is_stopped=stopped_table is not None,
+            resync=resync,
+        )
+        if work is None:
+            return False
+        outcome = self.apply_work(catalog, source_context.ingest.objects, target, work)
+        with self._lock:
+            self._step_count += 1
+        self.report_progress(
+            f"{source_context.source.name}: {target.key} has come up to {work.step.position}, snapshot {outcome.snapshot}"
+        )
+        return True
+
+    def _check_log_retention(self, source_context: SourceContext) -> None:
+        """Take note where the source keeps too much log: its disk is at stake."""
+        source, database = source_context.source, source_context.database()
+        try:
+            number = source_context.journal.latest_capture_id()
+            last_segment = source_context.journal.last_segment(number) if number else None
+            if last_segment is not None and last_segment.offset is not None:
+                validate_log_retention(source, database.log_retention(last_segment))
+        except SternaError as error:
+            self._record_failure(f"{source.name}: log", error)
+        finally:
+            database.close()
+
+    def _record_failure(self, subject: str, error: SternaError) -> bool:
+        """Take note of an error; say whether somebody has to look at it."""
+        if str(self.failed.get(subject)) != str(error):
+            self.report_progress(f"{subject}: {type(error).__name__}: {error}")
+        self.failed[subject] = error
+        return error.remedy is not Remedy.RETRY
+
+
+def validate_log_retention(source: CdcSource, retention: LogRetention) -> None:
+    """See that a source neither keeps too much log that was not read, nor is about to purge it.
+
+    Raises:
+        LogKept, PurgeNear: it does.
+    """
+    if retention.seconds_left is not None and retention.seconds_left < source.purge_alarm:
+        reason = (
+            f"the source purges log that was not read in {max(0, int(retention.seconds_left))} s, and purge_alarm is"
+        )
+        raise PurgeNear(f"{reason} {source.purge_alarm} s", hint="see PurgeNear in the run book")
+    if retention.retained_bytes > source.log_alarm:
+        reason = f"the source keeps {retention.retained_bytes} bytes of log for its reader, and log_alarm is {source.log_alarm}"
+        raise LogKept(reason, hint="see LogKept in the run book")
+
+
+def validate_read_age(source: CdcSource, last_read_at: datetime | None) -> None:
+    """See that somebody has read a source lately.
+
+    Args:
+        source: its settings.
+        last_read_at: when somebody did last; None: nobody has begun to.
+
+    Raises:
+        NotRead: nobody has.
+    """
+    if last_read_at is None:
+        raise NotRead("nobody has begun to read the source", hint="see NotRead in the run book")
+    if (age := (datetime.now(UTC) - last_read_at).total_seconds()) > source.read_alarm:
+        reason = (
+            f"nobody has read the source since {last_read_at:%Y-%m-%dT%H:%M:%SZ}, {int(age)} s ago, and read_alarm is"
+        )
+        raise NotRead(f"{reason} {source.read_alarm} s", hint="see NotRead in the run book")
+
+
+def min_applied_segment(source_context: SourceContext, spec: CaptureSpec) -> int:
+    """Return the number of the last drop of an epoch that is in every table which needs more.
+
+    One without a row yet lacks none.
+    """
+    last_segment = source_context.journal.last_segment(spec.id)
+    positions = dict(zip(spec.tables, _applied_positions(source_context, spec.tables), strict=True))
+    if last_segment is not None:
+        positions = {
+            name: position
+            for name, position in positions.items()
+            if not _is_applied_to_stop(last_segment, name, position)
+        }
+        if not positions:
+            return last_segment.number
+        positions = {name: required_position(last_segment, name, position) for name, position in positions.items()}
+    unapplied = [name for name, position in positions.items() if position == (0, 0)]
+    applied = min(
+        (number if capture_id == spec.id else 0 for capture_id, number in positions.values() if capture_id), default=0
+    )
+    applied_segment = source_context.journal.segment(spec.id, applied) if applied and unapplied else None
+    return (
+        0
+        if unapplied and (applied_segment is None or any(name in applied_segment.columns for name in unapplied))
+        else applied
+    )
+
+
+def _is_applied_to_stop(last_segment: Segment, table: str, position: tuple[int, int]) -> bool:
+    """Say whether a table is stopped and has all that is whole from before its stop.
+
+    Args:
+        last_segment: the epoch's last drop.
+        table: its `schema.table`.
+        position: what its mark says.
+    """
+    stopped_table = last_segment.stopped.get(table)
+    if stopped_table is None:
+        return False
+    capture_id, number = position
+    if not capture_id and table not in last_segment.columns:
+        return True  # it never had a row
+    return (number if capture_id == last_segment.capture_id else 0) >= stopped_table.last
+
+
+def required_position(last_segment: Segment, table: str, position: tuple[int, int]) -> tuple[int, int]:
+    """Return the place behind which a table needs drops: where it was read again, they are those since then."""
+    resync = last_segment.resyncs.get(table)
+    if resync is None or (position[0] == last_segment.capture_id and position[1] >= resync.last):
+        return position
+    return last_segment.capture_id, resync.first - 1
+
+
+def read_main_tables(source_context: SourceContext, tables: Mapping[str, Sequence[str]]) -> MainTables:
+    """Return what `main` says of a source's tables before an epoch begins.
+
+    Args:
+        source_context: the source.
+        tables: by `schema.table`, the columns of its key.
+    """
+    latest_capture_id, conflicts = 0, dict[str, UnfitSource]()
+    for name, key in tables.items():
+        target = source_context.target(name, key)
+        state = source_context.read_table_state(target)
+        latest_capture_id = max(
+            latest_capture_id, parse_position(source_context.applied_position(state), source_context.source.name)[0]
+        )
+        with collect_unfit(conflicts, name):
+            validate_writer(source_context, target, state)
+    return MainTables(latest_capture_id, conflicts)
+
+
+def validate_own_rows(source_context: SourceContext, target: Target, state: TableState | None) -> None:
+    """See that a table on `main` that has rows has a mark of the source.
+
+    Raises:
+        UnfitSource: others wrote them.
+    """
+    if state is not None and state.current is not None and not source_context.applied_position(state):
+        raise UnfitSource(
+            f"the table has rows, and they aren't those of source {source_context.source.name}",
+            table=target.key,
+            hint="name another namespace, or drop the table",
+        )
+
+
+def validate_writer(source_context: SourceContext, target: Target, state: TableState | None) -> None:
+    """See that the rows on `main` are those of the same table of the source, not of one in another schema.
+
+    The newest snapshot of the source says which table wrote it. Where all of them are expired, the journal says which
+    tables the epoch of the mark had. Where both are gone, only a source of one schema leaves no doubt.
+
+    Raises:
+        UnfitSource: another table wrote them, or that can't be told.
+    """
+    applied_position = source_context.applied_position(state)
+    if state is None or not applied_position:
+        return
+    source_channel = channel(source_context.source.region, source_context.source.name)
+    writer = next(filter(None, (_writing_table(snapshot, source_channel) for snapshot in state.ancestors)), "")
+    if not writer:
+        spec = source_context.journal.read_spec(parse_position(applied_position, source_channel.name)[0])
+        same_name = [table for table in spec.tables if _table_name(table) == _table_name(target.name)] if spec else []
+        is_one_schema = len({pattern.partition(".")[0] for pattern in source_context.source.tables}) == 1
+        writer = (same_name or [target.name if is_one_schema else "a table that can't be told any more"])[0]
+    if writer != target.name:
+        raise UnfitSource(
+            f"the rows of {target.key} on main are of {writer}, which has the same name in another schema",
+            table=target.name,
+            hint=f"leave it out of `tables`; or drop {target.key} on main, then sterna cdc resync {source_channel.name}",
+        )
+
+
+def _writing_table(snapshot: SnapshotState, source_channel: Channel) -> str:
+    """Return the table of a source whose rows a snapshot brought; "": none."""
+    id = snapshot.wap_id or snapshot.published_wap_id
+    return id.removeprefix(f"{source_channel}/").rpartition("/")[0] if id.startswith(f"{source_channel}/") else ""
+
+
+def _table_name(table: str) -> str:
+    return table.partition(".")[2]
+
+
+def _required_segments(segments: list[Segment], applied: int) -> list[Segment]:
+    """Return the drops that are still needed when all tables have come up to one of them.
+
+    Those with the first rows are needed all, until every table has all of them: what they don't have goes.
+    """
+    complete = next((segment.number for segment in segments if segment.complete), 0)
+    return segments if applied < complete else [segment for segment in segments if segment.number >= applied]
+
+
+def _applied_positions(source_context: SourceContext, tables: Mapping[str, Sequence[str]]) -> list[tuple[int, int]]:
+    marks = [
+        source_context.applied_position(source_context.read_table_state(source_context.target(*table_key)))
+        for table_key in tables.items()
+    ]
+    return [parse_position(applied_position, source_context.source.name) for applied_position in marks]
+
+
+def require_classic(source_context: SourceContext) -> str:
+    """Return the master of the Spark that applies changes.
+
+    Raises:
+        NeedsClassicSpark: it is a Spark Connect server.
+    """
+    master = source_context.ingest.region_settings.spark or source_context.context.region.spark
+    if is_connect(master):
+        raise NeedsClassicSpark(
+            "change capture needs a classic Spark: through Spark Connect no mark is set in the commit",
+            hint=f"set ingest.regions.{source_context.context.region.name}.spark, such as local[2]",
+        )
+    return master
+
+
+@contextmanager
+def _open_catalog(source_contexts: Sequence[SourceContext]) -> Iterator[RegionalIcebergCatalog]:
+    first_source = source_contexts[0]
+    master = require_classic(first_source)
+    require_pyspark()
+    spark, owned = start_classic(master, "sterna-cdc", _SPARK_SETTINGS)
+    try:
+        for name, value in _SPARK_SETTINGS.items():
+            spark.conf.set(name, value)
+        catalog = RegionalIcebergCatalog(
+            spark, first_source.context, first_source.ingest.region_settings.catalog_credential_id
+        )
+        catalog.register_in_sql(CATALOG)
+        yield catalog
+    finally:
+        if owned:
+            with suppress(*spark_errors()):
+                spark.stop()
+
+
+def open_sources(context: RegionContext, services: Services, names: Sequence[str] = ()) -> list[SourceContext]:
+    """Return a region's sources.
+
+    Args:
+        context: the region.
+        services: the services file.
+        names: which; all without any.
+
+    Raises:
+        UsageError: there is none, or no inbox for what is read.
+    """
+    sources = [source for source in services.cdc.sources if source.region == context.region.name]
+    if not sources:
+        raise UsageError(f"the services file has no source in cdc.sources for {context.region.name}")
+    if unknown := sorted(set(names) - {source.name for source in sources}):
+        raise UsageError(
+            f"no source {unknown[0]} in {context.region.name}: {', '.join(source.name for source in sources)}"
+        )
+    ingest = open_ingest(context, services)
+    selected = [source for source in sources if not names or source.name in names]
+    return [
+        SourceContext(context, ingest, source, Journal(ingest.objects, ingest.region_settings.inbox, source.name))
+        for source in selected
+    ]

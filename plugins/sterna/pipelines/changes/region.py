@@ -1,0 +1,228 @@
+"""The rows between two snapshots of a table of a region: by its catalog, its credentials and its Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sterna.catalog.model import ICEBERG_TABLE, key_name, parse_key
+from sterna.config.registry.credential import fileio_properties
+from sterna.errors import CredentialError, EngineError, NeedsClassicSpark, NotAKey, UsageError
+from sterna.pipelines.changes.between import plan_changes, to_frame
+from sterna.pipelines.changes.rows import CHANGE, NOT_A_KEY
+from sterna.replication.replica.region import RegionContext
+from sterna.spark.changelog_scan import StagedChanges, load_metadata
+from sterna.spark.errors import permanent_error
+from sterna.spark.read import redact_properties
+from sterna.spark.start import (
+    address,
+    is_connect,
+    require_iceberg,
+    require_pyspark,
+    spark_errors,
+    start_classic,
+    summarize_error,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class ChangesRequest:
+    """What is asked for.
+
+    Args:
+        table: the table's name in the catalog.
+        start: a snapshot's id, or a branch or tag of the table; None: before the first row.
+        end: the same; None: the current snapshot.
+        key: columns that tell rows apart, as in `between`.
+        branch: the branch of the catalog; "": the region's replica branch.
+    """
+
+    table: str
+    start: str | None = None
+    end: str | None = None
+    key: tuple[str, ...] = ()
+    branch: str = ""
+
+
+@dataclass(frozen=True)
+class ChangesSummary:
+    """What was found, counted, and some of it.
+
+    Args:
+        table: the table's name in the catalog.
+        branch: the branch of the catalog.
+        counts: how many rows of each change.
+        files: how many data files were read.
+        rows: the first ones, in no order that means anything; an Arrow table.
+    """
+
+    table: str
+    branch: str
+    counts: dict[str, int]
+    files: int
+    rows: Any
+
+
+def read_arrow(context: RegionContext, request: ChangesRequest) -> pa.Table:
+    """Return the rows as Arrow; all of them have to fit into memory.
+
+    Args:
+        context: the region.
+        request: what is asked for.
+
+    Raises:
+        Gap: a snapshot is not kept, or the way between them isn't.
+        NotAnAncestor: the start is no ancestor of the end.
+        NotAKey: several rows of a snapshot have the same key.
+        NeedsClassicSpark: the region's Spark is a Spark Connect server.
+        UsageError: no such branch, table, tag or key column.
+        EngineError: Spark can't be started, or a file can't be read.
+    """
+    with _open_changes(context, request) as (frame, _):
+        return frame.toArrow()
+
+
+def summarize(context: RegionContext, request: ChangesRequest, max_rows: int) -> ChangesSummary:
+    """Count the rows, and show some; raises what `arrow` does.
+
+    Args:
+        context: the region.
+        request: what is asked for.
+        max_rows: how many rows are shown.
+    """
+    with _open_changes(context, request) as (frame, planned):
+        counts = {row[CHANGE]: row["count"] for row in frame.groupBy(CHANGE).count().collect()}
+        rows = frame.limit(max_rows).toArrow()
+        branch = request.branch or context.region.replica_branch
+        return ChangesSummary(request.table, branch, dict(sorted(counts.items())), sum(planned.files), rows)
+
+
+@contextmanager
+def _open_changes(context: RegionContext, request: ChangesRequest) -> Iterator[tuple[DataFrame, StagedChanges]]:
+    branch = request.branch or context.region.replica_branch
+    metadata = _metadata_location(context, request.table, branch)
+    stores = list_stores(context, metadata, is_replica=branch == context.region.replica_branch)
+    same_key = f"several rows of a snapshot have the same {', '.join(request.key)}"
+    with open_session(context) as spark, translate_errors(context, request.table, same_key, "can't read the changes"):
+        loaded = load_metadata(spark, request.table, metadata, stores)
+        planned = plan_changes(spark, loaded, request.table, request.start, request.end)
+        yield to_frame(spark, planned, request.key, request.table), planned
+
+
+@contextmanager
+def translate_errors(context: RegionContext, table: str, same_key: str, prefix: str) -> Iterator[None]:
+    """Turn what Spark raises while changes are read into errors of ours, without what is secret of the stores.
+
+    Args:
+        context: the region.
+        table: what messages call the table.
+        same_key: the message for what isn't a key.
+        prefix: how the message for anything else begins.
+
+    Raises:
+        NotAKey: several rows of a snapshot have the same key.
+        EngineRefused, StoreDenied: no later run will do better.
+        EngineError: anything else.
+    """
+    try:
+        yield
+    except spark_errors() as error:
+        message = summarize_error(error)
+        if NOT_A_KEY in message:
+            raise NotAKey(same_key, table=table) from None
+        redact = partial(_redact, context)
+        if refused_error := permanent_error(error, table, read_only=True, clean=redact):
+            raise refused_error from None
+        raise EngineError(f"{prefix}: {redact(message)}", table=table) from None
+
+
+def _redact(context: RegionContext, message: str) -> str:
+    for location in context.registry.locations:
+        with suppress(CredentialError):  # it was not asked for then
+            message = redact_properties(message, _properties(context, location))
+    return message
+
+
+def _metadata_location(context: RegionContext, table: str, branch: str) -> str:
+    key = parse_key(table)
+    content = context.catalog.contents(branch, context.catalog.reference(branch).hash, [key]).get(key)
+    if content is None or content.kind != ICEBERG_TABLE or not content.metadata_location:
+        raise UsageError(f"there is no table {key_name(key)} on {branch}", table=table)
+    return content.metadata_location
+
+
+def list_stores(context: RegionContext, metadata: str, *, is_replica: bool) -> list[tuple[str, dict[str, str]]]:
+    """Return how the stores are reached: on a replica branch this region's own, else all that there are keys for.
+
+    Args:
+        context: the region.
+        metadata: a table's metadata.json; its store comes first.
+        is_replica: it is the region's replica's.
+
+    Raises:
+        CredentialError: that of the first one is missing.
+    """
+    first_location = context.mapping.locate(metadata).location
+    stores = [(first_location.prefix, _properties(context, first_location))]
+    for location in context.registry.locations:
+        if location.id != first_location.id and (location.region == context.region.name or not is_replica):
+            with suppress(CredentialError):  # it is asked for where a file lies there
+                stores.append((location.prefix, _properties(context, location)))
+    return stores
+
+
+def _properties(context: RegionContext, location: Any) -> dict[str, str]:
+    credential = context.secrets(location.credential_id) if location.credential_id else None
+    return fileio_properties(location, credential)
+
+
+def load_table(context: RegionContext, spark: SparkSession, table: str) -> Any:
+    """Return a table of the region's replica, as Iceberg's own object in the JVM.
+
+    Args:
+        context: the region.
+        spark: a session of `open_session`.
+        table: the table's name in the catalog.
+
+    Raises:
+        UsageError: there is no such table.
+        EngineError: it can't be read.
+        CredentialError: a store has none.
+    """
+    metadata = _metadata_location(context, table, context.region.replica_branch)
+    return load_metadata(spark, table, metadata, list_stores(context, metadata, is_replica=True))
+
+
+@contextmanager
+def open_session(context: RegionContext) -> Iterator[SparkSession]:
+    """Open a session of the region's Spark in which changes can be planned.
+
+    Raises:
+        NeedsClassicSpark: it is a Spark Connect server.
+        EngineError: it can't be started.
+        NoIceberg: its driver lacks Iceberg's runtime.
+    """
+    master = context.region.spark
+    if is_connect(master):
+        raise NeedsClassicSpark(
+            f"the region's Spark, at {address(master)}, is a Spark Connect server, and changes are planned in "
+            "Spark's JVM",
+            hint="name a master in the registry: local[*], spark://…, yarn or k8s://…",
+        )
+    require_pyspark()
+    spark, is_owned = start_classic(master, "sterna", {})
+    try:
+        require_iceberg(spark)
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        yield spark
+    finally:
+        if is_owned:
+            with suppress(*spark_errors()):
+                spark.stop()

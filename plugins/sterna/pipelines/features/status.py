@@ -1,0 +1,145 @@
+"""How far views are, by the store and the region's own copy of the catalog; asks no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sterna.catalog.model import ICEBERG_TABLE, parse_key
+from sterna.config.sections.features import Features, FeatureView
+from sterna.errors import FeaturesError, SternaError
+from sterna.iceberg.metadata.history import current_ancestors
+from sterna.iceberg.metadata.model import TableMetadata
+from sterna.iceberg.metadata.table import read_table_metadata
+from sterna.pipelines.features.model import State, view_digest
+from sterna.pipelines.features.store import FeatureStore
+from sterna.replication.replica.head import read_head
+from sterna.replication.replica.region import RegionContext
+
+
+@dataclass(frozen=True)
+class ViewStatus:
+    """How far one view is.
+
+    Args:
+        view: its name.
+        table: its table.
+        serve: `complete` or `cache`.
+        snapshot: the snapshot that the store stands for; None: none.
+        current: the replica's; None: none.
+        behind: seconds since the replica's first commit that the store lacks; 0 for none, None where nobody knows.
+        ready: the store holds all rows, for certain.
+        alarm: why somebody should look; "" for nothing.
+    """
+
+    view: str
+    table: str
+    serve: str
+    snapshot: int | None
+    current: int | None
+    behind: float | None
+    ready: bool
+    alarm: str = ""
+
+
+def read_status(
+    context: RegionContext, features: Features, store: FeatureStore, now: datetime | None = None
+) -> tuple[ViewStatus, ...]:
+    """Return how far all views are.
+
+    Args:
+        context: the region.
+        features: the section of the services file.
+        store: the region's.
+        now: the time; default: the clock's.
+
+    Raises:
+        CatalogError: the region's catalog doesn't answer.
+        CredentialError: the store refuses the login.
+    """
+    head = read_head(context.catalog, context.region.replica_branch).hash
+    return tuple(
+        _view_status(context, features, store, view, head, now or datetime.now(UTC)) for view in features.views
+    )
+
+
+def _view_status(
+    context: RegionContext, features: Features, store: FeatureStore, view: FeatureView, head: str, now: datetime
+) -> ViewStatus:
+    metadata: TableMetadata | None = None
+    state, server_id = State(), ""
+    try:
+        state, server_id = store.state(view.name), store.server_id()
+        if refusal := context.registry.exclusion_reason(view.table, context.region.name):
+            leftover = "" if state.exclusion else f"its table is refused here, and the store has its rows: {refusal}"
+            return ViewStatus(view.name, view.table, view.serve, state.snapshot, None, None, False, leftover)
+        metadata = _read_metadata(context, view, head)
+        current = metadata.current_snapshot_id if metadata else None
+        behind = _seconds_behind(metadata, state, now)
+        same_settings = state.digest.partition("/")[0] == view_digest(view, features.entity_of(view))
+        ready = bool(state.complete_server) and state.complete_server == server_id and same_settings
+        leftover = "" if state.snapshot is None else "the replica has no rows of its table, and the store has some"
+        alarm = _alarm(view, behind, ready, same_settings) if current is not None else leftover
+        return ViewStatus(view.name, view.table, view.serve, state.snapshot, current, behind, ready, alarm)
+    except FeaturesError as error:
+        return ViewStatus(view.name, view.table, view.serve, None, None, None, False, str(error))
+    except SternaError as error:
+        return ViewStatus(view.name, view.table, view.serve, state.snapshot, None, None, False, str(error))
+
+
+def needs_run(context: RegionContext, features: Features, store: FeatureStore, view: FeatureView, head: str) -> bool:
+    """Say whether a run would have something to do for a view; asks no Spark.
+
+    Args:
+        context: the region.
+        features: the section of the services file.
+        store: the region's.
+        view: the view.
+        head: the head of the replica branch.
+
+    Raises:
+        FeaturesError, CatalogError, StoreError, TableError: something doesn't answer.
+    """
+    state = store.state(view.name)
+    if (
+        context.registry.exclusion_reason(view.table, context.region.name)
+        or state.exclusion
+        or state.pending is not None
+    ):
+        return True
+    metadata = _read_metadata(context, view, head)
+    if metadata is None or metadata.current_snapshot_id != state.snapshot:
+        return True
+    same_settings = state.digest.partition("/")[0] == view_digest(view, features.entity_of(view))
+    return not same_settings or (view.serve == "complete" and state.complete_server != store.server_id())
+
+
+def _read_metadata(context: RegionContext, view: FeatureView, head: str) -> TableMetadata | None:
+    key = parse_key(view.table)
+    content = context.catalog.contents(context.region.replica_branch, head, [key]).get(key)
+    if content is None or content.kind != ICEBERG_TABLE or not content.metadata_location:
+        return None
+    uri = content.metadata_location
+    return read_table_metadata(context.objects.read(uri), uri, context.region.limits)
+
+
+def _seconds_behind(metadata: TableMetadata | None, state: State, now: datetime) -> float | None:
+    """Return the seconds since the first commit that the store lacks; all, where its snapshot is on no line."""
+    if metadata is None or metadata.current_snapshot_id is None:
+        return None
+    lineage = current_ancestors(metadata)
+    newer = lineage[: lineage.index(state.snapshot)] if state.snapshot in lineage else lineage
+    if not newer:
+        return 0.0
+    times = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in metadata.snapshots}
+    return max(0.0, round(now.timestamp() - times[newer[-1]] / 1000, 3))
+
+
+def _alarm(view: FeatureView, behind: float | None, ready: bool, same_settings: bool) -> str:
+    if behind is not None and behind > view.late:
+        return f"the store is {behind:.0f} s behind the replica: more than {view.late} s"
+    if not same_settings:
+        return "the store holds rows of other settings: the replica answers"
+    if view.serve == "complete" and not ready:
+        return "the store may lack rows: the replica answers for what isn't there"
+    return ""

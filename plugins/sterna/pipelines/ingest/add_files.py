@@ -1,0 +1,199 @@
+"""`sterna ingest add`: Parquet files that lie in some region become a table's where they are, in one commit, once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sterna.config.mapping import Mapping
+from sterna.config.registry.model import canonical_prefix, is_inside
+from sterna.errors import BadDrop, NotResident, TableMoved, UnsafeUri, UsageError
+from sterna.pipelines.ingest.file_proof import ProvenFile, TableShape, validate_file
+from sterna.pipelines.ingest.import_files import (
+    build_data_files,
+    list_existing,
+    needs_name_mapping,
+    read_metadata,
+    set_name_mapping,
+)
+from sterna.pipelines.ingest.layout import is_valid_table
+from sterna.pipelines.ingest.region import RegionIngest
+from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
+from sterna.pipelines.publish.audit import audit
+from sterna.pipelines.publish.model import Channel, Step
+from sterna.pipelines.publish.protocol import LoadedTable, publish_step
+from sterna.pipelines.publish.spark import JavaBase, SparkTable
+from sterna.storage.objects import Objects
+
+MAX_FILES = 10_000
+"""Files of one commit."""
+_CHANNEL_TENANT, _CHANNEL_NAME = "operator", "add.files"  # no channel of a producer has a dot in its name
+_MAX_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class FileAdditionOutcome:
+    """What became of files, or would.
+
+    Args:
+        table: the table.
+        files: those that are proven and not the table's yet.
+        bytes, rows: of these.
+        known: how many of those that were named are the table's already; then all are.
+        snapshot: in which they came; None: it wasn't done.
+        commit: the commit of `main`; "": it wasn't done now.
+        done: whether they are the table's.
+    """
+
+    table: str
+    files: tuple[ProvenFile, ...]
+    bytes: int
+    rows: int
+    known: int = 0
+    snapshot: int | None = None
+    commit: str = ""
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class FileAddition:
+    """Files, and the table that is to have them.
+
+    Args:
+        mapping: the region's view of the registry.
+        objects: the stores.
+        table: the table.
+        uris: the files.
+        rules: conditions in SQL that the rows have to meet.
+        inboxes: prefixes in which nothing stays for ever.
+    """
+
+    mapping: Mapping
+    objects: Objects
+    table: SparkTable
+    uris: tuple[str, ...]
+    rules: Sequence[str] = ()
+    inboxes: Sequence[str] = ()
+
+    def run(self, *, apply: bool) -> FileAdditionOutcome:
+        """Prove the files, and add them where that is wished.
+
+        All of them, in one commit, or none. Said again it adds nothing: what is there is told.
+
+        Args:
+            apply: else nothing is changed.
+
+        Raises:
+            UsageError: no file, too many, or one named twice.
+            BadDrop, Unsupported, ObjectMissing: a file may not become the table's, by name; some are there already.
+            NotResident, UnregisteredUri, UnsafeUri: a file lies where it may not.
+            BatchRejected: the table's audit says no.
+            TableGone, TableMoved, Rewound, EngineError, StoreUnreachable, StoreDenied: not now.
+        """
+        self._validate_locations()
+        loaded = self.table.refresh()
+        existing = self._list_existing(loaded)
+        if existing:
+            return FileAdditionOutcome(self.table.name, (), 0, 0, len(existing), done=True)
+        shape = TableShape.parse(read_metadata(self.table, loaded))
+        files = tuple(validate_file(self.objects, uri, shape) for uri in self.uris)
+        lacks_field_ids = not all(file.has_ids for file in files)
+        needs_mapping = lacks_field_ids and needs_name_mapping(self.table, loaded)
+        planned = FileAdditionOutcome(
+            self.table.name,
+            files,
+            sum(proven_file.bytes for proven_file in files),
+            sum(proven_file.rows for proven_file in files),
+        )
+        return self._publish(planned, shape, needs_mapping=needs_mapping) if apply else planned
+
+    def _publish(self, planned: FileAdditionOutcome, shape: TableShape, *, needs_mapping: bool) -> FileAdditionOutcome:
+        if needs_mapping:
+            self._set_name_mapping()
+        channel = Channel(self.mapping.region.name, _CHANNEL_TENANT, _CHANNEL_NAME)
+        position = self.table.refresh().state.properties.get(channel.position_property, "")
+        id = _step_id(planned, position)
+        # Staged on the very snapshot that it is published on: in no other were the files looked for.
+        step = Step(id, channel, id, position, is_numbered=False, is_snapshot_bound=True)
+
+        def stage(loaded: LoadedTable[JavaBase]) -> None:
+            if self._list_existing(loaded):
+                raise TableMoved("somebody else has added these files meanwhile", table=planned.table)
+            if TableShape.parse(read_metadata(self.table, loaded)) != shape:
+                raise TableMoved("the table's columns or partitions were changed meanwhile", table=planned.table)
+            self.table.stage_files(loaded, step, build_data_files(self.table, loaded, planned.files))
+
+        def audit_staged(loaded: LoadedTable[JavaBase], snapshot: int) -> None:
+            if self.rules:
+                audit(self.table.read_rows(loaded, snapshot), self.rules, planned.table)
+
+        outcome = publish_step(self.table, step, stage, audit_staged)
+        return FileAdditionOutcome(
+            planned.table, planned.files, planned.bytes, planned.rows, 0, outcome.snapshot, outcome.commit, done=True
+        )
+
+    def _set_name_mapping(self) -> None:
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            loaded = self.table.refresh()
+            if not needs_name_mapping(self.table, loaded):
+                return
+            try:
+                set_name_mapping(self.table, loaded)
+                return
+            except TableMoved:
+                if attempt == _MAX_ATTEMPTS:
+                    raise
+
+    def _list_existing(self, loaded: LoadedTable[JavaBase]) -> list[str]:
+        existing = list_existing(self.table, loaded, self.uris)
+        if existing and len(existing) < len(self.uris):
+            raise BadDrop(
+                f"{len(existing)} of the {len(self.uris)} files are the table's already: leave them out",
+                table=self.table.name,
+                file=existing[0],
+            )
+        return existing
+
+    def _validate_locations(self) -> None:
+        if not 0 < len(self.uris) <= MAX_FILES:
+            raise UsageError(f"{len(self.uris)} files: expected 1 to {MAX_FILES}")
+        seen: set[str] = set()
+        for uri in self.uris:
+            if canonical_prefix(uri) in seen:
+                raise UsageError(f"{uri} is named twice")
+            seen.add(canonical_prefix(uri))
+            self._validate_location(uri)
+
+    def _validate_location(self, uri: str) -> None:
+        resolved, registry = self.mapping.locate(uri), self.mapping.registry
+        # What lies there is cleaned up one day, by those whose it is.
+        for prefix in (*(region.replica_root for region in registry.regions), *self.inboxes):
+            if is_inside(canonical_prefix(uri), canonical_prefix(prefix)):
+                raise UnsafeUri(f"{prefix} is sterna's own: what lies there doesn't stay", file=uri)
+        for rule in registry.residency:
+            if refusal := rule.exclusion_reason(self.table.name, resolved.location.region):
+                raise NotResident(f"it lies in {resolved.location.region}: {refusal}", table=self.table.name, file=uri)
+
+
+def _step_id(planned: FileAdditionOutcome, position: str) -> str:
+    text = "\n".join(
+        [planned.table, position, *sorted(f"{file.bytes} {canonical_prefix(file.uri)}" for file in planned.files)]
+    )
+    return "add-" + hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def build_addition(
+    ingest: RegionIngest, mapping: Mapping, catalog: RegionalIcebergCatalog, table: str, uris: Sequence[str]
+) -> FileAddition:
+    """Return files and their table, with what the region's services file says of it.
+
+    Raises:
+        UsageError: that is no table's name.
+    """
+    if not is_valid_table(table):
+        raise UsageError(f"{table!r} is no table's name")
+    rule = ingest.table(table)
+    inboxes = [region.inbox for region in ingest.settings.regions.values()]
+    rules = rule.audit if rule is not None else ()
+    return FileAddition(mapping, ingest.objects, catalog.table(table), tuple(uris), rules, inboxes)

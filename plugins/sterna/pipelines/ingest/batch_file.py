@@ -1,0 +1,163 @@
+"""What an inbox says of drops and batches: the files beside what came in, and how they stand in JSON.
+
+A batch is written down before it is staged, created only if absent, and never changed. So a tracker that was lost
+between staging and publishing can't group the same drops anew. That a batch was rejected stands in a file of its own
+beside it, before the next number is published.
+
+A batch's file is compared byte for byte, so no field is added to it without another version, and one that this version
+doesn't know is refused. A mark and a rejection are written once, and what they have more is left there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from sterna.codec import INTEGER, TEXT, TIME, Codec, Document, Field, MalformedRecord, Record, UnknownFields, tuple_of
+from sterna.errors import BadDrop
+from sterna.pipelines.ingest.model import Batch, Format, Lane, State, Upload, batch_id
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class BatchFile:
+    """What a batch's file says.
+
+    Args:
+        id: of the batch.
+        lane: whose drops.
+        number: of the batch.
+        closed: when it was closed.
+        closed_by: by which rule.
+        drops: its drops, in the order in which they were taken.
+    """
+
+    id: str
+    lane: Lane
+    number: int
+    closed: datetime
+    closed_by: str
+    drops: tuple[Upload, ...]
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """What the file of a rejected batch says.
+
+    Args:
+        id: of the batch.
+        lane: whose drops.
+        number: of the batch.
+        reason: why it was rejected.
+        rejected: when.
+    """
+
+    id: str
+    lane: Lane
+    number: int
+    reason: str
+    rejected: datetime
+
+
+def _decode_format(value: Any, path: str) -> Format:
+    text = TEXT.decode(value, path)
+    if text not in list(Format):
+        raise MalformedRecord(f"{path} is none of {', '.join(Format)}")
+    return Format(text)
+
+
+def _build_upload(**fields: Any) -> Upload:
+    """Return the drop of a batch's file, which says once for all of them where they go."""
+    return Upload(lane=Lane("", "", ""), **fields)
+
+
+LANE_RECORD: Final = Record(
+    Lane, (Field("tenant", TEXT), Field("table", TEXT), Field("channel", TEXT), Field("partition", TEXT))
+)
+_UPLOAD_FIELDS = (
+    Field("id", TEXT),
+    Field("key", TEXT),
+    Field("offset", TEXT),
+    Field("format", Codec(_decode_format, str)),
+    Field("bytes", INTEGER),
+    Field("rows", INTEGER),
+    Field("digest", TEXT),
+    Field("uri", TEXT),
+    Field("accepted", TIME),
+)
+UPLOAD_MARKER: Final = Record(Upload, _UPLOAD_FIELDS, UnknownFields.IGNORE, inlined={"lane": LANE_RECORD})
+BATCH_UPLOAD: Final = Record(_build_upload, _UPLOAD_FIELDS)
+BATCH_FILE: Final = Record(
+    BatchFile,
+    (
+        Field("id", TEXT),
+        Field("number", INTEGER),
+        Field("closed", TIME),
+        Field("closed_by", TEXT),
+        Field("drops", tuple_of(BATCH_UPLOAD.codec)),
+    ),
+    inlined={"lane": LANE_RECORD},
+)
+REJECTION: Final = Record(
+    Rejection,
+    (Field("id", TEXT), Field("number", INTEGER), Field("reason", TEXT), Field("rejected", TIME)),
+    UnknownFields.IGNORE,
+    inlined={"lane": LANE_RECORD},
+)
+
+
+def format_batch(batch: Batch, uploads: Sequence[Upload]) -> bytes:
+    """Return the file of a batch: the same bytes, whoever writes it."""
+    file = BatchFile(batch.id, batch.lane, batch.number, batch.closed, batch.closed_by, tuple(uploads))
+    return Document(BATCH_FILE).dumps(file)
+
+
+def parse_batch(text: bytes, uri: str) -> BatchFile:
+    """Read a batch's file.
+
+    Raises:
+        BadDrop: it is none.
+    """
+    file = _parse(BATCH_FILE, "batch's file", text, uri)
+    if file.id != batch_id(file.lane.table, file.lane.channel, file.number):
+        raise BadDrop("this is no batch's file: its id is another batch's", file=uri)
+    uploads = (replace(upload, lane=file.lane, state=State.CLOSED, batch=file.id) for upload in file.drops)
+    return replace(file, drops=tuple(uploads))
+
+
+def format_rejection(batch: Batch, reason: str, rejected_at: datetime) -> bytes:
+    """Return the file which says that a batch was rejected."""
+    return Document(REJECTION).dumps(Rejection(batch.id, batch.lane, batch.number, reason, rejected_at))
+
+
+def parse_rejection(text: bytes, uri: str) -> Rejection:
+    """Return what the file of a rejected batch says.
+
+    Raises:
+        BadDrop: it is none.
+    """
+    return _parse(REJECTION, "rejected batch's file", text, uri)
+
+
+def format_upload(upload: Upload) -> bytes:
+    """Return a drop's mark, which stands beside its content: it makes a drop of it."""
+    return Document(UPLOAD_MARKER).dumps(upload)
+
+
+def parse_upload(text: bytes, uri: str) -> Upload:
+    """Read a drop's mark.
+
+    Raises:
+        BadDrop: it is none.
+    """
+    return _parse(UPLOAD_MARKER, "drop's mark", text, uri)
+
+
+def _parse(record: Record[T], label: str, text: bytes, uri: str) -> T:
+    try:
+        return Document(record).loads(text)
+    except MalformedRecord as error:
+        raise BadDrop(f"this is no {label}: {error}", file=uri) from None

@@ -1,0 +1,178 @@
+"""Which drops become a batch, and when: the rules of their table, the first that is met.
+
+Whoever closes locks the channel's row first: so its numbers have no holes, and two who close at once make no two
+batches of one drop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sterna.config.sections.ingest import CloseRules
+from sterna.pipelines.ingest.model import Batch, Lane, batch_id
+from sterna.pipelines.ingest.records import BATCH_COLUMNS, LANE_COLUMNS, parse_batch_row
+from sterna.pipelines.ingest.tracker_schema import CLOSE_LOCK_ID
+from sterna.postgres.pool import PostgresPool
+
+if TYPE_CHECKING:
+    from sterna.postgres.timeouts import LimitedConnection
+
+RulesLookup = Callable[[str], CloseRules]
+"""The rules of a table."""
+CLOSED_ON_REQUEST = "asked"
+_IN_LANE = "tenant = %s AND table_name = %s AND channel = %s AND partition = %s"
+
+
+@dataclass(frozen=True)
+class OpenLane:
+    """What waits in one lane for being closed.
+
+    Args:
+        lane: which.
+        files: drops.
+        bytes: of all of them.
+        age: seconds since the oldest was taken.
+        newest: the greatest name of a partition at this table lately.
+    """
+
+    lane: Lane
+    files: int
+    bytes: int
+    age: float
+    newest: str
+
+
+def due_rule(open_lane: OpenLane, rules: CloseRules) -> str:
+    """Return which rule closes what waits: `files`, `bytes` or `age`; "" where none does."""
+    if open_lane.files >= rules.files:
+        return "files"
+    if open_lane.bytes >= rules.bytes:
+        return "bytes"
+    is_late = open_lane.lane.partition < open_lane.newest and rules.late_age is not None
+    return (
+        "age"
+        if open_lane.files and open_lane.age >= (rules.late_age if is_late and rules.late_age else rules.age)
+        else ""
+    )
+
+
+def close_due(
+    pool: PostgresPool, rules: RulesLookup, *, table: str | None = None, force: bool = False
+) -> Sequence[Batch]:
+    """Close what is due, and return the batches.
+
+    Args:
+        pool: the tracker's database.
+        rules: says the rules of a table.
+        table: at this table alone; None: at all.
+        force: close whatever waits, due or not.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: as far as it came.
+    """
+    batches: list[Batch] = []
+    for open_lane in list_open_lanes(pool, table):
+        table_rules = rules(open_lane.lane.table)
+        if not force and not due_rule(open_lane, table_rules):
+            continue
+        while (batch := _close_batch(pool, open_lane, table_rules, force=force)) is not None:
+            batches.append(batch)
+    return batches
+
+
+def list_open_lanes(pool: PostgresPool, table: str | None = None) -> Sequence[OpenLane]:
+    """Return what waits, by lane, the oldest first."""
+    query = f"""
+        SELECT {LANE_COLUMNS}, count(*), sum(bytes), extract(epoch FROM clock_timestamp() - min(taken)),
+               max(max(partition)) OVER (PARTITION BY tenant, table_name)
+        FROM sterna_ingest_drop WHERE batch IS NULL AND (%(table)s::text IS NULL OR table_name = %(table)s)
+        GROUP BY {LANE_COLUMNS} ORDER BY min(taken)
+    """  # noqa: S608
+    recent = """
+        SELECT table_name, max(partition) FROM sterna_ingest_batch WHERE closed > clock_timestamp() - interval '1 day'
+        GROUP BY table_name
+    """
+    with pool.connection() as connection:
+        rows = connection.execute(query, {"table": table}).fetchall()
+        newest = dict(connection.execute(recent).fetchall()) if rows else {}
+    return [
+        OpenLane(Lane(*row[:4]), row[4], int(row[5]), float(row[6]), max(row[7], newest.get(row[1], "")))
+        for row in rows
+    ]
+
+
+def _close_batch(pool: PostgresPool, open_lane: OpenLane, rules: CloseRules, *, force: bool) -> Batch | None:
+    lane = open_lane.lane
+    with pool.connection() as connection, connection.transaction():
+        lock = connection.execute("SELECT pg_try_advisory_xact_lock_shared(%s)", (CLOSE_LOCK_ID,)).fetchone()
+        if lock is None or not lock[0]:  # the tracker is being made anew
+            return None
+        number = _lock_next_number(connection, lane)
+        selection = _select_oldest(connection, lane, rules)
+        rule = due_rule(OpenLane(lane, len(selection.ids), selection.bytes, selection.age, open_lane.newest), rules)
+        if not selection.ids or not (rule or force):  # somebody else has closed it
+            return None
+        return _insert_batch(connection, lane, number, selection, rule or CLOSED_ON_REQUEST)
+
+
+@dataclass(frozen=True)
+class _Selection:
+    ids: list[str]
+    bytes: int = 0
+    rows: int = 0
+    age: float = 0.0
+    oldest: datetime | None = None
+
+
+def _lock_next_number(connection: LimitedConnection, lane: Lane) -> int:
+    table_channel = (lane.table, lane.channel)
+    connection.execute(
+        "INSERT INTO sterna_ingest_channel (tenant, table_name, channel) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+        (lane.tenant, *table_channel),
+    )
+    row = connection.execute(
+        "SELECT next FROM sterna_ingest_channel WHERE table_name = %s AND channel = %s FOR UPDATE", table_channel
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _select_oldest(connection: LimitedConnection, lane: Lane, rules: CloseRules) -> _Selection:
+    """Find the oldest drops of a lane, as many as one batch has: until their bytes are enough."""
+    query = f"""
+        SELECT id, bytes, rows, taken, extract(epoch FROM clock_timestamp() - taken)
+        FROM sterna_ingest_drop WHERE {_IN_LANE} AND batch IS NULL ORDER BY sequence LIMIT %s
+    """  # noqa: S608
+    parameters = (lane.tenant, lane.table, lane.channel, lane.partition, rules.files)
+    selected: list[Any] = []
+    size = 0
+    for row in connection.execute(query, parameters).fetchall():
+        if size >= rules.bytes:
+            break
+        selected.append(row)
+        size += row[1]
+    if not selected:
+        return _Selection([])
+    rows, ages = sum(row[2] for row in selected), [float(row[4]) for row in selected]
+    return _Selection([row[0] for row in selected], size, rows, max(ages), min(row[3] for row in selected))
+
+
+def _insert_batch(connection: LimitedConnection, lane: Lane, number: int, selection: _Selection, rule: str) -> Batch:
+    id = batch_id(lane.table, lane.channel, number)
+    insert = f"""
+        INSERT INTO sterna_ingest_batch (id, {LANE_COLUMNS}, number, state, files, bytes, rows, closed, closed_by, oldest)
+        VALUES (%s, %s, %s, %s, %s, %s, 'closed', %s, %s, %s, clock_timestamp(), %s, %s) RETURNING {BATCH_COLUMNS}
+    """  # noqa: S608
+    lane_columns = (lane.tenant, lane.table, lane.channel, lane.partition)
+    totals = (len(selection.ids), selection.bytes, selection.rows, rule, selection.oldest)
+    row = connection.execute(insert, (id, *lane_columns, number, *totals)).fetchone()
+    assert row is not None
+    connection.execute("UPDATE sterna_ingest_drop SET batch = %s WHERE id = ANY(%s)", (id, selection.ids))
+    connection.execute(
+        "UPDATE sterna_ingest_channel SET next = next + 1 WHERE table_name = %s AND channel = %s",
+        (lane.table, lane.channel),
+    )
+    return parse_batch_row(row)

@@ -1,0 +1,166 @@
+"""How many drops and batches are in which state: one count, for `status`, `run --once` and `topics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from sterna.pipelines.ingest.model import Batch
+from sterna.pipelines.ingest.records import BATCH_COLUMNS, parse_batch_row
+from sterna.pipelines.ingest.tracker_schema import has_table
+from sterna.postgres.pool import PostgresPool
+
+if TYPE_CHECKING:
+    from sterna.postgres.timeouts import LimitedConnection
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many are in which state; each drop and batch in one at most.
+
+    Args:
+        buffered: drops without a batch.
+        ready: batches that any worker may take now.
+        delayed: batches that were given back, and are taken again later, or by `run --once`.
+        claimed: batches that a worker has.
+        abandoned: batches whose worker gave no sign for a whole lease: it died, or hangs. Any other may take them now.
+        rejected: batches that were rejected, and neither replayed nor accepted.
+        dead: batches that were published less rows in the dead letters, and not accepted.
+        dead_rows: these rows.
+    """
+
+    buffered: int = 0
+    ready: int = 0
+    delayed: int = 0
+    claimed: int = 0
+    abandoned: int = 0
+    rejected: int = 0
+    dead: int = 0
+    dead_rows: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Batches that aren't settled."""
+        return self.ready + self.delayed + self.claimed + self.abandoned
+
+    @property
+    def unclaimed(self) -> int:
+        """Batches that aren't settled, and that no worker has."""
+        return self.ready + self.delayed + self.abandoned
+
+    @property
+    def unacknowledged(self) -> int:
+        """Batches that somebody has to look at, and nobody did."""
+        return self.rejected + self.dead
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """A batch that was published less rows in the dead letters.
+
+    Args:
+        batch: the batch.
+        rows: how many.
+    """
+
+    batch: Batch
+    rows: int
+
+
+TableChannel = tuple[str, str]
+"""A table and a channel."""
+_NO_BAD_ROWS = "(SELECT '' AS batch, 0 AS rows, NULL::timestamptz AS accepted WHERE false)"
+# No time ends an alarm. Indexes are `sterna_ingest_batch_rejected` and `sterna_ingest_bad_open`.
+_IS_REJECTED = (
+    "k.accepted IS NULL AND b.state = 'rejected' AND EXISTS (SELECT FROM sterna_ingest_drop d WHERE d.batch = b.id)"
+)
+UPSERT_BAD_ROWS = (
+    "INSERT INTO sterna_ingest_bad (batch, rows) VALUES (%s, %s) ON CONFLICT (batch) DO UPDATE SET rows = excluded.rows"
+)
+"""Says how many rows of a batch are in the dead letters."""
+ACCEPT_BATCH = (
+    "INSERT INTO sterna_ingest_bad (batch, rows, accepted) VALUES (%s, 0, clock_timestamp()) "
+    "ON CONFLICT (batch) DO UPDATE SET accepted = clock_timestamp()"
+)
+"""Says that a batch stays as it is, with its bad rows, or rejected."""
+_HAS_DEAD_LETTERS = "k.accepted IS NULL AND b.state = 'published' AND k.rows > 0"
+
+
+def count_states(pool: PostgresPool) -> dict[TableChannel, Counts]:
+    """Return how many are in which state, for each table and channel where one is; changes nothing.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: it can't be told.
+    """
+    names = [field.name for field in fields(Counts)]
+    with pool.connection() as connection:
+        settled = _settled_tables(connection)
+        query = f"""
+            WITH leases AS (
+                SELECT table_name, channel, worker <> '' AS owned,
+                       coalesce(leased_until, '-infinity') > clock_timestamp() AS leased
+                FROM sterna_ingest_batch WHERE state IN ('closed', 'staged')),
+            settled AS (
+                SELECT b.table_name, b.channel, b.state, k.rows FROM {settled} WHERE {_IS_REJECTED}
+                UNION ALL
+                SELECT b.table_name, b.channel, b.state, k.rows FROM {settled} WHERE {_HAS_DEAD_LETTERS})
+            SELECT table_name, channel, {", ".join(f"coalesce(sum({name}), 0)" for name in names)}
+            FROM (
+                SELECT table_name, channel, count(*) AS buffered, 0 AS ready, 0 AS delayed, 0 AS claimed,
+                       0 AS abandoned, 0 AS rejected, 0 AS dead, 0 AS dead_rows
+                FROM sterna_ingest_drop WHERE batch IS NULL GROUP BY table_name, channel
+                UNION ALL
+                SELECT table_name, channel, 0, count(*) FILTER (WHERE NOT owned AND NOT leased),
+                       count(*) FILTER (WHERE NOT owned AND leased), count(*) FILTER (WHERE owned AND leased),
+                       count(*) FILTER (WHERE owned AND NOT leased), 0, 0, 0
+                FROM leases GROUP BY table_name, channel
+                UNION ALL
+                SELECT table_name, channel, 0, 0, 0, 0, 0, count(*) FILTER (WHERE state = 'rejected'),
+                       count(*) FILTER (WHERE state = 'published'), sum(rows) FILTER (WHERE state = 'published')
+                FROM settled GROUP BY table_name, channel) counted
+            GROUP BY table_name, channel
+        """  # noqa: S608
+        rows = connection.execute(query).fetchall()
+    return {(row[0], row[1]): Counts(*(int(value) for value in row[2:])) for row in rows}
+
+
+def sum_counts(counts: Iterable[Counts]) -> Counts:
+    """Return the sum of counts."""
+    terms = list(counts)
+    return Counts(*(sum(getattr(term, field.name) for term in terms) for field in fields(Counts)))
+
+
+def list_open_rejected(pool: PostgresPool, limit: int) -> Sequence[Batch]:
+    """Return the rejected batches that nobody has answered, the newest first.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: it can't be told.
+    """
+    return [batch for batch, _ in _list_settled(pool, _IS_REJECTED, limit)]
+
+
+def list_open_dead_letters(pool: PostgresPool, limit: int) -> Sequence[DeadLetters]:
+    """Return the batches with rows in the dead letters that nobody has answered, the newest first.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: it can't be told.
+    """
+    return [DeadLetters(batch, rows) for batch, rows in _list_settled(pool, _HAS_DEAD_LETTERS, limit)]
+
+
+def _list_settled(pool: PostgresPool, condition: str, limit: int) -> list[tuple[Batch, int]]:
+    columns = ", ".join(f"b.{name}" for name in BATCH_COLUMNS.split(", "))
+    with pool.connection() as connection:
+        query = (
+            f"SELECT {columns}, coalesce(k.rows, 0) FROM {_settled_tables(connection)} WHERE {condition} "  # noqa: S608
+            "ORDER BY b.settled DESC, b.number DESC LIMIT %(most)s"
+        )
+        rows = connection.execute(query, {"most": limit}).fetchall()
+    return [(parse_batch_row(row[:-1]), int(row[-1])) for row in rows]
+
+
+def _settled_tables(connection: LimitedConnection) -> str:
+    # Who only looks makes no table: an earlier sterna's tracker hasn't this one, and recorded nothing of the kind.
+    bad_table = "sterna_ingest_bad" if has_table(connection, "sterna_ingest_bad") else _NO_BAD_ROWS
+    return f"sterna_ingest_batch b LEFT JOIN {bad_table} k ON k.batch = b.id"

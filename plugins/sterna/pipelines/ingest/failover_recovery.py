@@ -1,0 +1,227 @@
+"""Batches that were settled, and that `main` has lost since: a forced promotion took it back to what a region had.
+
+They are published anew under their own numbers, by whoever comes to work. Which ones, each table's mark says: one above
+it isn't there. That a promotion lost it, and nobody took it away, the history of `main` says: the commit that had it is
+gone. What neither of them tells is left to an operator, as `Rewound`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from sterna.errors import Remedy, SternaError
+from sterna.pipelines.ingest.applied_positions import AppliedPositions
+from sterna.pipelines.ingest.model import split_channel
+from sterna.pipelines.ingest.region import RegionIngest
+from sterna.pipelines.ingest.replay import reopen
+from sterna.pipelines.ingest.work_queue import clear_delays
+from sterna.pipelines.publish.decide import is_rewound
+from sterna.pipelines.publish.model import Channel, TableState
+from sterna.postgres.pool import PostgresPool
+from sterna.replication.replica.region import RegionContext
+
+log = logging.getLogger(__name__)
+RECOVERY_INTERVAL_SECONDS = 30.0
+"""Seconds between two looks, of one worker."""
+REOPENED_REASON = "`main` has lost it, in a promotion: it is published anew"
+"""What the tracker says of such a batch until it is on `main` again."""
+# Clocks of two Nessie servers and of the tracker may differ by this much.
+_MAX_CLOCK_SKEW = timedelta(minutes=10)
+# A settled batch may be seen so much later than it was settled.
+_MAX_SETTLE_DELAY = timedelta(minutes=1)
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_SETTLED_AGE = timedelta(days=7)  # ago, that a batch was settled which is looked for
+
+TableChannel = tuple[str, str]
+"""A table and a channel."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What a look found.
+
+    Args:
+        reopened: numbers that are published anew, by table and channel.
+        undecided: why it can't be told what became of some, by table and channel: an operator decides.
+        new_primary: another region is the primary by now than the one that the worker began with; "": it is not.
+    """
+
+    reopened: Mapping[TableChannel, tuple[int, ...]] = field(default_factory=dict)
+    undecided: Mapping[TableChannel, str] = field(default_factory=dict)
+    new_primary: str = ""
+
+
+def decide_lost(
+    state: TableState | None, channel: Channel, published: Mapping[int, str], is_on_main: Callable[[str], bool]
+) -> tuple[tuple[int, ...], str]:
+    """Return which batches `main` has lost with its history, and why nobody can tell of the others, "" for those told.
+
+    Args:
+        state: the table's, as `main` has it; None: there is no such table.
+        channel: the channel.
+        published: its batches that were settled as published: by number, a commit that had it, "" for unknown.
+        is_on_main: says whether a commit is one of `main`'s.
+    """
+    position = state.properties.get(channel.position_property, "") if state is not None else ""
+    above = {
+        number: commit for number, commit in published.items() if number > (int(position) if position.isdigit() else 0)
+    }
+    if not above or (state is not None and is_rewound(state, channel)):
+        return (), ""
+    commits = [above[number] for number in sorted(above, reverse=True) if above[number]]
+    if any(is_on_main(commit) for commit in commits):
+        return (), ""  # somebody took the rows away, on this very `main`: whoever publishes next finds `Rewound`
+    if not commits:
+        return (), f"batches {min(above)} to {max(above)} were published, and no commit is known that had them"
+    return tuple(sorted(above)), ""
+
+
+class FailoverRecovery:
+    """Looks for what `main` has lost, and lets it be published anew.
+
+    Args:
+        ingest: the region's, with its context.
+        clock: seconds.
+    """
+
+    def __init__(self, ingest: RegionIngest, clock: Callable[[], float] = time.monotonic) -> None:
+        assert ingest.context is not None
+        self._ingest, self._context, self._clock = ingest, ingest.context, clock
+        self._next = clock()
+
+    def __call__(self, urgent: bool) -> Recovery:
+        """Look, where it is time to, or urgent.
+
+        Raises:
+            SternaError: the tracker doesn't answer, or the catalog in a way that time doesn't cure.
+        """
+        if not urgent and self._clock() < self._next:
+            return Recovery()
+        self._next = self._clock() + RECOVERY_INTERVAL_SECONDS
+        with self._context.with_new_connections() as context:
+            try:
+                previous_primary, primary = self._context.ports.primary_region.name, context.ports.primary_region.name
+                return Recovery(new_primary=primary) if previous_primary != primary else self._recover(context)
+            except SternaError as error:
+                if error.remedy is not Remedy.RETRY:
+                    raise
+                log.info("whether main has lost batches can't be told now: %s: %s", type(error).__name__, error)
+                return Recovery()
+
+    def _recover(self, context: RegionContext) -> Recovery:
+        pool = self._ingest.pool
+        checked_hash, checked_at, now = read_checkpoint(pool)
+        positions = AppliedPositions(context)
+        history = MainHistory(context, positions.head)
+        since = max(
+            checked_at - _MAX_SETTLE_DELAY if history.contains(checked_hash, checked_at) else _NEVER,
+            now - _MAX_SETTLED_AGE,
+        )
+        reopened: dict[TableChannel, tuple[int, ...]] = {}
+        undecided: dict[TableChannel, str] = {}
+        is_complete = True
+        for table_channel in _list_settled(pool, since):
+            try:
+                numbers, reason = self._reopen_lost(positions, history, table_channel)
+            except SternaError as error:
+                log.warning("whether main has lost batches of %s can't be told: %s", table_channel[0], error)
+                is_complete = False
+                continue
+            reopened |= {table_channel: numbers} if numbers else {}
+            undecided |= {table_channel: reason} if reason else {}
+        if is_complete and not undecided:
+            write_checkpoint(pool, positions.head, now)
+        return Recovery(reopened, undecided)
+
+    def _reopen_lost(
+        self, positions: AppliedPositions, history: MainHistory, table_channel: TableChannel
+    ) -> tuple[tuple[int, ...], str]:
+        pool, (table, channel) = self._ingest.pool, table_channel
+        parts = split_channel(channel)
+        if parts is None:
+            return (), ""
+        published = _list_published(pool, table_channel, positions(table, channel))
+        commits = {number: commit for number, (commit, _) in published.items()}
+        settled_at = dict(published.values())
+        numbers, reason = decide_lost(
+            positions.state(table), Channel(*parts), commits, lambda hash: history.contains(hash, settled_at[hash])
+        )
+        if numbers:
+            # With the commits that were looked for: who was faster may have published them anew by now.
+            condition = "number = ANY(%s) AND commit_hash = ANY(%s)"
+            reopen(pool, table_channel, REOPENED_REASON, condition, (list(numbers), list(commits.values())))
+            clear_delays(pool, table_channel)
+        return numbers, reason
+
+
+class MainHistory:
+    """The history of `main`, read back from a commit no further than somebody asks.
+
+    Args:
+        context: the region.
+        head: where it begins.
+    """
+
+    def __init__(self, context: RegionContext, head: str) -> None:
+        self._no_ancestor = context.primary.no_ancestor()
+        self._commits = (
+            context.primary.history(f"main@{head}", operations=False) if head != self._no_ancestor else iter(())
+        )
+        self._visited: set[str] = {head}
+
+    def contains(self, hash: str, seen_at: datetime) -> bool:
+        """Say whether a commit lies there.
+
+        Args:
+            hash: its hash.
+            seen_at: a time at which it was there; its own is no later.
+        """
+        if not hash or hash in self._visited or hash == self._no_ancestor:
+            return bool(hash)
+        for commit in self._commits:
+            self._visited |= {commit.hash, commit.parent}
+            if hash in self._visited:
+                return True
+            if commit.commit_time < seen_at - _MAX_CLOCK_SKEW:
+                return False
+        return False
+
+
+def read_checkpoint(pool: PostgresPool) -> tuple[str, datetime, datetime]:
+    """Return up to which commit of `main` all settled batches were looked for, when, and what time it is."""
+    query = "SELECT (SELECT hash FROM sterna_ingest_seen), (SELECT at FROM sterna_ingest_seen), clock_timestamp()"
+    with pool.connection() as connection:
+        row = connection.execute(query).fetchone()
+    assert row is not None
+    return str(row[0] or ""), row[1] or _NEVER, row[2]
+
+
+def write_checkpoint(pool: PostgresPool, hash: str, checked_at: datetime) -> None:
+    """Write down up to which commit of `main` all settled batches were looked for, and when."""
+    with pool.connection() as connection:
+        connection.execute(
+            "INSERT INTO sterna_ingest_seen (one, hash, at) VALUES (1, %s, %s) "
+            "ON CONFLICT (one) DO UPDATE SET hash = excluded.hash, at = excluded.at",
+            (hash, checked_at),
+        )
+
+
+def _list_settled(pool: PostgresPool, since: datetime) -> Collection[TableChannel]:
+    query = "SELECT DISTINCT table_name, channel FROM sterna_ingest_batch WHERE state = 'published' AND settled >= %s"
+    with pool.connection() as connection:
+        return [(row[0], row[1]) for row in connection.execute(query, (since,)).fetchall()]
+
+
+def _list_published(pool: PostgresPool, table_channel: TableChannel, position: int) -> dict[int, tuple[str, datetime]]:
+    query = (
+        "SELECT number, commit_hash, settled FROM sterna_ingest_batch "
+        "WHERE table_name = %s AND channel = %s AND number > %s AND state = 'published'"
+    )
+    with pool.connection() as connection:
+        return {
+            int(row[0]): (row[1], row[2]) for row in connection.execute(query, (*table_channel, position)).fetchall()
+        }

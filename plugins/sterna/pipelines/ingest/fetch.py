@@ -1,0 +1,225 @@
+"""From a batch's drops to rows: fetched from the inbox, proven, read apart; bad rows go to the dead letters."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sterna.errors import BadDrop, BatchRejected, ObjectMissing
+from sterna.pipelines.ingest.arrow_rows import convert_array
+from sterna.pipelines.ingest.batch_file import BatchFile
+from sterna.pipelines.ingest.column_types import arrow_type
+from sterna.pipelines.ingest.columns import MAX_COLUMNS, Column
+from sterna.pipelines.ingest.layout import DEAD_LETTERS_FOLDER, table_folder
+from sterna.pipelines.ingest.model import Batch, Upload
+from sterna.pipelines.ingest.read_rows import (
+    DEAD_ROWS_FILE,
+    GOOD_ROWS_FILE,
+    WHOLE_UPLOAD,
+    ReadJob,
+    ReadReport,
+    UploadFile,
+    dead_schema,
+)
+from sterna.pipelines.ingest.sandbox import ReadLimits, read_in_subprocess
+from sterna.storage.objects import Objects
+from sterna.storage.write import read_file, write_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MAX_MISSING_ATTEMPTS = 3  # attempts, before an object that is missing counts as lost
+SLICE_BYTES = 256 << 20
+"""Bytes of rows that are handed to Spark at once."""
+
+
+@dataclass(frozen=True)
+class BatchRows:
+    """The good rows of a batch, on this machine.
+
+    Args:
+        report: what was read.
+        path: an Arrow file.
+    """
+
+    report: ReadReport
+    path: Path
+
+    def slices(self, columns: Sequence[Column]) -> Iterator[pa.Table]:
+        """Yield all rows with a table's columns in its order, some at a time; at least once.
+
+        Args:
+            columns: the table's; what the rows lack is null.
+        """
+        import pyarrow as pa
+
+        with pa.memory_map(str(self.path)) as source:
+            file = pa.ipc.open_file(source)
+            pending: list[pa.RecordBatch] = []
+            for number in range(file.num_record_batches):
+                pending.append(file.get_batch(number))
+                if sum(batch.nbytes for batch in pending) >= SLICE_BYTES:
+                    yield _conform(pa.Table.from_batches(pending), columns)
+                    pending = []
+            if pending or not file.num_record_batches:
+                yield _conform(pa.Table.from_batches(pending, file.schema), columns)
+
+
+@contextmanager
+def fetch_rows(
+    objects: Objects,
+    batch: Batch,
+    uploads: Sequence[Upload],
+    columns: Sequence[Column],
+    evolve: str,
+    max_value_bytes: int,
+    limits: ReadLimits | None = None,
+    max_columns: int = MAX_COLUMNS,
+    on_progress: Callable[[], object] = lambda: None,
+) -> Iterator[BatchRows]:
+    """Fetch and read a batch's drops; what was made for that goes at the end.
+
+    Args:
+        objects: the stores.
+        batch: the batch.
+        uploads: its drops.
+        columns: the table's; none: it is to be made.
+        evolve: what its schema may become.
+        max_value_bytes: bytes of one value.
+        limits: what reading may cost.
+        max_columns: columns that the table may get.
+        on_progress: called after each step forward.
+
+    Raises:
+        BatchRejected: the table has a column that ingestion can't write.
+        ObjectMissing, StoreUnreachable, StoreDenied: a drop can't be fetched now.
+        EngineError: the process that reads failed.
+    """
+    require_writable(batch.lane.table, columns)
+    with tempfile.TemporaryDirectory(prefix="sterna-batch-") as name:
+        folder = Path(name)
+        files = list[UploadFile]()
+        for upload in uploads:
+            files.append(_fetch(objects, upload, folder, batch.attempts))
+            on_progress()
+        report = read_in_subprocess(
+            ReadJob(tuple(columns), evolve, max_value_bytes, tuple(files), max_columns), folder, limits, on_progress
+        )
+        yield BatchRows(report, folder / GOOD_ROWS_FILE)
+
+
+def require_writable(table: str, columns: Sequence[Column]) -> None:
+    """See that ingestion can write each column of a table: whether time cures it or not, no other batch waits for it.
+
+    Raises:
+        BatchRejected: one has a type that Spark lacks, or that this sterna doesn't have yet.
+    """
+    for column in columns:
+        try:
+            arrow_type(column.type, column.name)
+        except BadDrop as error:
+            raise BatchRejected(error.message, table=table, hint="replay the batch when the table has none") from None
+
+
+def write_dead_letters(objects: Objects, inbox: str, batch: Batch, rows: BatchRows, max_bad_rows: int | None) -> None:
+    """Write the bad rows of a batch down, before anything of it is staged.
+
+    Args:
+        objects: the stores.
+        inbox: the region's inbox: so they stay where the drops are.
+        batch: the batch.
+        rows: what was read.
+        max_bad_rows: bad rows that a batch may have; None: any number.
+
+    Raises:
+        BatchRejected: it has more, or nothing else.
+        StoreUnreachable, StoreDenied: they aren't written down.
+    """
+    dead_path, uri = rows.path.with_name(DEAD_ROWS_FILE), dead_letters_uri(inbox, batch)
+    if not dead_path.exists() and objects.size(uri) is not None:
+        # An earlier reading took rows for bad that are good by now, such as those with a column that was added since.
+        _write_empty(dead_path)
+    if dead_path.exists():
+        write_file(objects, uri, dead_path)
+    bad_rows, reason = rows.report.bad, ""
+    if max_bad_rows is not None and bad_rows > max_bad_rows:
+        reason = f"{bad_rows} rows are bad, {max_bad_rows} may be (max_bad)"
+    elif bad_rows and not rows.report.rows:
+        reason = f"none of its {bad_rows} rows is good"  # a commit without rows, called published, would tell its producer less
+    if reason:
+        raise BatchRejected(f"{reason}; the first: {rows.report.first}", table=batch.lane.table, file=uri)
+
+
+def _write_empty(path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(dead_schema().empty_table(), path, compression="zstd")
+
+
+def dead_letters_uri(inbox: str, batch: Batch | BatchFile) -> str:
+    """Return where the bad rows of a batch stand, as Parquet: drop, offset in it, error, the row as text."""
+    folder = table_folder(inbox, batch.lane.tenant, batch.lane.table)
+    return f"{folder}/{DEAD_LETTERS_FOLDER}/{batch.lane.channel}/{batch.number:012}.parquet"
+
+
+def count_dead_rows(objects: Objects, uri: str, uploads: Sequence[Upload]) -> int:
+    """Return how many rows a file of dead letters speaks of: 0 where there is none, 1 where it can't be read as one.
+
+    It is what `ReadReport.bad` was of that reading: a drop that is refused whole stands there once, for all its rows.
+
+    Args:
+        objects: the stores.
+        uri: of the file.
+        uploads: of the batch.
+
+    Raises:
+        StoreUnreachable, StoreDenied: it can't be told.
+    """
+    rows = {upload.id: upload.rows for upload in uploads}
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if objects.size(uri) is None:
+        return 0
+    with tempfile.TemporaryDirectory(prefix="sterna-batch-") as name:
+        path = Path(name) / DEAD_ROWS_FILE
+        read_file(objects, uri, path)
+        try:
+            dead_letters = pq.read_table(path, columns=["drop", "offset"]).to_pylist()
+        except pa.ArrowException:
+            return 1
+    refused_uploads = [dead_letter["drop"] for dead_letter in dead_letters if dead_letter["offset"] == WHOLE_UPLOAD]
+    return len(dead_letters) - len(refused_uploads) + sum(max(rows.get(upload, 0), 1) for upload in refused_uploads)
+
+
+def _fetch(objects: Objects, upload: Upload, folder: Path, attempts: int) -> UploadFile:
+    path, error = folder / upload.id, ""
+    try:
+        # In parts: one file may be as large as its tenant may send, and a limit of metadata is no limit of it.
+        digest, size = read_file(objects, upload.uri, path), path.stat().st_size
+    except ObjectMissing:
+        if attempts < _MAX_MISSING_ATTEMPTS:
+            raise
+        digest, size, error = "", 0, "its object is missing from the inbox"
+    # What the producer was told is there has to be what is there.
+    if not error and (size != upload.bytes or digest != upload.digest):
+        error = f"its object isn't what was acknowledged: {size} bytes of {upload.bytes}"
+    return UploadFile(upload.id, str(path), upload.format.value, upload.rows, error)
+
+
+def _conform(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    """Return rows with a table's columns; fields inside of them may stand in another order there."""
+    import pyarrow as pa
+
+    rows = rows.combine_chunks()
+    arrays = []
+    for column in columns:
+        index = rows.schema.get_field_index(column.name)
+        chunks = rows.column(index).chunks if index >= 0 else [pa.nulls(rows.num_rows)]
+        values = [convert_array(chunk, column.type, column.name)[0] for chunk in chunks]
+        arrays.append(pa.chunked_array(values, arrow_type(column.type, column.name)))
+    return pa.Table.from_arrays(arrays, names=[column.name for column in columns])

@@ -1,0 +1,282 @@
+"""A Parquet file that lies somewhere, proven fit to become a table's as it is: its size, schema and partition.
+
+Its footer is read, and of its pages those of the columns that decide its partition. That its other pages can be read is
+not proven.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sterna.errors import BadDrop, ObjectMissing, SternaError, Unsupported, printable
+from sterna.pipelines.ingest.column_types import Type, parse_decimal
+from sterna.pipelines.ingest.columns import type_name
+from sterna.pipelines.ingest.partition_values import NULL, format_partition, is_ordered
+from sterna.pipelines.ingest.validate_parquet import uncompressed_bytes
+from sterna.storage.objects import Objects
+from sterna.storage.ranges import ObjectReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MIN_FILE_BYTES = 12
+_MAX_PARTITION_VALUES = 100_000
+_FIELD_ID = b"PARQUET:field_id"
+_MAX_FOOTER_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """One field of a partition spec.
+
+    Args:
+        column: its source; "": one that isn't a column of the table's top.
+        transform: as the spec writes it.
+        type: the source's.
+        has_default: rows of files without the column have a value in it.
+    """
+
+    column: str
+    transform: str
+    type: Type
+    has_default: bool = False
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """What a file has to fit.
+
+    Args:
+        schema: the table's current one, as its metadata.json has it.
+        partitions: its current partition spec.
+    """
+
+    schema: Mapping[str, Any]
+    partitions: tuple[PartitionField, ...] = ()
+
+    @classmethod
+    def parse(cls, metadata: Mapping[str, Any]) -> TableShape:
+        """Return the shape that a metadata.json tells."""
+        schema = next(
+            candidate for candidate in metadata["schemas"] if candidate["schema-id"] == metadata["current-schema-id"]
+        )
+        spec = next(
+            candidate
+            for candidate in metadata["partition-specs"]
+            if candidate["spec-id"] == metadata["default-spec-id"]
+        )
+        top = {field["id"]: field for field in schema["fields"]}
+        fields = []
+        for field in spec["fields"]:
+            source = top.get(field["source-id"], {"name": "", "type": "string"})
+            default = source.get("initial-default") is not None
+            fields.append(PartitionField(source["name"], field["transform"], source["type"], default))
+        return cls(schema, tuple(fields))
+
+
+@dataclass(frozen=True)
+class ProvenFile:
+    """A file that may become a table's.
+
+    Args:
+        uri: where it lies.
+        bytes: its size.
+        rows: its rows.
+        partition: the value of each partition field, as Iceberg's builder reads it.
+        has_ids: it has the table's field ids; else its columns are known by their names.
+    """
+
+    uri: str
+    bytes: int
+    rows: int
+    partition: tuple[str, ...] = ()
+    has_ids: bool = True
+
+
+def validate_file(objects: Objects, uri: str, shape: TableShape) -> ProvenFile:
+    """See that a file may become a table's.
+
+    Raises:
+        ObjectMissing: there is no such object.
+        BadDrop: it is cut, encrypted, broken, or no Parquet file; it has no rows, or a column isn't the table's.
+        Unsupported: in which partition it lies can't be proven.
+        StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: it can't be read.
+    """
+    import pyarrow as pa
+
+    store_errors: list[SternaError] = []
+    try:
+        with _open_file(objects, uri, store_errors) as (file, size):
+            metadata = file.metadata
+            has_ids = validate_columns(file.schema_arrow, shape.schema["fields"])
+            _require_no_nulls(file, shape.schema["fields"])
+            return ProvenFile(uri, size, metadata.num_rows, _read_partition(file, shape.partitions), has_ids)
+    except (BadDrop, Unsupported) as error:
+        raise type(error)(error.message, file=uri, hint=error.hint) from None
+    except (pa.ArrowException, ValueError, OSError) as error:
+        if store_errors:  # it went through Arrow, which hands on no more than its text
+            raise store_errors[0] from None
+        raise BadDrop(f"it can't be read as Parquet: {printable(str(error), 200)}", file=uri) from None
+
+
+@contextmanager
+def _open_file(objects: Objects, uri: str, store_errors: list[SternaError]) -> Iterator[tuple[Any, int]]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    size = objects.size(uri)
+    if size is None:
+        raise ObjectMissing("there is no such object", file=uri)
+    source = ObjectReader(objects, uri, size, on_error=store_errors.append)
+    if size < _MIN_FILE_BYTES or source.read(4) != b"PAR1":
+        raise BadDrop("this is no Parquet file, or an encrypted one: it doesn't begin with PAR1")
+    source.seek(-8, io.SEEK_END)
+    last = source.read(8)
+    length = int.from_bytes(last[:4], "little")
+    if last[4:] != b"PAR1" or not 0 < length <= min(size - _MIN_FILE_BYTES, _MAX_FOOTER_BYTES):
+        raise BadDrop("the Parquet file is cut: its footer isn't whole")
+    source.seek(0)
+    with parquet.ParquetFile(pa.PythonFile(source, mode="r")) as file:
+        if not file.metadata.num_rows:
+            raise BadDrop("there are no rows")
+        uncompressed_bytes(file.metadata, size - length - _MIN_FILE_BYTES + 4)
+        yield file, size
+
+
+def validate_columns(arrow_schema: pa.Schema, fields: Sequence[Mapping[str, Any]]) -> bool:
+    """See that a file's columns are a table's; return whether they have its field ids.
+
+    Raises:
+        BadDrop: one is another, of another type, or has another id; a required one is missing.
+    """
+    id_presence: set[bool] = set()
+    _validate_struct(list(arrow_schema), fields, "", id_presence)
+    if len(id_presence) > 1:
+        raise BadDrop("some of its columns have field ids, and some have none")
+    return id_presence == {True}
+
+
+def _validate_struct(
+    arrow_fields: list[Any], fields: Sequence[Mapping[str, Any]], path: str, id_presence: set[bool]
+) -> None:
+    fields_by_name = {field["name"]: field for field in fields}
+    names = [field.name for field in arrow_fields]
+    if duplicate := next((name for name in names if names.count(name) > 1), None):
+        raise BadDrop(f"column {path}{duplicate!r} stands twice")
+    for field in arrow_fields:
+        expected = fields_by_name.get(field.name)
+        if expected is None:
+            raise BadDrop(f"the table has no column {path + field.name!r}")
+        _validate_field(field, expected["type"], expected["id"], path + field.name, id_presence)
+    if missing := next(
+        (table_field["name"] for table_field in fields if table_field["required"] and table_field["name"] not in names),
+        None,
+    ):
+        raise BadDrop(f"column {path + missing!r} is required, and it isn't there")
+
+
+def _validate_field(arrow_field: Any, expected: Type, id: int, path: str, id_presence: set[bool]) -> None:
+    field_id = (arrow_field.metadata or {}).get(_FIELD_ID)
+    id_presence.add(field_id is not None)
+    if field_id is not None and int(field_id) != id:
+        raise BadDrop(f"column {path!r} has field id {int(field_id)}, and the table's has {id}")
+    if isinstance(expected, str):
+        if not _is_readable(arrow_field.type, expected):
+            raise BadDrop(
+                f"column {path!r} is {arrow_field.type}, which can't be read as {type_name(expected)} where it lies"
+            )
+        return
+    import pyarrow.types as is_
+
+    kind = expected["type"]
+    if kind == "struct" and is_.is_struct(arrow_field.type):
+        children = [arrow_field.type.field(index) for index in range(arrow_field.type.num_fields)]
+        _validate_struct(children, expected["fields"], f"{path}.", id_presence)
+    elif kind == "list" and (is_.is_list(arrow_field.type) or is_.is_large_list(arrow_field.type)):
+        _validate_field(
+            arrow_field.type.value_field, expected["element"], expected["element-id"], f"{path}.element", id_presence
+        )
+    elif kind == "map" and is_.is_map(arrow_field.type):
+        _validate_field(arrow_field.type.key_field, expected["key"], expected["key-id"], f"{path}.key", id_presence)
+        _validate_field(
+            arrow_field.type.item_field, expected["value"], expected["value-id"], f"{path}.value", id_presence
+        )
+    else:
+        raise BadDrop(f"column {path!r} is {arrow_field.type}, and the table has a {kind}")
+
+
+def _is_readable(arrow_type: Any, expected: str) -> bool:
+    """Tell whether all readers of Iceberg read a column of a file as a type, as it stands there."""
+    import pyarrow as pa
+    import pyarrow.types as is_
+
+    if is_.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    if sizes := parse_decimal(expected):
+        return bool(is_.is_decimal(arrow_type) and arrow_type.scale == sizes[1] and arrow_type.precision <= sizes[0])
+    if expected in ("timestamp", "timestamptz"):
+        zoned = expected == "timestamptz"
+        return bool(is_.is_timestamp(arrow_type) and arrow_type.unit == "us" and (arrow_type.tz is not None) == zoned)
+    return arrow_type in {
+        "boolean": (pa.bool_(),),
+        "int": (pa.int32(),),
+        "long": (pa.int64(), pa.int32()),
+        "float": (pa.float32(),),
+        "double": (pa.float64(), pa.float32()),
+        "date": (pa.date32(),),
+        "string": (pa.string(), pa.large_string()),
+        "binary": (pa.binary(), pa.large_binary()),
+    }.get(expected, ())
+
+
+def _require_no_nulls(file: Any, fields: Sequence[Mapping[str, Any]]) -> None:
+    for field in fields:
+        if field["required"] and isinstance(field["type"], str) and _count_nulls(file, field["name"]):
+            raise BadDrop(f"column {field['name']!r} is required, and has rows without a value")
+
+
+def _count_nulls(file: Any, column: str) -> int:
+    return sum(batch.column(0).null_count for batch in file.iter_batches(columns=[column]))
+
+
+def _read_partition(file: Any, fields: tuple[PartitionField, ...]) -> tuple[str, ...]:
+    return tuple(NULL if field.transform == "void" else _read_partition_value(file, field) for field in fields)
+
+
+def _read_partition_value(file: Any, field: PartitionField) -> str:
+    if not field.column:
+        raise Unsupported("the table is partitioned by a field within a column: where its rows lie isn't proven")
+    if field.column not in file.schema_arrow.names:
+        if field.has_default:
+            raise Unsupported(f"it lacks column {field.column!r}, which has a default: its partition isn't proven")
+        return NULL
+    distinct: set[Any] = set()
+    for batch in file.iter_batches(columns=[field.column]):
+        distinct |= _read_distinct(batch.column(0), field)
+        if len(distinct) > _MAX_PARTITION_VALUES:
+            raise Unsupported(
+                f"column {field.column!r} has more than {_MAX_PARTITION_VALUES} values: its partition isn't proven"
+            )
+    return format_partition(distinct, field.transform, field.type, field.column)
+
+
+def _read_distinct(column: Any, field: PartitionField) -> set[Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as is_
+
+    if is_.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if is_.is_timestamp(column.type) and column.type.tz is not None:
+        column = column.cast(pa.timestamp("us", tz="UTC"))  # shown in another zone it would be another day
+    nulls = {None} if column.null_count else set()
+    if column.null_count == len(column):
+        return nulls
+    if is_ordered(field.transform) and not is_.is_boolean(column.type):
+        ends = pc.min_max(column)
+        return nulls | {ends["min"].as_py(), ends["max"].as_py()}
+    return nulls | set(pc.unique(column.drop_null()).to_pylist())

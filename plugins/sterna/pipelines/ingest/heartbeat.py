@@ -1,0 +1,155 @@
+"""Workers say that they get on: by that their batches stay theirs, and one that died or hangs is known by name.
+
+All times are the tracker's database's, so that clocks of workers don't matter.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sterna.concurrency.periodic import run_periodically
+from sterna.errors import SternaError
+from sterna.pipelines.ingest.tracker_schema import has_table
+from sterna.postgres.pool import PostgresPool
+
+log = logging.getLogger(__name__)
+LEASE_SECONDS: Final = 45.0
+"""Seconds for which a worker has a batch since its last sign: batches of one that died are free after that."""
+BEATS_PER_LEASE: Final = 4.5
+"""Signs in one lease: some may be late, or find no tracker."""
+STALL_SECONDS: Final = 900.0
+"""Seconds without a step forward after which a worker gives no more signs, beside what its longest step may take: one
+that hangs lives, and would keep its batches for ever."""
+_DEAD_DAYS: Final = 1  # for which a worker that died is named
+_JOIN_SECONDS: Final = 5.0
+_TABLE: Final = "sterna_ingest_worker"
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """A worker, as its signs have it.
+
+    Args:
+        name: of the worker; no two have the same.
+        host, pid: where it runs.
+        begun: since when.
+        seen: when it gave its last sign.
+        silent: seconds since then.
+        alive: whether that is less than a lease.
+        batches: which it has, each as table, channel and number.
+    """
+
+    name: str
+    host: str
+    pid: int
+    begun: datetime
+    seen: datetime
+    silent: float
+    alive: bool
+    batches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What a worker says of itself.
+
+    Args:
+        name: no two have the same.
+        host, pid: where it runs.
+        lease: seconds for which this sign counts.
+        batches: those that it works on, by id. One that the tracker alone has as its own is free once its lease is
+            over: whether it was taken the worker wasn't told.
+    """
+
+    name: str
+    host: str
+    pid: int
+    lease: float
+    batches: tuple[str, ...] = ()
+
+
+def write_heartbeat(pool: PostgresPool, heartbeat: Heartbeat) -> None:
+    """Say that a worker lives: it keeps its batches for as long as nobody else has taken them.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: nobody was told.
+    """
+    with pool.connection() as connection, connection.transaction():
+        connection.execute(
+            "INSERT INTO sterna_ingest_worker (name, host, pid) VALUES (%s, %s, %s) "
+            "ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()",
+            (heartbeat.name, heartbeat.host, heartbeat.pid),
+        )
+        connection.execute(
+            "UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() + %s "
+            "WHERE worker = %s AND id = ANY(%s) AND state IN ('closed', 'staged')",
+            (timedelta(seconds=heartbeat.lease), heartbeat.name, list(heartbeat.batches)),
+        )
+
+
+def delete_worker(pool: PostgresPool, name: str) -> None:
+    """Say that a worker ends in order; forget those that died long ago and have no batch any more.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: nobody was told.
+    """
+    with pool.connection() as connection:
+        connection.execute(
+            "DELETE FROM sterna_ingest_worker w WHERE w.name = %s OR (w.seen < clock_timestamp() - %s AND NOT EXISTS "
+            "(SELECT FROM sterna_ingest_batch b WHERE b.worker = w.name AND b.state IN ('closed', 'staged')))",
+            (name, timedelta(days=_DEAD_DAYS)),
+        )
+
+
+@contextmanager
+def heartbeating(send_heartbeat: Callable[[], object], interval: float) -> Iterator[None]:
+    """Give signs of life while the block runs, from a thread of its own; the first one before it begins.
+
+    Args:
+        send_heartbeat: gives one; a tracker that doesn't answer is asked again.
+        interval: seconds from one to the next.
+    """
+
+    def attempt() -> None:
+        try:
+            send_heartbeat()
+        except SternaError as error:  # there is time for another try, or for several
+            log.info("no sign of life can be given now: %s", error)
+        except Exception:
+            log.exception("giving a sign of life failed")
+
+    attempt()
+    with run_periodically(attempt, interval, "sterna-ingest-heartbeat", _JOIN_SECONDS):
+        yield
+
+
+def list_workers(pool: PostgresPool, lease: float = LEASE_SECONDS) -> Sequence[WorkerStatus]:
+    """Return the workers that live, and those that died in the last day or still have a batch; changes nothing.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: it can't be told.
+    """
+    query = """
+        SELECT w.name, w.host, w.pid, w.begun, w.seen, extract(epoch FROM clock_timestamp() - w.seen),
+               coalesce(array_agg(b.table_name || ' ' || b.channel || ' ' || b.number ORDER BY b.closed, b.number)
+                        FILTER (WHERE b.id IS NOT NULL), '{}')
+        FROM sterna_ingest_worker w
+        LEFT JOIN sterna_ingest_batch b ON b.worker = w.name AND b.state IN ('closed', 'staged')
+        WHERE w.seen > clock_timestamp() - make_interval(days => %s) OR b.id IS NOT NULL
+        GROUP BY w.name ORDER BY w.seen DESC
+    """
+    with pool.connection() as connection:
+        # Who only looks makes no table: workers of an earlier sterna gave no signs.
+        rows = connection.execute(query, (_DEAD_DAYS,)).fetchall() if has_table(connection, _TABLE) else []
+    return [_parse_status(row, lease) for row in rows]
+
+
+def _parse_status(row: Sequence[Any], lease: float) -> WorkerStatus:
+    name, host, pid, begun, seen, silent, batches = row
+    # A sign may be written while it is asked for.
+    return WorkerStatus(name, host, pid, begun, seen, max(float(silent), 0.0), silent <= lease, tuple(batches))

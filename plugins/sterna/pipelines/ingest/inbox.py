@@ -1,0 +1,183 @@
+"""The inbox: where a drop becomes durable, before anybody is told that it was taken.
+
+First its content, under a name that has the content's digest; then its mark, created only if absent, which makes a drop
+of it; then the tracker's row. Whatever dies in between, the same drop sent again goes on from there.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sterna.errors import ObjectMissing, TrackerContradicts
+from sterna.pipelines.ingest.batch_file import format_batch, format_rejection, format_upload, parse_batch, parse_upload
+from sterna.pipelines.ingest.layout import batch_uri, content_uri, rejected_uri, upload_marker_uri
+from sterna.pipelines.ingest.model import Batch, Format, Lane, Upload, upload_id
+from sterna.pipelines.ingest.tracker import Tracker, require_same_upload
+from sterna.storage.objects import Objects
+from sterna.storage.write import create, write_file
+
+
+@dataclass(frozen=True)
+class UploadRequest:
+    """What somebody sent, checked.
+
+    Args:
+        lane: where it goes.
+        key: the idempotency key; "": none, and what is sent again is another drop.
+        offset: the offset token; "": none. It is the key, then.
+        format: what it is.
+        path: the content.
+        bytes: its size.
+        rows: its rows.
+        digest: its SHA-256, in hex.
+    """
+
+    lane: Lane
+    key: str
+    offset: str
+    format: Format
+    path: Path
+    bytes: int
+    rows: int
+    digest: str
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether it would be known again."""
+        return bool(self.key or self.offset)
+
+
+class Inbox:
+    """A region's inbox.
+
+    Args:
+        objects: the stores.
+        tracker: the index.
+        region: its name.
+        inbox: its URI.
+    """
+
+    def __init__(self, objects: Objects, tracker: Tracker, region: str, inbox: str) -> None:
+        self._objects = objects
+        self._tracker = tracker
+        self._region = region
+        self._inbox = inbox
+
+    def accept(self, request: UploadRequest) -> tuple[Upload, bool]:
+        """Make a drop durable; return it, and whether it is new.
+
+        Raises:
+            KeyReused: another one was taken under its key.
+            StoreUnreachable, StoreDenied, DatabaseUnreachable, DatabaseRefused: it isn't taken.
+        """
+        upload = self._build_upload(request)
+        if request.is_idempotent and (existing := self._tracker.upload(upload.id)) is not None:
+            require_same_upload(existing, upload)
+            return existing, False
+        write_file(self._objects, upload.uri, request.path)
+        marker_uri = upload_marker_uri(self._inbox, upload.lane, upload.id)
+        if not create(self._objects, marker_uri, format_upload(upload), assume_absent=not request.is_idempotent):
+            stored = parse_upload(self._objects.read(marker_uri), marker_uri)
+            require_same_upload(stored, upload)
+            upload = stored  # what was written down first counts, whenever that was
+        return self._tracker.accept(upload)
+
+    def has_key(self, lane: Lane, key: str) -> bool:
+        """Tell whether something was taken under a key.
+
+        Raises:
+            DatabaseUnreachable, DatabaseRefused: it can't be told.
+        """
+        return self._tracker.upload(upload_id(self._region, lane.table, lane.channel, f"key:{key}")) is not None
+
+    def read_marker(self, lane: Lane, key: str) -> Upload | None:
+        """Return the drop that was taken under a key, by its mark in the inbox: the tracker may not know of it yet.
+
+        Raises:
+            BadDrop: the mark was changed.
+            StoreUnreachable, StoreDenied: it can't be told.
+        """
+        marker_uri = upload_marker_uri(
+            self._inbox, lane, upload_id(self._region, lane.table, lane.channel, f"key:{key}")
+        )
+        try:
+            return parse_upload(self._objects.read(marker_uri), marker_uri)
+        except ObjectMissing:
+            return None
+
+    def index(self, upload: Upload) -> None:
+        """Let the tracker know of a drop whose mark stands in the inbox.
+
+        Raises:
+            DatabaseUnreachable, DatabaseRefused: it doesn't.
+        """
+        self._tracker.accept(upload)
+
+    def _build_upload(self, request: UploadRequest) -> Upload:
+        # Three kinds of keys, none of which can be taken for another.
+        key = (
+            f"key:{request.key}"
+            if request.key
+            else f"offset:{request.offset}"
+            if request.offset
+            else f"once:{_random_key()}"
+        )
+        id = upload_id(self._region, request.lane.table, request.lane.channel, key)
+        uri = content_uri(self._inbox, request.lane, id, request.digest, request.format)
+        now = datetime.now(UTC)
+        return Upload(
+            id, request.lane, key, request.offset, request.format, request.bytes, request.rows, request.digest, uri, now
+        )
+
+
+def write_batch_file(objects: Objects, inbox: str, batch: Batch, uploads: Sequence[Upload], applied: int = 0) -> str:
+    """Write a batch down beside its drops, before anything else is done with it; return where.
+
+    First of all, even before it is asked whether the batch is published: a tracker of which an older state came back
+    gives a number out a second time, and the table would say of that one that it is published.
+
+    Args:
+        objects: the stores.
+        inbox: the region's inbox.
+        batch: the batch.
+        uploads: its drops, in their order.
+        applied: the number of the last batch of its channel that is on `main`.
+
+    Raises:
+        TrackerContradicts: the number stands for another batch already: the tracker isn't what it was.
+        BadDrop: what stands there is no batch's file, or has what this version doesn't know.
+        StoreUnreachable, StoreDenied: it isn't written down, and must not be staged.
+    """
+    uri, text = batch_uri(inbox, batch.lane, batch.number), format_batch(batch, uploads)
+    if batch.number <= applied:
+        existing = objects.read(uri) if objects.size(uri) is not None else None
+    else:
+        existing = text if create(objects, uri, text) else objects.read(uri)
+    if existing != text:
+        if existing is not None:
+            parse_batch(existing, uri)
+        raise TrackerContradicts(
+            f"number {batch.number} of channel {batch.lane.channel} stands for another batch already",
+            table=batch.lane.table,
+            file=uri,
+            hint="the tracker is older than the inbox: sterna ingest rebuild",
+        )
+    return uri
+
+
+def write_rejected_file(objects: Objects, inbox: str, batch: Batch, reason: str, rejected_at: datetime) -> str:
+    """Write down that a batch was rejected, before the next number is published; return where.
+
+    One that was written before stays as it is.
+    """
+    uri = rejected_uri(inbox, batch.lane, batch.number)
+    create(objects, uri, format_rejection(batch, reason, rejected_at))
+    return uri
+
+
+def _random_key() -> str:
+    return secrets.token_hex(16)

@@ -1,0 +1,109 @@
+"""Where things stand in an inbox, and whether a table's name may stand in a path.
+
+<inbox>/<tenant>/<table>/<id[:2]>/<id>-<digest[:16]>.<jsonl|arrow|parquet>      what came in
+<inbox>/<tenant>/<table>/<id[:2]>/<id>.drop.json                                its mark, which makes it a drop
+<inbox>/<tenant>/<table>/_batches/<channel>/<number>.json                       a batch, before it is staged
+<inbox>/<tenant>/<table>/_batches/<channel>/<number>.rejected.json              that it never will be published
+<inbox>/<tenant>/<table>/_topics/<channel>.json                                 which topic a channel reads, from where
+<inbox>/<tenant>/<table>/_topics/<channel>.empty.json                           what of it has no row, behind its drops
+<inbox>/<tenant>/<table>/_dead/<channel>/<number>.parquet                       its bad rows
+
+Whoever cleans up takes a drop's mark away before its batch's file: a mark without one is a drop that waits.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sterna.config.mapping import Mapping
+from sterna.config.registry.model import canonical_prefix, is_inside
+from sterna.errors import TableError, UsageError
+from sterna.pipelines.ingest.model import Format, Lane
+
+UPLOAD_SUFFIX = ".drop.json"
+REJECTED_SUFFIX = ".rejected.json"
+BATCHES_FOLDER = "_batches"
+DEAD_LETTERS_FOLDER = "_dead"
+TOPICS_FOLDER = "_topics"
+_TABLE = re.compile(r"[A-Za-z0-9_]{1,128}(\.[A-Za-z0-9_]{1,128}){1,16}")
+_CONTENT_SUFFIXES = {Format.JSON_LINES: "jsonl", Format.ARROW: "arrow", Format.PARQUET: "parquet"}
+_MAX_TABLE_LENGTH = 200
+
+
+def is_valid_table(name: str) -> bool:
+    """Tell whether a dotted key may be a table's that takes rows: it stands in paths, and has to be plain."""
+    return len(name) <= _MAX_TABLE_LENGTH and bool(_TABLE.fullmatch(name))
+
+
+def table_folder(inbox: str, tenant: str, table: str) -> str:
+    """Return where everything of one table of one tenant stands."""
+    return f"{inbox}/{tenant}/{table}"
+
+
+def content_uri(inbox: str, lane: Lane, upload: str, digest: str, format: Format) -> str:
+    """Return where a drop's content stands: other content of the same drop would stand elsewhere."""
+    folder = table_folder(inbox, lane.tenant, lane.table)
+    return f"{folder}/{upload[:2]}/{upload}-{digest[:16]}.{_CONTENT_SUFFIXES[format]}"
+
+
+def upload_marker_uri(inbox: str, lane: Lane, upload: str) -> str:
+    """Return where a drop's mark stands: one place, whatever its content is."""
+    return f"{table_folder(inbox, lane.tenant, lane.table)}/{upload[:2]}/{upload}{UPLOAD_SUFFIX}"
+
+
+def batch_uri(inbox: str, lane: Lane, number: int) -> str:
+    """Return where a batch is written down."""
+    return f"{table_folder(inbox, lane.tenant, lane.table)}/{BATCHES_FOLDER}/{lane.channel}/{number:012}.json"
+
+
+def rejected_uri(inbox: str, lane: Lane, number: int) -> str:
+    """Return where it stands that a batch was rejected."""
+    return batch_uri(inbox, lane, number).removesuffix(".json") + REJECTED_SUFFIX
+
+
+def topic_uri(inbox: str, lane: Lane) -> str:
+    """Return where it stands which topic's partition a channel reads, and where it began."""
+    return f"{table_folder(inbox, lane.tenant, lane.table)}/{TOPICS_FOLDER}/{lane.channel}.json"
+
+
+def empty_range_uri(inbox: str, lane: Lane) -> str:
+    """Return where it stands which stretch behind a channel's last drop has no row."""
+    return topic_uri(inbox, lane).removesuffix(".json") + ".empty.json"
+
+
+def is_managed(uri: str) -> bool:
+    """Tell whether an object of an inbox is one that drops, batches or topics have left there."""
+    return uri.endswith(UPLOAD_SUFFIX) or any(
+        f"/{folder}/" in uri for folder in (BATCHES_FOLDER, DEAD_LETTERS_FOLDER, TOPICS_FOLDER)
+    )
+
+
+def check_inbox(mapping: Mapping, inbox: str, label: str = "inbox") -> None:
+    """See that an inbox lies in the region's own storage and in nobody's replica root.
+
+    Args:
+        mapping: of the region.
+        inbox: its URI.
+        label: how messages call it.
+
+    Raises:
+        UsageError: it doesn't.
+    """
+    region = mapping.region.name
+    try:
+        location = mapping.locate(f"{inbox}/x").location
+    except TableError as error:
+        raise UsageError(f"the {label} {inbox} of {region}: {error.message}", hint=error.hint) from None
+    if location.region != region:
+        raise UsageError(f"the {label} {inbox} of {region} lies in {location.region}: writers write near")
+    for replica_region in mapping.registry.regions:
+        if prefixes_overlap(inbox, replica_region.replica_root):
+            raise UsageError(
+                f"the {label} {inbox} of {region} and the replica root {replica_region.replica_root} overlap"
+            )
+
+
+def prefixes_overlap(left: str, right: str) -> bool:
+    """Tell whether one of two prefixes lies in the other."""
+    canonical_left, canonical_right = canonical_prefix(left), canonical_prefix(right)
+    return is_inside(canonical_left, canonical_right) or is_inside(canonical_right, canonical_left)

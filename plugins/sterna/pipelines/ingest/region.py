@@ -1,0 +1,165 @@
+"""One region's ingestion: its settings, its inbox and its tracker, opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from sterna.config.policy import matching_pattern
+from sterna.config.registry.model import Registry
+from sterna.config.sections.ingest import CloseRules, Ingest, IngestRegion, IngestTable
+from sterna.config.sections.model import Services
+from sterna.config.sections.topics import SourceTopic
+from sterna.errors import UsageError
+from sterna.pipelines.ingest.inbox import Inbox
+from sterna.pipelines.ingest.layout import check_inbox, prefixes_overlap
+from sterna.pipelines.ingest.tracker import Tracker
+from sterna.pipelines.ingest.tracker_schema import is_initialized, prepare
+from sterna.pipelines.ingest.work_queue import PostgresQueue
+from sterna.postgres.pool import PostgresPool, ServiceDatabase
+from sterna.replication.replica.region import RegionContext
+from sterna.storage.objects import Objects
+
+
+@dataclass(frozen=True)
+class RegionIngest:
+    """What a region takes in.
+
+    Args:
+        name: the region.
+        settings: the section of the services file.
+        region_settings: what it says of this region.
+        registry: says which tables may not be in the region.
+        objects: the stores.
+        pool: the tracker's database.
+        context: the region itself, for who looks at catalogs or at brokers.
+    """
+
+    name: str
+    settings: Ingest
+    region_settings: IngestRegion
+    registry: Registry = field(repr=False)
+    objects: Objects = field(repr=False)
+    pool: PostgresPool = field(repr=False)
+    context: RegionContext | None = field(default=None, repr=False)
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        """The tracker, as those see it who take drops in and who ask."""
+        return Tracker(self.pool)
+
+    @cached_property
+    def queue(self) -> PostgresQueue:
+        """The tracker, as workers see it."""
+        return PostgresQueue(self.pool)
+
+    @cached_property
+    def inbox(self) -> Inbox:
+        """Where drops become durable."""
+        return Inbox(self.objects, self.tracker, self.name, self.region_settings.inbox)
+
+    def table(self, table: str) -> IngestTable | None:
+        """Return how a table takes rows, None where it takes none."""
+        return self.settings.table_rule(table, matching_pattern)
+
+    def refusal(self, table: str) -> str:
+        """Return which residency rule keeps a table's rows out of the region, "" where none does."""
+        return _refusal(self.registry, self.name, table)
+
+    def rules(self, table: str) -> CloseRules:
+        """Return when a table's drops become a batch; one that takes no rows any more closes what it has by default."""
+        table_settings = self.table(table)
+        return table_settings.rules if table_settings is not None else CloseRules()
+
+    @property
+    def topics(self) -> list[SourceTopic]:
+        """The topics that are read in this region."""
+        return [topic for topic in self.settings.topics if topic.region == self.name]
+
+    def prepare(self) -> None:
+        """See that the tracker is there and is the inbox's; made at first use.
+
+        Raises:
+            TrackerLost, TrackerTooNew: it isn't.
+            DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied, CredentialError: not now.
+        """
+        prepare(self.pool, self.objects, self.region_settings.inbox)
+
+    def is_initialized(self) -> bool:
+        """Tell whether anything came in yet; changes nothing.
+
+        Raises:
+            SternaError: as `prepare`.
+        """
+        return is_initialized(self.pool, self.objects, self.region_settings.inbox)
+
+    def close(self) -> None:
+        """Close the connections to the tracker."""
+        self.pool.close()
+
+
+def open_ingest(context: RegionContext, services: Services) -> RegionIngest:
+    """Return a region's ingestion; nothing is asked yet.
+
+    Args:
+        context: the region.
+        services: the services file.
+
+    Raises:
+        UsageError: it configures none for this region, or an inbox where none may be.
+    """
+    region, settings = context.region, services.ingest
+    region_settings = settings.regions.get(region.name) if settings is not None else None
+    if settings is None or region_settings is None:
+        raise UsageError(
+            f"the services file has no ingest.regions.{region.name}", hint="name another file with --services"
+        )
+    check_inbox(context.mapping, region_settings.inbox)
+    _check_listed(context, settings, region_settings)
+    _check_topics(context, settings)
+    hosts = region_settings.database.hosts or (region.catalog.database.hosts if region.catalog.database else [])
+    if not hosts:
+        raise UsageError(
+            f"ingest.regions.{region.name}.database.hosts is missing: the region has no catalog.database, either"
+        )
+    database = ServiceDatabase(
+        f"the ingest tracker of {region.name}",
+        tuple(hosts),
+        region_settings.database.name,
+        region_settings.database.credential_id,
+        region_settings.database.sslmode,
+        region_settings.database.timeout,
+    )
+    objects = Objects(context.mapping, context.secrets, timeout=region_settings.timeout)
+    pool = PostgresPool(database, context.secrets)
+    return RegionIngest(region.name, settings, region_settings, context.registry, objects, pool, context)
+
+
+def _check_topics(context: RegionContext, settings: Ingest) -> None:
+    for topic in settings.topics:
+        if topic.region != context.region.name:
+            continue
+        if settings.tenant_of(topic.into) is None or settings.table_rule(topic.into, matching_pattern) is None:
+            raise UsageError(f"the topic {topic.name} is for {topic.into}, which takes no rows")
+        if refusal := _refusal(context.registry, context.region.name, topic.into):
+            raise UsageError(f"the topic {topic.name} is for {topic.into}: {refusal}")
+
+
+def _check_listed(context: RegionContext, settings: Ingest, region_settings: IngestRegion) -> None:
+    for listed_prefix in region_settings.listed:
+        check_inbox(context.mapping, listed_prefix.prefix, "listed prefix")
+        if prefixes_overlap(listed_prefix.prefix, region_settings.inbox):
+            raise UsageError(f"the listed prefix {listed_prefix.prefix} and the inbox {region_settings.inbox} overlap")
+        if (
+            settings.tenant_of(listed_prefix.table) is None
+            or settings.table_rule(listed_prefix.table, matching_pattern) is None
+        ):
+            raise UsageError(
+                f"the listed prefix {listed_prefix.prefix} is for {listed_prefix.table}, which takes no rows"
+            )
+        if refusal := _refusal(context.registry, context.region.name, listed_prefix.table):
+            raise UsageError(f"the listed prefix {listed_prefix.prefix} is for {listed_prefix.table}: {refusal}")
+
+
+def _refusal(registry: Registry, region: str, table: str) -> str:
+    return next((reason for rule in registry.residency if (reason := rule.exclusion_reason(table, region))), "")

@@ -1,0 +1,364 @@
+"""Tables of `main` as a worker reaches them: metadata at a table's home, data files in the worker's own region.
+
+The one module of ingestion that calls the JVM. A catalog of its own has one FileIO with the credentials of every
+location, by prefix: so one commit reads and writes metadata in one region, and names files in another. Data files are
+written by Spark's own writer for Iceberg, without a commit: to a table in memory whose `write.data.path` is near.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sterna.config.registry.credential import fileio_properties
+from sterna.errors import BatchRejected, EngineError, TableMoved
+from sterna.pipelines.ingest.column_types import Type, parse_decimal, parse_fixed
+from sterna.pipelines.ingest.columns import Column, Evolution, NestedField, parse_columns, type_at
+from sterna.pipelines.ingest.time_columns import convert_to_longs, field_types, replace_times, time_ids, write_times
+from sterna.pipelines.publish.protocol import LoadedTable
+from sterna.pipelines.publish.spark import JavaBase, SparkTable, jvm, require_jvm, translate_java_errors
+from sterna.spark.main_catalog import register_in_sql
+from sterna.spark.start import spark_errors, summarize_error
+from sterna.storage.write import read_file, write_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sterna.replication.replica.region import RegionContext
+
+_REWRITE_CATALOG_SETTING = "spark.sql.catalog.default_rewrite_catalog"
+_TABLE_PROPERTIES = {"write.wap.enabled": "true", "commit.retry.num-retries": "30"}
+
+
+class RegionalIcebergCatalog:
+    """The catalog that takes commits, with the stores of all locations.
+
+    Args:
+        spark: a classic session.
+        context: the region.
+        credential_id: the login at the catalog, a writer's; None: the region's own.
+
+    Raises:
+        NotStaged: the session is one of Spark Connect.
+        NoIceberg: its driver lacks Iceberg's runtime.
+        CredentialError: one is missing.
+    """
+
+    def __init__(self, spark: SparkSession, context: RegionContext, credential_id: str | None = None) -> None:
+        require_jvm(spark)
+        self.spark, self._context, self._credential_id = spark, context, credential_id
+        spark.conf.set(_REWRITE_CATALOG_SETTING, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
+        with translate_java_errors(""):
+            self._catalog = self._open_catalog()
+
+    def table(self, key: str) -> SparkTable:
+        """Return a table by its dotted key, whether it is there or not."""
+        name = self._identifier(key)
+        return SparkTable(self.spark, key, lambda: self._catalog.loadTable(name))
+
+    def has_table(self, key: str) -> bool:
+        """Say whether `main` has a table."""
+        with translate_java_errors(key):
+            return bool(self._catalog.tableExists(self._identifier(key)))
+
+    def register_in_sql(self, name: str) -> None:
+        """Let the session's SQL name the tables of `main`.
+
+        Args:
+            name: what SQL calls the catalog; not used in the session before.
+        """
+        register_in_sql(self.spark, name, self._catalog)
+
+    def create(
+        self, key: str, columns: Sequence[Column], location: str, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a table, and the namespaces that it needs; one that is there by now is as well.
+
+        Args:
+            key: its dotted key.
+            columns: its columns.
+            location: the URI below which it is to lie.
+            properties: more of its properties.
+        """
+        iceberg = jvm(self.spark).org.apache.iceberg
+        schema = iceberg.SchemaParser.fromJson(json.dumps(_schema(columns)))
+        identifier = self._identifier(key)
+        try:
+            self._create_namespaces(key)
+            self._catalog.createTable(
+                identifier,
+                schema,
+                iceberg.PartitionSpec.unpartitioned(),
+                location,
+                self._map({**_TABLE_PROPERTIES, **(properties or {})}),
+            )
+        except spark_errors() as error:
+            if "AlreadyExistsException" not in str(error):
+                raise EngineError(f"the table can't be made: {summarize_error(error, 3)}", table=key) from None
+
+    def evolve(self, key: str, evolution: Evolution) -> None:
+        """Add and widen columns, in one commit; what somebody else has done of it meanwhile is left as it is.
+
+        A column that two regions add at once has one id: the second commit is refused, and looks again.
+        """
+        identifier = self._identifier(key)
+        for _ in range(10):
+            table = self._catalog.loadTable(identifier)
+            existing = parse_columns(self._metadata(table))
+            update = table.updateSchema()
+            changes = [
+                *self._add_fields(
+                    update, existing, [NestedField((column.name,), column.type) for column in evolution.add]
+                ),
+                *self._add_fields(update, existing, evolution.inner),
+                *self._widen_fields(
+                    update, existing, [NestedField((column.name,), column.type, True) for column in evolution.widen]
+                ),
+                *self._widen_fields(update, existing, evolution.inner),
+            ]
+            try:
+                if changes:
+                    with translate_java_errors(key):
+                        update.commit()
+                return
+            except TableMoved:
+                continue
+        raise TableMoved("the schema was changed by others each time", table=key)
+
+    def _add_fields(self, update: Any, existing: Sequence[Column], fields: Sequence[NestedField]) -> list[NestedField]:
+        missing = [field for field in fields if not field.widen and type_at(existing, field.path) is None]
+        for field in missing:
+            type = self._type(field.type)
+            if len(field.path) == 1:
+                update.addColumn(field.path[0], type)
+            else:
+                update.addColumn(".".join(field.path[:-1]), field.path[-1], type)
+        return missing
+
+    def _widen_fields(
+        self, update: Any, existing: Sequence[Column], fields: Sequence[NestedField]
+    ) -> list[NestedField]:
+        narrow = [field for field in fields if field.widen and type_at(existing, field.path) != field.type]
+        for field in narrow:
+            update.updateColumn(".".join(field.path), self._type(field.type))
+        return narrow
+
+    def read_columns(self, loaded: LoadedTable[JavaBase]) -> tuple[Column, ...]:
+        """Return the columns of a table that was looked at."""
+        with translate_java_errors(""):
+            return parse_columns({"schema": self._schema(loaded)})
+
+    def write(self, loaded: LoadedTable[JavaBase], rows: pa.Table, folder: str) -> list[Any]:
+        """Write rows as few data files in a folder, sorted and partitioned as their table is; return the files.
+
+        Nothing is committed. `SparkTableCache`, `FileRewriteCoordinator`, `StaticTableOperations`.
+
+        Args:
+            loaded: at the table.
+            rows: with all of its columns.
+            folder: a URI; "": where the table's own files lie.
+
+        Raises:
+            BatchRejected: Spark doesn't write such a table.
+        """
+        iceberg, id = jvm(self.spark).org.apache.iceberg, str(uuid.uuid4())
+        with translate_java_errors(""):
+            times = time_ids(self._schema(loaded))
+            self._require_readable_partitions(loaded)
+            memory_table = self._build_memory_table(self._readable_metadata(loaded), folder, loaded)
+            spec, sorted_by = loaded.base.metadata.spec(), loaded.base.metadata.sortOrder()
+            coordinator = iceberg.spark.FileRewriteCoordinator.get()
+            cache = self._table_cache(coordinator)
+            cache.add(id, memory_table)
+            try:
+                frame = self.spark.createDataFrame(convert_to_longs(rows) if times else rows).coalesce(1)
+                writer = frame.write.format("iceberg").mode("append").option("check-nullability", "false")
+                writer = writer.option("output-spec-id", spec.specId()).option("fanout-enabled", "false")
+                writer = writer.option("write-format", "parquet") if times else writer
+                distribution = "hash" if spec.isPartitioned() and not sorted_by.isSorted() else "none"
+                writer.option("distribution-mode", distribution).save(id)
+                files = list(coordinator.fetchNewFiles(memory_table, id))
+            finally:
+                coordinator.clearRewrite(memory_table, id)
+                cache.remove(id)
+            return [self._restore_times(loaded, file, times) for file in files] if times else files
+
+    def read_staged(self, table: SparkTable, loaded: LoadedTable[JavaBase], snapshot: int) -> DataFrame:
+        """Return the rows that a staged snapshot brings; of a column of type `time` the microseconds.
+
+        Args:
+            table: the table.
+            loaded: at it.
+            snapshot: the snapshot.
+        """
+        with translate_java_errors(table.name):
+            base = self._readable_metadata(loaded)
+            operations = self._operations(base, loaded) if base is not loaded.base.metadata else loaded.base.operations
+        return table.read_rows(replace(loaded, base=JavaBase(operations, base)), snapshot)
+
+    def _schema(self, loaded: LoadedTable[JavaBase]) -> Mapping[str, Any]:
+        schema = jvm(self.spark).org.apache.iceberg.SchemaParser.toJson(loaded.base.metadata.schema())
+        fields: Mapping[str, Any] = json.loads(schema)
+        return fields
+
+    def _readable_metadata(self, loaded: LoadedTable[JavaBase]) -> Any:
+        """Return a table's metadata as Spark takes it: with whole numbers where it has times."""
+        metadata = loaded.base.metadata
+        if not time_ids(self._schema(loaded)):
+            return metadata
+        return self._parser().fromJson(json.dumps(replace_times(json.loads(self._parser().toJson(metadata)))))
+
+    def _require_readable_partitions(self, loaded: LoadedTable[JavaBase]) -> None:
+        """See that no partition has a value of type `fixed`: Iceberg's Spark writes it into manifests as `binary`, and
+        nobody reads them after.
+        """
+        parser, spec = jvm(self.spark).org.apache.iceberg.PartitionSpecParser, loaded.base.metadata.spec()
+        types = dict(field_types(self._schema(loaded)))
+        for field in json.loads(parser.toJson(spec))["fields"]:
+            if field["transform"] == "identity" and parse_fixed(types.get(field["source-id"], "")) is not None:
+                raise BatchRejected(
+                    f"the table is partitioned by {field['name']!r}, of type {types[field['source-id']]}: Spark writes "
+                    "manifests of it that can't be read",
+                    hint="partition it by bucket, and replay the batch",
+                )
+
+    def _restore_times(self, loaded: LoadedTable[JavaBase], file: Any, ids: set[int]) -> Any:
+        """Give a data file that nobody knows yet the type `time`; `ParquetUtil.fileMetrics`, `DataFiles`."""
+        iceberg, uri, objects = jvm(self.spark).org.apache.iceberg, str(file.location()), self._context.objects
+        with tempfile.TemporaryDirectory(prefix="sterna-times-") as name:
+            source, target = Path(name) / "source", Path(name) / "target"
+            read_file(objects, uri, source)
+            write_times(source, target, ids)
+            write_file(objects, uri, target)
+            size = target.stat().st_size
+        table = iceberg.BaseTable(self._operations(loaded.base.metadata, loaded), "")
+        config = iceberg.MetricsConfig.forTable(table)
+        metrics = iceberg.parquet.ParquetUtil.fileMetrics(loaded.base.operations.io().newInputFile(uri), config)
+        builder = iceberg.DataFiles.builder(loaded.base.metadata.spec()).copy(file)
+        # Where the row groups begin is another place now, and nobody has to be told: readers split by size then.
+        return builder.withFileSizeInBytes(size).withMetrics(metrics).withSplitOffsets(None).build()
+
+    def _table_cache(self, coordinator: Any) -> Any:
+        """Return `SparkTableCache.get()`: there is an instance's `get`, too, and Py4J takes the one that Java names
+        first, which is another one where classes come from an archive.
+        """
+        gateway: Any = self.spark.sparkContext._gateway
+        java, array = jvm(self.spark).java.lang, gateway.new_array
+        loader = coordinator.getClass().getClassLoader()
+        kind = java.Class.forName("org.apache.iceberg.spark.SparkTableCache", True, loader)
+        return kind.getMethod("get", array(java.Class, 0)).invoke(None, array(java.Object, 0))
+
+    def _build_memory_table(self, metadata: Any, folder: str, loaded: LoadedTable[JavaBase]) -> Any:
+        iceberg = jvm(self.spark).org.apache.iceberg
+        if folder:
+            builder = iceberg.TableMetadata.buildFrom(metadata).setProperties(self._map({"write.data.path": folder}))
+            metadata = builder.discardChanges().build()
+        return iceberg.BaseTable(self._operations(metadata, loaded), metadata.uuid())
+
+    def _operations(self, metadata: Any, loaded: LoadedTable[JavaBase]) -> Any:
+        iceberg = jvm(self.spark).org.apache.iceberg
+        locations = iceberg.LocationProviders.locationsFor(metadata.location(), metadata.properties())
+        return iceberg.StaticTableOperations(metadata, loaded.base.operations.io(), locations)
+
+    def _open_catalog(self) -> Any:
+        java, primary = jvm(self.spark), self._context.ports.primary_region.catalog
+        builder = java.org.projectnessie.client.NessieClientBuilder.createClientBuilder("HTTP", None)
+        builder = builder.withUri(primary.write)
+        if id := self._credential_id or primary.credential_id:
+            credential, auth = self._context.secrets(id), java.org.projectnessie.client.auth
+            builder = builder.withAuthentication(
+                auth.BasicAuthenticationProvider.create(credential.login, credential.password)
+                if credential.login
+                else auth.BearerAuthenticationProvider.create(credential.password)
+            )
+        loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+        api = builder.build(java.java.lang.Class.forName("org.projectnessie.client.api.NessieApiV2", True, loader))
+        options = self._map({"warehouse": self._context.region.replica_root, "uri": primary.write})
+        client = java.org.apache.iceberg.nessie.NessieIcebergClient(api, "main", None, options)
+        catalog = java.org.apache.iceberg.nessie.NessieCatalog()
+        catalog.initialize("sterna", client, self._build_file_io(), options)
+        return catalog
+
+    def _build_file_io(self) -> Any:
+        """Return a FileIO that reads and writes each location with its own settings (`StorageCredential`)."""
+        java = jvm(self.spark)
+        credentials = java.java.util.ArrayList()
+        for location in self._context.registry.locations:
+            secret = self._context.secrets(location.credential_id) if location.credential_id else None
+            properties = self._map(fileio_properties(location, secret))
+            credentials.add(java.org.apache.iceberg.io.StorageCredential.create(f"{location.prefix}/", properties))
+        return java.org.apache.iceberg.CatalogUtil.loadFileIO(
+            "org.apache.iceberg.io.ResolvingFileIO",
+            self._map({}),
+            self.spark.sparkContext._jsc.hadoopConfiguration(),
+            credentials,
+        )
+
+    def _create_namespaces(self, key: str) -> None:
+        names = key.split(".")[:-1]
+        namespace_class = jvm(self.spark).org.apache.iceberg.catalog.Namespace
+        for depth in range(1, len(names) + 1):
+            namespace = namespace_class.of(self._array(names[:depth]))
+            if not self._catalog.namespaceExists(namespace):
+                self._catalog.createNamespace(namespace, self._map({}))
+
+    def _identifier(self, key: str) -> Any:
+        return jvm(self.spark).org.apache.iceberg.catalog.TableIdentifier.of(self._array(key.split(".")))
+
+    def _metadata(self, table: Any) -> Mapping[str, Any]:
+        metadata: Mapping[str, Any] = json.loads(self._parser().toJson(table.operations().current()))
+        return metadata
+
+    def _parser(self) -> Any:
+        return jvm(self.spark).org.apache.iceberg.TableMetadataParser
+
+    def _type(self, type: Type) -> Any:
+        """Return Java's type of a column: by a schema of it alone."""
+        schema = jvm(self.spark).org.apache.iceberg.SchemaParser.fromJson(json.dumps(_schema([Column("it", type)])))
+        return schema.findType("it")
+
+    def _array(self, texts: Sequence[str]) -> Any:
+        gateway = self.spark.sparkContext._gateway
+        assert gateway is not None
+        array = gateway.new_array(jvm(self.spark).java.lang.String, len(texts))
+        for index, text in enumerate(texts):
+            array[index] = text
+        return array
+
+    def _map(self, values: Mapping[str, str]) -> Any:
+        java_map = jvm(self.spark).java.util.HashMap()
+        for name, value in values.items():
+            java_map.put(name, value)
+        return java_map
+
+
+def _schema(columns: Sequence[Column]) -> dict[str, Any]:
+    """Return a schema as Iceberg's JSON writes it, with ids of its own."""
+    ids = iter(range(1, 1_000_000))
+    fields = [_field(ids, column.name, column.type, required=column.required) for column in columns]
+    return {"type": "struct", "schema-id": 0, "fields": fields}
+
+
+def _field(ids: Any, name: str, type: Type, *, required: bool) -> dict[str, Any]:
+    return {"id": next(ids), "name": name, "required": required, "type": _json_type(ids, type)}
+
+
+def _json_type(ids: Any, type: Type) -> Any:
+    if isinstance(type, str):
+        sizes = parse_decimal(type)
+        return f"decimal({sizes[0]}, {sizes[1]})" if sizes else type
+    if type["type"] == "list":
+        element = {"element-id": next(ids), "element-required": False}
+        return {"type": "list", **element, "element": _json_type(ids, type["element"])}
+    if type["type"] == "map":
+        key, value = {"key-id": next(ids), "value-id": next(ids)}, {"value-required": False}
+        types = {"key": _json_type(ids, type["key"]), "value": _json_type(ids, type["value"])}
+        return {"type": "map", **key, **value, **types}
+    fields = [_field(ids, field["name"], field["type"], required=False) for field in type["fields"]]
+    return {"type": "struct", "fields": fields}

@@ -1,0 +1,200 @@
+"""What an operator says of batches: a rejected one comes again as a new one, or stays as it is, as dead letters do; and
+one that was rolled back is put again.
+
+The tracker is told first and the table last: whatever dies in between, saying it again goes on from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sterna.errors import UsageError
+from sterna.pipelines.ingest.counts import ACCEPT_BATCH
+from sterna.pipelines.ingest.model import Batch, Lane, State, split_channel
+from sterna.pipelines.ingest.records import BATCH_COLUMNS, parse_batch_row
+from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
+from sterna.pipelines.ingest.work_queue import clear_delays
+from sterna.pipelines.publish.decide import is_rewound, lacks_snapshot_reference
+from sterna.pipelines.publish.model import Channel
+from sterna.pipelines.publish.rewind import set_position
+from sterna.postgres.pool import PostgresPool
+
+if TYPE_CHECKING:
+    from sterna.postgres.timeouts import LimitedConnection
+
+
+@dataclass(frozen=True)
+class ReplayOutcome:
+    """What was, or would be, told again.
+
+    Args:
+        table: the table.
+        channel: the channel.
+        batches: batches that wait for a worker again.
+        drops: drops that wait for being closed again.
+        accepted: bad or rejected rows that stay away.
+        mark: what the table's mark is now; "" where it wasn't touched.
+        done: whether it was done.
+    """
+
+    table: str
+    channel: str
+    batches: tuple[str, ...] = ()
+    drops: int = 0
+    accepted: int = 0
+    mark: str = ""
+    done: bool = False
+
+
+def replay_rejected(pool: PostgresPool, batch: str, *, apply: bool) -> ReplayOutcome:
+    """Let the drops of a rejected batch come again, in a new batch with a number of its own.
+
+    Args:
+        pool: the tracker's database.
+        batch: the batch's id.
+        apply: do it; else it is only shown.
+
+    Raises:
+        UsageError: there is no such batch, or it wasn't rejected.
+        DatabaseUnreachable, DatabaseRefused: nothing is changed.
+    """
+    with pool.connection() as connection, connection.transaction():
+        locked = _lock_batch(connection, batch)
+        if locked.state is not State.REJECTED:
+            raise UsageError(f"batch {batch} is {locked.state}: only what was rejected comes again as a new batch")
+        if apply:
+            uploads = connection.execute(
+                "UPDATE sterna_ingest_drop SET batch = NULL WHERE batch = %s", (batch,)
+            ).rowcount
+        else:
+            query = "SELECT count(*) FROM sterna_ingest_drop WHERE batch = %s"
+            uploads = (connection.execute(query, (batch,)).fetchone() or [0])[0]
+    return ReplayOutcome(locked.lane.table, locked.lane.channel, drops=int(uploads), done=apply)
+
+
+def accept_batch(pool: PostgresPool, batch: str, *, apply: bool) -> ReplayOutcome:
+    """Let a rejected batch, or the dead letters of one that was published, stay as they are: no alarm any more.
+
+    Args:
+        pool: the tracker's database.
+        batch: the batch's id.
+        apply: do it; else it is only shown.
+
+    Raises:
+        UsageError: there is no such batch, or nothing of it is bad.
+        DatabaseUnreachable, DatabaseRefused: nothing is changed.
+    """
+    with pool.connection() as connection, connection.transaction():
+        locked = _lock_batch(connection, batch)
+        row = connection.execute("SELECT rows FROM sterna_ingest_bad WHERE batch = %s", (batch,)).fetchone()
+        bad_rows = int(row[0]) if row else 0
+        rows = locked.rows if locked.state is State.REJECTED else bad_rows
+        if locked.state is not State.REJECTED and not bad_rows:
+            raise UsageError(f"batch {batch} is {locked.state}, and none of its rows is in the dead letters")
+        if apply:
+            connection.execute(ACCEPT_BATCH, (batch,))
+    return ReplayOutcome(locked.lane.table, locked.lane.channel, accepted=rows, done=apply)
+
+
+def _lock_batch(connection: LimitedConnection, batch: str) -> Batch:
+    """Return a batch that nobody else changes until the transaction ends."""
+    query = f"SELECT {BATCH_COLUMNS} FROM sterna_ingest_batch WHERE id = %s FOR UPDATE"  # noqa: S608
+    row = connection.execute(query, (batch,)).fetchone()
+    if row is None:
+        raise UsageError(f"the tracker knows no batch {batch!r}")
+    return parse_batch_row(row)
+
+
+def replay_rewound(
+    pool: PostgresPool, catalog: RegionalIcebergCatalog, lane: Lane, last_kept: int, *, accept: bool, apply: bool
+) -> ReplayOutcome:
+    """Settle what a table that was rolled back, or made anew, has lost.
+
+    Where it has lost nothing, and the property beside the mark is gone, both are set again.
+
+    Args:
+        pool: the tracker's database.
+        catalog: the tables of `main`.
+        lane: table and channel.
+        last_kept: the last number whose rows the table still has.
+        accept: the rows behind it stay away; else they are put there again.
+        apply: do it; else it is only shown.
+
+    Raises:
+        UsageError: nothing contradicts the channel's mark, or the tracker has no such batch.
+        TableMoved, TableGone, DatabaseUnreachable, DatabaseRefused: said again it goes on.
+    """
+    parts = split_channel(lane.channel)
+    if parts is None:
+        raise UsageError(f"{lane.channel!r} is no channel: expected <region>.<tenant>.<name>")
+    channel, table = Channel(*parts), catalog.table(lane.table)
+    state = table.refresh().state
+    position = state.properties.get(channel.position_property, "")
+    lost = _list_lost(pool, lane, last_kept, int(position) if position.isdigit() else 0)
+    # Where only the property beside the mark is gone, and the table has all up to the mark, that is set again.
+    if not lost and not (lacks_snapshot_reference(state, channel) and position == str(last_kept)):
+        raise UsageError(f"no batch of channel {lane.channel} behind number {last_kept} was published")
+    new_position = (max(lost.values()) if accept and lost else last_kept) or ""
+    if apply:
+        last_published = _last_published(pool, lane)  # before it is told otherwise: a mark below that contradicts it
+        if not accept:
+            reopen(pool, (lane.table, lane.channel), _REPLAYED_REASON, "number > %s", (last_kept,))
+        if position != str(new_position) or is_rewound(state, channel):
+            set_position(table, channel, str(new_position), position, last_published=last_published)
+        clear_delays(pool, (lane.table, lane.channel))
+    return ReplayOutcome(
+        lane.table, lane.channel, batches=tuple(lost), mark=str(new_position) if apply else position, done=apply
+    )
+
+
+def _last_published(pool: PostgresPool, lane: Lane) -> int:
+    """Return the highest number of which the tracker says that it is on `main`."""
+    query = (
+        "SELECT coalesce(max(number), 0) FROM sterna_ingest_batch "
+        "WHERE table_name = %s AND channel = %s AND state = 'published'"
+    )
+    with pool.connection() as connection:
+        row = connection.execute(query, (lane.table, lane.channel)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _list_lost(pool: PostgresPool, lane: Lane, last_kept: int, position: int) -> dict[str, int]:
+    # One up to the mark that waits was published, too: the tracker wasn't told of it, or was told by this very command,
+    # which died before it told the table. A worker who tried since has overwritten the reason.
+    query = (
+        "SELECT id, number FROM sterna_ingest_batch WHERE table_name = %s AND channel = %s AND number > %s "
+        "AND (state = 'published' OR reason = %s OR (state IN ('closed', 'staged') AND number <= %s)) ORDER BY number"
+    )
+    parameters = (lane.table, lane.channel, last_kept, _REPLAYED_REASON, position)
+    with pool.connection() as connection:
+        return {row[0]: int(row[1]) for row in connection.execute(query, parameters).fetchall()}
+
+
+def reopen(
+    pool: PostgresPool, table_channel: tuple[str, str], reason: str, condition: str, parameters: tuple[Any, ...]
+) -> None:
+    """Let batches that were published wait for a worker again; which replica serves them is forgotten.
+
+    So are their bad rows, and what an operator answered to these: they are counted anew.
+
+    Args:
+        pool: the tracker's database.
+        table_channel: table and channel.
+        reason: what the tracker says of them until they are published.
+        condition: SQL that says which of these batches.
+        parameters: its parameters.
+    """
+    query = f"""
+        WITH again AS (
+            UPDATE sterna_ingest_batch SET state = 'closed', settled = NULL, snapshot = NULL, commit_hash = '',
+                   worker = '', leased_until = NULL, attempts = 0, reason = %s
+            WHERE table_name = %s AND channel = %s AND state = 'published' AND {condition} RETURNING id),
+        bad AS (DELETE FROM sterna_ingest_bad USING again WHERE batch = again.id)
+        DELETE FROM sterna_ingest_served USING again WHERE batch = again.id
+    """  # noqa: S608 - `which` is code
+    with pool.connection() as connection:
+        connection.execute(query, (reason, *table_channel, *parameters))
+
+
+_REPLAYED_REASON = "replayed: the table had lost it"

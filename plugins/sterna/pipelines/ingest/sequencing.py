@@ -1,0 +1,93 @@
+"""In which order a channel's batches are published: the mark, and what was rejected since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sterna.errors import OutOfTurn, Rewound
+from sterna.pipelines.ingest.layout import batch_uri, rejected_uri
+from sterna.pipelines.ingest.model import Batch, split_channel
+from sterna.pipelines.publish.model import Channel, Step, TableState
+from sterna.storage.objects import Objects
+
+MAX_NUMBERS = 10_000
+"""Numbers between the mark and a batch that are looked at, one by one."""
+
+
+@dataclass(frozen=True)
+class NumberStatus:
+    """What is told of an earlier number, by the inbox and the tracker.
+
+    Args:
+        is_written: it was written down before it was staged.
+        is_rejected: it was rejected.
+        is_settled: the tracker says that nothing more happens to it.
+    """
+
+    is_written: bool
+    is_rejected: bool
+    is_settled: bool
+
+
+def status_reader(objects: Objects, inbox: str, batch: Batch, lowest: int) -> Callable[[int], NumberStatus]:
+    """Return what tells of an earlier number of a batch's channel.
+
+    Args:
+        objects: the stores.
+        inbox: the region's inbox.
+        batch: the batch.
+        lowest: the channel's lowest number that isn't settled, as the tracker says.
+    """
+
+    def read_status(number: int) -> NumberStatus:
+        is_written = objects.size(batch_uri(inbox, batch.lane, number)) is not None
+        is_rejected = objects.size(rejected_uri(inbox, batch.lane, number)) is not None
+        return NumberStatus(is_written, is_rejected, number < lowest)
+
+    return read_status
+
+
+def build_step(batch: Batch, state: TableState | None, status_of: Callable[[int], NumberStatus]) -> Step:
+    """Return how a batch is put on `main`: after the mark, where all numbers between were rejected.
+
+    Args:
+        batch: the batch.
+        state: the table's; None: it isn't there.
+        status_of: what is told of an earlier number.
+
+    Raises:
+        OutOfTurn: an earlier number has to be published first.
+        Rewound: the tracker has an earlier number as published, and the table's mark doesn't know of it.
+    """
+    channel = parse_channel(batch)
+    position = state.properties.get(channel.position_property, "") if state else ""
+    applied = int(position) if position.isdigit() else 0
+    for number in range(batch.number - 1, max(applied, batch.number - MAX_NUMBERS), -1):
+        _require_settled(batch, number, status_of(number), position)
+    # Further down numbers are told of by the tracker alone: below one that is settled all are.
+    if batch.number - MAX_NUMBERS > applied and not status_of(batch.number - MAX_NUMBERS).is_settled:
+        raise OutOfTurn(f"a batch of channel {batch.lane.channel} far before number {batch.number} comes first")
+    previous = position if applied < batch.number else ""
+    return Step(batch.id, channel, str(batch.number), previous)
+
+
+def parse_channel(batch: Batch) -> Channel:
+    """Return the channel of a batch."""
+    parts = split_channel(batch.lane.channel)
+    assert parts is not None, batch.lane.channel
+    return Channel(*parts)
+
+
+def _require_settled(batch: Batch, number: int, status: NumberStatus, position: str) -> None:
+    # One that was never written down was never staged: it was lost with a tracker, and its drops are in others.
+    if status.is_rejected or (status.is_settled and not status.is_written):
+        return
+    subject = f"batch {number} of channel {batch.lane.channel}"
+    if status.is_settled:
+        raise Rewound(
+            f"{subject} was published, and the table's mark is {position!r}: it was made anew, or rolled back",
+            table=batch.lane.table,
+            hint="see Rewound in the run book: replay, or accept that the rows are gone",
+        )
+    raise OutOfTurn(f"{subject} comes before number {batch.number}", table=batch.lane.table)

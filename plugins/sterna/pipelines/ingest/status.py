@@ -1,0 +1,121 @@
+"""How a region's ingestion stands: what waits, since when, and whether that is too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sterna.pipelines.ingest.counts import (
+    Counts,
+    DeadLetters,
+    TableChannel,
+    count_states,
+    list_open_dead_letters,
+    list_open_rejected,
+    sum_counts,
+)
+from sterna.pipelines.ingest.heartbeat import WorkerStatus, list_workers
+from sterna.pipelines.ingest.model import Batch
+from sterna.pipelines.ingest.region import RegionIngest
+from sterna.pipelines.ingest.tracker import TableBacklog
+from sterna.pipelines.ingest.visibility import ReplicaBacklog, list_replica_backlogs
+
+_MAX_LISTED_BATCHES = 20
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """What waits at one table.
+
+    Args:
+        backlog: what.
+        max_wait: seconds that the oldest may wait: the age at which its table closes, and its tenant's.
+        counts: how many are in which state.
+    """
+
+    backlog: TableBacklog
+    max_wait: int
+    counts: Counts
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the oldest waits for longer than it may."""
+        return self.backlog.age > self.max_wait
+
+
+@dataclass(frozen=True)
+class IngestStatus:
+    """How a region's ingestion stands.
+
+    Args:
+        region: its name.
+        inbox: where drops stand.
+        is_initialized: whether anything came in yet.
+        tables: those at which something waits, the oldest first.
+        counts: how many are in which state, at all tables.
+        rejected: batches that were rejected, and that nobody has answered, the newest first.
+        dead: batches with rows in the dead letters, the same.
+        workers: those that live, and those that died in the last day or still have a batch.
+        replica_backlogs: what is on `main` and not in each region's replica yet.
+    """
+
+    region: str
+    inbox: str
+    is_initialized: bool
+    tables: Sequence[TableStatus] = ()
+    counts: Counts = field(default_factory=Counts)
+    rejected: Sequence[Batch] = ()
+    dead: Sequence[DeadLetters] = ()
+    workers: Sequence[WorkerStatus] = ()
+    replica_backlogs: Sequence[ReplicaBacklog] = ()
+
+    @property
+    def oldest_age(self) -> float:
+        """Seconds for which the oldest drop waits that is not published; 0 where none does."""
+        return max((table.backlog.age for table in self.tables), default=0.0)
+
+    @property
+    def overdue_tables(self) -> list[TableStatus]:
+        """Tables at which something waits for too long."""
+        return [table for table in self.tables if table.is_overdue]
+
+
+def read_ingest_status(ingest: RegionIngest) -> IngestStatus:
+    """Return how a region's ingestion stands; changes nothing.
+
+    Raises:
+        TrackerLost, TrackerTooNew: the tracker isn't the inbox's.
+        DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied, CredentialError: it can't be told.
+    """
+    if not ingest.is_initialized():
+        return IngestStatus(ingest.name, ingest.region_settings.inbox, False)
+    counts = count_states(ingest.pool)
+    tables = [
+        TableStatus(backlog, _max_wait(ingest, backlog), sum_counts(_table_counts(counts, backlog.table)))
+        for backlog in ingest.tracker.list_backlog()
+    ]
+    rejected, dead = (
+        list_open_rejected(ingest.pool, _MAX_LISTED_BATCHES),
+        list_open_dead_letters(ingest.pool, _MAX_LISTED_BATCHES),
+    )
+    totals = sum_counts(counts.values())
+    return IngestStatus(
+        ingest.name,
+        ingest.region_settings.inbox,
+        True,
+        tables,
+        totals,
+        rejected,
+        dead,
+        list_workers(ingest.pool),
+        list_replica_backlogs(ingest),
+    )
+
+
+def _table_counts(counts: Mapping[TableChannel, Counts], table: str) -> list[Counts]:
+    return [table_counts for (name, _), table_counts in counts.items() if name == table]
+
+
+def _max_wait(ingest: RegionIngest, backlog: TableBacklog) -> int:
+    rules, tenant = ingest.rules(backlog.table), ingest.settings.tenants.get(backlog.tenant)
+    return max(rules.age, rules.late_age or 0) + (tenant.limits.age if tenant is not None else 0)

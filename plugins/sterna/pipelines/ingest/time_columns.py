@@ -1,0 +1,117 @@
+"""Columns of type `time`, which Spark has no type for: it writes their microseconds, and the files get the type after.
+
+Iceberg's `time` and `long` are one in its partitions, its order and its bounds: a whole number of 64 bits. So all that
+Spark does with rows is the same, and of a file nothing but the column's annotation differs.
+
+Source: Apache Iceberg, "Spec", "Appendix A: Parquet" (`TIME_MICROS`, not adjusted to UTC), "Appendix B", "Appendix D".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sterna.pipelines.ingest.column_types import Type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FIELD_ID = b"PARQUET:field_id"
+_SCHEMA = b"iceberg.schema"  # a copy of the schema in a file, which says `long`; nothing reads it
+_DEFAULTS = ("initial-default", "write-default")  # of a time they are a text, which no `long` has
+
+
+def time_ids(schema: Mapping[str, Any]) -> set[int]:
+    """Return the field ids of a schema's columns of type `time`, those inside of others included."""
+    return {id for id, type in field_types(schema) if type == "time"}
+
+
+def field_types(type: Type) -> Iterator[tuple[int, Type]]:
+    """Yield the field id and the type of each field of a schema, those inside of others included."""
+    if isinstance(type, str):
+        return
+    children = [(field["id"], field["type"]) for field in type.get("fields", ())]
+    children += [(type[f"{name}-id"], type[name]) for name in ("element", "key", "value") if f"{name}-id" in type]
+    for id, inner in children:
+        yield id, inner
+        yield from field_types(inner)
+
+
+def replace_times(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a metadata.json whose columns of type `time` are of type `long`."""
+    schemas = [_replace_times(schema) for schema in metadata.get("schemas", ())]
+    changed = {"schemas": schemas} if schemas else {}
+    return {**metadata, **changed, **({"schema": _replace_times(metadata["schema"])} if "schema" in metadata else {})}
+
+
+def _replace_times(type: Any) -> Any:
+    if isinstance(type, str):
+        return "long" if type == "time" else type
+    changed = {name: _replace_times(type[name]) for name in ("element", "key", "value") if name in type}
+    if "fields" in type:
+        changed["fields"] = [_replace_field_times(field) for field in type["fields"]]
+    return {**type, **changed}
+
+
+def _replace_field_times(field: Mapping[str, Any]) -> dict[str, Any]:
+    members = {name: value for name, value in field.items() if name not in _DEFAULTS or field["type"] != "time"}
+    return {**members, "type": _replace_times(field["type"])}
+
+
+def convert_to_longs(rows: pa.Table) -> pa.Table:
+    """Return rows with microseconds as whole numbers in the place of times."""
+    import pyarrow as pa
+
+    return rows.cast(pa.schema([pa.field(field.name, _long_type(field.type)) for field in rows.schema]))
+
+
+def _long_type(type: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_time(type):
+        return pa.int64()
+    if pa.types.is_list(type):
+        return pa.list_(_long_type(type.value_type))
+    if pa.types.is_map(type):
+        return pa.map_(_long_type(type.key_type), _long_type(type.item_type))
+    if pa.types.is_struct(type):
+        return pa.struct([pa.field(field.name, _long_type(field.type)) for field in type])
+    return type
+
+
+def write_times(source: Path, target: Path, ids: set[int]) -> None:
+    """Write a Parquet file whose columns of some field ids are of type `time`, all else as it was.
+
+    Args:
+        source: a file that has them as whole numbers.
+        target: the file to write.
+        ids: their field ids.
+    """
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(source) as file:
+        metadata = {name: value for name, value in (file.schema_arrow.metadata or {}).items() if name != _SCHEMA}
+        schema = file.schema_arrow.with_metadata(metadata)
+        for index, field in enumerate(schema):
+            schema = schema.set(index, _time_field(field, ids))
+        codec = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "ZSTD"
+        options: dict[str, Any] = {"compression": codec, "store_schema": False, "write_time_adjusted_to_utc": False}
+        with parquet.ParquetWriter(target, schema, **options) as writer:
+            for number in range(file.metadata.num_row_groups):
+                writer.write_table(file.read_row_group(number).cast(schema))
+
+
+def _time_field(field: pa.Field, ids: set[int]) -> pa.Field:
+    import pyarrow as pa
+
+    type = field.type
+    if int((field.metadata or {}).get(_FIELD_ID, -1)) in ids:
+        type = pa.time64("us")
+    elif pa.types.is_list(type):
+        type = pa.list_(_time_field(type.value_field, ids))
+    elif pa.types.is_map(type):
+        type = pa.map_(_time_field(type.key_field, ids), _time_field(type.item_field, ids))
+    elif pa.types.is_struct(type):
+        type = pa.struct([_time_field(inner, ids) for inner in type])
+    return field.with_type(type)

@@ -1,0 +1,301 @@
+"""Where a topic's partitions are read: by inbox and tracker, and whether the topic still has what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from sterna.brokers.record import MessageSource
+from sterna.codec import INTEGER, TEXT, Document, Field, MalformedRecord, Record, UnknownFields
+from sterna.config.sections.topics import SourceTopic
+from sterna.errors import BadDrop, MessagesGone, TopicRecreated, UsageError
+from sterna.pipelines.ingest.counts import Counts
+from sterna.pipelines.ingest.layout import empty_range_uri, topic_uri
+from sterna.pipelines.ingest.model import TOPIC_CHANNEL_PREFIX, Lane, channel_name
+from sterna.pipelines.ingest.region import RegionIngest
+from sterna.storage.write import create, update
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Which topic a channel reads a partition of, and from where: the first to read it wrote it down.
+
+    Args:
+        topic: its name at the brokers.
+        id: the brokers' id of it: one that is made anew has another.
+        begin: the offset at which reading began.
+    """
+
+    topic: str
+    id: str
+    begin: int
+
+
+ANCHOR: Final = Record(Anchor, (Field("topic", TEXT), Field("id", TEXT), Field("begin", INTEGER)), UnknownFields.IGNORE)
+ANCHOR_FILE: Final = Document(ANCHOR, spaced=True)
+
+
+@dataclass(frozen=True)
+class EmptyRange:
+    """A stretch behind a channel's last drop that has no row: tombstones that are skipped, and what transactions leave.
+
+    Args:
+        first: where it begins, which is where the next drop does.
+        end: the offset behind it.
+    """
+
+    first: int
+    end: int
+
+
+EMPTY_RANGE: Final = Record(EmptyRange, (Field("first", INTEGER), Field("end", INTEGER)), UnknownFields.IGNORE)
+EMPTY_RANGE_FILE: Final = Document(EMPTY_RANGE, spaced=True)
+
+
+@dataclass(frozen=True)
+class ReadPosition:
+    """Where a partition is read.
+
+    Args:
+        first: where the next drop begins: the end of the last one.
+        next: the offset that is read next; from `first` up to it there is no row.
+    """
+
+    first: int
+    next: int
+
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    """How far a partition is read.
+
+    Args:
+        topic: as the services file calls it.
+        partition: which.
+        channel: its channel.
+        position: the offset that is read next: all rows before stand in the inbox; None: nothing was read yet.
+        oldest: of the messages that the topic has.
+        end: the offset that the next message gets.
+        problem: why it isn't read; "": it is.
+        counts: what of it is in which state behind the inbox.
+    """
+
+    topic: str
+    partition: int
+    channel: str
+    position: int | None
+    oldest: int
+    end: int
+    problem: str = ""
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def behind(self) -> int:
+        """How many offsets are still to be read."""
+        return max(0, self.end - max(self.position if self.position is not None else self.oldest, self.oldest))
+
+
+@dataclass
+class TopicPositions:
+    """Where the partitions of a topic are read, by what stands in the inbox.
+
+    Attributes:
+        anchors: what is written down of partitions, as far as it was read or written.
+    """
+
+    ingest: RegionIngest
+    topic: SourceTopic
+    anchors: dict[int, Anchor] = field(default_factory=dict)
+
+    def lane(self, partition: int) -> Lane:
+        """Return the lane of a partition's drops."""
+        tenant = self.ingest.settings.tenant_of(self.topic.into) or ""
+        name = f"{TOPIC_CHANNEL_PREFIX}{self.topic.name}-{partition}"
+        return Lane(tenant, self.topic.into, channel_name(self.ingest.name, tenant, name))
+
+    def require_position(self, source: MessageSource, partition: int) -> ReadPosition:
+        """Return where a partition is read on.
+
+        Raises:
+            TopicRecreated: the topic is another one.
+            MessagesGone: messages that were not read are gone, or were replaced.
+        """
+        low, high = source.offset_range(partition)
+        anchor = self.ensure_anchor(source, partition, self.topic.begin.get(partition, low))
+        self.require_same_topic(source, partition)
+        position = self.read_position(partition, anchor.begin, index=True)
+        require_available(self.topic, partition, position.next, low, high)
+        return position
+
+    def read_position(self, partition: int, begin: int, *, index: bool) -> ReadPosition:
+        """Return where a partition is read on; `index`: the tracker gets to know of drops that it doesn't."""
+        lane = self.lane(partition)
+        token = self.ingest.tracker.last_offset(lane.table, lane.channel)
+        offset = int(token) if token.isdigit() else begin
+        while (upload := self.ingest.inbox.read_marker(lane, upload_key(offset))) is not None:
+            if index:
+                self.ingest.inbox.index(upload)
+            if not upload.offset.isdigit() or int(upload.offset) <= offset:
+                raise BadDrop("a drop of a topic ends before it begins", table=lane.table, file=upload.uri)
+            offset = int(upload.offset)
+        empty = self._read(empty_range_uri(self.ingest.region_settings.inbox, lane), EMPTY_RANGE_FILE)
+        # One that begins elsewhere is of an earlier drop's end.
+        return ReadPosition(offset, max(offset, empty.end) if empty is not None and empty.first == offset else offset)
+
+    def record_empty_range(self, partition: int, first: int, end: int) -> None:
+        """Write down that a stretch has no row, unless one is written down that lies behind it, or ends later.
+
+        No drop is kept from beginning at `first` by it: whoever reads the same sees the same there.
+
+        Raises:
+            StoreUnreachable, StoreDenied: it isn't written down.
+            BadDrop: what is written down is no such stretch.
+        """
+        uri = empty_range_uri(self.ingest.region_settings.inbox, self.lane(partition))
+
+        def merge(existing: bytes | None) -> bytes | None:
+            recorded = None if existing is None else _parse(EMPTY_RANGE_FILE, uri, existing)
+            is_recorded = recorded is not None and (recorded.first, recorded.end) >= (first, end)
+            return None if is_recorded else EMPTY_RANGE_FILE.dumps(EmptyRange(first, end))
+
+        update(self.ingest.objects, uri, merge)
+
+    def require_same_topic(self, source: MessageSource, partition: int) -> None:
+        """See that the topic is the one that the channel reads."""
+        anchor = self.anchors.get(partition) or self.read_anchor(partition)
+        if anchor is not None:
+            require_not_recreated(self.topic, anchor, source.id())
+
+    def read_anchor(self, partition: int) -> Anchor | None:
+        """Return what is written down of a partition: its topic, and where it began; None: nothing."""
+        return self._read(topic_uri(self.ingest.region_settings.inbox, self.lane(partition)), ANCHOR_FILE)
+
+    def ensure_anchor(self, source: MessageSource, partition: int, begin: int) -> Anchor:
+        """Return what is written down of a partition; where nothing is, write down its topic and where it begins."""
+        if (anchor := self.anchors.get(partition)) is None:
+            text = ANCHOR_FILE.dumps(Anchor(self.topic.topic_name, source.id(), begin))
+            uri = topic_uri(self.ingest.region_settings.inbox, self.lane(partition))
+            # Of two who begin at once one decides where.
+            create(self.ingest.objects, uri, text)
+            anchor = self.read_anchor(partition)
+            assert anchor is not None
+            self.anchors[partition] = anchor
+        return anchor
+
+    def _read(self, uri: str, file: Document[_T]) -> _T | None:
+        if self.ingest.objects.size(uri) is None:
+            return None
+        return _parse(file, uri, self.ingest.objects.read(uri))
+
+
+def _parse(file: Document[_T], uri: str, text: bytes) -> _T:
+    try:
+        return file.loads(text)
+    except MalformedRecord as error:
+        raise BadDrop(f"this is no topic's file: {error}", file=uri) from None
+
+
+def list_partitions(
+    ingest: RegionIngest,
+    topic: SourceTopic,
+    source: MessageSource,
+    counts: Mapping[tuple[str, str], Counts] | None = None,
+) -> list[PartitionStatus]:
+    """Return how far each partition of a topic is; changes nothing.
+
+    Args:
+        ingest: the region's.
+        topic: which.
+        source: reads it.
+        counts: what is in which state, by table and channel.
+
+    Raises:
+        TopicUnreachable: it can't be told.
+        SternaError: tracker or inbox don't answer.
+    """
+    positions = TopicPositions(ingest, topic)
+    id, partitions = source.id(), []
+    for partition in source.partitions():
+        (low, high), anchor, position, problem = (
+            source.offset_range(partition),
+            positions.read_anchor(partition),
+            None,
+            "",
+        )
+        if anchor is not None:
+            try:
+                require_not_recreated(topic, anchor, id)
+                position = positions.read_position(partition, anchor.begin, index=False).next
+                require_available(topic, partition, position, low, high)
+            except (TopicRecreated, MessagesGone) as error:
+                problem = f"{type(error).__name__}: {error}"
+        lane = positions.lane(partition)
+        behind = (counts or {}).get((lane.table, lane.channel), Counts())
+        partitions.append(PartitionStatus(topic.name, partition, lane.channel, position, low, high, problem, behind))
+    return partitions
+
+
+def require_not_recreated(topic: SourceTopic, anchor: Anchor, id: str) -> None:
+    """See that a topic is the one of which an inbox has messages.
+
+    Raises:
+        TopicRecreated: it isn't.
+    """
+    if anchor.topic != topic.topic_name or anchor.id != id:
+        raise TopicRecreated(
+            f"the topic {topic.topic_name} is another one than {anchor.topic} was, of which {topic.name} has rows: "
+            "it was deleted and made anew",
+            table=topic.into,
+            hint="give ingest.topics another name for it: then it is read from its beginning",
+        )
+
+
+def require_available(topic: SourceTopic, partition: int, position: int, low: int, high: int) -> None:
+    """See that the messages that come next are there.
+
+    Raises:
+        MessagesGone: they aren't.
+    """
+    if low <= position <= high:
+        return
+    subject = f"partition {partition} of {topic.topic_name} is read up to offset {position}"
+    reason = (
+        f"its oldest message is {low}: {low - position} offsets are gone unread"
+        if position < low
+        else f"it ends at {high}: it has lost messages, and gives their offsets to others"
+    )
+    raise MessagesGone(
+        f"{subject}, and {reason}",
+        table=topic.into,
+        hint=f"give ingest.topics another name for it, with begin: {{{partition}: OFFSET}}",
+    )
+
+
+def open_topic(ingest: RegionIngest, topic: SourceTopic) -> MessageSource:
+    """Open a topic.
+
+    Raises:
+        CredentialError: its login is missing.
+        UsageError: the extra `kafka` isn't installed.
+    """
+    try:
+        from sterna.brokers.kafka_source import KafkaSource
+    except ImportError:
+        raise UsageError("topics need the extra `kafka`: pip install 'sterna[kafka]'") from None
+    credential = None
+    if topic.brokers_credential_id is not None and ingest.context is not None:
+        credential = ingest.context.secrets(topic.brokers_credential_id)
+    return KafkaSource(topic, consumer_group(ingest.name, topic.name), credential)
+
+
+def consumer_group(region: str, topic: str) -> str:
+    """Return the consumer group by which a region reads a topic, as the services file calls that."""
+    return f"sterna-{region}-{topic}"
+
+
+def upload_key(first: int) -> str:
+    """Return the key of the drop that begins at an offset."""
+    return f"kafka-{first}"

@@ -1,0 +1,28 @@
+"""What came in is looked at before it is taken, by its format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sterna.config.sections.ingest import TenantLimits
+from sterna.pipelines.ingest.model import Format
+from sterna.pipelines.ingest.validate_arrow import check_arrow
+from sterna.pipelines.ingest.validate_json import check_json
+from sterna.pipelines.ingest.validate_parquet import check_parquet
+
+_CHECKS = {Format.JSON_LINES: check_json, Format.ARROW: check_arrow, Format.PARQUET: check_parquet}
+
+
+def check(format: Format, path: Path, limits: TenantLimits) -> int:
+    """Return how many rows something has.
+
+    Args:
+        format: what it is said to be.
+        path: the content.
+        limits: of whoever sent it.
+
+    Raises:
+        BadDrop: it isn't that.
+        DropOverLimit: it is more than may be sent.
+    """
+    return _CHECKS[format](path, limits)

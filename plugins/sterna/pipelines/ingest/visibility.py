@@ -1,0 +1,170 @@
+"""Since when each region's replica serves a batch: by the mark that its copy of the table has.
+
+The mark is set in the very commit that publishes a batch, and a replica has a table's metadata as it was on `main`. So
+a replica whose copy has a batch's number, or a higher one, has its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sterna.errors import ReferenceNotFound, SternaError
+from sterna.pipelines.ingest.applied_positions import AppliedPositions
+from sterna.pipelines.ingest.region import RegionIngest
+
+_VISIBILITY_DAYS = 7
+_MAX_BATCHES = 2_000
+_ALL_REGIONS = ""
+"""In a region's place: each region that is to have the batch has it."""
+
+
+@dataclass(frozen=True)
+class ReplicaBacklog:
+    """Batches that are on `main` and not yet in a region's replica.
+
+    Args:
+        region: which.
+        batches: how many.
+        since: when the oldest of them was published.
+    """
+
+    region: str
+    batches: int
+    since: datetime
+
+
+@dataclass(frozen=True)
+class _PendingBatch:
+    id: str
+    table: str
+    channel: str
+    number: int
+    regions: frozenset[str]
+
+
+class ReplicaVisibility:
+    """Looks at the replicas' heads, and writes down what they serve.
+
+    Args:
+        ingest: the region's, with its context.
+    """
+
+    def __init__(self, ingest: RegionIngest) -> None:
+        assert ingest.context is not None
+        self._ingest, self._context = ingest, ingest.context
+        self._heads: dict[str, str] = {}
+        self._polled: frozenset[str] = frozenset()
+
+    def poll(self) -> int:
+        """Look, where a head moved or a batch was published since; return how often a region was found to serve one.
+
+        A region that can't be looked at now is looked at again the next time.
+
+        Raises:
+            SternaError: the tracker or the catalog doesn't answer.
+        """
+        pending = self._list_pending()
+        ids, visible, is_incomplete = frozenset(batch.id for batch in pending), 0, False
+        for region in self._context.registry.regions:
+            missing = [batch for batch in pending if region.name in self._missing_regions(batch)]
+            if not missing:
+                continue
+            try:
+                visible += self._poll_region(
+                    region.name, region.replica_branch, missing, force=bool(ids - self._polled)
+                )
+            except SternaError:
+                self._heads.pop(region.name, None)
+                is_incomplete = True
+        self._polled = frozenset() if is_incomplete else ids
+        self._write_complete(pending)
+        return visible
+
+    def _poll_region(self, region: str, branch: str, pending: Sequence[_PendingBatch], *, force: bool) -> int:
+        try:
+            positions = AppliedPositions(self._context, branch)
+        except ReferenceNotFound:
+            return 0  # nothing was replicated there yet
+        if self._heads.get(region) == positions.head and not force:
+            return 0
+        commit = next(iter(self._context.primary.history(positions.head, operations=False)), None)
+        visible = [batch for batch in pending if positions(batch.table, batch.channel) >= batch.number]
+        if visible and commit is not None:
+            with self._ingest.pool.connection() as connection, connection.cursor() as cursor:
+                cursor.executemany(
+                    "INSERT INTO sterna_ingest_served (batch, region, since) VALUES (%s, %s, %s) "
+                    "ON CONFLICT DO NOTHING",
+                    [(batch.id, region, commit.commit_time) for batch in visible],
+                )
+        self._heads[region] = positions.head
+        return len(visible)
+
+    def _list_pending(self) -> list[_PendingBatch]:
+        query = """
+            SELECT b.id, b.table_name, b.channel, b.number, coalesce(array_agg(s.region), '{}')
+            FROM sterna_ingest_batch b LEFT JOIN sterna_ingest_served s ON s.batch = b.id
+            WHERE b.state = 'published' AND b.settled > clock_timestamp() - make_interval(days => %s)
+              AND NOT EXISTS (SELECT FROM sterna_ingest_served a WHERE a.batch = b.id AND a.region = %s)
+            GROUP BY b.id ORDER BY b.settled LIMIT %s
+        """
+        with self._ingest.pool.connection() as connection:
+            rows = connection.execute(query, (_VISIBILITY_DAYS, _ALL_REGIONS, _MAX_BATCHES)).fetchall()
+        return [_PendingBatch(row[0], row[1], row[2], row[3], frozenset(row[4])) for row in rows]
+
+    def _missing_regions(self, batch: _PendingBatch) -> set[str]:
+        return set(list_replica_regions(self._ingest, batch.table)) - batch.regions
+
+    def _write_complete(self, pending: Sequence[_PendingBatch]) -> None:
+        """Write down of which batches nothing more is to be found out."""
+        by_id = {batch.id: batch for batch in self._list_pending()}
+        complete = [id for id, batch in by_id.items() if not self._missing_regions(batch)]
+        if complete:
+            with self._ingest.pool.connection() as connection, connection.cursor() as cursor:
+                cursor.executemany(
+                    "INSERT INTO sterna_ingest_served (batch, region, since) VALUES (%s, %s, clock_timestamp()) "
+                    "ON CONFLICT DO NOTHING",
+                    [(id, _ALL_REGIONS) for id in complete],
+                )
+
+
+def list_replica_regions(ingest: RegionIngest, table: str) -> list[str]:
+    """Return the regions that are to have a replica of a table."""
+    registry = ingest.registry
+    return [name for name in registry.region_names if not registry.exclusion_reason(table, name)]
+
+
+def read_visibility(ingest: RegionIngest, batch: str, table: str) -> Mapping[str, datetime | None]:
+    """Return since when each region's replica serves a batch; None: not yet, as far as is known.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: it can't be told.
+    """
+    query = "SELECT region, since FROM sterna_ingest_served WHERE batch = %s AND region <> %s"
+    with ingest.pool.connection() as connection:
+        visible_since: dict[str, Any] = dict(connection.execute(query, (batch, _ALL_REGIONS)).fetchall())
+    return {name: visible_since.get(name) for name in list_replica_regions(ingest, table)}
+
+
+def list_replica_backlogs(ingest: RegionIngest) -> list[ReplicaBacklog]:
+    """Return, by region, which batches of the last days its replica hasn't, as far as is known.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: it can't be told.
+    """
+    query = """
+        SELECT b.table_name, b.settled, coalesce(array_agg(s.region), '{}')
+        FROM sterna_ingest_batch b LEFT JOIN sterna_ingest_served s ON s.batch = b.id
+        WHERE b.state = 'published' AND b.settled > clock_timestamp() - make_interval(days => %s)
+          AND NOT EXISTS (SELECT FROM sterna_ingest_served a WHERE a.batch = b.id AND a.region = %s)
+        GROUP BY b.id
+    """
+    with ingest.pool.connection() as connection:
+        rows = connection.execute(query, (_VISIBILITY_DAYS, _ALL_REGIONS)).fetchall()
+    since: dict[str, list[datetime]] = {}
+    for table, settled, regions in rows:
+        for region in set(list_replica_regions(ingest, table)) - set(regions):
+            since.setdefault(region, []).append(settled)
+    return [ReplicaBacklog(region, len(times), min(times)) for region, times in sorted(since.items())]

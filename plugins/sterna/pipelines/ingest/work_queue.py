@@ -1,0 +1,164 @@
+"""The tracker as a worker sees it: `WorkQueue` in the region's Postgres."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from sterna.errors import LeaseLost, TrackerContradicts
+from sterna.pipelines.ingest import heartbeat
+from sterna.pipelines.ingest.counts import UPSERT_BAD_ROWS
+from sterna.pipelines.ingest.heartbeat import Heartbeat
+from sterna.pipelines.ingest.model import Batch, Upload
+from sterna.pipelines.ingest.records import (
+    BATCH_COLUMNS,
+    UPLOAD_SELECTION,
+    UPLOAD_TABLES,
+    parse_batch_row,
+    parse_upload_row,
+)
+from sterna.postgres.pool import PostgresPool
+
+# A lease that is over is still its worker's, until another takes the batch: that one's name stands there, then.
+_LEASED_BY_WORKER = "id = %s AND worker = %s AND state IN ('closed', 'staged')"
+
+
+class PostgresQueue:
+    """See `WorkQueue`. It raises DatabaseUnreachable and DatabaseRefused, too.
+
+    Args:
+        pool: connections to the tracker's database.
+    """
+
+    def __init__(self, pool: PostgresPool) -> None:
+        self._pool = pool
+
+    def claim(self, worker: str, lease: float, *, table: str | None = None) -> Batch | None:
+        """See `WorkQueue`."""
+        query = f"""
+            UPDATE sterna_ingest_batch SET worker = %(worker)s, attempts = attempts + 1,
+                   leased_until = clock_timestamp() + %(lease)s
+            WHERE id = (SELECT id FROM sterna_ingest_batch
+                        WHERE state IN ('closed', 'staged') AND coalesce(leased_until, '-infinity') < clock_timestamp()
+                          AND (%(table)s::text IS NULL OR table_name = %(table)s)
+                        ORDER BY closed, number LIMIT 1 FOR UPDATE SKIP LOCKED)
+            RETURNING {BATCH_COLUMNS}
+        """  # noqa: S608
+        with self._pool.connection() as connection:
+            parameters = {"worker": worker, "lease": timedelta(seconds=lease), "table": table}
+            row = connection.execute(query, parameters).fetchone()
+        return None if row is None else parse_batch_row(row)
+
+    def renew(self, batch: str, worker: str, lease: float) -> None:
+        """See `WorkQueue`."""
+        query = f"UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() + %s WHERE {_LEASED_BY_WORKER}"  # noqa: S608
+        self._update_leased(query, (timedelta(seconds=lease), batch, worker))
+
+    def clear_delays(self) -> None:
+        """See `WorkQueue`."""
+        clear_delays(self._pool)
+
+    def send_heartbeat(self, sign: Heartbeat) -> None:
+        """See `WorkQueue`."""
+        heartbeat.write_heartbeat(self._pool, sign)
+
+    def deregister(self, worker: str) -> None:
+        """See `WorkQueue`."""
+        heartbeat.delete_worker(self._pool, worker)
+
+    def list_uploads(self, batch: str) -> Sequence[Upload]:
+        """See `WorkQueue`."""
+        query = f"SELECT {UPLOAD_SELECTION} FROM {UPLOAD_TABLES} WHERE d.batch = %s ORDER BY d.sequence"  # noqa: S608
+        with self._pool.connection() as connection:
+            return [parse_upload_row(row) for row in connection.execute(query, (batch,)).fetchall()]
+
+    @contextmanager
+    def lock_publishing(self, table: str) -> Iterator[bool]:
+        """See `WorkQueue`."""
+        lock_id = int.from_bytes(hashlib.sha256(f"sterna publishes {table}".encode()).digest()[:8], signed=True)
+        # A lock of the session: it ends with the connection, whatever becomes of this process.
+        with self._pool.connection() as connection:
+            row = connection.execute("SELECT pg_try_advisory_lock(%s)", (lock_id,)).fetchone()
+            is_acquired = bool(row and row[0])
+            try:
+                yield is_acquired
+            finally:
+                if is_acquired and not connection.closed:
+                    connection.execute("SELECT pg_advisory_unlock(%s)", (lock_id,))
+
+    def next_number(self, table: str, channel: str) -> int:
+        """See `WorkQueue`."""
+        query = """
+            SELECT coalesce(
+                (SELECT min(number) FROM sterna_ingest_batch
+                 WHERE table_name = %(table)s AND channel = %(channel)s AND state IN ('closed', 'staged')),
+                (SELECT next FROM sterna_ingest_channel WHERE table_name = %(table)s AND channel = %(channel)s), 1)
+        """
+        with self._pool.connection() as connection:
+            row = connection.execute(query, {"table": table, "channel": channel}).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def mark_staged(self, batch: str, worker: str, snapshot: int) -> None:
+        """See `WorkQueue`."""
+        query = f"UPDATE sterna_ingest_batch SET state = 'staged', snapshot = %s WHERE {_LEASED_BY_WORKER}"  # noqa: S608
+        self._update_leased(query, (snapshot, batch, worker))
+
+    def mark_published(self, batch: str, snapshot: int, commit: str, bad_rows: int = 0) -> None:
+        """See `WorkQueue`."""
+        self._settle(batch, "published", "snapshot = %s, commit_hash = %s, reason = ''", (snapshot, commit), bad_rows)
+
+    def mark_rejected(self, batch: str, reason: str) -> None:
+        """See `WorkQueue`."""
+        self._settle(batch, "rejected", "reason = %s", (reason[:2000],))
+
+    def requeue(self, batch: str, worker: str, reason: str, *, delay: float = 0.0) -> None:
+        """See `WorkQueue`."""
+        query = f"""
+            UPDATE sterna_ingest_batch SET worker = '', reason = %s, leased_until = clock_timestamp() + %s WHERE {_LEASED_BY_WORKER}
+        """  # noqa: S608
+        with self._pool.connection() as connection:
+            connection.execute(query, (reason[:2000], timedelta(seconds=delay), batch, worker))
+
+    def _update_leased(self, query: str, parameters: tuple[Any, ...]) -> None:
+        with self._pool.connection() as connection:
+            if not connection.execute(query, parameters).rowcount:
+                raise LeaseLost(f"batch {parameters[-2]} is no longer of worker {parameters[-1]}")
+
+    def _settle(self, batch: str, state: str, assignments: str, parameters: tuple[Any, ...], bad_rows: int = 0) -> None:
+        query = f"""
+            UPDATE sterna_ingest_batch SET state = %s, settled = coalesce(settled, clock_timestamp()), worker = '',
+                   leased_until = NULL, {assignments}
+            WHERE id = %s AND state IN ('closed', 'staged', %s)
+        """  # noqa: S608
+        with self._pool.connection() as connection:
+            with connection.transaction():
+                if bad_rows:
+                    connection.execute(UPSERT_BAD_ROWS, (batch, bad_rows))
+                settled = connection.execute(query, (state, *parameters, batch, state)).rowcount
+            if settled:
+                return
+            row = connection.execute("SELECT state FROM sterna_ingest_batch WHERE id = %s", (batch,)).fetchone()
+        tracked_state = f"the tracker has it as {row[0]}" if row else "the tracker knows no such batch"
+        raise TrackerContradicts(f"batch {batch} is {state}, and {tracked_state}")
+
+
+def clear_delays(pool: PostgresPool, table_channel: tuple[str, str] | None = None) -> None:
+    """Let batches that were given back be taken at once: what they waited for is settled, or may be.
+
+    Args:
+        pool: the tracker's database.
+        table_channel: table and channel; None: all.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: nothing is changed.
+    """
+    query = "UPDATE sterna_ingest_batch SET leased_until = NULL WHERE state IN ('closed', 'staged') AND worker = ''"
+    with pool.connection() as connection:
+        if table_channel is None:
+            connection.execute(query)
+        else:
+            connection.execute(f"{query} AND table_name = %s AND channel = %s", table_channel)

@@ -1,0 +1,45 @@
+"""How whoever puts rows on `main` reaches it: the catalog that takes commits, a login, and the stores."""
+
+from __future__ import annotations
+
+from sterna.config.registry.credential import fileio_properties
+from sterna.replication.replica.region import RegionContext
+from sterna.spark.main_catalog import MainCatalog
+
+
+def main_catalog(context: RegionContext, credential_id: str | None, app: str) -> MainCatalog:
+    """Return how Spark reaches `main`, as whoever may commit there, and the stores of all locations.
+
+    Args:
+        context: the region.
+        credential_id: the login of whoever commits; None: the region's own.
+        app: what the commits' property `app-id` says.
+
+    Raises:
+        CredentialError: a credential is missing.
+    """
+    address = context.ports.primary_region.catalog
+    stores = {}
+    for location in context.registry.locations:
+        credential = context.secrets(location.credential_id) if location.credential_id else None
+        stores[location.prefix] = fileio_properties(location, credential)
+    access = auth_properties(context, credential_id or address.credential_id)
+    return MainCatalog(address.write, access, context.region.replica_root, stores, app)
+
+
+def auth_properties(context: RegionContext, id: str | None) -> dict[str, str]:
+    """Return the settings by which a Nessie catalog in Spark logs in; none without a credential.
+
+    Raises:
+        CredentialError: it is missing.
+    """
+    if id is None:
+        return {}
+    credential = context.secrets(id)
+    if not credential.login:
+        return {"authentication.type": "BEARER", "authentication.token": credential.password}
+    return {
+        "authentication.type": "BASIC",
+        "authentication.username": credential.login,
+        "authentication.password": credential.password,
+    }

@@ -1,0 +1,212 @@
+"""What is put on `main`, and what a table's metadata says of it; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from sterna.errors import UsageError
+from sterna.iceberg.metadata.history import has_inherited_files
+
+_PART = re.compile(r"[A-Za-z0-9_-]+")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_POSITION_PREFIX = "sterna.applied."
+_SNAPSHOT_PREFIX = "sterna.applied-at."
+COMMIT_PROPERTY = "nessie.commit.id"
+"""The property by which Iceberg tells which commit of the catalog a table was read at."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Whose steps are numbered, or follow one another: one writer's way into one table.
+
+    Args:
+        region: the region that it belongs to.
+        tenant: whose rows they are.
+        name: its name among the tenant's.
+
+    Raises:
+        UsageError: a part is empty, or holds what a property's name can't.
+    """
+
+    region: str
+    tenant: str
+    name: str
+
+    def __post_init__(self) -> None:
+        parts = ((_PART, self.region), (_PART, self.tenant), (_NAME, self.name))
+        if not all(pattern.fullmatch(text) for pattern, text in parts):
+            raise UsageError(f"{self.region!r}, {self.tenant!r}, {self.name!r} make no channel: letters, digits, _, -")
+
+    def __str__(self) -> str:
+        return f"{self.region}.{self.tenant}.{self.name}"
+
+    @property
+    def position_property(self) -> str:
+        """The table's property that says what of this channel is on `main`."""
+        return f"{_POSITION_PREFIX}{self}"
+
+    @property
+    def snapshot_property(self) -> str:
+        """The table's property that says which snapshot the mark was set with."""
+        return f"{_SNAPSHOT_PREFIX}{self}"
+
+
+def flow_channel(name: str) -> Channel:
+    """Return the channel of a flow on its target: the same in all regions.
+
+    Args:
+        name: the flow's name.
+    """
+    return Channel("flow", "all", name)
+
+
+def numbered_positions(properties: Mapping[str, str]) -> dict[str, int]:
+    """Return the marks of a table that are numbers, by their channels' whole names.
+
+    Args:
+        properties: the table's.
+    """
+    return {
+        name.removeprefix(_POSITION_PREFIX): int(position)
+        for name, position in properties.items()
+        if name.startswith(_POSITION_PREFIX) and position.isdigit()
+    }
+
+
+def position_snapshots(properties: Mapping[str, str]) -> set[int]:
+    """Return the ids of the snapshots that the marks of a table's channels were set with.
+
+    Args:
+        properties: the table's.
+    """
+    references = (value for name, value in properties.items() if name.startswith(_SNAPSHOT_PREFIX))
+    return {int(id) for id in (reference.partition("/")[0] for reference in references) if id.isdigit()}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is to be put on `main` exactly once.
+
+    Args:
+        id: its WAP id; no other step has it.
+        channel: its channel.
+        position: what the channel's mark says when it is on `main`.
+        previous: what the mark must say before, "" for none.
+        is_numbered: marks are numbers, and a step is published when its number is not above the mark. Else a mark is a
+            value that is only compared for equality: a snapshot, a position.
+        is_snapshot_bound: what is staged depends on what the table held, as with MERGE and DELETE: it is published as
+            it was staged, on top of the very snapshot that it was made for, or staged anew.
+        is_full_reload: all rows come again with it and the steps after it. So it goes on also from a mark that the
+            table's history contradicts.
+    """
+
+    id: str
+    channel: Channel
+    position: str
+    previous: str = ""
+    is_numbered: bool = True
+    is_snapshot_bound: bool = False
+    is_full_reload: bool = False
+
+    @classmethod
+    def of_batch(cls, channel: Channel, number: int, previous: int, *, is_snapshot_bound: bool = False) -> Step:
+        """Return the step of a numbered batch.
+
+        Args:
+            channel: its channel.
+            number: its number, from 1.
+            previous: the last number below that wasn't rejected; 0 for none.
+            is_snapshot_bound: as above.
+        """
+        return cls(
+            f"{channel}/{number}",
+            channel,
+            str(number),
+            str(previous) if previous else "",
+            is_snapshot_bound=is_snapshot_bound,
+        )
+
+
+@dataclass(frozen=True)
+class SnapshotState:
+    """A snapshot as far as publishing goes.
+
+    Args:
+        id: its id.
+        parent: its parent's, which may be expired; None: it has none.
+        sequence: its sequence number; 0 in tables of format 1.
+        operation: what it did: `append`, `overwrite`, …
+        wap_id: the id that it was staged under, "" for none.
+        published_wap_id: the id of what was staged elsewhere and is published in it, "" for none.
+        builds_on_parent: it kept or took away files of a snapshot before it, as its summary counts.
+    """
+
+    id: int
+    parent: int | None
+    sequence: int = 0
+    operation: str = "append"
+    wap_id: str = ""
+    published_wap_id: str = ""
+    builds_on_parent: bool = False
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table's metadata as far as publishing goes.
+
+    Args:
+        snapshots: all that it has, staged ones too.
+        current: the current one; None: it has no rows yet.
+        properties: its properties.
+        format: its format version.
+    """
+
+    snapshots: tuple[SnapshotState, ...]
+    current: int | None
+    properties: Mapping[str, str]
+    format: int = 2
+
+    @cached_property
+    def ancestors(self) -> tuple[SnapshotState, ...]:
+        """The current snapshot and its ancestors, newest first, as far as they are kept."""
+        by_id = {snapshot.id: snapshot for snapshot in self.snapshots}
+        ancestors: dict[int, SnapshotState] = {}
+        snapshot_id = self.current
+        while snapshot_id is not None and snapshot_id in by_id and snapshot_id not in ancestors:
+            ancestors[snapshot_id] = by_id[snapshot_id]
+            snapshot_id = by_id[snapshot_id].parent
+        return tuple(ancestors.values())
+
+    @classmethod
+    def parse(cls, metadata: Mapping[str, object]) -> TableState:
+        """Return the state that a metadata.json tells."""
+        snapshots = metadata.get("snapshots") or []
+        current = metadata.get("current-snapshot-id")
+        assert isinstance(snapshots, list)
+        assert current is None or isinstance(current, int)
+        properties, version = metadata.get("properties") or {}, metadata["format-version"]
+        assert isinstance(properties, Mapping)
+        assert isinstance(version, int)
+        current_id = None if current in (None, -1) else current
+        return cls(tuple(map(_parse_snapshot, snapshots)), current_id, dict(properties), version)
+
+
+def _parse_snapshot(record: Mapping[str, object]) -> SnapshotState:
+    summary = record.get("summary") or {}
+    parent, sequence, id = record.get("parent-snapshot-id"), record.get("sequence-number", 0), record["snapshot-id"]
+    assert isinstance(summary, Mapping)
+    assert isinstance(id, int)
+    assert isinstance(sequence, int)
+    assert parent is None or isinstance(parent, int)
+    return SnapshotState(
+        id,
+        parent,
+        sequence,
+        str(summary.get("operation", "")),
+        str(summary.get("wap.id", "")),
+        str(summary.get("published-wap-id", "")),
+        has_inherited_files(summary),
+    )

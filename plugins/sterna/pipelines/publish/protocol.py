@@ -1,0 +1,228 @@
+"""Is it published? Is it staged? Else load, stage, audit, publish: each time by looking, and never twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Generic, Protocol, TypeVar
+
+from sterna.errors import CatalogStateUnknown, NotStaged, TableMoved
+from sterna.pipelines.publish.decide import Append, FastForward, PositionOnly, Published, Stage, decide, is_staged
+from sterna.pipelines.publish.model import COMMIT_PROPERTY, Step, TableState
+
+MAX_ATTEMPTS = 30
+"""How often a table is looked at for one step before that is left to a later run."""
+_MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.02, 2.0  # seconds
+
+Base = TypeVar("Base")
+Change = FastForward | Append | PositionOnly
+
+
+@dataclass(frozen=True)
+class LoadedTable(Generic[Base]):
+    """A table at one moment.
+
+    Args:
+        state: what its metadata says.
+        base: that metadata, which a commit is made against.
+    """
+
+    state: TableState
+    base: Base
+
+
+@dataclass(frozen=True)
+class TableCommit:
+    """A commit that was made.
+
+    Args:
+        snapshot: the table's current snapshot with it.
+        commit: a commit of `main` that has it; "" where the catalog doesn't tell.
+    """
+
+    snapshot: int
+    commit: str = ""
+
+
+class WapTable(Protocol[Base]):
+    """A table of `main` to put steps on."""
+
+    def refresh(self) -> LoadedTable[Base]:
+        """Return the table's metadata as it is now.
+
+        Raises:
+            TableGone: there is no such table.
+        """
+
+    def commit(self, loaded: LoadedTable[Base], change: Change, step: Step) -> TableCommit:
+        """Make a change and set the step's mark, in one commit, against exactly the metadata that was looked at.
+
+        Never tries again by itself.
+
+        Raises:
+            TableMoved: the table is another one by now; nothing was committed.
+            CatalogStateUnknown: the answer was lost.
+        """
+
+
+@dataclass(frozen=True)
+class PublishOutcome:
+    """How a step stands after all.
+
+    Args:
+        snapshot: the snapshot that it is in; None: that is expired, and the mark tells.
+        commit: a commit of `main` that has it; "" where the catalog doesn't tell.
+        is_own: whether this very call published it.
+        attempts: how often the table was looked at.
+        stagings: how often it was loaded and staged.
+    """
+
+    snapshot: int | None
+    commit: str
+    is_own: bool
+    attempts: int
+    stagings: int
+
+
+def publish_step(
+    table: WapTable[Base],
+    step: Step,
+    stage: Callable[[LoadedTable[Base]], None],
+    audit: Callable[[LoadedTable[Base], int], None],
+    *,
+    before_commit: Callable[[], object] = lambda: None,
+    max_attempts: int = MAX_ATTEMPTS,
+    rng: Random | None = None,
+    sleep: Callable[[float], object] = time.sleep,
+) -> PublishOutcome:
+    """Put a step on `main`, once, whoever else tries, and whatever was done of it before.
+
+    Args:
+        table: the table.
+        step: the step.
+        stage: loads it and stages it under its id.
+        audit: looks at what is staged, by the snapshot's id, before it is published.
+        before_commit: called right before each commit; what it raises ends all.
+        max_attempts: how often to look.
+        rng: spreads the waiting of those that meet.
+        sleep: waits.
+
+    Raises:
+        TableMoved: others were first each time.
+        CatalogStateUnknown: the last answer was lost, and a later run finds out.
+        NotStaged: what was written isn't staged.
+        BatchRejected: the audit says no.
+        Rewound, OutOfTurn, MarkMoved: as `decide`.
+        TableGone: there is no such table.
+    """
+    publication = _Publication(table, step, stage, audit, before_commit)
+    spread = rng or Random()  # noqa: S311 - spreads waiting, keeps no secret
+    for number in range(1, max_attempts + 1):
+        outcome = publication.attempt(number)
+        if outcome:
+            return outcome
+        if publication.error:
+            sleep(spread.uniform(0, min(_MAX_WAIT_SECONDS, _MIN_WAIT_SECONDS * 2 ** min(publication.conflicts, 8))))
+    if publication.error:
+        raise publication.error
+    raise TableMoved(f"{step.id} was staged {publication.stagings} times, and each time the table went on before it")
+
+
+class _Publication(Generic[Base]):
+    """The tries of one step."""
+
+    def __init__(
+        self,
+        table: WapTable[Base],
+        step: Step,
+        stage: Callable[[LoadedTable[Base]], None],
+        audit: Callable[[LoadedTable[Base], int], None],
+        before_commit: Callable[[], object],
+    ) -> None:
+        self._table, self._step, self._stage, self._audit, self._before_commit = (
+            table,
+            step,
+            stage,
+            audit,
+            before_commit,
+        )
+        self._audited: set[int] = set()
+        self._expects_staged = False
+        self.stagings = self.conflicts = 0
+        self.error: TableMoved | CatalogStateUnknown | None = None
+
+    def attempt(self, number: int) -> PublishOutcome | None:
+        """Look, and do what follows; None: it has to be looked at again."""
+        self.error = None
+        loaded = self._table.refresh()
+        decision = decide(loaded.state, self._step)
+        if isinstance(decision, Published):
+            return PublishOutcome(
+                decision.snapshot, loaded.state.properties.get(COMMIT_PROPERTY, ""), False, number, self.stagings
+            )
+        if isinstance(decision, Stage):
+            self._load_and_stage(loaded, decision)
+            return None
+        self._expects_staged = False
+        table_commit = self._publish(loaded, decision)
+        return (
+            PublishOutcome(table_commit.snapshot, table_commit.commit, True, number, self.stagings)
+            if table_commit
+            else None
+        )
+
+    def _load_and_stage(self, loaded: LoadedTable[Base], decision: Stage) -> None:
+        if self._expects_staged and not decision.outdated:
+            raise NotStaged(
+                f"what was written as {self._step.id} isn't staged: it may be live, without its mark",
+                hint="look at the table's newest snapshots before anything else is put there",
+            )
+        self._stage(loaded)
+        self.stagings += 1
+        self._expects_staged = True
+
+    def _publish(self, loaded: LoadedTable[Base], change: Change) -> TableCommit | None:
+        if change.snapshot not in self._audited and not isinstance(change, PositionOnly):
+            self._audit(loaded, change.snapshot)
+            self._audited.add(change.snapshot)
+        self._before_commit()
+        try:
+            return self._table.commit(loaded, change, self._step)
+        except (TableMoved, CatalogStateUnknown) as error:
+            self.conflicts += 1
+            self.error = error  # whether it happened after all, the next look tells
+            return None
+
+
+def require_wap_enabled(properties: Mapping[str, str], name: str) -> None:
+    """Refuse a table into which Spark's SQL would write at once, whatever WAP id a session has.
+
+    Raises:
+        NotStaged: its property `write.wap.enabled` isn't true.
+    """
+    if properties.get("write.wap.enabled", "").lower() != "true":
+        raise NotStaged(
+            "without write.wap.enabled, rows that are to be staged go live at once",
+            table=name,
+            hint="ALTER TABLE … SET TBLPROPERTIES ('write.wap.enabled'='true')",
+        )
+
+
+def stage_ahead(loaded: LoadedTable[Base], step: Step, stage: Callable[[LoadedTable[Base]], None]) -> bool:
+    """Stage a step that is neither staged nor published, before its turn to be published has come; say whether.
+
+    Args:
+        loaded: at the table, just now.
+        step: a numbered step; what it goes after doesn't matter.
+        stage: as in `put`.
+
+    Raises:
+        Rewound: the table isn't what the marks say.
+        TableGone: there is no such table.
+    """
+    if is_staged(loaded.state, step):
+        return False
+    stage(loaded)
+    return True

@@ -1,0 +1,49 @@
+"""What an operator says where a channel's mark and its table's history contradict one another (`Rewound`)."""
+
+from __future__ import annotations
+
+from sterna.errors import TableMoved, UsageError
+from sterna.pipelines.publish.decide import is_rewound
+from sterna.pipelines.publish.model import Channel, TableState
+from sterna.pipelines.publish.spark import SparkTable
+
+_MAX_ATTEMPTS = 10
+
+
+def set_position(table: SparkTable, channel: Channel, position: str, expected: str, *, last_published: int = 0) -> None:
+    """Say what of a channel is on `main`: what was put there after it may be put there again.
+
+    Args:
+        table: the table.
+        channel: the channel.
+        position: what its mark is to be; as it is where the rows that are gone are to stay away.
+        expected: what its mark is now, as the operator saw it.
+        last_published: the number of a batch that is known to have been published; a mark below contradicts it, too.
+
+    Raises:
+        UsageError: it isn't, or nothing contradicts it and it can be judged.
+        TableMoved: the table was changed by others each time.
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        loaded = table.refresh()
+        require_contradiction(loaded.state, channel, expected, last_published)
+        try:
+            table.set_position(loaded, channel, position)
+        except TableMoved:
+            continue
+        return
+    raise TableMoved("the table was changed by others each time", table=table.name)
+
+
+def require_contradiction(state: TableState, channel: Channel, expected: str, last_published: int = 0) -> None:
+    """See that a mark is what an operator saw, and contradicts its table's history.
+
+    Raises:
+        UsageError: it isn't, or doesn't.
+    """
+    position = state.properties.get(channel.position_property, "")
+    if position != expected:
+        raise UsageError(f"the mark of channel {channel} is {position!r}, not {expected!r}: look again")
+    number = int(position) if position.isdigit() else 0
+    if not is_rewound(state, channel) and number >= last_published:
+        raise UsageError(f"nothing contradicts the mark {position!r} of channel {channel}: it stays as it is")

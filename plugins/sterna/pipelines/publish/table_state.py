@@ -1,0 +1,30 @@
+"""A table's metadata as far as publishing goes, read from its file: no Spark is needed."""
+
+from __future__ import annotations
+
+import json
+
+from sterna.errors import BrokenMetadata
+from sterna.iceberg.json_text import read_document
+from sterna.pipelines.publish.model import TableState
+from sterna.replication.replica.region import RegionContext
+
+
+def read_state(context: RegionContext, table: str, metadata: str) -> TableState:
+    """Return what a table's metadata.json says.
+
+    Args:
+        context: the region.
+        table: what messages call it.
+        metadata: the file's URI.
+
+    Raises:
+        BrokenMetadata: it doesn't parse.
+        StoreError: it can't be read.
+    """
+    document = read_document(context.objects.read(metadata), metadata, context.region.limits)
+    try:
+        parsed = json.loads(document.text)
+        return TableState.parse(parsed)
+    except (ValueError, AttributeError, AssertionError, KeyError, TypeError):
+        raise BrokenMetadata("the table's metadata doesn't parse", table=table, file=metadata) from None

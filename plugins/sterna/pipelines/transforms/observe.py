@@ -1,0 +1,104 @@
+"""A look at both sides of a flow, without Spark: what is to be done is known before anything is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from sterna.catalog.model import ICEBERG_TABLE, parse_key
+from sterna.catalog.reader import CatalogReader
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.config.sections.transforms import Transform
+from sterna.errors import ReferenceNotFound, TableGone
+from sterna.pipelines.publish.model import TableState, flow_channel
+from sterna.pipelines.publish.table_state import read_state
+from sterna.pipelines.transforms.decide import Decision, Idle, decide
+from sterna.replication.replica.region import RegionContext
+
+
+@dataclass(frozen=True)
+class FlowState:
+    """Both sides of a flow at one moment.
+
+    Args:
+        source: what its region's replica says of the source; None: it hasn't got it yet.
+        metadata: the source's metadata.json there, "" for none.
+        target: what `main` says of the target.
+    """
+
+    source: TableState | None
+    metadata: str
+    target: TableState
+
+
+def read_flow_state(context: RegionContext, flow: Transform) -> FlowState:
+    """Return both sides of a flow as they are now.
+
+    Args:
+        context: the region.
+        flow: the flow.
+
+    Raises:
+        TableGone: there is no target, or no source even on `main`.
+        CatalogError, StoreError: something doesn't answer.
+    """
+    target = _target_metadata(context, flow)
+    source, metadata = read_source(context, flow)
+    return FlowState(source, metadata, read_state(context, flow.into, target))
+
+
+def read_applied_position(context: RegionContext, flow: Transform) -> str:
+    """Return the mark on a flow's target, "" for none.
+
+    Raises:
+        TableGone: there is no target.
+        CatalogError, StoreError: something doesn't answer.
+    """
+    state = read_state(context, flow.into, _target_metadata(context, flow))
+    return state.properties.get(flow_channel(flow.name).position_property, "")
+
+
+def _target_metadata(context: RegionContext, flow: Transform) -> str:
+    location = _metadata_location(context.primary, SOURCE_BRANCH, flow.into)
+    if not location:
+        raise TableGone("there is no such table on main to write to", table=flow.into, hint="sterna flow check")
+    return location
+
+
+def read_source(context: RegionContext, flow: Transform) -> tuple[TableState | None, str]:
+    """Return what the region's replica says of a flow's source, and its metadata.json; None where it hasn't got it yet.
+
+    Raises:
+        TableGone: there is no such table even on `main`.
+        CatalogError, StoreError: something doesn't answer.
+    """
+    metadata = _metadata_location(context.catalog, context.region.replica_branch, flow.source)
+    if not metadata and not _metadata_location(context.primary, SOURCE_BRANCH, flow.source):
+        raise TableGone("there is no such table on main to follow", table=flow.source)
+    return (read_state(context, flow.source, metadata) if metadata else None), metadata
+
+
+def next_step(context: RegionContext, flow: Transform, flow_state: FlowState) -> Decision:
+    """Return what a flow does next.
+
+    Raises:
+        SternaError: as `sterna.pipelines.transforms.decide.decide`.
+    """
+    if flow_state.source is None:
+        return Idle("this region's replica hasn't got the source yet")
+    return decide(flow, flow_state.source, flow_state.target, partial(read_source_on_main, context, flow))
+
+
+def read_source_on_main(context: RegionContext, flow: Transform) -> TableState | None:
+    """Return what `main` says of a flow's source; None: it isn't there."""
+    uri = _metadata_location(context.primary, SOURCE_BRANCH, flow.source)
+    return read_state(context, flow.source, uri) if uri else None
+
+
+def _metadata_location(catalog: CatalogReader, branch: str, table: str) -> str:
+    key = parse_key(table)
+    try:
+        content = catalog.contents(branch, catalog.reference(branch).hash, [key]).get(key)
+    except ReferenceNotFound:
+        return ""  # a region that was never synced
+    return (content.metadata_location or "") if content is not None and content.kind == ICEBERG_TABLE else ""

@@ -1,0 +1,114 @@
+"""A flow's target made anew on an operator's word: the same SQL over the whole source, in one snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sterna.config.sections.transforms import Transform
+from sterna.errors import FlowStopped, TableMoved
+from sterna.pipelines.publish.decide import is_rewound
+from sterna.pipelines.publish.model import flow_channel
+from sterna.pipelines.publish.protocol import MAX_ATTEMPTS, PublishOutcome, publish_step
+from sterna.pipelines.publish.spark import SparkTable
+from sterna.pipelines.transforms.decide import rebuild_step, rebuilding_position, with_sql_digest
+from sterna.pipelines.transforms.failure import UNREAD_POSITION, rebuild_in_progress, write_failure
+from sterna.pipelines.transforms.observe import read_flow_state
+from sterna.pipelines.transforms.step_context import FlowSpark, StepContext
+from sterna.pipelines.transforms.write import FlowWriter
+from sterna.replication.replica.region import RegionContext
+
+
+@dataclass(frozen=True)
+class RebuildSummary:
+    """What a rebuild does.
+
+    Args:
+        flow: the flow's name.
+        source: the table that is read.
+        end: its snapshot up to which.
+        into: the table all of whose rows are replaced.
+        mark: the target's mark before.
+        snapshot: the target's snapshot that has the rows; None: only shown.
+        commit: a commit of `main` that has it.
+        done: whether it was done.
+    """
+
+    flow: str
+    source: str
+    end: int
+    into: str
+    mark: str
+    snapshot: int | None = None
+    commit: str = ""
+    done: bool = False
+
+
+def rebuild(
+    context: RegionContext, flow: Transform, sql: str, flow_spark: FlowSpark, *, act: bool = False
+) -> RebuildSummary:
+    """Replace all rows of a flow's target by those that follow from the whole source.
+
+    Readers see the old rows until the new ones are there. Safe to interrupt and to repeat.
+
+    Args:
+        context: the region, whose replica is read.
+        flow: the flow.
+        sql: its SQL.
+        flow_spark: where the Spark is.
+        act: do it; else only say what it would do.
+
+    Raises:
+        FlowStopped: the source has no rows here yet.
+        MarkMoved: another rebuild, or a step, was first.
+        SternaError: as `sterna.pipelines.transforms.step.step`.
+    """
+    applied_position = UNREAD_POSITION
+    try:
+        flow_state = read_flow_state(context, flow)
+        applied_position = flow_state.target.properties.get(flow_channel(flow.name).position_property, "")
+        if flow_state.source is None or flow_state.source.current is None:
+            raise FlowStopped("there are no rows to rebuild from on this region's replica", table=flow.source)
+        summary = RebuildSummary(flow.name, flow.source, flow_state.source.current, flow.into, applied_position)
+        if not act:
+            return summary
+        with (
+            rebuild_in_progress(context, flow.name, applied_position) as set_position,
+            flow_spark.open_step(context, flow, flow_state.metadata) as step_context,
+        ):
+            applied_position = _begin_rebuild(step_context.table, flow)
+            if applied_position != summary.mark:
+                set_position(applied_position)
+            outcome = _publish_rebuild(step_context, flow, sql, applied_position, summary.end)
+    except BaseException as error:
+        # Whoever asks for the status has no other word of it, as of a step.
+        if act:
+            write_failure(context, flow.name, applied_position, error, rebuild=True)
+        raise
+    return replace(summary, mark=applied_position, snapshot=outcome.snapshot, commit=outcome.commit, done=True)
+
+
+def _publish_rebuild(
+    step_context: StepContext, flow: Transform, sql: str, applied_position: str, end: int
+) -> PublishOutcome:
+    step, writer = (
+        with_sql_digest(rebuild_step(flow, applied_position, end), flow, sql),
+        FlowWriter(step_context, flow, sql),
+    )
+    return publish_step(
+        step_context.table, step, lambda loaded: writer.stage_rebuild(loaded, step, end), lambda loaded, snapshot: None
+    )
+
+
+def _begin_rebuild(table: SparkTable, flow: Transform) -> str:
+    """Return the mark that the rebuild goes on from; where the target was rolled back it says so until it is done."""
+    channel = flow_channel(flow.name)
+    for _ in range(MAX_ATTEMPTS):
+        loaded = table.refresh()
+        applied_position = loaded.state.properties.get(channel.position_property, "")
+        if not is_rewound(loaded.state, channel):
+            return applied_position
+        try:
+            table.set_position(loaded, channel, rebuilding_position(applied_position))
+        except TableMoved:
+            continue
+    raise TableMoved("the table was changed by others each time", table=table.name)

@@ -1,0 +1,206 @@
+"""How far flows are, and whether they can be worked off: for people, who change nothing by asking."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from sterna.config.sections.transforms import Transform
+from sterna.errors import EngineError, SternaError, TableGone
+from sterna.pipelines.publish.model import flow_channel
+from sterna.pipelines.transforms.decide import Idle, Work, is_sql_changed
+from sterna.pipelines.transforms.failure import failure_text, format_reason, read_failure
+from sterna.pipelines.transforms.observe import FlowState, next_step, read_flow_state, read_source
+from sterna.pipelines.transforms.run import read_sql
+from sterna.pipelines.transforms.sql_plan import validate_sql
+from sterna.pipelines.transforms.step_context import FlowSpark
+from sterna.pipelines.transforms.write import FlowWriter
+from sterna.replication.replica.region import RegionContext
+
+log = logging.getLogger(__name__)
+_SQL_CHANGED: Final = "; its SQL was changed since its last rows: sterna flow rebuild makes all by the new one"
+
+
+@dataclass(frozen=True)
+class FlowStatus:
+    """How far a flow is.
+
+    Args:
+        flow: its name.
+        source, into, mode: as in the services file.
+        mark: what the mark on the target says, "" for none.
+        current: the source's current snapshot on this region's replica; None for none.
+        behind: how many snapshots of the source there are that the target has not; None: that can't be told.
+        state: `up to date`, `behind`, that a step or a rebuild is at work, why it waits or stopped, or why the last one
+            failed that this region tried; and whether its SQL is another one than that of its last rows.
+        exit_code: what a command ends with; 0 where nothing is wrong.
+    """
+
+    flow: str
+    source: str
+    into: str
+    mode: str
+    mark: str = ""
+    current: int | None = None
+    behind: int | None = None
+    state: str = ""
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class FlowCheck:
+    """Whether a flow can be worked off.
+
+    Args:
+        flow: its name.
+        fault: why not, "" where it can.
+        create: a statement that makes the target, where there is none.
+        exit_code: what a command ends with.
+    """
+
+    flow: str
+    fault: str = ""
+    create: str = ""
+    exit_code: int = 0
+
+
+def read_flows(
+    context: RegionContext, flows: Sequence[Transform], folder: Path, *, now: datetime | None = None
+) -> tuple[FlowStatus, ...]:
+    """Return how far flows are, without Spark; what goes wrong with one stands in its state.
+
+    Args:
+        context: the region.
+        flows: which.
+        folder: where the services file lies.
+        now: the time; default: the clock's.
+    """
+    return tuple(_status(context, flow, folder, now or datetime.now(UTC)) for flow in flows)
+
+
+def _status(context: RegionContext, flow: Transform, folder: Path, now: datetime) -> FlowStatus:
+    status = FlowStatus(flow.name, flow.source, flow.into, str(flow.mode))
+    try:
+        flow_state = read_flow_state(context, flow)
+        applied_position = flow_state.target.properties.get(flow_channel(flow.name).position_property, "")
+        status = replace(
+            status, mark=applied_position, current=flow_state.source.current if flow_state.source else None
+        )
+        return _add_progress(context, flow, folder, now, flow_state, status)
+    except SternaError as error:
+        state = f"{type(error).__name__}: {error}{_rebuild_note(context, flow, status.mark, now)}"
+        return replace(status, state=state, exit_code=error.exit_code)
+    except Exception as error:
+        # Nobody foresaw it: of this flow nothing can be told, and of the others it can.
+        log.exception("how far flow %s is can't be told", flow.name)
+        return replace(status, state=f"{type(error).__name__}: {format_reason(error)}", exit_code=EngineError.exit_code)
+
+
+def _add_progress(
+    context: RegionContext, flow: Transform, folder: Path, now: datetime, flow_state: FlowState, status: FlowStatus
+) -> FlowStatus:
+    """Return what a flow does next, and what failed: of one that is up to date that is a rebuild alone.
+
+    Raises:
+        SternaError: it stopped, or its SQL or what failed can't be read.
+    """
+    work, sql = next_step(context, flow, flow_state), read_sql(flow, folder)
+    changed = _SQL_CHANGED if is_sql_changed(flow, flow_state.target, sql) else ""
+    is_idle = isinstance(work, Idle)
+    state, behind = (work.reason, 0) if isinstance(work, Idle) else ("behind", _count_behind(flow_state, work))
+    status = replace(status, behind=behind, state=f"{state}{changed}")
+    failure = read_failure(context, flow.name, status.mark)
+    if failure is None or (is_idle and not failure.rebuild):
+        return status
+    text = failure_text(failure, now)
+    code = 0 if failure.is_running(now) else failure.exit_code or EngineError.exit_code
+    return replace(status, state=f"{state}; {text}{changed}" if is_idle else f"{text}{changed}", exit_code=code)
+
+
+def _rebuild_note(context: RegionContext, flow: Transform, applied_position: str, now: datetime) -> str:
+    """Return what there is to say of a rebuild of a flow that stopped."""
+    try:
+        failure = read_failure(context, flow.name, applied_position)
+    except SternaError:
+        return ""  # the flow is an alarm in any case
+    return f"; {failure_text(failure, now)}" if failure is not None and failure.rebuild else ""
+
+
+def _count_behind(flow_state: FlowState, work: Work) -> int:
+    lineage = [snapshot.id for snapshot in flow_state.source.ancestors] if flow_state.source else []
+    return len(lineage) if work.start is None else lineage.index(work.start)
+
+
+def check_flows(context: RegionContext, flows: Sequence[Transform], folder: Path) -> tuple[FlowCheck, ...]:
+    """See whether flows can be worked off, by their SQL, their source and their target. Changes nothing.
+
+    Args:
+        context: the region.
+        flows: which.
+        folder: where the services file lies.
+    """
+    flow_spark = FlowSpark()
+    try:
+        return tuple(_check_flow(context, flow, folder, flow_spark) for flow in flows)
+    finally:
+        flow_spark.close()
+
+
+def _check_flow(context: RegionContext, flow: Transform, folder: Path, flow_spark: FlowSpark) -> FlowCheck:
+    try:
+        create = _check_sql(context, flow, read_sql(flow, folder), flow_spark)
+    except SternaError as error:
+        return FlowCheck(flow.name, f"{type(error).__name__}: {error}", exit_code=error.exit_code)
+    except Exception as error:
+        # Nobody foresaw it: it must not end the check of the other flows.
+        log.exception("whether flow %s can be worked off can't be told", flow.name)
+        return FlowCheck(flow.name, f"{type(error).__name__}: {format_reason(error)}", exit_code=EngineError.exit_code)
+    if create:
+        return FlowCheck(flow.name, f"there is no table {flow.into} on main yet", create, TableGone.exit_code)
+    return FlowCheck(flow.name)
+
+
+def _check_sql(context: RegionContext, flow: Transform, sql: str, flow_spark: FlowSpark) -> str:
+    try:
+        flow_state, has_target = read_flow_state(context, flow), True
+        source, metadata = flow_state.source, flow_state.metadata
+    except TableGone as error:
+        if error.table != flow.into:
+            raise
+        source, metadata = read_source(context, flow)
+        has_target = False
+    if source is None or source.current is None:
+        raise TableGone("this region's replica has no rows of the source yet", table=flow.source)
+    with flow_spark.open_step(context, flow, metadata) as step_context:
+        if has_target:
+            _check_step(context, flow, flow_state, FlowWriter(step_context, flow, sql), source.current)
+            return ""
+        columns = validate_sql(step_context.spark, flow, sql, step_context.read_source(source.current).schema, None)
+    return create_statement(flow, [(field.name, field.dataType.simpleString()) for field in columns.fields])
+
+
+def _check_step(context: RegionContext, flow: Transform, flow_state: FlowState, writer: FlowWriter, end: int) -> None:
+    """See whatever a step would refuse, but for what the rows that changed decide."""
+    loaded = writer.bench.table.refresh()
+    writer.validate(loaded, end)
+    work = next_step(context, flow, flow_state)
+    if isinstance(work, Work):
+        writer.validate_partition_files(loaded, work)
+        writer.plan(work)
+        writer.validate_source_columns(work)
+
+
+def create_statement(flow: Transform, columns: Sequence[tuple[str, str]]) -> str:
+    """Return the statement that makes a flow's target.
+
+    Args:
+        flow: the flow.
+        columns: names and types, as Spark spells them.
+    """
+    column_list = ", ".join(f"`{name}` {kind}" for name, kind in columns)
+    partitioning = f" PARTITIONED BY ({flow.mode.columns[0]})" if flow.mode.kind == "replace" else ""
+    return f"CREATE TABLE {flow.into} ({column_list}) USING iceberg{partitioning} TBLPROPERTIES ('write.wap.enabled'='true')"

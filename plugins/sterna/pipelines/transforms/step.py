@@ -1,0 +1,125 @@
+"""One step of a flow: look, decide, compute, stage, publish; done again by anybody it comes to the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sterna.config.sections.transforms import Transform
+from sterna.errors import MarkMoved, SternaError
+from sterna.pipelines.publish.model import flow_channel
+from sterna.pipelines.publish.protocol import LoadedTable, PublishOutcome, publish_step
+from sterna.pipelines.publish.spark import JavaBase, advance_position
+from sterna.pipelines.transforms.decide import Idle, Work, with_sql_digest
+from sterna.pipelines.transforms.failure import UNREAD_POSITION, clear_failure, step_in_progress, write_failure
+from sterna.pipelines.transforms.observe import next_step, read_applied_position, read_flow_state
+from sterna.pipelines.transforms.step_context import FlowSpark, StepContext
+from sterna.pipelines.transforms.write import FlowWriter
+from sterna.replication.replica.region import RegionContext
+
+_MAX_PLANS = 5
+"""How often a step is planned anew, where another region was first each time."""
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """What became of a step.
+
+    Args:
+        flow: the flow's name.
+        start: the source's snapshot from which; None: from before the first row.
+        end: the one up to which; None: there was nothing to do.
+        snapshot: the target's snapshot that has the rows; None: no row changed, or there was nothing to do.
+        commit: a commit of `main` that has it, where this call published it.
+        reason: why there was nothing to do.
+    """
+
+    flow: str
+    start: int | None = None
+    end: int | None = None
+    snapshot: int | None = None
+    commit: str = ""
+    reason: str = ""
+
+
+def step(
+    context: RegionContext,
+    flow: Transform,
+    sql: str,
+    flow_spark: FlowSpark,
+    before: Callable[[str], None] = lambda moment: None,
+) -> StepSummary:
+    """Bring a flow's target up to what the region's replica has of its source.
+
+    Args:
+        context: the region.
+        flow: the flow.
+        sql: its SQL.
+        flow_spark: where the Spark is.
+        before: told `stage` and `publish` before each.
+
+    Raises:
+        Gap, NotAnAncestor: the source has expired, or was rolled back.
+        Rewound, FlowStopped: the target isn't what the flow left.
+        NotOnlyAdded, NotAKey, ServicesError: the source's rows, or the SQL, are none for the flow's mode.
+        MarkMoved, TableMoved: others were first each time.
+        TableGone, NotStaged: the target can't be written to.
+        CatalogError, StoreError, EngineError: something doesn't answer.
+    """
+    applied_position = UNREAD_POSITION
+    try:
+        for attempt in range(_MAX_PLANS):
+            flow_state = read_flow_state(context, flow)
+            applied_position = flow_state.target.properties.get(flow_channel(flow.name).position_property, "")
+            work = next_step(context, flow, flow_state)
+            if isinstance(work, Idle):
+                clear_failure(context, flow.name, applied_position)
+                return StepSummary(flow.name, reason=work.reason)
+            work = replace(work, step=with_sql_digest(work.step, flow, sql))
+            try:
+                with (
+                    step_in_progress(context, flow.name, applied_position),
+                    flow_spark.open_step(context, flow, flow_state.metadata) as step_context,
+                ):
+                    outcome = _run_step(step_context, flow, sql, work, before)
+            except MarkMoved:
+                if attempt == _MAX_PLANS - 1:
+                    raise
+                continue  # another region has come further: what is left follows from where it is
+            return StepSummary(flow.name, work.start, work.end, outcome.snapshot, outcome.commit)
+        raise AssertionError("not reached")
+    except BaseException as error:
+        # Whoever asks for the status has no other word of it: nor of what nobody foresaw, nor of a time limit.
+        write_failure(context, flow.name, applied_position, error)
+        raise
+
+
+def write_start_failure(context: RegionContext, flow: Transform, error: SternaError) -> None:
+    """Write down why a step can't begin, for whoever asks for the status elsewhere.
+
+    Args:
+        context: the region.
+        flow: the flow.
+        error: what is wrong with its definition, or with its file of SQL.
+    """
+    try:
+        applied_position = read_applied_position(context, flow)
+    except SternaError:
+        applied_position = UNREAD_POSITION
+    write_failure(context, flow.name, applied_position, error)
+
+
+def _run_step(
+    step_context: StepContext, flow: Transform, sql: str, work: Work, before: Callable[[str], None]
+) -> PublishOutcome:
+    writer = FlowWriter(step_context, flow, sql)
+    changes = writer.plan(work)
+    writer.validate_source_columns(work)
+    if sum(changes.files) == 0:
+        return advance_position(step_context.table, work.step)
+
+    def stage(loaded: LoadedTable[JavaBase]) -> None:
+        before("stage")
+        writer.stage(loaded, work, changes)
+
+    return publish_step(step_context.table, work.step, stage, lambda loaded, snapshot: before("publish"))

@@ -1,0 +1,171 @@
+"""A flow's Spark: started when there is work, warm for the next step, with a session of its own for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sterna.catalog.model import parse_key
+from sterna.config.sections.transforms import Transform
+from sterna.errors import NeedsClassicSpark
+from sterna.pipelines.changes.region import list_stores
+from sterna.pipelines.publish.main_access import main_catalog
+from sterna.pipelines.publish.spark import SparkTable, jvm, translate_java_errors
+from sterna.pipelines.transforms.expressions import iter_seq
+from sterna.replication.replica.region import RegionContext
+from sterna.spark.changelog_scan import load_metadata, read_snapshot
+from sterna.spark.main_catalog import open_main, register_in_sql
+from sterna.spark.start import address, is_connect, require_iceberg, require_pyspark, spark_errors, start_classic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+APP_NAME = "sterna-flow"
+_CATALOG = "sterna_main"
+# What decides rows: a step in one region and a rebuild in another have to make the same ones, whatever their defaults.
+_SPARK_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.legacy.sizeOfNull": "false",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+    "spark.sql.variable.substitute": "false",  # else `${env:…}` in a flow's SQL is what that worker's environment has
+}
+# Whatever else there is of what decides rows: a worker's own defaults count for nothing.
+_ROW_SETTINGS = (
+    *(
+        "spark.sql.ansi.",
+        "spark.sql.legacy.",
+        "spark.sql.parser.",
+        "spark.sql.decimalOperations.",
+        "spark.sql.session.",
+    ),
+    *("spark.sql.json", "spark.sql.csv.", "spark.sql.xml.", "spark.sql.variant", "spark.sql.collation"),
+    *("spark.sql.timestampType", "spark.sql.datetime", "spark.sql.groupBy", "spark.sql.orderBy", "spark.sql.function"),
+    *("spark.sql.charAsVarchar", "spark.sql.preserveCharVarcharTypeInfo", "spark.sql.readSideCharPadding"),
+    *("spark.sql.lateralColumnAlias", "spark.sql.stableDerivedColumnAlias", "spark.sql.analyzer."),
+    *("spark.sql.chunkBase64", "spark.sql.icu.", "spark.sql.fromJson", "spark.sql.columnNameOfCorruptRecord"),
+    *("spark.sql.binaryOutputStyle", "spark.sql.mapZipWith", "spark.sql.enforceTypeCoercion", "spark.sql.mergeNested"),
+)
+_REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """Where one step is made.
+
+    Args:
+        spark: a session of its own.
+        table: the target, on `main`.
+        sql_name: the target's name in that session's SQL.
+        source: the source, as the region's replica has it, in the JVM.
+        source_name: the source's key name.
+    """
+
+    spark: SparkSession = field(repr=False)
+    table: SparkTable = field(repr=False)
+    sql_name: str
+    source: Any = field(repr=False)
+    source_name: str
+
+    def read_source(self, snapshot: int) -> DataFrame:
+        """Return all rows of the source at a snapshot."""
+        with translate_java_errors(self.source_name):
+            return read_snapshot(self.spark, self.source, snapshot)
+
+
+class FlowSpark:
+    """Makes places for steps; the Spark that it starts stays until it is closed."""
+
+    def __init__(self) -> None:
+        self._started: SparkSession | None = None
+
+    @contextmanager
+    def open_step(self, context: RegionContext, flow: Transform, metadata: str) -> Iterator[StepContext]:
+        """Open a place for a step.
+
+        Args:
+            context: the region.
+            flow: the flow.
+            metadata: the source's metadata.json on the region's replica.
+
+        Raises:
+            NeedsClassicSpark: the region's Spark is a Spark Connect server.
+            EngineError: Spark doesn't start.
+            NoIceberg: its driver lacks Iceberg's runtime.
+            CredentialError: one is missing.
+        """
+        spark = self.start_session(flow.spark or context.region.spark)
+        stores = list_stores(context, metadata, is_replica=True)
+        catalog = main_catalog(context, flow.credential_id, APP_NAME)
+        with translate_java_errors(flow.into):
+            main_tables = open_main(spark, catalog)
+        try:
+            with translate_java_errors(flow.into):
+                register_in_sql(spark, _CATALOG, main_tables)
+                identifier = self._identifier(spark, flow.into)
+            table = SparkTable(spark, flow.into, lambda: main_tables.loadTable(identifier))
+            source = load_metadata(spark, flow.source, metadata, stores)
+            sql_name = ".".join(quote_identifier(part) for part in (_CATALOG, *parse_key(flow.into)))
+            yield StepContext(spark, table, sql_name, source, flow.source)
+        finally:
+            with suppress(*spark_errors()):
+                main_tables.close()
+
+    def close(self) -> None:
+        """End the Spark that was started here."""
+        if self._started is not None:
+            with suppress(*spark_errors()):
+                self._started.stop()
+            self._started = None
+
+    def start_session(self, master: str) -> SparkSession:
+        """Return a Spark for flows, whose own defaults decide no row."""
+        if is_connect(master):
+            raise NeedsClassicSpark(
+                f"the region's Spark, at {address(master)}, is a Spark Connect server, and a flow's step is planned "
+                "and published in Spark's JVM",
+                hint="name a master in the services file: flows[].spark, such as local[2]",
+            )
+        require_pyspark()
+        spark, started = start_classic(master, APP_NAME, _SPARK_SETTINGS)
+        if started:
+            self._started = spark
+        require_iceberg(spark)
+        unset_defaults(spark)
+        for name, value in {
+            **_SPARK_SETTINGS,
+            _REWRITE_CATALOG: "org.apache.iceberg.spark.SparkRewriteTableCatalog",
+        }.items():
+            spark.conf.set(name, value)
+        return spark
+
+    def _identifier(self, spark: SparkSession, key: str) -> Any:
+        parts, gateway = parse_key(key), spark.sparkContext._gateway
+        assert gateway is not None
+        names = gateway.new_array(jvm(spark).java.lang.String, len(parts))
+        for index, part in enumerate(parts):
+            names[index] = part
+        return jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of(names)
+
+
+def unset_defaults(spark: SparkSession) -> None:
+    """Take from a session what a worker's own settings say of how rows come to be.
+
+    Args:
+        spark: a session of its own.
+    """
+    java: Any = spark
+    settings = java._jsparkSession.sessionState().conf().getAllConfs()
+    for name in [str(setting._1()) for setting in iter_seq(settings.toSeq())]:
+        if name.startswith(_ROW_SETTINGS) and spark.conf.isModifiable(name):
+            spark.conf.unset(name)
+
+
+def quote_identifier(name: str) -> str:
+    """Return a name as Spark's SQL takes it, whatever letters it has."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,146 @@
+"""Connections to a Postgres of a service's own, kept for the next who needs one; and its errors as ours."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sterna.config.secrets import Secrets
+from sterna.errors import DatabaseRefused, DatabaseUnreachable
+
+if TYPE_CHECKING:
+    from sterna.postgres.timeouts import LimitedConnection
+
+IDLE_CHECK_SECONDS = 1.0  # seconds after which a kept connection is asked whether it is still there
+
+
+@dataclass(frozen=True)
+class ServiceDatabase:
+    """A Postgres.
+
+    Args:
+        label: how messages name it, such as `the ingest tracker of eu`.
+        hosts: each as `host:port`; the one that takes writes is meant.
+        name: the database.
+        credential_id: the connection with its login.
+        sslmode: as libpq knows it.
+        timeout: seconds that one statement may take, connecting included.
+    """
+
+    label: str
+    hosts: tuple[str, ...]
+    name: str
+    credential_id: str
+    sslmode: str = "prefer"
+    timeout: float = 10.0
+
+    def __str__(self) -> str:
+        return f"{self.label} at {', '.join(self.hosts)}"
+
+
+class PostgresPool:
+    """Connections to one database, each statement a transaction of its own where nobody opens one. For many threads.
+
+    Args:
+        database: where.
+        secrets: finds its credential.
+    """
+
+    def __init__(self, database: ServiceDatabase, secrets: Secrets) -> None:
+        self.database = database
+        self._secrets = secrets
+        self._idle: list[tuple[LimitedConnection, float]] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @contextmanager
+    def connection(self) -> Iterator[LimitedConnection]:
+        """Lend a connection.
+
+        Raises:
+            CredentialError: the credential is missing.
+            DatabaseUnreachable: the server doesn't answer, or stopped to, or takes too long.
+            DatabaseRefused: it refused the login or a statement.
+        """
+        import psycopg
+
+        connection: LimitedConnection | None = None
+        try:
+            connection = self._take_idle() or self._open()
+            yield connection
+        except psycopg.OperationalError as error:
+            late = getattr(connection, "late", "")
+            if error.sqlstate is None and "authentication failed" in str(error):
+                login = f"the login of credential {self.database.credential_id!r}"
+                raise DatabaseRefused(f"{self.database} refused {login}") from None
+            raise DatabaseUnreachable(f"{self.database} does not answer: {late or _reason(error)}") from None
+        except psycopg.Error as error:
+            raise DatabaseRefused(f"{self.database} refused a statement: {_reason(error)}") from None
+        finally:
+            if connection is not None:
+                self._release(connection)
+
+    def close(self) -> None:
+        """Close what is kept; what is lent is closed when it comes back."""
+        with self._lock:
+            self._closed, idle = True, self._idle
+            self._idle = []
+        for connection, _ in idle:
+            connection.close()
+
+    def _take_idle(self) -> LimitedConnection | None:
+        import psycopg
+
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection, idle_since = self._idle.pop()
+            if time.monotonic() - idle_since < IDLE_CHECK_SECONDS:
+                return connection
+            try:
+                connection.execute("SELECT 1")
+            except psycopg.Error:  # the server was started anew meanwhile
+                with suppress(psycopg.Error):
+                    connection.close()
+            else:
+                return connection
+
+    def _open(self) -> LimitedConnection:
+        from sterna.postgres.connect import connect_first
+        from sterna.postgres.timeouts import PostgresLimits
+
+        started, seconds = time.monotonic(), self.database.timeout
+        connection = connect_first(self.database.hosts, self._parameters(), seconds)
+        connection.set_limits(PostgresLimits(seconds), started)
+        return connection
+
+    def _parameters(self) -> dict[str, Any]:
+        from sterna.postgres.connect import libpq_parameters
+
+        database, milliseconds = self.database, max(int(self.database.timeout * 1000), 1)
+        options = f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} -c timezone=UTC"
+        return {
+            **libpq_parameters(database.name, self._secrets(database.credential_id), database.sslmode),
+            "options": options,
+        }
+
+    def _release(self, connection: LimitedConnection) -> None:
+        from psycopg.pq import TransactionStatus
+
+        with self._lock:
+            usable = not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+            if usable and not self._closed:
+                self._idle.append((connection, time.monotonic()))
+                return
+        connection.close()
+
+
+def _reason(error: Exception) -> str:
+    # Its own text may quote a statement, and so a value; the server's first line does not.
+    primary = getattr(getattr(error, "diag", None), "message_primary", None)
+    return str(primary or str(error).partition("\n")[0] or type(error).__name__)

@@ -1,0 +1,132 @@
+"""Whose trouble a failure is: one table's, which is held while the others go on, or everybody's.
+
+A store of somebody else's that is dark, and a credential for it that has run out, concern the tables that need it.
+Where the region's own store takes nothing, nothing can be published. Whatever else one table's metadata makes the code
+raise, that nobody thought of, is that table's.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import TYPE_CHECKING, NoReturn, TypeGuard
+
+from sterna import errors
+from sterna.config.mapping import Mapping
+from sterna.errors import (
+    BrokenMetadata,
+    CredentialError,
+    EngineError,
+    SternaError,
+    StoreDenied,
+    StoreUnreachable,
+    TableError,
+    printable_lines,
+)
+from sterna.replication.replica.model import Plan, StageReport, TableFailure
+
+if TYPE_CHECKING:
+    from sterna.storage.objects import Objects
+
+OUTAGES = (StoreUnreachable, StoreDenied, CredentialError)
+"""A store that can't be used: its tables may go on when somebody, or time, has mended it."""
+
+_TRANSIENT_KINDS = frozenset(kind.__name__ for kind in (*OUTAGES, EngineError))
+_PROBE_KEY = "_sterna-is-anybody-there"
+_log = logging.getLogger(__name__)
+
+
+def unexpected_fault(error: Exception, activity: str, file: str, table: str = "") -> TableError:
+    """Return the fault of a table whose metadata made the code raise something that nobody thought of.
+
+    The traceback goes into the log.
+
+    Args:
+        error: what was raised, in whose handler this is called.
+        activity: what was being done, for people.
+        file: the URI of the file that was being worked on, or the nearest that is known.
+        table: the table's key, or "".
+    """
+    trace = printable_lines("".join(traceback.format_exception(error)))
+    fault = BrokenMetadata(f"unexpected while {activity}: {type(error).__name__}: {error}", table=table, file=file)
+    _log.error("%s\n%s", fault, trace)
+    return fault
+
+
+def attribute_fault(error: Exception, mapping: Mapping, activity: str, file: str, table: str = "") -> SternaError:
+    """Return a failure as the fault of the one table that was being worked on.
+
+    Args:
+        error: what was raised, in whose handler this is called.
+        mapping: the region's.
+        doing, file, table: as in `unexpected`.
+
+    Raises:
+        SternaError: the failure itself, where it is everybody's.
+    """
+    if isinstance(error, TableError):
+        return error
+    if not isinstance(error, SternaError):
+        return unexpected_fault(error, activity, file, table)
+    if not is_foreign_outage(error, mapping):
+        raise error
+    return error
+
+
+def is_foreign_outage(error: SternaError, mapping: Mapping) -> bool:
+    """Tell whether an error is about a store that isn't the one which the region writes its replica to."""
+    return isinstance(error, OUTAGES) and location_id_of(error.file, mapping) not in ("", _replica_location_id(mapping))
+
+
+def is_unavailable(error: SternaError, objects: Objects) -> TypeGuard[StoreUnreachable]:
+    """Tell whether a store that can't be used for one object answers about no other one either.
+
+    A store may fail at one object each time: that is the trouble of the table that needs it, and the others go on.
+
+    Args:
+        error: the failure.
+        objects: asks the store once more, about a key that nobody uses.
+    """
+    if not isinstance(error, StoreUnreachable) or not location_id_of(error.file, objects.mapping):
+        return False
+    try:
+        objects.size(f"{objects.mapping.locate(error.file).location.prefix.rstrip('/')}/{_PROBE_KEY}")
+    except StoreUnreachable:
+        return True
+    except SternaError:
+        return False
+    return False
+
+
+def location_id_of(file: str, mapping: Mapping) -> str:
+    """Return the id of the location that a file lies in, "" where it lies in none."""
+    try:
+        return mapping.locate(file).location.id if file else ""
+    except TableError:
+        return ""
+
+
+def _replica_location_id(mapping: Mapping) -> str:
+    return mapping.locate(mapping.region.replica_root).location.id
+
+
+def raise_if_unpublishable(plan: Plan, publishable: bool, failed: StageReport) -> None:
+    """Raise the error of a store that can't be used where no change of a plan is left that could be published.
+
+    An error is tried again soon; a commit that says no more than that its tables are held would not be.
+
+    Args:
+        plan: the plan.
+        publishable: whether something is left.
+        failed: what could not be copied or localized.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError, EngineError: as the first such failure says.
+    """
+    outage = next((failure for failure in failed.failed if failure.kind in _TRANSIENT_KINDS), None)
+    if outage is not None and not publishable and plan.actions:
+        _raise_failure(outage)
+
+
+def _raise_failure(failure: TableFailure) -> NoReturn:
+    raise getattr(errors, failure.kind)(failure.reason, table=failure.table, file=failure.file)

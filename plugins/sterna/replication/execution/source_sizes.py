@@ -1,0 +1,115 @@
+"""Asking foreign stores for sizes, so that one which can't be used fails the tables that need it, and no others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from sterna.errors import EngineError, SternaError, StoreUnreachable
+from sterna.replication.execution.fault_attribution import OUTAGES, attribute_fault, is_unavailable, location_id_of
+from sterna.storage.objects import Objects
+
+LISTING_MIN_FILES = 16
+"""From more files than these on one listing tells sizes with less than a request each."""
+Unavailable = dict[str, StoreUnreachable]
+"""By the id of a location: the error of its store, which did not answer. It takes long to find that out, once."""
+
+
+def source_sizes(
+    objects: Objects, files: Sequence[tuple[str, str]], unavailable: Unavailable
+) -> tuple[dict[str, int | None], dict[tuple[str, str], SternaError]]:
+    """Return the sizes of files at their sources.
+
+    Args:
+        objects: the stores.
+        files: table and URI of each.
+        unavailable: stores that are not asked again; takes those that don't answer.
+
+    Returns:
+        Sizes by URI, None where there is no such object; and by table and URI the errors of those that a store of
+        somebody else's, or what the table itself says, kept from being looked at.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError: the region's own store can't be used.
+    """
+    sizes: dict[str, int | None] = {}
+    faults: dict[tuple[str, str], SternaError] = {}
+    for location, group in _by_location(objects, files).items():
+        group_sizes = _sizes(objects, location, group, unavailable)
+        if isinstance(group_sizes, dict):
+            sizes |= group_sizes
+            continue
+        # Who has no right to one table's files may have it to another's; and what is wrong with a name is its table's.
+        for table, table_group in _by_table(group).items():
+            table_sizes = (
+                group_sizes if location in unavailable else _sizes(objects, location, table_group, unavailable)
+            )
+            if isinstance(table_sizes, dict):
+                sizes |= table_sizes
+            else:
+                faults |= {(table, uri): table_sizes for _, uri in table_group}
+    return sizes, faults
+
+
+def _sizes(
+    objects: Objects, location: str, files: Sequence[tuple[str, str]], unavailable: Unavailable
+) -> dict[str, int | None] | SternaError:
+    if location in unavailable:
+        return unavailable[location]
+    try:
+        return objects.sizes({uri for _, uri in files})
+    except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+        fault = attribute_fault(error, objects.mapping, "looking for its files", files[0][1], files[0][0])
+        record_unavailable(unavailable, fault, objects)
+        return fault
+
+
+def record_unavailable(unavailable: Unavailable, error: SternaError, objects: Objects) -> None:
+    """Note the store that a failure is about, where it doesn't answer: nobody waits for it again.
+
+    Args:
+        unavailable: takes it. A store that is noted already is not asked.
+        error: the failure.
+        objects: the stores.
+    """
+    location = location_id_of(error.file, objects.mapping)
+    if location not in unavailable and is_unavailable(error, objects):
+        unavailable[location] = error
+
+
+@dataclass
+class Outages:
+    """The stores of others that a plan could not use, and Spark where it had to list files.
+
+    Args:
+        unavailable: those that don't answer: no other table waits for them again.
+        first: the first error of any.
+    """
+
+    unavailable: Unavailable = field(default_factory=dict)
+    first: SternaError | None = None
+
+    def record(self, error: SternaError, objects: Objects) -> None:
+        """Remember a failure, where it is a store's, and whether that store answers at all."""
+        self.record_error(error)
+        record_unavailable(self.unavailable, error, objects)
+
+    def record_error(self, error: SternaError) -> None:
+        """Remember a failure, where it is the engine's, or a store's of which it is known whether it answers."""
+        if isinstance(error, (*OUTAGES, EngineError)):
+            self.first = self.first or error
+
+
+def _by_location(objects: Objects, files: Iterable[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for table, uri in files:
+        groups[location_id_of(uri, objects.mapping)].append((table, uri))
+    return groups
+
+
+def _by_table(files: Iterable[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for table, uri in files:
+        groups[table].append((table, uri))
+    return groups

@@ -1,0 +1,77 @@
+"""Work that is dealt out: a function over JSON items, in Spark's Python workers or here.
+
+Whose fault a failure is, is judged by who gets the answer: it knows which store is the region's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sterna import errors
+from sterna.config.mapping import Mapping
+from sterna.config.registry.model import Registry
+from sterna.config.secrets import environment_secrets
+from sterna.errors import SternaError, StoreDenied
+from sterna.replication.execution.fault_attribution import unexpected_fault
+from sterna.replication.execution.spark_executor import Engine
+
+if TYPE_CHECKING:
+    from sterna.storage.objects import Objects
+
+_DENIED_PREFIX = f'{{"error": ["{StoreDenied.__name__}"'  # how such an answer begins
+
+
+def worker_objects(registry: str, region: str) -> Objects:
+    """Return the stores of a region, by the credentials that stand in the environment right now.
+
+    Args:
+        registry: the registry as JSON.
+        region: name of the region.
+    """
+    # Workers live on while credentials change: clients are kept for as long as the variables that they were made from.
+    credentials = hash(
+        frozenset((name, value) for name, value in os.environ.items() if name.startswith("AIRFLOW_CONN_"))
+    )
+    return _objects(registry, region, credentials)
+
+
+@lru_cache(maxsize=4)
+def _objects(registry: str, region: str, credentials: int) -> Objects:
+    from sterna.storage.objects import Objects
+
+    parsed = Registry.model_validate_json(registry)
+    return Objects(Mapping(parsed, parsed.region(region)), environment_secrets())
+
+
+def run_as_json(work: Callable[[], dict[str, Any]], activity: str, file: str, table: str) -> str:
+    """Return what a piece of work says as JSON; where it fails, `error`: class name, message and file."""
+    try:
+        return json.dumps(work())
+    except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+        fault = error if isinstance(error, SternaError) else unexpected_fault(error, activity, file, table)
+        return json.dumps({"error": [type(fault).__name__, fault.message, fault.file]})
+
+
+def parse_error(answer: dict[str, Any], table: str) -> SternaError | None:
+    """Return the error that an answer tells of."""
+    if "error" not in answer:
+        return None
+    kind, message, file = answer["error"]
+    error: SternaError = getattr(errors, kind)(message, table=table, file=file)
+    return error
+
+
+def run_on_engine(engine: Engine, function: Callable[[str], str], requests: Sequence[str], label: str) -> list[str]:
+    """Do some items on the engine.
+
+    Those whose store refused a credential once more, for it may have run out meanwhile.
+    """
+    answers = list(engine(function, requests, label))
+    denied = [number for number, answer in enumerate(answers) if answer.startswith(_DENIED_PREFIX)]
+    retried = engine(function, [requests[number] for number in denied], label) if denied else ()
+    replacements = dict(zip(denied, retried, strict=True))
+    return [replacements.get(number, answer) for number, answer in enumerate(answers)]

@@ -1,0 +1,91 @@
+"""What a person approves of a promotion, as a value: what is shown to them is prose, and may be worded anew. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sterna.codec import FLAG, TEXT, TIME, Field, Record, UnknownFields, nullable, tuple_of
+from sterna.config.registry.model import digest
+from sterna.replication.failover.promote import Promotion
+from sterna.replication.failover.tables import MovePlan
+
+
+@dataclass(frozen=True)
+class Approval:
+    """What one promotion is approved by.
+
+    Args:
+        region: the primary to be.
+        epoch: the epoch that begins.
+        old: the primary until then; "" for none.
+        planned: that one stops first.
+        newest: when the last commit was made that the region has; None where that isn't told.
+        unknown: what nobody can tell of it, and whoever approves takes upon himself.
+        tables: digest of the tables that go on, and of what each loses; "" for a promotion without tables.
+    """
+
+    region: str
+    epoch: str
+    old: str
+    planned: bool
+    newest: datetime | None
+    unknown: tuple[str, ...] = ()
+    tables: str = ""
+
+
+APPROVAL: Final = Record(
+    Approval,
+    (
+        Field("region", TEXT),
+        Field("epoch", TEXT),
+        Field("old", TEXT),
+        Field("planned", FLAG),
+        Field("newest", nullable(TIME)),
+        Field("unknown", tuple_of(TEXT)),
+        Field("tables", TEXT),
+    ),
+    UnknownFields.REJECT,
+)
+
+
+def approval_of(promotion: Promotion, moves: MovePlan | None) -> Approval:
+    """Return what a promotion is approved by.
+
+    Args:
+        promotion: what would happen.
+        moves: the same of a promotion with tables.
+    """
+    return Approval(
+        region=promotion.region,
+        epoch=str(promotion.epoch),
+        old=promotion.old,
+        planned=promotion.planned,
+        newest=promotion.newest,
+        unknown=tuple(_unverified(promotion)),
+        tables="" if moves is None else _moves_digest(moves),
+    )
+
+
+def _unverified(promotion: Promotion) -> Iterator[str]:
+    for name in promotion.silent:
+        role = "primary" if name == promotion.old else "region"
+        yield f"{role} {'gone' if name in promotion.gone else 'silent'}: {name}"
+    if promotion.resumed:
+        yield "resumed"
+
+
+def _moves_digest(moves: MovePlan) -> str:
+    return digest(
+        {
+            "region": moves.region,
+            "lost": list(moves.lost),
+            "moves": [
+                [table_move.key, table_move.untold, [commit.hash for commit in table_move.lost]]
+                for table_move in moves.moves
+            ],
+            "left": dict(moves.left),
+        }
+    )

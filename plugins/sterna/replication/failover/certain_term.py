@@ -1,0 +1,81 @@
+"""The epoch that deletions go by: where every region was seen, and nothing contradicts it.
+
+A sync may follow the newest epoch of the regions that answer: what it publishes can be put right. A deletion can't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sterna.errors import Busy, UpkeepBlocked
+from sterna.replication.failover.model import CatalogSite
+from sterna.replication.failover.site import inspect_sites, inspect_term, resolve_primary
+from sterna.replication.replica.region import RegionContext
+
+
+def require_certain_term(context: RegionContext, gone: Collection[str] = ()) -> str:
+    """Return the epoch that the primary's catalog is read under; "" where the regions share one catalog.
+
+    Args:
+        context: the region.
+        gone: names of the regions that are gone for good, as an operator says (`upkeep.gone`): one that is silent is
+            not waited for.
+
+    Raises:
+        UpkeepBlocked: another region was not seen, so that it may be the primary by now, or what was seen contradicts
+            itself.
+        Busy: another region became the primary since the connection was opened.
+    """
+    if not context.registry.has_regional_catalogs:
+        return ""
+    sites = tuple(inspect_sites(context.registry.regions, context.secrets, inspect_term).values())
+    require_certain_primary(sites, gone)
+    term = resolve_primary(sites).newest
+    assert term is not None  # `require_certain_primary` saw to it
+    if term.region != context.ports.primary_region.name:
+        raise Busy(f"{term.region} became the primary meanwhile", hint="a later run looks at everything again")
+    return str(term)
+
+
+def require_same_term(context: RegionContext, gone: Collection[str], expected: str) -> None:
+    """See that what was looked at still is what counts.
+
+    Args:
+        context: the region.
+        gone: as in `require_certain_term`.
+        expected: what was looked at.
+
+    Raises:
+        UpkeepBlocked: that isn't certain any more.
+        Busy: the primary was switched meanwhile.
+    """
+    current = require_certain_term(context, gone)
+    if current != expected:
+        raise Busy(
+            f"the epoch changed from {expected} to {current} meanwhile: nothing more is changed", hint="start again"
+        )
+
+
+def require_certain_primary(sites: Sequence[CatalogSite], gone: Collection[str]) -> None:
+    """Refuse to delete by an epoch that may be an old one.
+
+    A region that answers and lets nobody in may be at work: it has to be seen, whoever left it out. So has the primary.
+
+    Args:
+        sites: of all regions, with their epochs.
+        gone: as in `require_certain_term`.
+
+    Raises:
+        UpkeepBlocked: with every region that was not seen, and every contradiction.
+    """
+    primary = resolve_primary(sites)
+    newest = primary.newest.region if primary.newest else ""
+    left_out = {site.region for site in sites if site.is_silent and site.region in gone and site.region != newest}
+    unseen = [f"{region} was not seen: {reason}" for region, reason in primary.unseen.items() if region not in left_out]
+    contradictions = [*primary.doubts, *([] if newest or unseen else ["no region knows an epoch"])]
+    if unseen or contradictions:
+        raise UpkeepBlocked(
+            f"nothing is expired or deleted while another region may be the primary: {'; '.join((*unseen, *contradictions))}",
+            hint="wait, and run this again once all regions answer and sterna catalog status names one primary; a "
+            "region that is gone for good is named in upkeep.gone of the services file",
+        )

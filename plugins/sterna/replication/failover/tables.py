@@ -1,0 +1,220 @@
+"""Letting tables go on from a region's replica when the storage that they live in is gone: promotion with tables.
+
+The entries of `main` are pointed at the region's localized metadata, in one commit. From then on `main` names files
+below that region's replica root; other regions take each of them back to its origin (`sterna.config.mapping`), so
+that nothing is copied twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+from sterna.catalog.main_branch import commit_to_main
+from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Put, key_name
+from sterna.catalog.reader import CatalogReader
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import CatalogConflict, TableError, UsageError
+from sterna.replication.replica.commit_access import writer
+from sterna.replication.replica.desired_state import desired_content
+from sterna.replication.replica.head import MOVE_ID, MOVED_TABLES, REGION, load_held_list, read_head
+from sterna.replication.replica.region import RegionContext
+
+_MAX_ATTEMPTS = 5
+_CHANGED_REASON = "it has changed since it was looked at: repeat this"
+
+
+@dataclass(frozen=True)
+class Move:
+    """One table or view that goes on from the region's replica.
+
+    Args:
+        key: key name.
+        now: its metadata.json on `main`.
+        to: the region's localized one.
+        lost: commits of `main` that changed it and that the region has not got, newest first.
+        untold: the region has an older version, and nobody can tell which commits it lacks.
+    """
+
+    key: str
+    now: str
+    to: str
+    lost: tuple[Commit, ...] = ()
+    untold: bool = False
+
+
+@dataclass(frozen=True)
+class MovePlan:
+    """What a promotion with tables would do to `main`, or did.
+
+    Args:
+        region: where the tables go on.
+        lost: regions whose storage is gone.
+        moves: tables and views that go on there.
+        left: by key name, why a table or view stays as it is.
+    """
+
+    region: str
+    lost: tuple[str, ...]
+    moves: tuple[Move, ...] = ()
+    left: Mapping[str, str] = field(default_factory=dict)
+
+
+def plan_moves(context: RegionContext, lost: Collection[str]) -> MovePlan:
+    """Find the tables that would go on from a region's replica, as its own catalog has them; changes nothing.
+
+    Args:
+        context: the region.
+        lost: regions whose storage is gone: tables whose metadata.json lies there go on here.
+
+    Raises:
+        UsageError: no region is named, or one that there isn't, or this one.
+        ReferenceNotFound: the region has no replica branch.
+        CatalogError: the catalog does not answer.
+    """
+    regions, own = context.registry.region_names, context.region.name
+    if not lost or own in lost or not set(lost) <= set(regions):
+        others = ", ".join(name for name in regions if name != own)
+        raise UsageError(
+            f"tables go on from {own}'s replica when another region's storage is lost: say which",
+            hint=f"--lost, of {others}",
+        )
+    return _plan_at(context, context.catalog, tuple(sorted(lost)), context.catalog.reference(SOURCE_BRANCH).hash)[0]
+
+
+def apply_moves(context: RegionContext, approved: MovePlan, progress: Callable[[str], None]) -> MovePlan:
+    """Point entries of `main` at the region's localized metadata, in one commit; safe to repeat.
+
+    Args:
+        context: the region, whose catalog is the primary now.
+        approved: what somebody was shown and wants; whatever differs from it meanwhile stays as it is.
+        progress: told what was done.
+
+    Returns:
+        What was moved and what was left.
+
+    Raises:
+        CatalogConflict: `main` changes faster than this commits; repeating it is safe.
+        CatalogError: the catalog does not answer; repeating it is safe.
+    """
+    approved_moves = {(table_move.key, table_move.now, table_move.to) for table_move in approved.moves}
+    for is_last_attempt in (attempt == _MAX_ATTEMPTS - 1 for attempt in range(_MAX_ATTEMPTS)):
+        main = context.primary.reference(SOURCE_BRANCH).hash
+        current, contents = _plan_at(context, context.primary, approved.lost, main)
+        confirmed = tuple(
+            table_move
+            for table_move in current.moves
+            if (table_move.key, table_move.now, table_move.to) in approved_moves
+        )
+        changed = {table_move.key for table_move in current.moves} - {table_move.key for table_move in confirmed}
+        applied = replace(current, moves=confirmed, left={**current.left, **dict.fromkeys(changed, _CHANGED_REASON)})
+        if not confirmed:
+            return applied
+        puts = [Put(*contents[table_move.key]) for table_move in confirmed]
+        properties = {REGION: current.region, MOVED_TABLES: str(len(puts)), MOVE_ID: uuid4().hex}
+        message = f"{len(puts)} tables and views go on from the replica in {current.region}"
+        try:
+            hash = commit_to_main(writer(context), main, puts, message, properties, identified_by=[MOVE_ID])
+        except CatalogConflict:
+            if is_last_attempt:
+                raise
+            continue
+        progress(f"{message}: commit {hash[:12]} on {SOURCE_BRANCH}")
+        return applied
+    raise AssertionError("unreachable")
+
+
+def _plan_at(
+    context: RegionContext, catalog: CatalogReader, lost: tuple[str, ...], main: str
+) -> tuple[MovePlan, dict[str, tuple[Key, Content]]]:
+    """Return the moves at one commit of `main`, and by key name what would be put."""
+    head = load_held_list(context.objects, read_head(catalog, context.region.replica_branch))
+    replica = {
+        key: content
+        for key, content in catalog.entries(context.region.replica_branch, head.hash)
+        if content.kind != NAMESPACE
+    }
+    outdated: dict[str, Move] = {}
+    moves: dict[str, Move] = {}
+    skipped: dict[str, str] = {}
+    contents: dict[str, tuple[Key, Content]] = {}
+    for key, content in catalog.entries(SOURCE_BRANCH, main):
+        name, replica_content = key_name(key), replica.get(key)
+        if not _is_located_in(context, content.metadata_location or "", lost):
+            continue
+        if refusal := context.registry.exclusion_reason(name, context.region.name):
+            skipped[name] = f"it may not be here: {refusal}"
+            continue
+        if replica_content is None or replica_content.kind != content.kind:
+            skipped[name] = f"it is not on {context.region.replica_branch}"
+            continue
+        contents[name] = key, replica_content.with_id(content.id)
+        table_move = Move(name, content.metadata_location or "", replica_content.metadata_location or "")
+        (moves if _is_current(context, name, content, replica_content) else outdated)[name] = table_move
+    last_good = {held.key: held.good for held in head.held}
+    # Where the list of held tables is lost, nobody can tell which commits a table has.
+    default_commit = "" if head.held_list.read_error else head.watermark
+    since = {name: last_good.get(name) or default_commit for name in outdated}
+    recreated = _recreated_keys(catalog, {name: contents[name] for name in outdated}, since)
+    skipped |= dict.fromkeys(recreated, f"it is another table than the one on {context.region.replica_branch}")
+    moves |= _with_lost_commits(
+        catalog, {name: table_move for name, table_move in outdated.items() if name not in recreated}, since, main
+    )
+    return MovePlan(context.region.name, lost, tuple(moves[name] for name in sorted(moves)), skipped), contents
+
+
+def _is_located_in(context: RegionContext, uri: str, regions: Collection[str]) -> bool:
+    try:
+        return context.mapping.locate(uri).location.region in regions
+    except TableError:
+        return False  # in no location: no region's storage can be meant
+
+
+def _is_current(context: RegionContext, name: str, content: Content, replica_content: Content) -> bool:
+    try:
+        return desired_content(context, name, content, replica_content) == replica_content.with_id(None)
+    except TableError:
+        return False
+
+
+def _recreated_keys(
+    catalog: CatalogReader, contents: Mapping[str, tuple[Key, Content]], since: Mapping[str, str]
+) -> set[str]:
+    """Return the keys under which `main` holds another table or view by now than the one that the region has a
+    version of.
+    """
+    recreated = set()
+    for hash in {hash for hash in since.values() if hash}:
+        at_commit = {name: contents[name] for name, commit_hash in since.items() if commit_hash == hash}
+        main_contents = catalog.contents(SOURCE_BRANCH, hash, [key for key, _ in at_commit.values()])
+        recreated |= {
+            name
+            for name, (key, content) in at_commit.items()
+            if key not in main_contents or main_contents[key].id != content.id
+        }
+    return recreated
+
+
+def _with_lost_commits(
+    catalog: CatalogReader, outdated: Mapping[str, Move], since: Mapping[str, str], main: str
+) -> dict[str, Move]:
+    """Add to moves the commits of `main` after the version that the region has."""
+    commits_by_name: dict[str, list[Commit]] = {name: [] for name in outdated if since[name]}
+    pending = set(commits_by_name)
+    for commit in catalog.history(f"{SOURCE_BRANCH}@{main}", operations=True) if commits_by_name else ():
+        pending -= {name for name in pending if since[name] == commit.hash}
+        if not pending:
+            break
+        for name in _changed_keys(commit) & pending:
+            commits_by_name[name].append(commit)
+    return {
+        name: replace(
+            table_move, lost=tuple(commits_by_name.get(name, ())), untold=name not in commits_by_name or name in pending
+        )
+        for name, table_move in outdated.items()
+    }
+
+
+def _changed_keys(commit: Commit) -> set[str]:
+    return {key_name(put.key) for put in commit.operations or () if isinstance(put, Put)}

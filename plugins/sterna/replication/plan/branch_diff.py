@@ -1,0 +1,343 @@
+"""What a sync looks at.
+
+The keys that may differ, what `main` and the replica hold under them, and what was committed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
+from sterna.config.policy import Policy
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import ReferenceNotFound, UsageError
+from sterna.replication.plan.dependencies import merge_groups
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.divergence import (
+    commits_since_fork,
+    divergence_error,
+    starts_at_watermark,
+    validate_reset_target,
+)
+from sterna.replication.replica.head import DIGEST, PLANNED_HASH, RESTORED_OVER, Head
+from sterna.replication.replica.held import parse_commit_time
+from sterna.replication.replica.model import Action
+from sterna.replication.replica.region import RegionContext
+
+_MAX_SHOWN_NAMES = 20  # names in a message
+_Difference = dict[Key, tuple[Content | None, Content | None]]  # what two commits hold under the keys that differ
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One key to compare.
+
+    Args:
+        source: what `main` holds at H; None: nothing.
+        replica: what the replica branch holds; None: nothing.
+        before: what `main` held when the replica took it from there; None: nothing, or nobody can tell.
+    """
+
+    key: Key
+    source: Content | None
+    replica: Content | None
+    before: Content | None = None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Everything that planning needs of the catalog.
+
+    Args:
+        source_hash: H.
+        candidates: by key name.
+        atomic_groups: groups of key names that commits of `main` changed together; those with a relaxed table among
+            them not joined to others.
+        relaxed: those among them that wait for no other (`atomic: relaxed`).
+        since: by key name, commit time of the oldest commit after W that changed it.
+        shown_hash: hash of `main` whose version of a key the replica may still show, where the list of held keys is
+            lost.
+        oldest: commit time of the oldest commit after W, "" when there is none.
+        newest: commit time of H.
+        filtered: only some tables were asked for.
+        watermark_reset_from: W, where an operator gave his word that `main` has left it; else "".
+        ahead: by key, the hash of `main` whose version syncs of chosen tables brought, where that is no longer W's.
+    """
+
+    source_hash: str
+    candidates: dict[str, Candidate]
+    atomic_groups: tuple[tuple[str, ...], ...] = ()
+    relaxed: tuple[str, ...] = ()
+    since: dict[str, str] = field(default_factory=dict)
+    shown_hash: str = ""
+    oldest: str = ""
+    newest: str = ""
+    filtered: bool = False
+    watermark_reset_from: str = ""
+    ahead: Mapping[Key, str] = field(default_factory=dict)
+
+
+def find_changes(context: RegionContext, head: Head, digest: str, options: SyncOptions) -> Changes:
+    """Find the keys to compare: those that differ between W and H and those held, or all.
+
+    All where there is no W, the catalog no longer knows it, the digest is another than the head's, the list of held
+    keys is lost, or on request.
+
+    Args:
+        context: the region.
+        head: its replica branch's head, with its held keys.
+        digest: over registry, policies and localizer, as this sync has them.
+        options: what the caller asked for.
+
+    Raises:
+        Diverged: the watermark is no ancestor of `main`'s head.
+        UsageError: a table isn't there, or the hash to reseed from isn't where `main` stands; or some tables were asked
+            for, and the list of held keys is lost.
+    """
+    if head.held_list.read_error and options.tables:
+        raise UsageError(f"{head.held_list.read_error}", hint="sync all tables: that makes the list anew")
+    catalog = context.primary
+    source_hash = catalog.reference(SOURCE_BRANCH).hash
+    has_watermark = bool(head.watermark) and catalog.exists(head.watermark)
+    if options.reseed_from:
+        history = validate_reset_target(
+            context, source_hash, head.watermark if has_watermark else "", options.reseed_from
+        )
+    else:
+        history = _commits_after(context, source_hash, head.watermark) if has_watermark else []
+    commits = (
+        history if history or (has_watermark and not options.reseed_from) else _newest_commit(context, source_hash)
+    )
+    compare_all = options.everything or options.reseed_from or options.generation
+    ahead = _hashes_ahead(context, head)
+    if has_watermark and head.digest == digest and not (head.held_list.read_error or compare_all):
+        candidates = changed_tables(context, head, source_hash)
+    else:
+        # Where W has left `main`, a difference from it needs rights that nobody may have.
+        watermark_on_main = has_watermark and starts_at_watermark(history, source_hash, head.watermark)
+        candidates = _all_candidates(context, head, source_hash, ahead, watermark_on_main=watermark_on_main)
+    grouped_commits = max(history, _commits_since_lost(context, source_hash, head), key=len)
+    atomic_groups, relaxed = group_by_commit(context, grouped_commits, head)
+    if options.lane == "large":
+        candidates = _with_groups(candidates, atomic_groups, {held_key.key for held_key in head.held if held_key.bytes})
+    if options.tables:
+        _require_names(context, source_hash, candidates, options.tables)
+        candidates = _filter_candidates(candidates, atomic_groups, Policy(tables=list(options.tables)))
+    return Changes(
+        source_hash=source_hash,
+        candidates=candidates,
+        atomic_groups=atomic_groups,
+        relaxed=relaxed,
+        since={
+            key_name(key): commit.commit_time.isoformat() for commit in grouped_commits for key in _changed_keys(commit)
+        },
+        shown_hash=grouped_commits[-1].parent if grouped_commits is not history else "",
+        oldest=history[-1].commit_time.isoformat()
+        if history
+        else (commits[0].commit_time.isoformat() if commits and not has_watermark else ""),
+        newest=commits[0].commit_time.isoformat() if commits else "",
+        filtered=bool(options.tables),
+        watermark_reset_from=head.watermark
+        if has_watermark and not starts_at_watermark(history, source_hash, head.watermark)
+        else "",
+        ahead=ahead,
+    )
+
+
+def _commits_after(context: RegionContext, source_hash: str, watermark: str) -> list[Commit]:
+    """Return `main`'s commits after the watermark, newest first."""
+    commits = commits_since_fork(context, source_hash, watermark)
+    if not starts_at_watermark(commits, source_hash, watermark):
+        raise divergence_error(context, source_hash, watermark)
+    return commits
+
+
+def _commits_since_lost(context: RegionContext, source_hash: str, head: Head) -> list[Commit]:
+    """Return `main`'s commits since the oldest of the keys is held whose list is lost, newest first; else none.
+
+    They tell again since when keys are behind and what was committed together. Of a key that was not held all the time
+    they may tell too early a commit, never one too late.
+    """
+    oldest = parse_commit_time(head.held_list.oldest) if head.held_list.read_error else None
+    if oldest is None:
+        return []
+    commits = context.primary.history(f"{SOURCE_BRANCH}@{source_hash}", operations=True)
+    return list(takewhile(lambda commit: commit.commit_time >= oldest, commits))
+
+
+def _newest_commit(context: RegionContext, source_hash: str) -> list[Commit]:
+    commit = next(iter(context.primary.history(f"{SOURCE_BRANCH}@{source_hash}", operations=False)), None)
+    return [commit] if commit else []
+
+
+def changed_tables(context: RegionContext, head: Head, source_hash: str) -> dict[str, Candidate]:
+    """Return what has changed on `main` since the watermark, and what is held, by key name."""
+    catalog = context.primary
+    changed = _difference(context, head, source_hash)
+    retried = [key for key in (parse_key(held_key.key) for held_key in head.held) if key not in changed]
+    source = catalog.contents(SOURCE_BRANCH, source_hash, retried) if retried else {}
+    keys = [*changed, *retried]
+    replica = _replica_contents(context, head, keys)
+    current = {**source, **{key: new for key, (_, new) in changed.items() if new is not None}}
+    return _candidates(
+        keys, current, replica, _replicated_contents(context, head, source_hash, replica, changed, current, {})
+    )
+
+
+def _hashes_ahead(context: RegionContext, head: Head) -> dict[Key, str]:
+    """Return by key the hash of `main` from which syncs of chosen tables took it, since the last sync of all."""
+    hashes: dict[Key, str] = {}
+    if head.watermark and not head.digest:  # as such syncs leave it
+        for commit in context.primary.history(f"{context.region.replica_branch}@{head.hash}", operations=True):
+            if commit.properties.get(DIGEST):
+                break
+            # What is reasserted is what an earlier commit took.
+            planned = "" if RESTORED_OVER in commit.properties else commit.properties.get(PLANNED_HASH, "")
+            puts = [operation.key for operation in commit.operations or () if planned and isinstance(operation, Put)]
+            hashes = dict.fromkeys(puts, planned) | hashes
+    return hashes
+
+
+def _all_candidates(
+    context: RegionContext, head: Head, source_hash: str, ahead: Mapping[Key, str], *, watermark_on_main: bool
+) -> dict[str, Candidate]:
+    catalog = context.primary
+    source = dict(catalog.entries(SOURCE_BRANCH, source_hash))
+    replica = dict(catalog.entries(context.region.replica_branch, head.hash)) if head.exists else {}
+    changed = _difference(context, head, source_hash) if watermark_on_main else None
+    before = _replicated_contents(context, head, source_hash, replica, changed, source, ahead)
+    return _candidates({**source, **replica}, source, replica, before)
+
+
+def _candidates(
+    keys: Iterable[Key],
+    source: Mapping[Key, Content],
+    replica: Mapping[Key, Content],
+    before: Mapping[Key, Content],
+) -> dict[str, Candidate]:
+    return {key_name(key): Candidate(key, source.get(key), replica.get(key), before.get(key)) for key in keys}
+
+
+def _difference(context: RegionContext, head: Head, source_hash: str) -> _Difference:
+    """Return what changed on `main` between W, which the catalog knows, and H."""
+    if head.watermark == source_hash:
+        return {}
+    entries = context.primary.diff(SOURCE_BRANCH, head.watermark, source_hash)
+    return {entry.key: (entry.old, entry.new) for entry in entries}
+
+
+def _replicated_contents(
+    context: RegionContext,
+    head: Head,
+    source_hash: str,
+    replica: Mapping[Key, Content],
+    changed: _Difference | None,
+    source: Mapping[Key, Content],
+    ahead: Mapping[Key, str],
+) -> dict[Key, Content]:
+    """Return what `main` held when the replica took its contents from there: at W, or where a key was held or chosen.
+
+    Args:
+        context: the region.
+        head: its replica branch's head.
+        source_hash: H.
+        replica: what the replica branch holds under the keys that are looked at.
+        changed: what differs between W and H; None where nobody can tell.
+        source: what `main` holds at H.
+        ahead: by key, the hash of `main` from which it was taken otherwise.
+    """
+    hashes = {parse_key(held_key.key): held_key.good for held_key in head.held} | dict(ahead)
+    keys_by_hash: dict[str, list[Key]] = {}
+    for key in hashes.keys() & replica.keys():
+        keys_by_hash.setdefault(hashes[key], []).append(key)
+    contents: dict[Key, Content | None] = {}
+    if changed is not None:
+        contents = {key: changed[key][0] if key in changed else source.get(key) for key in replica if key not in hashes}
+    for commit_hash, keys in keys_by_hash.items():
+        with suppress(ReferenceNotFound):  # it may have left `main`, or the catalog
+            if commit_hash:
+                contents.update(context.primary.contents(SOURCE_BRANCH, commit_hash, keys))
+    return {key: content for key, content in contents.items() if content is not None}
+
+
+def _replica_contents(context: RegionContext, head: Head, keys: list[Key]) -> dict[Key, Content]:
+    if not head.exists or not keys:
+        return {}
+    return dict(context.primary.contents(context.region.replica_branch, head.hash, keys))
+
+
+def _changed_keys(commit: Commit) -> Iterator[Key]:
+    for operation in commit.operations or ():
+        # A namespace may go ahead of its tables: nobody can see a half batch in it.
+        if isinstance(operation, Delete) or (isinstance(operation, Put) and operation.content.kind != NAMESPACE):
+            yield operation.key
+
+
+def group_by_commit(
+    context: RegionContext, commits: list[Commit], head: Head
+) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """Return what was committed together, and which of these tables are relaxed."""
+    groups = {frozenset(key_name(key) for key in _changed_keys(commit)) for commit in commits}
+    groups |= {frozenset((held_key.key, held_key.group)) for held_key in head.held if held_key.group}
+    shared = {group for group in groups if len(group) > 1}
+    relaxed = {name for name in frozenset().union(*shared) if context.registry.policy(name).atomic == "relaxed"}
+    # A relaxed table joins two commits only while it is held itself, which nobody knows yet.
+    mixed = {group for group in shared if group & relaxed}
+    joined = merge_groups(set(group) for group in shared - mixed)
+    return (*joined, *sorted(tuple(sorted(group)) for group in mixed)), tuple(sorted(relaxed))
+
+
+def _require_names(
+    context: RegionContext, source_hash: str, candidates: dict[str, Candidate], names: Iterable[str]
+) -> None:
+    """Raise UsageError when a name that is no pattern stands neither on `main` nor on the replica."""
+    plain_names = [name for name in names if not {"*", "?"} & set(name) and name not in candidates]
+    keys = {name: parse_key(name) for name in plain_names}
+    existing = context.primary.contents(SOURCE_BRANCH, source_hash, list(keys.values())) if keys else {}
+    missing = sorted(name for name, key in keys.items() if key not in existing)
+    if missing:
+        entries = context.primary.entries(SOURCE_BRANCH, source_hash)
+        available = sorted(key_name(key) for key, content in entries if content.kind != NAMESPACE)
+        shown = ", ".join(available[:_MAX_SHOWN_NAMES]) + (
+            f" and {len(available) - _MAX_SHOWN_NAMES} more" if len(available) > _MAX_SHOWN_NAMES else ""
+        )
+        raise UsageError(f"no table {', '.join(missing)} on {SOURCE_BRANCH}: there are {shown or 'none'}")
+
+
+def _filter_candidates(
+    candidates: dict[str, Candidate], atomic_groups: tuple[tuple[str, ...], ...], policy: Policy
+) -> dict[str, Candidate]:
+    """Keep the tables asked for, those that were committed together with them, and their namespaces."""
+    # Namespaces are only dropped by a sync of everything: who lives in them is not looked at here.
+    names = {
+        name for name, candidate in candidates.items() if policy.matches(name) and not _is_dropped_namespace(candidate)
+    }
+    names = set(_with_groups(candidates, atomic_groups, names))
+    parents = {
+        key_name(candidates[name].key[:depth])
+        for name in names & candidates.keys()
+        for depth in range(1, len(candidates[name].key))
+    }
+    selected = names | {name for name in parents if name in candidates and candidates[name].source is not None}
+    return {name: candidate for name, candidate in candidates.items() if name in selected}
+
+
+def shown_metadata_uri(action: Action, changes: Changes) -> str:
+    """Return where the metadata.json of a table stands that an action changes; "" where readers see none."""
+    replica = changes.candidates[action.renamed_from or action.key].replica
+    return (replica.metadata_location or "") if replica and replica.kind == ICEBERG_TABLE else ""
+
+
+def _with_groups(
+    candidates: dict[str, Candidate], atomic_groups: tuple[tuple[str, ...], ...], names: set[str]
+) -> dict[str, Candidate]:
+    """Keep some keys, and those that were committed together with them."""
+    names = names | {name for group in merge_groups(map(set, atomic_groups)) if names & set(group) for name in group}
+    return {name: candidate for name, candidate in candidates.items() if name in names}
+
+
+def _is_dropped_namespace(candidate: Candidate) -> bool:
+    return candidate.source is None and candidate.replica is not None and candidate.replica.kind == NAMESPACE

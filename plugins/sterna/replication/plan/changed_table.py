@@ -1,0 +1,171 @@
+"""One changed table or view in a plan: what of its new version the replica has already, and what it needs here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sterna.catalog.model import ICEBERG_VIEW, Content
+from sterna.config.mapping import extra_snapshot_id
+from sterna.errors import BrokenMetadata, SourceGone
+from sterna.replication.plan.admission import CompletedTable, defers_listing
+from sterna.replication.plan.branch_diff import Changes, shown_metadata_uri
+from sterna.replication.plan.metadata_reader import read_metadata, read_replica_metadata, read_view_uuid
+from sterna.replication.plan.sharded_listing import ShardedListing
+from sterna.replication.plan.table_files import ReplicaFileMissing, list_table_files, list_view_files
+from sterna.replication.replica.desired_state import catalog_snapshot_id, excluded_snapshot, retained_snapshots
+from sterna.replication.replica.metadata_version import target_metadata_version
+from sterna.replication.replica.model import Action
+from sterna.replication.replica.region import RegionContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sterna.iceberg.metadata.table import TableMetadata
+
+
+@dataclass(frozen=True)
+class TableLister:
+    """How the tables of a plan are listed.
+
+    Args:
+        sharded_listing: lists the files of those that have very many.
+        defers_large: those are left to the large lane.
+        completed: by key name, what that one has brought whole.
+    """
+
+    sharded_listing: ShardedListing
+    defers_large: bool
+    completed: Mapping[str, CompletedTable]
+
+    def defers_listing(self, completed: CompletedTable | None, manifests: int) -> bool:
+        """Tell whether it is left to the large lane to list so many new manifests."""
+        return self.defers_large and defers_listing(completed, manifests)
+
+
+def read_needed_files(
+    context: RegionContext, action: Action, changes: Changes, lister: TableLister
+) -> tuple[Action, pa.Table]:
+    """Read what a changed table or view needs here.
+
+    Args:
+        context: the region.
+        action: puts it.
+        changes: the plan's candidates.
+        lister: how tables are listed.
+
+    Returns:
+        The action, with what the metadata added; and the rows of its files.
+
+    Raises:
+        TableError: a file that is needed is gone, broken or unsupported.
+        EngineError, StoreError: its files can't be listed.
+        LeftToLargeLane: the large lane is to list them.
+    """
+    if action.kind == ICEBERG_VIEW:
+        return _with_view_identity(context, action, changes), list_view_files(action.key, action.source, action.target)
+    from sterna.iceberg.metadata.history import prune_snapshots
+
+    full_metadata = read_metadata(context, action.source)
+    action = _with_target(context, action, full_metadata)
+    metadata = prune_snapshots(
+        full_metadata,
+        retained_snapshots(context.registry.policy(action.key), full_metadata, extra_snapshot_id(action.target)),
+    )
+    shown_uri = shown_metadata_uri(action, changes)
+    proves = not _proves_nothing(context, action, shown_uri)
+    replica_metadata = None if action.replaces else read_replica_metadata(context, shown_uri, required=proves)
+    if replica_metadata is not None and replica_metadata.uuid != metadata.uuid:
+        action, replica_metadata = (
+            replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""),
+            None,
+        )
+    action = _with_snapshots(action, full_metadata, replica_metadata)
+    completed_metadata, completed = _completed_version(context, action, metadata, lister)
+    list_files = partial(list_table_files, context, action.key, action.source, action.target, metadata)
+    list_files = partial(list_files, dealing=lister.sharded_listing, shown=bool(shown_uri))
+    if completed_metadata is not None:
+        with suppress(ReplicaFileMissing):
+            return action, list_files(completed_metadata, leaves=partial(lister.defers_listing, completed))
+        completed = None
+    list_files = partial(list_files, leaves=partial(lister.defers_listing, completed))
+    try:
+        return action, list_files(replica_metadata if proves else None)
+    except ReplicaFileMissing:
+        return action, list_files(None)
+
+
+def _with_target(context: RegionContext, action: Action, metadata: TableMetadata) -> Action:
+    """Return an action with the place that the table's metadata.json has here.
+
+    The entry's snapshot may change without a new metadata.json on `main`: where the policy leaves it out, the replica's
+    has another content, and so another name.
+    """
+    entry, policy = Content.of(json.loads(action.content)), context.registry.policy(action.key)
+    shown = excluded_snapshot(policy, metadata, catalog_snapshot_id(entry))
+    metadata_version = target_metadata_version(context.mapping, action.target)
+    target = context.mapping.metadata_uri(action.source, policy, metadata_version, extra_snapshot_id=shown)
+    if target == action.target:
+        return action
+    return replace(action, target=target, content=json.dumps(entry.with_metadata_location(target).payload))
+
+
+def _with_view_identity(context: RegionContext, action: Action, changes: Changes) -> Action:
+    """Return what puts a view, as another one than the replica has where their UUIDs differ.
+
+    They are read only where the catalog's ids can't tell.
+    """
+    replica = changes.candidates[action.key].replica
+    if not action.content_id or replica is None or action.renamed_from or changes.candidates[action.key].before:
+        return action
+    with suppress(SourceGone, BrokenMetadata):  # the replica's own, or what localizing it will tell of
+        if read_view_uuid(context, action.source) != read_view_uuid(context, replica.metadata_location or ""):
+            return replace(action, replaces=True, content_id="")
+    return action
+
+
+def _completed_version(
+    context: RegionContext, action: Action, metadata: TableMetadata, lister: TableLister
+) -> tuple[TableMetadata | None, CompletedTable | None]:
+    """Return what a table's version says of itself that the large lane has brought whole and that proves files, and
+    what is known of it; None where there is none of this table.
+    """
+    completed = lister.completed.get(action.key)
+    if completed is None or _proves_nothing(context, action, completed.bulk_table.target):
+        return None, None
+    if not completed.proves:
+        return None, completed
+    completed_metadata = read_replica_metadata(context, completed.bulk_table.target, required=False)
+    if completed_metadata is None:
+        return None, None
+    return (
+        completed_metadata if completed_metadata.uuid == metadata.uuid else None
+    ), completed  # made anew, it changes as fast as anything can
+
+
+def _with_snapshots(action: Action, metadata: TableMetadata, replica_metadata: TableMetadata | None) -> Action:
+    """Add from which snapshot to which an action leads its table, and by what: that is told with the commit."""
+    from sterna.iceberg.metadata.history import operations_since
+
+    previous = replica_metadata.current_snapshot_id if replica_metadata else None
+    # Where something stands here and can't be read, nobody knows where the way begins.
+    operations = operations_since(metadata, previous) if replica_metadata or not action.content_id else None
+    return replace(action, snapshot=metadata.current_snapshot_id, previous=previous, operations=operations)
+
+
+def _proves_nothing(context: RegionContext, action: Action, uri: str) -> bool:
+    """Tell whether the replica's version of a table at some place proves nothing of what is to be there.
+
+    Its files are of another edition. Or residency rules by place may have come since: it proves that files are here,
+    not that they may be.
+    """
+    mapping = context.mapping
+    metadata_version, current_version = target_metadata_version(mapping, action.target), mapping.metadata_version(uri)
+    if current_version is None or current_version.folder != metadata_version.folder:
+        return True
+    policy_digest = mapping.digest(context.registry.policy(action.key), metadata_version.localizer_version)
+    return bool(mapping.excluded_places) and not any(f"-{policy_digest}{suffix}" in uri for suffix in (".", "-s"))

@@ -1,0 +1,165 @@
+"""Comparing keys: what must change on the replica branch, before any file is looked at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, key_name
+from sterna.config.policy import Policy
+from sterna.errors import SternaError
+from sterna.replication.execution.fault_attribution import attribute_fault
+from sterna.replication.plan.branch_diff import Candidate, Changes
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.desired_state import desired_content
+from sterna.replication.replica.error_context import CATALOG_ENTRY, referenced_by
+from sterna.replication.replica.head import Head
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.model import Action
+from sterna.replication.replica.region import RegionContext
+
+
+@dataclass
+class Draft:
+    """What the comparison found.
+
+    Args:
+        actions: keys to change.
+        held: keys that can't be taken up, with a fault of their own.
+        unchanged: how many keys are as they should be.
+    """
+
+    actions: list[Action] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    unchanged: int = 0
+
+
+def compare(context: RegionContext, head: Head, changes: Changes, options: SyncOptions) -> Draft:
+    """Compare what `main` holds under each candidate key with what the replica holds."""
+    draft, policy = Draft(), Policy(tables=list(options.tables or ("**",)))
+    renamed = _renames(changes.candidates.values())
+    for name, candidate in sorted(changes.candidates.items()):
+        try:
+            generation = options.generation if policy.matches(name) else 0
+            actions = _actions(context, name, candidate, renamed.get(name), generation)
+        except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+            uri = (candidate.source and candidate.source.metadata_location) or ""
+            fault = attribute_fault(error, context.mapping, "comparing it", uri, name)
+            draft.held.append(held_entry(name, head, changes, fault))
+            continue
+        draft.actions += actions
+        draft.unchanged += not actions and candidate.source is not None
+    return draft
+
+
+def seed_group(draft: Draft, changes: Changes, head: Head, size: int) -> tuple[list[Action], bool, list[Held]]:
+    """Cut a first seed into groups of tables.
+
+    New tables go first, changed ones of earlier groups after them, and those that failed before last, so that every
+    group gets ahead.
+
+    Returns:
+        The group's actions, whether more follow, and the held entries of what isn't tried in this group.
+    """
+    held_before = head.held_by_key
+    puts = [
+        action for action in draft.actions if action.change == "put" and action.kind in (ICEBERG_TABLE, ICEBERG_VIEW)
+    ]
+    deferred = [action for action in puts if action.kind == ICEBERG_VIEW or action.key in held_before]
+    new_tables = (action for action in puts if action.kind == ICEBERG_TABLE and action.key not in held_before)
+    new = sorted(new_tables, key=lambda action: changes.candidates[action.key].replica is not None)
+    first = [action for action in draft.actions if action.change == "drop" or action.kind == NAMESPACE]
+    if len(new) <= size:
+        return [*first, *new, *deferred], False, []
+    faulty = {held_key.key for held_key in draft.held}
+    return (
+        [*first, *new[:size]],
+        True,
+        [held_before[action.key] for action in deferred if action.key in held_before and action.key not in faulty],
+    )
+
+
+def held_entry(name: str, head: Head, changes: Changes, error: SternaError | None = None) -> Held:
+    """Return the entry with which a key is held: since when, and what is shown of it meanwhile."""
+    source = changes.candidates[name].source
+    uri = (source and source.metadata_location) or ""
+    kind, reason, file = (type(error).__name__, error.message, error.file or uri) if error else ("", "", "")
+    before = head.held_by_key.get(name)
+    if before is not None:
+        return Held(name, kind, reason, file, before.since, before.good, bytes=before.bytes)
+    candidate = changes.candidates[name]
+    good_hash = (changes.ahead.get(candidate.key) or changes.shown_hash or head.watermark) if candidate.replica else ""
+    return Held(name, kind, reason, file, changes.since.get(name, changes.newest), good_hash)
+
+
+def _renames(candidates: Iterable[Candidate]) -> dict[str, Candidate]:
+    """Return, by new key name, where a content id of `main` stood before under a key that is gone now."""
+    all_candidates = list(candidates)
+    gone = {
+        candidate.before.id: candidate
+        for candidate in all_candidates
+        if candidate.before and candidate.before.id and candidate.source is None and candidate.replica
+    }
+    renames = {}
+    for candidate in all_candidates:
+        old = (
+            gone.get(candidate.source.id)
+            if candidate.source and candidate.source.id and not candidate.before and not candidate.replica
+            else None
+        )
+        if old is not None and old.before and candidate.source and old.before.kind == candidate.source.kind:
+            renames[key_name(candidate.key)] = old
+    return renames
+
+
+def _actions(
+    context: RegionContext, name: str, candidate: Candidate, renamed: Candidate | None, generation: int
+) -> list[Action]:
+    """Compare one key; return what must change, nothing when it is as it should be.
+
+    Raises:
+        TableError: it can't be localized: a kind or URI that this version doesn't take.
+    """
+    source, replica = candidate.source, candidate.replica
+    if source is None or context.registry.exclusion_reason(
+        name, context.region.name, namespace=source.kind == NAMESPACE
+    ):
+        return [Action(name, replica.kind, "drop")] if replica else []
+    current = replica or (renamed.replica if renamed else None)
+    with referenced_by(CATALOG_ENTRY):
+        desired = desired_content(context, name, source, current, generation)
+    if replica is not None and replica.with_id(None) == desired:
+        return []
+    if replica is not None and replica.kind != source.kind:
+        return [Action(name, replica.kind, "drop", clears=True), _put(name, source, desired)]
+    before = candidate.before
+    if replica is not None and source.kind != NAMESPACE and before and before.id and before.id != source.id:
+        return [_put(name, source, desired, replaces=True)]
+    if replica is not None:
+        return [_put(name, source, desired, content_id=replica.id or "")]
+    if renamed is not None and renamed.replica is not None:
+        return [_put(name, source, desired, content_id=renamed.replica.id or "", renamed_from=key_name(renamed.key))]
+    return [_put(name, source, desired)]
+
+
+def _put(
+    name: str,
+    source: Content,
+    desired: Content,
+    *,
+    content_id: str = "",
+    renamed_from: str = "",
+    replaces: bool = False,
+) -> Action:
+    return Action(
+        key=name,
+        kind=source.kind,
+        change="put",
+        content=json.dumps(desired.payload),
+        content_id=content_id,
+        renamed_from=renamed_from,
+        source=source.metadata_location or "",
+        target=desired.metadata_location or "",
+        replaces=replaces,
+    )

@@ -1,0 +1,290 @@
+"""A table's new manifests, each read, inflated and walked once: the rows of its live entries, and what it becomes here.
+
+What a manifest of data files becomes depends on its URI and the mapping alone. So it is written by whoever reads it,
+before its data arrives: no head names it, and the localize stage finds it there. One with position deletes needs what
+these have become. It is kept beside the plan, as other foreign metadata is, and localized later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sterna.config.registry.fingerprint import MetadataVersion
+from sterna.config.registry.model import is_inside
+from sterna.errors import SizeDiffers, SourceGone, SternaError, TableError, Unsupported, redact_uri
+from sterna.replication.execution.source_sizes import LISTING_MIN_FILES
+from sterna.replication.plan.metadata_reader import parse_avro, read_files
+from sterna.replication.replica import file_list as listing
+from sterna.replication.replica.error_context import add_referrer, format_referrer, referenced_by
+from sterna.replication.replica.file_list import CONTENT, POSITION_DELETE
+from sterna.replication.replica.region import RegionContext
+from sterna.storage.read_cache import cache_uri
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sterna.storage.objects import Objects
+
+DELETED = 2
+"""Status of a manifest's entry."""
+_POSITION_DELETES = 1  # content of a data_file
+_MAX_WRITE_CONCURRENCY = 8
+_MAX_PENDING_BYTES = 16 << 20
+MAX_PENDING_OBJECTS = 16
+
+
+def read_manifests(
+    context: RegionContext,
+    table: str,
+    lengths: dict[str, int],
+    local: dict[str, int],
+    metadata_version: MetadataVersion,
+) -> list[pa.Table]:
+    """Read manifests; localize those that the mapping alone decides, where the region is opened for a run.
+
+    Args:
+        context: the region.
+        table: key name.
+        lengths: by URI, what a list says of each manifest's length, -1 where nobody does.
+        local: takes the content files that are local, with their sizes.
+        metadata_version: of the localized files.
+
+    Returns:
+        Rows of the live entries: content files that are foreign, and position deletes.
+
+    Raises:
+        TableError: one is gone, broken or unsupported.
+    """
+    from sterna.iceberg.avro.locate import expect_bytes
+
+    rows: list[pa.Table] = []
+    expect_bytes(sum(size for size in lengths.values() if size > 0))  # compressed, so that they are more
+    if not context.run:
+        for path, data in _read_sized(context, lengths, context.objects):
+            with referenced_by("the manifest", path):
+                rows += _read_rows(context, table, path, data, local, metadata_version)
+        return rows
+    targets = {path: context.mapping.localized_uri(path, metadata_version) for path in lengths}
+    existing = _existing_targets(context, targets.values())
+    with _ObjectWriter(context) as writer:
+        for path, data in _read_sized(context, lengths, context.objects.without_read_cache()):
+            with referenced_by("the manifest", path):
+                if targets[path] in existing:
+                    rows += _read_rows(context, table, path, data, local, metadata_version)
+                else:
+                    rows += _read_and_localize(
+                        context, table, path, data, local, metadata_version, targets[path], writer
+                    )
+    return rows
+
+
+def _read_sized(context: RegionContext, lengths: dict[str, int], objects: Objects) -> Iterator[tuple[str, bytes]]:
+    for path, data in read_files(context, lengths, objects):
+        if lengths[path] not in (-1, len(data)):
+            raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
+        yield path, data
+
+
+def _existing_targets(context: RegionContext, targets: Iterable[str]) -> set[str]:
+    """Return those of many localized manifests that an earlier run wrote; few are looked for one by one, when they
+    are written.
+    """
+    distinct = set(targets)
+    sizes = context.objects.sizes(distinct) if len(distinct) > LISTING_MIN_FILES else {}
+    return {target for target, size in sizes.items() if size is not None}
+
+
+class _ObjectWriter:
+    """Objects that are written beside the reading, a few at once; at the end all of them are there.
+
+    Args:
+        context: the region.
+    """
+
+    def __init__(self, context: RegionContext) -> None:
+        self._write: Callable[[tuple[str, bytes]], int] = lambda item: context.objects.write_new(*item)
+        self._pending: list[tuple[str, bytes]] = []
+
+    def __enter__(self) -> _ObjectWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._flush()
+
+    def add(self, uri: str, data: bytes) -> None:
+        self._pending.append((uri, data))
+        if (
+            len(self._pending) >= MAX_PENDING_OBJECTS
+            or sum(len(data) for _, data in self._pending) >= _MAX_PENDING_BYTES
+        ):
+            self._flush()
+
+    def _flush(self) -> None:
+        if len(self._pending) == 1:
+            self._write(self._pending[0])
+        elif self._pending:
+            with ThreadPoolExecutor(_MAX_WRITE_CONCURRENCY, thread_name_prefix="sterna-manifests") as pool:
+                list(pool.map(self._write, self._pending))
+        self._pending.clear()
+
+
+def _read_rows(
+    context: RegionContext, table: str, uri: str, data: bytes, local: dict[str, int], metadata_version: MetadataVersion
+) -> list[pa.Table]:
+    from sterna.iceberg.manifests.manifest import read_entries
+
+    return _rows(context, table, parse_avro(context, uri, data, read_entries), local, metadata_version)
+
+
+def _read_and_localize(
+    context: RegionContext,
+    table: str,
+    uri: str,
+    data: bytes,
+    local: dict[str, int],
+    metadata_version: MetadataVersion,
+    target: str,
+    writer: _ObjectWriter,
+) -> list[pa.Table]:
+    from sterna.iceberg.manifests.manifest import scan_manifest
+
+    mapping = context.mapping
+    scanned = parse_avro(
+        context,
+        uri,
+        data,
+        partial(scan_manifest, map_content=mapping.content_uri, map_deleted=mapping.content_uri_or_original),
+    )
+    is_local = mapping.is_local(uri)
+    if scanned is None:
+        if not is_local:
+            writer.add(cache_uri(context.run, uri), data)
+        return _read_rows(context, table, uri, data, local, metadata_version)
+    if scanned.localized is not None:
+        writer.add(target, scanned.localized)
+    elif not is_local:
+        writer.add(target, data)  # nothing inside changes, but the file itself is foreign
+    return _rows(context, table, scanned.entries, local, metadata_version)
+
+
+def _rows(
+    context: RegionContext, table: str, entries: pa.Table, local: dict[str, int], metadata_version: MetadataVersion
+) -> list[pa.Table]:
+    """Return the rows of one manifest's live entries; content files that are local go into `local` with their sizes."""
+    import pyarrow.compute as pc
+
+    live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
+    deletes = pc.equal(live.column("content"), _POSITION_DELETES)
+    position_deletes = live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
+    localized = [
+        (row["file_path"], context.mapping.localized_uri(row["file_path"], metadata_version), row["file_size"])
+        for row in position_deletes
+    ]
+    return [
+        content_rows(context, table, live.filter(pc.invert(deletes)), local),
+        listing.rows(table, POSITION_DELETE, localized),
+    ]
+
+
+def content_rows(context: RegionContext, table: str, files: pa.Table, local: dict[str, int]) -> pa.Table:
+    """Return rows of the foreign ones among some content files.
+
+    Args:
+        context: the region.
+        table: key name.
+        files: columns file_path, file_size and, where it is known, target.
+        local: takes the others, which stay where they are, with their sizes.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    has_targets = "target" in files.column_names
+    parts = []
+    for batch in files.to_batches():
+        paths, sizes = batch.column("file_path"), batch.column("file_size")
+        targets = (
+            batch.column("target")
+            if has_targets
+            else pa.array([context.mapping.content_uri(path) for path in paths.to_pylist()], pa.string())
+        )
+        foreign = pc.not_equal(paths, targets)
+        if not pc.all(foreign).as_py():
+            in_place = pc.invert(foreign)
+            local.update(zip(paths.filter(in_place).to_pylist(), sizes.filter(in_place).to_pylist(), strict=True))
+            paths, targets, sizes = (column.filter(foreign) for column in (paths, targets, sizes))
+        parts.append(listing.columns(table, CONTENT, paths, targets, sizes, batch=0))
+    return listing.concat_files(parts)
+
+
+@contextmanager
+def referenced_by_manifest(context: RegionContext, manifests: Iterable[str]) -> Iterator[None]:
+    """Let refusals of a content file say which manifest names it; for that the manifests are read once more.
+
+    Args:
+        context: the region.
+        manifests: those that may name it.
+    """
+    try:
+        yield
+    except TableError as error:
+        raise add_referrer(error, _find_referrer(context, error.file, manifests)) from error
+
+
+def _find_referrer(context: RegionContext, file: str, manifests: Iterable[str]) -> dict[str, str]:
+    """Return a file with what names it; nothing where that can't be told any more."""
+    from sterna.iceberg.manifests.manifest import read_entries
+
+    with suppress(SternaError):
+        for uri, data in read_files(context, dict.fromkeys(manifests, -1)):
+            for path in parse_avro(context, uri, data, read_entries).column("file_path").to_pylist():
+                if path == file or redact_uri(path) == file:
+                    return {file: format_referrer("the manifest", uri)}
+    return {}
+
+
+def require_outside_replicas(context: RegionContext, metadata: str, files: pa.Table, local: Iterable[str]) -> None:
+    """See that a table names nothing below a replica root, unless its metadata.json lies there, too (after a
+    promotion with tables).
+
+    That region's `gc` could not tell who needs the file, and here it would be one with its origin, which the table
+    may name as well.
+
+    Raises:
+        Unsupported: it does.
+    """
+    import pyarrow.compute as pc
+
+    roots = [
+        f"{region.replica_root}/" for region in context.registry.regions if not is_inside(metadata, region.replica_root)
+    ]
+    sources = files.column("source")
+    for root in roots:
+        below = pc.min(sources.filter(pc.starts_with(sources, root))).as_py() or next(
+            (path for path in local if path.startswith(root)), None
+        )
+        if below is not None:
+            raise Unsupported(
+                "the table names a file below a replica root, and its own metadata lies outside: rewrite it", file=below
+            )
+
+
+def require_local_files(context: RegionContext, local: dict[str, int]) -> None:
+    """See that files which writers own in this region are there: a head may name nothing that isn't.
+
+    Raises:
+        SourceGone, SizeDiffers: one is gone, or isn't what its metadata says.
+    """
+    sizes = context.objects.sizes(local) if local else {}
+    for path, size in local.items():
+        actual = sizes[path]
+        if actual is None:
+            raise SourceGone(
+                "a file of this region is gone", file=path, hint="restore it, or expire the snapshots that need it"
+            )
+        if actual != size:
+            raise SizeDiffers(f"a file of this region has {actual} bytes, its metadata says {size}", file=path)

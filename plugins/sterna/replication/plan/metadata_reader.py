@@ -1,0 +1,123 @@
+"""Reading a table's metadata files for a plan: within the region's limits, and with room for them in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from sterna.config.limits import Limits
+from sterna.errors import ObjectMissing, SizeDiffers, SourceGone, SternaError, TableError
+from sterna.replication.replica.region import RegionContext
+
+if TYPE_CHECKING:
+    from sterna.iceberg.metadata.table import TableMetadata
+    from sterna.storage.objects import Objects
+
+_T = TypeVar("_T")
+
+
+def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
+    """Read a table's metadata.json from where it stands.
+
+    Raises:
+        TableError: it is gone, broken, unsupported, or must not be read.
+        StoreUnreachable, StoreDenied: its store doesn't answer.
+    """
+    from sterna.iceberg.json_text import estimate_memory, read_document
+    from sterna.iceberg.metadata.table import parse_table_metadata
+
+    limits, data = context.region.limits, _read_one(context, uri)
+    memory = estimate_memory(data, uri, limits)
+    while True:
+        with context.objects.reserve_memory(uri, memory):
+            document = read_document(data, uri, limits)
+            if document.memory_bytes <= memory:
+                return parse_table_metadata(document)
+            # It said of itself that it were smaller.
+            memory = document.memory_bytes
+            del document
+
+
+def read_replica_metadata(context: RegionContext, uri: str, *, required: bool = True) -> TableMetadata | None:
+    """Return what a metadata.json of the replica says.
+
+    None when there is none (""), or it is lost and so proves nothing; where it isn't `required`, also when it is
+    broken.
+
+    Raises:
+        TableError: it is broken, though it is needed.
+        StoreUnreachable, StoreDenied: its store doesn't answer.
+    """
+    if not uri:
+        return None
+    try:
+        return read_metadata(context, uri)
+    except TableError as error:
+        if required and not isinstance(error, SourceGone):
+            raise
+        return None
+
+
+def read_view_uuid(context: RegionContext, uri: str) -> str:
+    """Return the UUID that a view's metadata.json says.
+
+    Raises:
+        TableError: it is gone, broken, unsupported, or must not be read.
+        StoreUnreachable, StoreDenied: its store doesn't answer.
+    """
+    from sterna.iceberg.metadata.view import read_view_metadata
+
+    return read_view_metadata(_read_one(context, uri), uri, context.region.limits).uuid
+
+
+def _read_one(context: RegionContext, uri: str) -> bytes:
+    require_resident(context, uri)
+    return next(data for _, data in read_files(context, {uri: -1}))
+
+
+def require_resident(context: RegionContext, uri: str) -> None:
+    """See that a file may be in this region before it is read: what is read of other regions is kept here.
+
+    Raises:
+        NotResident: a residency rule keeps it out.
+    """
+    if context.mapping.excluded_places and not context.mapping.is_local(uri):
+        context.mapping.require_resident(uri)
+
+
+def read_files(
+    context: RegionContext, sizes: dict[str, int], objects: Objects | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """Read files that must be there, as many at once as there is room for.
+
+    Args:
+        context: the region.
+        sizes: their URIs, with the size that is told of each; -1 where nobody tells.
+        objects: the stores that they are read from; None: the region's.
+    """
+    from sterna.storage.client import TooLarge
+
+    for uri in sizes:
+        require_resident(context, uri)
+    for uri, data in (objects or context.objects).read_bounded(sizes):
+        if isinstance(data, ObjectMissing):
+            raise _source_gone(context, uri) from data
+        if isinstance(data, TooLarge):
+            raise SizeDiffers(f"the file has {data.size} bytes, its list says {sizes[uri]}", file=uri)
+        if isinstance(data, SternaError):
+            raise data
+        yield uri, data
+
+
+def parse_avro(context: RegionContext, uri: str, data: bytes, parse: Callable[[bytes, str, Limits], _T]) -> _T:
+    """Parse an Avro file when there is room for what it becomes in memory."""
+    from sterna.iceberg.avro.container import estimate_memory
+
+    limits = context.region.limits
+    with context.objects.reserve_memory(uri, estimate_memory(data, uri, limits)):
+        return parse(data, uri, limits)
+
+
+def _source_gone(context: RegionContext, uri: str) -> SourceGone:
+    hint = "restore it, or expire the snapshots that need it; was retention shorter than the lag?"
+    return SourceGone("a metadata file is gone", file=uri, hint=hint)

@@ -1,0 +1,391 @@
+"""The plan: `main` at one commit against a replica branch, and which files that takes. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sterna.config.mapping import validate_bindings
+from sterna.config.registry.model import digest, is_inside
+from sterna.errors import (
+    Damaged,
+    EngineError,
+    NotResident,
+    OverLimit,
+    PlanKilled,
+    SternaError,
+    TableError,
+    Unsupported,
+)
+from sterna.replication.execution.fault_attribution import attribute_fault
+from sterna.replication.execution.source_sizes import Outages
+from sterna.replication.execution.spark_executor import Engine
+from sterna.replication.plan.admission import (
+    CompletedTable,
+    bulk_state_for_plan,
+    completed_tables,
+    current_term,
+    defer_to_bulk,
+    exclude_tables,
+    held_in_transit,
+    hold_large_tables,
+    needs_bulk_run,
+)
+from sterna.replication.plan.branch_diff import Changes, find_changes
+from sterna.replication.plan.changed_table import TableLister, read_needed_files
+from sterna.replication.plan.dependencies import Resolution, resolve_dependencies
+from sterna.replication.plan.inventory import Inventory, take_inventory
+from sterna.replication.plan.key_diff import Draft, compare, held_entry, seed_group
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.policy_wait import waiting_to_ship
+from sterna.replication.plan.quarantine import Quarantine, ReadDeferred
+from sterna.replication.plan.sharded_listing import ShardedListing
+from sterna.replication.plan.size_mismatches import held_with_error, hold_size_mismatches
+from sterna.replication.plan.table_files import DeferredToBulk
+from sterna.replication.replica.bulk_state import BulkState
+from sterna.replication.replica.head import Head, is_recorded, load_held_list, read_head, require_no_gc
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.ids import new_run_id
+from sterna.replication.replica.metadata_version import current_metadata_version
+from sterna.replication.replica.model import Action, CopyBatch, Plan
+from sterna.replication.replica.region import Progress, RegionContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+MAX_TABLE_CONCURRENCY = 8
+_NO_DAMAGE = (NotResident, Unsupported, OverLimit, PlanKilled)  # of a file of the replica's own
+
+
+def make_plan(
+    context: RegionContext,
+    options: SyncOptions = SyncOptions(),  # noqa: B008
+    progress: Progress = lambda line: None,
+    run_id: str = "",
+    engine: Engine | None = None,
+) -> tuple[Plan, pa.Table | None]:
+    """Plan a sync: only looks.
+
+    What it reads of foreign metadata is kept in the run's folder, where the region was opened for a run.
+
+    Args:
+        context: the region.
+        options: what the caller asks for.
+        progress: called with lines for people.
+        run_id: the run's name; "" for a new one.
+        engine: lists the new files of tables that have very many; None: this process does, a part after the other.
+
+    Returns:
+        The plan, and its list of files (`sterna.replication.replica.file_list`), None when no table or view is to be
+        put.
+
+    Raises:
+        BranchChanged: somebody else committed to the replica branch.
+        Diverged: the watermark is no ancestor of `main`'s head.
+        RegistryError: an id of the registry is bound to something else.
+        Busy: a clean-up is deleting files; it is over within seconds.
+        CatalogError, StoreError, CredentialError: something can't be used; a later run resumes. Where it is a store of
+            others and some tables can go on without, those that need it are held instead.
+    """
+    comparison = _compare_branches(context, options, progress)
+    head, changes = comparison.head, comparison.changes
+    defers_large = options.defers_large(context.region)
+    # Files of another generation are made for who asked for them alone: no later sync would wait for them.
+    lister = TableLister(
+        ShardedListing(context, engine, progress), defers_large and not options.generation, comparison.completed
+    )
+    resolution, inventory, held_if_failed = _resolve_actions(context, comparison, options, run_id, lister)
+    line = inventory.line if inventory else ""
+    if inventory and defers_large:
+        resolution, inventory = defer_large_tables(
+            context, resolution, inventory, held_if_failed, changes, options, comparison.bulk_state
+        )
+    if inventory:
+        progress(line)
+    resolution = replace(resolution, held=_with_carried(resolution.held, head, changes))
+    plan = _build_plan(context, options, run_id or new_run_id(), comparison, resolution, inventory, held_if_failed)
+    return plan, inventory.files if inventory else None
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """What a plan begins with: the two branches, compared.
+
+    Args:
+        head: of the replica branch.
+        digest: of now.
+        changes: what may differ.
+        draft: what does.
+        seeding: the branch has no watermark yet.
+        actions: the actions of this plan.
+        more: there are others, for the next plan.
+        held: the keys that can't go on, as far as that is known without their metadata.
+        bulk_state: what the large lane is at.
+        completed: by key name, what that one has brought whole.
+        term: of the primary, in the large lane.
+    """
+
+    head: Head
+    digest: str
+    changes: Changes
+    draft: Draft
+    seeding: bool
+    actions: list[Action]
+    more: bool
+    held: tuple[Held, ...]
+    bulk_state: BulkState | None
+    completed: dict[str, CompletedTable]
+    term: str
+
+
+def _compare_branches(context: RegionContext, options: SyncOptions, progress: Progress) -> _Comparison:
+    head = read_head(context.primary, context.region.replica_branch)
+    require_no_gc(head)
+    validate_bindings(context.registry, head.bindings or {})
+    current_digest = sync_digest(context)
+    head = load_held_list(context.objects, head)
+    if head.held_list.read_error:
+        progress(f"{head.held_list.read_error}: all keys are compared, and the list is made anew")
+    changes = find_changes(context, head, current_digest, options)
+    draft = compare(context, head, changes, options)
+    seeding = not head.watermark and not changes.filtered
+    actions, more, waiting = (
+        seed_group(draft, changes, head, options.seed_group) if seeding else (draft.actions, False, [])
+    )
+    progress(
+        f"{len(changes.candidates)} keys compared: {len(draft.actions)} to change, {draft.unchanged} as they should be, "
+        f"{len(draft.held)} held"
+    )
+    bulk_state = bulk_state_for_plan(context, head, options)
+    term = current_term(context) if options.lane == "large" and any(held_key.bytes for held_key in head.held) else ""
+    completed = completed_tables(context, bulk_state, head, current_digest)
+    to_ship = waiting_to_ship(context, actions, head, changes)
+    held = (*draft.held, *waiting, *held_in_transit(bulk_state, head, actions), *to_ship)
+    return _Comparison(head, current_digest, changes, draft, seeding, actions, more, held, bulk_state, completed, term)
+
+
+def _build_plan(
+    context: RegionContext,
+    options: SyncOptions,
+    run_id: str,
+    comparison: _Comparison,
+    resolution: Resolution,
+    inventory: Inventory | None,
+    held_if_failed: dict[str, Held],
+) -> Plan:
+    """Return the plan of what goes on."""
+    head, changes, is_large_lane = comparison.head, comparison.changes, options.lane == "large"
+    batches = inventory.all_batches if inventory else ()
+    return Plan(
+        run_id=run_id,
+        region=context.region.name,
+        source_hash=changes.source_hash,
+        watermark=head.watermark,
+        replica_hash=head.hash,
+        digest=comparison.digest,
+        bindings={**(head.bindings or {}), **context.registry.bindings()},
+        oldest=changes.oldest,
+        seeding=comparison.seeding,
+        more=comparison.more,
+        filtered=changes.filtered,
+        idle=not resolution.actions
+        and (
+            is_large_lane
+            or is_recorded(head, resolution.held, changes.source_hash, comparison.digest, filtered=changes.filtered)
+        ),
+        actions=resolution.actions,
+        held=resolution.held,
+        atomic_groups=changes.atomic_groups,
+        relaxed=changes.relaxed,
+        unchanged=comparison.draft.unchanged,
+        batches=batches,
+        egress_cost=_egress_cost(context, batches),
+        present_files=inventory.all_present if inventory else 0,
+        held_if_failed=_planned_holds(resolution, held_if_failed, inventory if is_large_lane else None),
+        registry=context.registry.fingerprint(),
+        watermark_reset_from=changes.watermark_reset_from,
+        was_held=tuple(held_key.key for held_key in head.held),
+        lane="large" if is_large_lane else "",
+        bulk_run_needed=needs_bulk_run(resolution.held, head, comparison.bulk_state),
+        term=comparison.term,
+    )
+
+
+def sync_digest(context: RegionContext) -> str:
+    """Return the digest that decides whether all keys are compared.
+
+    It is over what of the registry decides a replica (`Registry.digest`), and the localizer's version.
+    """
+    return digest([context.registry.digest(), current_metadata_version(context.mapping).localizer_version])
+
+
+def _resolve_actions(
+    context: RegionContext, comparison: _Comparison, options: SyncOptions, run_id: str, lister: TableLister
+) -> tuple[Resolution, Inventory | None, dict[str, Held]]:
+    """Settle which actions go on, for all that their metadata and the files that are here say.
+
+    Args:
+        context, options, run_id, lister: of the plan.
+        comparison: what it begins with.
+
+    Returns:
+        What goes on, the files of it, and by key name how each action would be held.
+    """
+    outages, head, changes, held = Outages(), comparison.head, comparison.changes, comparison.held
+    quarantine = Quarantine(context, run_id, requested=changes.filtered)
+    actions, table_rows, faults = _read_tables(context, comparison, outages, quarantine, lister)
+    held_if_failed = {action.key: held_entry(action.key, head, changes) for action in actions} | {
+        fault.key: fault for fault in faults
+    }
+    while True:  # each time without those that were found at fault
+        held = (*held, *faults)
+        resolution = resolve_dependencies(actions, held, changes.atomic_groups, held_if_failed, changes.relaxed)
+        needed = {
+            change.key: table_rows[change.key]
+            for change in resolution.actions
+            if change.change == "put" and change.key in table_rows
+        }
+        # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
+        inventory, errors = take_inventory(context, needed, options) if needed else (None, {})
+        if inventory:
+            sharded, errors = lister.sharded_listing.check_targets(needed, options)
+            inventory = replace(inventory, sharded=sharded)
+        for error in errors.values():
+            outages.record(error, context.objects)
+        faults = [held_with_error(held_if_failed[name], error) for name, error in errors.items()]
+        if inventory:
+            faults += hold_size_mismatches(context, resolution, inventory, held_if_failed, changes, outages)
+        if not faults:
+            break
+    has_progress = resolution.actions or needs_bulk_run(
+        resolution.held, head, comparison.bulk_state
+    )  # the commit starts the large lane
+    if outages.first is not None and not has_progress and options.lane != "large":
+        # Nobody else's tables could go on: as an error it is tried again soon. Of the large lane's the small one tells.
+        raise outages.first
+    return resolution, inventory, held_if_failed
+
+
+def defer_large_tables(
+    context: RegionContext,
+    resolution: Resolution,
+    inventory: Inventory,
+    held_if_failed: dict[str, Held],
+    changes: Changes,
+    options: SyncOptions,
+    bulk_state: BulkState | None,
+) -> tuple[Resolution, Inventory | None]:
+    """Leave what is large to the large lane, with all that moves together with it."""
+    large_tables = hold_large_tables(context, inventory, resolution, held_if_failed, changes, bulk_state)
+    if not large_tables:
+        return resolution, inventory
+    remaining = resolve_dependencies(
+        resolution.actions, (*resolution.held, *large_tables), changes.atomic_groups, held_if_failed, changes.relaxed
+    )
+    deferred = {action.key for action in resolution.actions} - {action.key for action in remaining.actions}
+    return remaining, exclude_tables(inventory, deferred, context.mapping, options)
+
+
+def _read_tables(
+    context: RegionContext, comparison: _Comparison, outages: Outages, quarantine: Quarantine, lister: TableLister
+) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
+    """Read what the tables and views among some actions need here.
+
+    Args:
+        context: the region.
+        comparison: what the plan begins with. Of tables that are known not to go on nothing is read.
+        outages: takes each store of others that can't be used.
+        quarantine: the tables whose reading ended plans before.
+        lister: how tables are listed.
+
+    Returns:
+        The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault, or
+        are left to the large lane.
+    """
+    held_keys = {held_key.key for held_key in comparison.held}
+
+    def held_action(action: Action, error: SternaError | None = None) -> Held:
+        return held_entry(action.key, comparison.head, comparison.changes, error)
+
+    def read(action: Action, *, exclusive: bool = False) -> tuple[Action, pa.Table | Held | None] | None:
+        if action.change == "drop" or not action.target or action.key in held_keys:
+            return action, None
+        try:
+            if error := outages.unavailable.get(context.mapping.locate(action.source).location.id):
+                raise error
+            return quarantine.read(
+                action.key,
+                lambda region: read_needed_files(region, action, comparison.changes, lister),
+                exclusive=exclusive,
+            )
+        except ReadDeferred:
+            return None
+        except DeferredToBulk as deferral:
+            return action, defer_to_bulk(
+                comparison.bulk_state, replace(held_action(action), bytes=deferral.bytes), deferral.reason
+            )
+        except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+            fault: SternaError
+            if isinstance(error, EngineError):
+                fault = error  # workers may have died of this table: the others go on
+            else:
+                fault = attribute_fault(error, context.mapping, "reading its metadata", action.source, action.key)
+            outages.record(fault, context.objects)
+            return action, held_action(action, _damage_or_fault(context, fault))
+
+    pool = ThreadPoolExecutor(MAX_TABLE_CONCURRENCY)
+    try:
+        first_pass = list(pool.map(read, comparison.actions))
+    except BaseException as error:
+        lister.sharded_listing.stop()
+        # After Ctrl-C nobody waits: whoever lists millions of files has still minutes to go.
+        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+        raise
+    pool.shutdown()
+    # What may have ended plans before is read when nothing else is.
+    later = (
+        outcome or read(action, exclusive=True) for action, outcome in zip(comparison.actions, first_pass, strict=True)
+    )
+    outcomes = [outcome for outcome in later if outcome is not None]
+    faults = [rows_or_held for _, rows_or_held in outcomes if isinstance(rows_or_held, Held)]
+    table_rows = {
+        action.key: rows_or_held
+        for action, rows_or_held in outcomes
+        if rows_or_held is not None and not isinstance(rows_or_held, Held)
+    }
+    return tuple(action for action, _ in outcomes), table_rows, faults
+
+
+def _damage_or_fault(context: RegionContext, error: SternaError) -> SternaError:
+    """Return a table's error, or that the replica is damaged where it is about one of the replica's own files."""
+    is_broken = isinstance(error, TableError) and not isinstance(error, _NO_DAMAGE)
+    is_replica_file = is_broken and is_inside(error.file, context.region.replica_root)
+    return Damaged(error.message, file=error.file) if is_replica_file else error
+
+
+def _planned_holds(
+    resolution: Resolution, held_if_failed: dict[str, Held], inventory: Inventory | None
+) -> tuple[Held, ...]:
+    """Return how each action's key would be held; in the large lane with the bytes that are to be copied for it."""
+    sizes = inventory.copied_by_table() if inventory else {}
+    return tuple(
+        replace(held_if_failed[action.key], bytes=sizes.get(action.key, (0, 0))[1]) for action in resolution.actions
+    )
+
+
+def _with_carried(held: tuple[Held, ...], head: Head, changes: Changes) -> tuple[Held, ...]:
+    """Add what the head holds and this sync, asked for other tables, didn't look at."""
+    compared = {held_key.key for held_key in held} | changes.candidates.keys()
+    others = [held_key for held_key in head.held if held_key.key not in compared] if changes.filtered else []
+    return tuple(sorted((*held, *others), key=lambda held_key: held_key.key))
+
+
+def _egress_cost(context: RegionContext, batches: Iterable[CopyBatch]) -> float:
+    prices = {location.id: location.egress_per_gb for location in context.registry.locations}
+    name = context.region.name
+    return sum(
+        batch.bytes / 1e9 * prices[batch.origin].get(name, prices[batch.origin].get("*", 0.0)) for batch in batches
+    )

@@ -1,0 +1,417 @@
+"""Tables with so many new files that no process holds them: their files are listed in parts, on the region's Spark.
+
+Two passes, in each of which an item of work is a function of what it is given. Where there is no Spark, this process
+does one after the other.
+
+1. Over the manifests. An item reads some of them (`sterna.replication.plan.manifests`), and writes what they list,
+sorted, into
+   a part of the list below the run's folder.
+2. Over stretches of targets. An item reads what all parts have of a stretch, each file once, looks which are here, and
+   writes the others down as lists of copy batches.
+
+This process knows of each part where it begins and ends, and of each thousand files the last. Parts and lists are named
+by their content: whoever does an item twice, or at once with somebody else, leaves what was left before. Each row of a
+part is counted when it is written and when it is read: a part that lost some is no smaller list.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sterna.config.registry.model import is_inside
+from sterna.config.registry.run_names import COPY_LIST_PREFIX, PARTS_PREFIX
+from sterna.errors import CredentialError, EngineError, SternaError
+from sterna.replication.execution.copy import CopyFile
+from sterna.replication.execution.fault_attribution import attribute_fault
+from sterna.replication.execution.spark_executor import Engine
+from sterna.replication.execution.work_items import parse_error, run_as_json, run_on_engine, worker_objects
+from sterna.replication.plan.batches import MAX_BATCHES, cut_batches, origin_spans
+from sterna.replication.plan.inventory import ShardedInventory, check_targets
+from sterna.replication.plan.manifests import (
+    read_manifests,
+    referenced_by_manifest,
+    require_local_files,
+    require_outside_replicas,
+)
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.part_store import DiskPartStore, Part, PartStore, RunPartStore, part_error
+from sterna.replication.replica import file_list as listing
+from sterna.replication.replica.file_list import CONTENT, POSITION_DELETE
+from sterna.replication.replica.metadata_version import target_metadata_version
+from sterna.replication.replica.model import CopyBatch
+from sterna.replication.replica.ports import Ports
+from sterna.replication.replica.region import Progress, RegionContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sterna.storage.objects import Objects
+
+_MAX_ENGINE_FAILURES = 2  # of the engine, with other tables each: then it is the engine itself
+LIST_STEP, _CHECK_STEP = "list files", "look up files"
+_ACTIVITIES = {LIST_STEP: "reading its metadata", _CHECK_STEP: "looking for its files"}
+_PROGRESS_ITEMS = 10  # items between two lines of progress
+
+
+@dataclass(frozen=True)
+class ShardingLimits:
+    """Which tables are listed in parts, and how large the parts are.
+
+    Args:
+        min_manifests: that are new make a table one: the plan's own process takes about a KiB a file, and is done with
+            fewer before Spark would be.
+        min_manifest_bytes: of new manifests do so, too.
+        max_group_manifests: that one item reads, at most.
+        max_group_bytes: of them, compressed: some 60,000 files, and a worker has four groups at once.
+        cut_rows: between two places where stretches may end.
+        min_ranges: at least, where each has work for a whole batch: many tasks are spread over the cores.
+        max_range_rows: that a process has in memory at once.
+        max_size_mismatches: of a wrong size that are returned of each stretch, where nobody reads the table: each is
+            like the others.
+        max_request_characters: of requests that are dealt out at once.
+    """
+
+    min_manifests: int = 400
+    min_manifest_bytes: int = 128 << 20
+    max_group_manifests: int = 64
+    max_group_bytes: int = 8 << 20
+    cut_rows: int = 1_000
+    min_ranges: int = 16
+    max_range_rows: int = 60_000
+    max_size_mismatches: int = 100
+    max_request_characters: int = 16 << 20
+
+
+LIMITS = ShardingLimits()
+
+
+@dataclass
+class _TableParts:
+    """A table's list: by origin, its parts, and their cuts: the last target of some files, and how many they are.
+
+    Args:
+        is_shown: readers have an earlier version of the table.
+    """
+
+    is_shown: bool
+    parts: dict[str, list[Part]] = field(default_factory=lambda: defaultdict(list))
+    cuts: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for parts in self.parts.values() for part in parts)
+
+    def parts_in_range(self, origin: str, low: str, high: str) -> list[dict[str, Any]]:
+        """Return the parts of an origin that may have files of a stretch."""
+        return [asdict(part) for part in self.parts[origin] if part.overlaps(low, high)]
+
+
+class ShardedListing:
+    """The tables of one plan whose files are listed in parts.
+
+    Args:
+        context: the region.
+        engine: does the items; None: this process does.
+        progress: called with lines for people.
+    """
+
+    def __init__(self, context: RegionContext, engine: Engine | None, progress: Progress) -> None:
+        self._context, self._progress = context, progress
+        self._engine = engine if context.run else None
+        self._store: PartStore = RunPartStore(context) if context.run else DiskPartStore()
+        self._job_lock = threading.Lock()  # a session runs one call at a time, and here memory is for one
+        self._stopped = False
+        self._failures: list[EngineError] = []
+        self._parts: dict[str, _TableParts] = {}
+        self._inventories: dict[str, ShardedInventory] = {}
+
+    def stop(self) -> None:
+        """Begin no item any more."""
+        self._stopped = True
+
+    def list_table(
+        self, context: RegionContext, table: str, uri: str, target: str, manifests: Mapping[str, int], *, is_shown: bool
+    ) -> pa.Table:
+        """Read a table's manifests, localize them, and list their files in parts.
+
+        Args:
+            context: the region, as this table's reader has it.
+            table: key name.
+            uri: its metadata.json on `main`.
+            target: where the localized one goes.
+            manifests: with what their list says of their lengths, -1 where nobody does.
+            is_shown: readers have an earlier version of the table.
+
+        Returns:
+            Rows of position deletes: each is localized, so that whoever deals that out holds them.
+
+        Raises:
+            TableError: one is gone, broken or unsupported, or a local file isn't what its metadata says.
+            EngineError: the engine failed: it can't be used, or its workers die of this table.
+            StoreError: the region's own store can't be used.
+        """
+        largest = max(manifests, key=manifests.__getitem__)
+        with context.objects.reserve_memory(largest, 2 * max(manifests[largest], 0)):
+            pass  # whoever watches is told
+        self._progress(f"listing the files of {table} in parts: {len(manifests)} manifests")
+        common = {"table": table, "uri": uri, "target": target, "run": self._context.run}
+        items = [{**common, "manifests": group} for group in _manifest_groups(manifests)]
+        table_parts = _TableParts(is_shown)
+        position_deletes: list[pa.Table] = []
+        for answer in self._run(context, LIST_STEP, table, items, len(items)):
+            named = [(row[0], row[1], row[2]) for row in answer["position"]]
+            position_deletes.append(listing.rows(table, POSITION_DELETE, named))
+            for written_part in answer["parts"]:
+                table_parts.parts[written_part["origin"]].append(Part(**written_part["part"]))
+                table_parts.cuts[written_part["origin"]] += [(last, rows) for last, rows in written_part["cuts"]]
+        self._parts[table] = table_parts
+        return listing.concat_files(position_deletes)
+
+    def check_targets(
+        self, tables: Iterable[str], options: SyncOptions
+    ) -> tuple[tuple[ShardedInventory, ...], dict[str, SternaError]]:
+        """Look which files of some tables are here, and list what is to be copied.
+
+        Returns:
+            What was found of each that is listed in parts, those first of which least is to be copied: they are whole
+            while others are on their way. By key name, the faults of those that can't be looked up.
+
+        Raises:
+            StoreError: the region's own store can't be used.
+        """
+        inventories, faults = list[ShardedInventory](), dict[str, SternaError]()
+        for table in tables:
+            if table not in self._parts:
+                continue
+            try:
+                if table not in self._inventories:
+                    self._inventories[table] = self._check_table(table, options)
+                inventories.append(self._inventories[table])
+            except EngineError as error:
+                faults[table] = error
+            except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+                faults[table] = attribute_fault(error, self._context.mapping, "looking for its files", "", table)
+        inventories.sort(key=lambda inventory: (inventory.missing[1], inventory.table))
+        return tuple(inventories), faults
+
+    def _check_table(self, table: str, options: SyncOptions) -> ShardedInventory:
+        table_parts = self._parts[table]
+        limit = min(LIMITS.max_range_rows, max(table_parts.rows // LIMITS.min_ranges, options.files_per_batch))
+        common = {
+            "table": table,
+            "run": self._context.run,
+            "carries": [options.bytes_per_batch, options.files_per_batch],
+            "wrong": None if table_parts.is_shown else LIMITS.max_size_mismatches,
+        }
+        ranges = [
+            (origin, low, high)
+            for origin, parts in sorted(table_parts.parts.items())
+            for low, high in _key_ranges(table_parts.cuts[origin], limit)
+            if any(part.overlaps(low, high) for part in parts)
+        ]
+        common["most"] = max(1, MAX_BATCHES // max(1, len(self._parts) * len(ranges)))
+        items = (
+            {
+                **common,
+                "origin": origin,
+                "low": low,
+                "high": high,
+                "parts": table_parts.parts_in_range(origin, low, high),
+            }
+            for origin, low, high in ranges
+        )
+        batches, targets, rows_read, size_mismatches = list[CopyBatch](), 0, 0, list[CopyFile]()
+        answers = self._run(self._context, _CHECK_STEP, table, items, len(ranges))
+        for (origin, _, _), answer in zip(ranges, answers, strict=True):
+            targets, rows_read = targets + answer["targets"], rows_read + answer["rows"]
+            size_mismatches += [CopyFile(**file) for file in answer["wrong"]]
+            for name, files, size in answer["batches"]:
+                batches.append(CopyBatch(0, origin, files, size, table, name))
+        if rows_read != table_parts.rows:
+            raise part_error(self._store.location, f"{table_parts.rows} files were listed, {rows_read} found")
+        return ShardedInventory(table, tuple(batches), targets, tuple(size_mismatches))
+
+    def _run(
+        self, context: RegionContext, step: str, table: str, items: Iterable[dict[str, Any]], count: int
+    ) -> Iterator[dict[str, Any]]:
+        if self._engine is None:
+            yield from self._run_locally(context, step, table, items, count)
+            return
+        for requests in _request_portions(map(json.dumps, items)):
+            with self._job_lock:
+                self._require_running(table)
+                answers = self._run_on_engine(self._engine, step, requests, table)
+            answers.reverse()
+            while answers:
+                answer = json.loads(answers.pop())
+                if error := parse_error(answer, table):
+                    raise error
+                yield answer
+
+    def _require_running(self, table: str) -> None:
+        if self._stopped:
+            raise EngineError("the plan is over", table=table)
+
+    def _run_locally(
+        self, context: RegionContext, step: str, table: str, items: Iterable[dict[str, Any]], count: int
+    ) -> Iterator[dict[str, Any]]:
+        for number, item in enumerate(items):
+            if number and number % _PROGRESS_ITEMS == 0:
+                self._progress(f"{step} of {table}: {number} of {count} items done")
+            with self._job_lock:
+                self._require_running(table)
+                answer = STEPS[step](context, self._store, item)
+            yield answer
+
+    def _run_on_engine(self, engine: Engine, step: str, requests: list[str], table: str) -> list[str]:
+        if len(self._failures) >= _MAX_ENGINE_FAILURES:
+            raise EngineError(self._failures[-1].message, table=table)
+        work = partial(run_in_worker, step, self._context.registry.model_dump_json(), self._context.region.name)
+        try:
+            return run_on_engine(engine, work, requests, step)
+        except (EngineError, CredentialError) as error:  # workers get all credentials, other tables' as well
+            failure = EngineError(f"its files can't be listed in parts: {error.message}", table=table)
+            self._failures.append(failure)
+            raise failure from error
+
+
+def needs_sharding(lengths: Collection[int]) -> bool:
+    """Tell whether manifests of such lengths, -1 where nobody tells, list very many files."""
+    return len(lengths) >= LIMITS.min_manifests or sum(lengths) >= LIMITS.min_manifest_bytes
+
+
+def _manifest_groups(manifests: Mapping[str, int]) -> Iterator[list[tuple[str, int]]]:
+    group: list[tuple[str, int]] = []
+    for manifest in manifests.items():
+        if len(group) == LIMITS.max_group_manifests or (
+            group and sum(size for _, size in (*group, manifest)) > LIMITS.max_group_bytes
+        ):
+            yield group
+            group = []
+        group.append(manifest)
+    yield group
+
+
+def _key_ranges(cuts: list[tuple[str, int]], limit: int) -> Iterator[tuple[str, str]]:
+    """Yield stretches of targets: behind the first and up to the last of each; "" is without end.
+
+    Args:
+        cuts: the last targets of some files, and how many these are.
+        limit: about how many files a stretch has.
+    """
+    bounds, rows = [""], 0
+    for target, count in sorted(cuts):
+        rows += count
+        if rows >= limit and target != bounds[-1]:
+            bounds.append(target)
+            rows = 0
+    yield from zip(bounds, [*bounds[1:], ""], strict=True)
+
+
+def _request_portions(requests: Iterable[str]) -> Iterator[list[str]]:
+    """Yield requests by as many as are held at once: where names are random, each stretch names nearly all parts."""
+    portion, characters = list[str](), 0
+    for request in requests:
+        portion.append(request)
+        characters += len(request)
+        if characters >= LIMITS.max_request_characters:
+            yield portion
+            portion, characters = [], 0
+    if portion:
+        yield portion
+
+
+def run_in_worker(step: str, registry: str, region: str, request: str) -> str:
+    """Do an item; runs in a Spark Python worker.
+
+    Args:
+        step: what is to be done.
+        registry: the registry as JSON.
+        region: name of the region.
+        request: the item as JSON.
+
+    Returns:
+        JSON with what was written and found; or with error: class name, message and file.
+    """
+    item, objects = json.loads(request), worker_objects(registry, region)
+    context = _open_region(objects, item["run"])
+    first_manifest = item["manifests"][0][0] if step == LIST_STEP else ""
+    return run_as_json(
+        partial(STEPS[step], context, RunPartStore(context), item), _ACTIVITIES[step], first_manifest, item["table"]
+    )
+
+
+def _open_region(objects: Objects, run: str) -> RegionContext:
+    """Return a region opened for a run, with no more than its stores."""
+    mapping, secrets = objects.mapping, objects.secrets
+    registry, region = mapping.registry, mapping.region
+    ports = Ports(registry, region, secrets, objects=objects.with_read_cache(run), mapping=mapping)
+    return RegionContext(registry, region, secrets, ports, run)
+
+
+def _list_manifests(context: RegionContext, store: PartStore, item: dict[str, Any]) -> dict[str, Any]:
+    import pyarrow.compute as pc
+
+    table, local = item["table"], dict[str, int]()
+    metadata_version = target_metadata_version(context.mapping, item["target"])
+    rows = listing.concat_files(read_manifests(context, table, dict(item["manifests"]), local, metadata_version))
+    with referenced_by_manifest(context, dict(item["manifests"])):
+        require_outside_replicas(context, item["uri"], rows, local)
+        require_local_files(context, local)
+    content = listing.distinct(listing.filter_roles(rows, CONTENT))
+    order = pc.sort_indices(content.column("target"))
+    parts = [
+        {"origin": origin, **_write_part(store, content.take(order.slice(span.start, span.stop - span.start)))}
+        for origin, span in origin_spans(content, order, context.mapping)
+    ]
+    position_deletes = listing.distinct(listing.filter_roles(rows, POSITION_DELETE)).to_pylist()
+    return {"parts": parts, "position": [(row["source"], row["target"], row["size"]) for row in position_deletes]}
+
+
+def _write_part(store: PartStore, rows: pa.Table) -> dict[str, Any]:
+    name, size = store.write(PARTS_PREFIX, rows)
+    targets, count = rows.column("target"), rows.num_rows
+    ends = [*range(LIMITS.cut_rows, count, LIMITS.cut_rows), count]
+    cuts = [(targets[end - 1].as_py(), end - start) for start, end in zip([0, *ends], ends, strict=False)]
+    part = Part(name, size, count, targets[0].as_py(), targets[-1].as_py())
+    return {"part": asdict(part), "cuts": cuts}
+
+
+def _check_range(context: RegionContext, store: PartStore, item: dict[str, Any]) -> dict[str, Any]:
+    import pyarrow.compute as pc
+
+    parts = [store.read(Part(**part), item["low"], item["high"]) for part in item["parts"]]
+    content = listing.distinct(listing.concat_files(parts))
+    content = content.take(pc.sort_indices(content.column("target")))
+    checked = check_targets(context, content)
+    missing = checked.content.filter(checked.copy_mask())
+    size, files = item["carries"]
+    options = SyncOptions(bytes_per_batch=size, files_per_batch=files)
+    numbers, batches = cut_batches(missing, context.mapping, options, item["most"])
+    lists = [
+        (store.write(COPY_LIST_PREFIX, rows)[0], batches[number].files, batches[number].bytes)
+        for number, rows in listing.split_by_batch(listing.with_batch_numbers(missing, numbers))
+    ]
+    root = context.region.replica_root
+    size_mismatches = sorted(
+        checked.size_mismatches(), key=lambda file: is_inside(file.target, root)
+    )  # originals first
+    return {
+        "batches": lists,
+        "targets": checked.target_count,
+        "rows": sum(part.num_rows for part in parts),
+        "wrong": [asdict(file) for file in size_mismatches[: item["wrong"]]],
+    }
+
+
+STEPS: dict[str, Callable[[RegionContext, PartStore, Any], dict[str, Any]]] = {
+    LIST_STEP: _list_manifests,
+    _CHECK_STEP: _check_range,
+}
+"""What is done with an item, by what its job is called."""

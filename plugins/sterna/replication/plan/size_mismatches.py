@@ -1,0 +1,81 @@
+"""Files that are here with a wrong size: a killed copy's, which is sent again, or damage, of which somebody is told."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from sterna.config.registry.model import is_inside
+from sterna.errors import Damaged, SternaError
+from sterna.replication.execution.copy import original_mismatch
+from sterna.replication.execution.fault_attribution import attribute_fault
+from sterna.replication.execution.source_sizes import Outages, source_sizes
+from sterna.replication.plan.branch_diff import Changes, shown_metadata_uri
+from sterna.replication.plan.dependencies import Resolution
+from sterna.replication.plan.inventory import Inventory
+from sterna.replication.plan.metadata_reader import read_replica_metadata
+from sterna.replication.plan.table_files import reached_content
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.model import Action
+from sterna.replication.replica.region import RegionContext
+
+
+def hold_size_mismatches(
+    context: RegionContext,
+    resolution: Resolution,
+    inventory: Inventory,
+    held_if_failed: dict[str, Held],
+    changes: Changes,
+    outages: Outages,
+) -> list[Held]:
+    """Hold tables of whose own version on the replica a file is here with a wrong size: readers have it, and
+    somebody must be told.
+
+    One that nobody reads yet is what a killed copy left, and copied anew. But nothing outside the replica root is ever
+    written over.
+    """
+    mismatched, root = inventory.size_mismatches(), context.region.replica_root
+    original_faults = {file.table: original_mismatch(file) for file in mismatched if not is_inside(file.target, root)}
+    copied_files = [file for file in mismatched if is_inside(file.target, root)]
+    # Where the source isn't as large as main says either, it is main that is wrong: the copy finds that out.
+    sources, errors = source_sizes(
+        context.objects, [(file.table, file.source) for file in copied_files], outages.unavailable
+    )
+    faults: dict[str, SternaError] = {**original_faults}
+    for (table, _), error in errors.items():
+        outages.record_error(error)
+        faults.setdefault(table, error)
+    damaged_targets: dict[str, set[str]] = defaultdict(set)
+    for file in copied_files:
+        if file.table not in faults and sources[file.source] in (None, file.size):
+            damaged_targets[file.table].add(file.target)
+    for action in resolution.actions if damaged_targets else ():
+        damage = (
+            _published_damage(context, action, damaged_targets[action.key], changes)
+            if action.key in damaged_targets
+            else None
+        )
+        if damage is not None:
+            faults[action.key] = damage
+    return [held_with_error(held_if_failed[name], error) for name, error in faults.items()]
+
+
+def _published_damage(
+    context: RegionContext, action: Action, targets: set[str], changes: Changes
+) -> SternaError | None:
+    """Return the damage where the version of a table that the replica shows has some files of a wrong size."""
+    try:
+        replica_metadata = read_replica_metadata(context, shown_metadata_uri(action, changes))
+        reached = reached_content(context, replica_metadata, targets) if replica_metadata else set()
+    except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+        return attribute_fault(
+            error, context.mapping, "reading what the replica shows of it", action.target, action.key
+        )
+    if not reached:
+        return None
+    return Damaged(f"{len(reached)} files that the replica's readers use have a wrong size", file=min(reached))
+
+
+def held_with_error(held: Held, error: SternaError) -> Held:
+    """Return the entry of a held key with an error as its reason."""
+    return replace(held, kind=type(error).__name__, reason=error.message, file=error.file)

@@ -1,0 +1,43 @@
+"""Who may be told of a table in a region: the registry's rules for the region, and the services file's for readers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from sterna.config.policy import matching_pattern
+from sterna.config.registry.model import Registry
+from sterna.config.sections.readers import ReaderRule
+
+READER_ROLES = frozenset({"reader", "writer", "admin"})
+"""Roles of the catalog's own rules (nessie/access.properties) that may read replica branches."""
+
+
+@dataclass(frozen=True)
+class TableAccess:
+    """What one region tells to whom.
+
+    Args:
+        registry: its policies and residency keep tables off the region, whatever its branch showed once.
+        region: the region's name.
+        rules: tables that only some roles may be told of.
+    """
+
+    registry: Registry
+    region: str
+    rules: tuple[ReaderRule, ...] = ()
+
+    def may_read(self, table: str, roles: Collection[str]) -> bool:
+        """Tell whether somebody with some roles may be told of a table, by its dotted key name."""
+        return not self.registry.exclusion_reason(table, self.region) and self.rules_allow(table, roles)
+
+    def rules_allow(self, table: str, roles: Collection[str]) -> bool:
+        """Tell whether the rules for readers alone let somebody with some roles be told of a table."""
+        return _is_allowed(self.rules, table, roles)
+
+
+def _is_allowed(rules: Iterable[ReaderRule], table: str, roles: Collection[str]) -> bool:
+    """Every rule that matches counts: each asks for one of its roles."""
+    return all(
+        matching_pattern(rule.tables, table) is None or any(role in roles for role in rule.roles) for rule in rules
+    )

@@ -1,0 +1,146 @@
+"""What a region's own copy of the catalog serves, against the primary: a moment behind, or cut off from it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+
+from sterna.catalog.nessie.http import Deadlines
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import Busy, CatalogUnreachable, DatabaseUnreachable, ReferenceNotFound
+from sterna.postgres.term import find_term, last_message_time
+from sterna.replication.replica.head import newest_commit
+from sterna.replication.replica.region import Progress, RegionContext
+
+# Whoever asks how things stand wants to know soon that the primary is dark.
+_PROBE_DEADLINES = Deadlines(connect=3.0, read=3.0, total=5.0, attempts=2)
+MAX_SERVED_WAIT_SECONDS = 15.0
+_POLL_SECONDS = 0.1
+_MAX_COMMITS = 100  # commits that others may have put on the branch meanwhile
+
+
+@dataclass(frozen=True)
+class PrimaryOutage:
+    """What a region knows while the primary does not answer it.
+
+    Args:
+        primary: the region whose catalog takes commits.
+        reason: what was tried, and what came of it.
+        serving: hash of `main` that the replica stands for.
+        as_of: when that was committed (ISO 8601, UTC), "" when nothing is served yet.
+        heard: the newest sign of the primary that the copy has: what was committed after that may be missing here; ""
+            when there is none.
+    """
+
+    primary: str
+    reason: str
+    serving: str
+    as_of: str
+    heard: str
+
+    @property
+    def seconds_since_contact(self) -> float | None:
+        """How long ago the primary was heard of."""
+        return (datetime.now(UTC) - datetime.fromisoformat(self.heard)).total_seconds() if self.heard else None
+
+    @property
+    def line(self) -> str:
+        """What people are told, in one line."""
+        seconds = self.seconds_since_contact
+        last_contact = "never" if seconds is None else f"{self.heard} ({seconds:.0f} s ago)"
+        serving = f"main@{self.serving[:12]} as of {self.as_of}" if self.serving else "nothing yet"
+        return f"cut off: primary {self.primary} does not answer; serving {serving}; last heard {last_contact}: {self.reason}"
+
+
+def probe_primary(context: RegionContext) -> str:
+    """Return why the primary can't be asked, or "" when it answers or is this region's own."""
+    if context.ports.reads_primary:
+        return ""
+    try:
+        with context.ports.open_primary(_PROBE_DEADLINES) as primary:
+            primary.reference(SOURCE_BRANCH)
+    except CatalogUnreachable as error:
+        return str(error)
+    return ""
+
+
+def read_primary_outage(context: RegionContext, reason: str, watermark: str) -> PrimaryOutage:
+    """Return what a region that is cut off serves, and when it heard of the primary; asks its own copy alone.
+
+    Args:
+        context: the region.
+        reason: why the primary can't be asked.
+        watermark: hash of `main` that the replica stands for, or "".
+    """
+    name = context.ports.primary_region.name if context.registry.has_regional_catalogs else context.region.catalog.write
+    last_contact = _last_contact(context)
+    return PrimaryOutage(
+        name, reason, watermark, _commit_time(context, watermark), last_contact.isoformat() if last_contact else ""
+    )
+
+
+def wait_until_served(context: RegionContext, replica_hash: str, progress: Progress) -> None:
+    """Wait a while until the region's own copy of the catalog shows a commit of the replica branch.
+
+    So that whoever comes after a sync, verify or the announcement of fresh tables, finds what it published.
+    """
+    deadline = time.monotonic() + MAX_SERVED_WAIT_SECONDS
+    while not context.ports.reads_primary and not _is_served(context, replica_hash):
+        if time.monotonic() > deadline:
+            progress(
+                f"{context.region.name}'s own copy of the catalog does not serve {replica_hash[:12]} yet: see sterna "
+                "catalog status"
+            )
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_served(context: RegionContext, replica_hash: str) -> bool:
+    try:
+        history = context.catalog.history(context.region.replica_branch, operations=False)
+        return any(commit.hash == replica_hash for commit in islice(history, _MAX_COMMITS))
+    except ReferenceNotFound:
+        return False  # the branch itself is new
+
+
+def _commit_time(context: RegionContext, watermark: str) -> str:
+    if not watermark:
+        return ""
+    commit = newest_commit(context.catalog, f"{SOURCE_BRANCH}@{watermark}")
+    return commit.commit_time.isoformat() if commit else ""
+
+
+def _last_contact(context: RegionContext) -> datetime | None:
+    """Return the newest sign of the primary.
+
+    A message on the connection while it stands, else the newest commit that came over it.
+    """
+    contact_times = []
+    if context.registry.has_regional_catalogs:
+        with suppress(DatabaseUnreachable):  # the commits tell, too
+            contact_times.append(last_message_time(context.region, context.secrets))
+    for branch in (SOURCE_BRANCH, *(region.replica_branch for region in context.registry.regions)):
+        try:
+            commit = newest_commit(context.catalog, branch)
+        except ReferenceNotFound:
+            continue
+        contact_times.append(commit.commit_time if commit else None)
+    return max((contact_time for contact_time in contact_times if contact_time), default=None)
+
+
+def read_primary_term(context: RegionContext) -> str:
+    """Return the epoch that the primary's catalog is read under; "" where the regions share one.
+
+    Raises:
+        Busy: another region became the primary since the connection was opened.
+        CatalogError: no region's Postgres says.
+    """
+    if not context.registry.has_regional_catalogs:
+        return ""
+    term = find_term(context.registry.regions, context.secrets)
+    if term.region != context.ports.primary_region.name:
+        raise Busy(f"{term.region} became the primary meanwhile", hint="a later run looks at everything again")
+    return str(term)

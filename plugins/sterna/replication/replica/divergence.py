@@ -1,0 +1,106 @@
+"""A `main` that was reassigned, reset or rewritten behind the watermark.
+
+Where its history parts from the one that the replica followed.
+"""
+
+from __future__ import annotations
+
+from itertools import islice, zip_longest
+
+from sterna.catalog.model import Commit
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import Diverged, UsageError
+from sterna.replication.replica.region import RegionContext
+
+_FIRST_PAGE_COMMITS = 8  # commits of `main`: the first page of its history
+
+
+def divergence_error(context: RegionContext, source_hash: str, watermark: str) -> Diverged:
+    """Return the error that says that a watermark is no ancestor of `main`'s head."""
+    return Diverged(
+        f"{SOURCE_BRANCH} is at {source_hash}; {watermark}, which {context.region.replica_branch} stands for, is "
+        "none of its ancestors",
+        hint=f"{SOURCE_BRANCH} was reassigned, reset or rewritten: find out by whom; the replica stays as "
+        "it is until main is put back, or "
+        f"`sterna reseed --from {source_hash}` takes it as the truth",
+    )
+
+
+def validate_reset_target(context: RegionContext, source_hash: str, watermark: str, target_hash: str) -> list[Commit]:
+    """See that an operator who gives his word for a commit of `main` has seen where `main` stands now.
+
+    Args:
+        context: the region.
+        source_hash: `main`'s head.
+        watermark: the hash of `main` that the replica stands for, "" when the catalog doesn't know it.
+        target_hash: the hash that he names: `main`'s head, or a commit before it that the replica's own line of history
+            doesn't have.
+
+    Returns:
+        `main`'s commits after the point where the two lines part, newest first, with operations; none where there is no
+        watermark.
+
+    Raises:
+        UsageError: it is another one.
+    """
+    if watermark:
+        commits = commits_since_fork(context, source_hash, watermark)
+        watermark_hashes = {watermark} if starts_at_watermark(commits, source_hash, watermark) else set()
+        is_valid = target_hash in {source_hash, *(commit.hash for commit in commits)} | watermark_hashes
+    else:
+        commits, last_hash = [], source_hash
+        for commit in context.primary.history(f"{SOURCE_BRANCH}@{source_hash}", operations=False, until=target_hash):
+            last_hash = commit.parent
+        is_valid = last_hash == target_hash
+    if not is_valid:
+        raise UsageError(
+            f"{target_hash} is not where {SOURCE_BRANCH} stands: it is at {source_hash}, and {target_hash} is none of the "
+            "commits that led there "
+            f"since it left {watermark or 'its beginning'}",
+            hint="look at main's log, and name the commit that you take for the truth",
+        )
+    return commits
+
+
+def starts_at_watermark(commits: list[Commit], source_hash: str, watermark: str) -> bool:
+    """Tell whether `main`'s commits since the fork begin at the watermark: then nothing parted."""
+    return (commits[-1].parent if commits else source_hash) == watermark
+
+
+def commits_since_fork(context: RegionContext, source_hash: str, watermark: str) -> list[Commit]:
+    """Return `main`'s commits after the point where its line parts from the watermark's, newest first.
+
+    What is read follows the distance to that point, on whichever line it is longer, and not the length of `main`.
+
+    Args:
+        context: the region.
+        source_hash: `main`'s head.
+        watermark: a hash that the catalog knows; where `main` has not left it, the lines part there (`follows`).
+
+    Returns:
+        The commits, with operations; all of `main` where the lines have nothing in common.
+    """
+    if source_hash == watermark:
+        return []
+    catalog = context.primary
+    main_history = catalog.history(f"{SOURCE_BRANCH}@{source_hash}", operations=True)
+    main_commits: list[Commit] = []
+    # Most syncs are a few commits behind, and end here: the other line need not be asked for.
+    for commit in islice(main_history, _FIRST_PAGE_COMMITS):
+        main_commits.append(commit)
+        if commit.parent == watermark:
+            return main_commits
+    positions = {commit.hash: number for number, commit in enumerate(main_commits)}
+    replica_hashes: set[str] = set()
+    replica_history = catalog.history(watermark, operations=False) if watermark != catalog.no_ancestor() else iter(())
+    # Side by side, so that no more is read than lies above the fork, twice at most.
+    for main_commit, replica_commit in zip_longest(main_history, replica_history):
+        if main_commit is not None:
+            positions[main_commit.hash] = len(main_commits)
+            main_commits.append(main_commit)
+        if replica_commit is not None:
+            replica_hashes.add(replica_commit.hash)
+        for candidate in (main_commit, replica_commit):
+            if candidate is not None and candidate.hash in positions and candidate.hash in replica_hashes:
+                return main_commits[: positions[candidate.hash]]
+    return main_commits

@@ -1,0 +1,257 @@
+"""The head of a replica branch: what sterna's last commit there says of itself."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from sterna.catalog.model import Commit
+from sterna.catalog.reader import CatalogReader
+from sterna.codec import TEXT, mapping_of, parse_json
+from sterna.errors import BranchChanged, Busy, ReferenceNotFound
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.held_list import EMPTY_HELD_LIST, HeldList, parse_held_list, read_held_list
+
+if TYPE_CHECKING:
+    from sterna.storage.objects import Objects
+
+T = TypeVar("T")
+
+# Properties of a replica commit.
+SOURCE_REF = "sterna.source-ref"
+SOURCE_HASH = "sterna.source-hash"
+PLANNED_HASH = "sterna.planned-hash"
+RUN_ID = "sterna.run-id"
+REGION = "sterna.region"
+DIGEST = "sterna.digest"
+REGISTRY = "sterna.config.registry"
+BINDINGS = "sterna.bindings"
+HELD = "sterna.held"
+COUNTS = "sterna.counts"
+VERSION = "sterna.version"
+RESTORED_OVER = "sterna.reasserted-over"
+WATERMARK_RESET_FROM = "sterna.reseeded-from"
+# On `main`: how many tables went on from a region's replica with this commit.
+MOVED_TABLES = "sterna.moved-tables"
+# On `main`, beside it: names that very commit, so that a lost answer is found again.
+MOVE_ID = "sterna.move-id"
+# Stands in the head while `gc` deletes files: what a plan finds present meanwhile may be gone when it is
+# published.
+GC_PASS = "sterna.collecting"
+# Names who wrote over files that a plan may have counted on (`sterna.replication.sync.publish.invalidate_plans`).
+OVERWRITTEN_BY = "sterna.wrote-anew"
+# Who has watched the same deletion for so long takes the clean-up for dead; a living one is at it for a part of that.
+# What clocks of different hosts say doesn't count: one that is ahead would see a new deletion as an old one.
+GC_EXPIRY_SECONDS = 360.0
+_BINDINGS = mapping_of(TEXT)
+_MAX_COMMITS = 5_000  # commits: to read them takes some seconds
+_MAX_CLOCK_SKEW = timedelta(hours=6)  # no clock is that far ahead
+gc_first_seen: dict[str, float] = {}
+"""The newest deletion that this process has seen, and when it saw it first, by the monotonic clock."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a replica branch stands at.
+
+    Args:
+        hash: the branch's head; the hash before the first commit when the branch is empty or missing.
+        exists: the branch is there.
+        watermark: W, the hash of `main` it stands for; "" while there is none.
+        digest: over registry, policies and localizer, as its last sync had them.
+        registry: digest of the registry alone, to show regions that run another one.
+        bindings: location id to what it is bound to.
+        held_list: what the commit says of the keys that stay behind.
+        run_id: run that made the commit.
+        commit_time: when, or None on an empty branch.
+        gc_pass: id of the clean-up that deletes files right now, or "".
+    """
+
+    hash: str
+    exists: bool
+    watermark: str = ""
+    digest: str = ""
+    registry: str = ""
+    bindings: dict[str, str] | None = None
+    held_list: HeldList = EMPTY_HELD_LIST
+    run_id: str = ""
+    commit_time: datetime | None = None
+    gc_pass: str = ""
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """Keys that stay behind; empty where the list of them is lost (`listed.lost`).
+
+        Raises:
+            RuntimeError: the list stands beside the replica and was not read: see `load_held_list`.
+        """
+        if self.held_list.entries is None:
+            raise RuntimeError("the list of held keys stands beside the replica: read it by with_held()")
+        return self.held_list.entries
+
+    @cached_property
+    def held_by_key(self) -> dict[str, Held]:
+        """The same by key name."""
+        return {held_key.key: held_key for held_key in self.held}
+
+    @property
+    def is_gc_running(self) -> bool:
+        """Whether a clean-up is deleting files; one that was killed stops counting for who has watched it a while."""
+        if not self.gc_pass or self.commit_time is None:
+            return False
+        now = time.monotonic()
+        if self.hash not in gc_first_seen:
+            gc_first_seen.clear()
+        elapsed_seconds = now - gc_first_seen.setdefault(self.hash, now)
+        return elapsed_seconds < GC_EXPIRY_SECONDS and datetime.now(UTC) - self.commit_time < _MAX_CLOCK_SKEW
+
+
+def read_head(catalog: CatalogReader, branch: str) -> Head:
+    """Read the head of a replica branch.
+
+    Raises:
+        BranchChanged: the head commit isn't sterna's; the message names it.
+    """
+    try:
+        reference = catalog.reference(branch)
+    except ReferenceNotFound:
+        return Head(catalog.no_ancestor(), exists=False)
+    commit = newest_commit(catalog, f"{branch}@{reference.hash}")
+    if commit is None:
+        return Head(reference.hash, exists=True)
+    require_own_commit(branch, commit)
+    return parse_head(commit)
+
+
+def load_held_list(objects: Objects, head: Head) -> Head:
+    """Return a head with all its held keys, which are read where they stand beside the replica.
+
+    Args:
+        objects: the stores, as the head's own region sees them.
+        head: the head. Where its list is lost, `listed.lost` says so then, and `held` is empty.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
+    """
+    return replace(head, held_list=read_held_list(objects, head.held_list))
+
+
+def newest_commit(catalog: CatalogReader, branch: str) -> Commit | None:
+    """Return a branch's newest commit, whoever made it; None on an empty branch."""
+    return next(iter(catalog.history(branch, operations=False)), None)
+
+
+def files_replaced_since(catalog: CatalogReader, branch: str, since: str, head: str) -> bool:
+    """Tell whether files may have been deleted, or written anew, since a commit was a replica branch's head.
+
+    Whoever deletes commits before, and whoever writes over commits after it.
+
+    Args:
+        catalog: that takes commits.
+        branch: the replica branch.
+        since: hash of the commit; where it is none of the branch's newest 5,000, nobody knows.
+        head: hash of the branch's head.
+
+    Raises:
+        CatalogError: the catalog doesn't answer.
+    """
+    commits = catalog.history(f"{branch}@{head}", operations=False, until=since)
+    for commit in islice(commits, _MAX_COMMITS):
+        if commit.properties.get(GC_PASS) or commit.properties.get(OVERWRITTEN_BY):
+            return True
+        head = commit.parent
+    return head != since
+
+
+def is_recorded(head: Head, held: Iterable[Held], source_hash: str, digest: str, *, filtered: bool) -> bool:
+    """Say whether a sync that changes no key would tell the branch anything that its head doesn't say already.
+
+    Args:
+        head: the branch's head, with its held keys.
+        held: keys that stay behind.
+        source_hash, digest: what the sync stands for; of no account when it was `filtered`, for then the watermark
+            stays.
+        filtered: only some keys were looked at.
+    """
+    if head.held_list.read_error:
+        return False  # the next commit has a list again
+    if {(held_key.key, held_key.kind, held_key.file) for held_key in held} != {
+        (held_key.key, held_key.kind, held_key.file) for held_key in head.held
+    }:
+        return False
+    return filtered or (head.watermark == source_hash and head.digest == digest)
+
+
+def require_no_gc(head: Head) -> None:
+    """Raise Busy while a clean-up deletes files: what is planned meanwhile may count on one of them."""
+    if head.is_gc_running:
+        raise Busy(f"clean-up {head.gc_pass} is deleting files here: what is present now may be gone in a moment")
+
+
+def require_own_commit(branch: str, commit: Commit) -> None:
+    """Raise BranchChanged when a commit on a replica branch was not made by sterna."""
+    if RUN_ID not in commit.properties:
+        raise BranchChanged(
+            f"{branch} was changed by somebody else: {describe_commit(commit)}",
+            hint=(
+                "only sterna may commit there: withdraw that writer's right, then `sterna sync "
+                "--reassert` puts right what he changed"
+            ),
+        )
+
+
+def describe_commit(commit: Commit) -> str:
+    """Return for people which commit it is, who made it, when, and what he said."""
+    return (
+        f"commit {commit.hash} by {commit.author or 'unknown'} at {commit.commit_time.isoformat()}: "
+        f"{commit.message[:200]!r}"
+    )
+
+
+def parse_head(commit: Commit) -> Head:
+    """Return what one of sterna's commits says of itself."""
+    properties = commit.properties
+    return Head(
+        hash=commit.hash,
+        exists=True,
+        watermark=properties.get(SOURCE_HASH, ""),
+        digest=properties.get(DIGEST, ""),
+        registry=properties.get(REGISTRY, ""),
+        bindings=_parse_property(commit, BINDINGS, "{}", parse_bindings),
+        held_list=_parse_property(commit, HELD, "[]", parse_held_list),
+        run_id=properties[RUN_ID],
+        commit_time=commit.commit_time,
+        gc_pass=properties.get(GC_PASS, ""),
+    )
+
+
+def bindings_text(bindings: Mapping[str, str]) -> str:
+    """Return the property `BINDINGS`: what each location id is bound to."""
+    return json.dumps(dict(bindings), separators=(",", ":"), sort_keys=True)
+
+
+def parse_bindings(text: str) -> dict[str, str]:
+    """Return what the property `BINDINGS` says.
+
+    Raises:
+        MalformedRecord: sterna writes no such thing.
+    """
+    return dict(_BINDINGS.decode(parse_json(text), "it"))
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Return the property `COUNTS`: by `<put or drop> <kind>`, how many keys; nobody reads it but people."""
+    return json.dumps(dict(counts), sort_keys=True)
+
+
+def _parse_property(commit: Commit, name: str, default: str, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(commit.properties.get(name, default))
+    except ValueError as error:
+        raise BranchChanged(f"property {name} of replica commit {commit.hash} is not what sterna writes") from error

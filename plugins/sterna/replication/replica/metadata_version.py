@@ -1,0 +1,32 @@
+"""Which edition of a table's localized files this version of sterna writes."""
+
+from __future__ import annotations
+
+from sterna.config.mapping import Mapping
+from sterna.config.registry.fingerprint import MetadataVersion
+from sterna.errors import Unsupported
+from sterna.iceberg import LOCALIZER_VERSION
+
+
+def current_metadata_version(mapping: Mapping, replica_uri: str = "", generation: int = 0) -> MetadataVersion:
+    """Return the edition in which this version of sterna writes a table's localized files.
+
+    Args:
+        mapping: the region's.
+        replica_uri: the replica's file that says what the table's generation is; "" for none.
+        generation: the least one.
+    """
+    previous = mapping.metadata_version(replica_uri)
+    return MetadataVersion(LOCALIZER_VERSION, max(previous.rewrite_count if previous else 0, generation))
+
+
+def target_metadata_version(mapping: Mapping, target: str) -> MetadataVersion:
+    """Return the edition of a file that localizing is to write.
+
+    Raises:
+        Unsupported: nothing that sterna localizes belongs there.
+    """
+    metadata_version = mapping.metadata_version(target)
+    if metadata_version is None:
+        raise Unsupported("what is localized doesn't belong there", file=target)
+    return metadata_version

@@ -1,0 +1,45 @@
+"""Lines that tell how far something is."""
+
+from __future__ import annotations
+
+import time
+from typing import Self
+
+from sterna.replication.replica.region import Progress
+
+LOG_INTERVAL_SECONDS = 10.0
+"""Between two such lines of a log."""
+
+
+class ProgressLine(str):
+    """A line that tells how far something is: where people see it move, it takes the place of the one before.
+
+    Attributes:
+        fraction: how much of it is done, from 0 to 1.
+        is_step: a part of it is done: no log leaves that out.
+    """
+
+    __slots__ = ("share", "step")
+    fraction: float
+    is_step: bool
+
+    def __new__(cls, line: str, fraction: float, *, is_step: bool = False) -> Self:
+        """Make one of a line, a share, and whether a part is done."""
+        progress_line = super().__new__(cls, line)
+        progress_line.fraction, progress_line.is_step = fraction, is_step
+        return progress_line
+
+
+def throttled(show: Progress, seconds: float = LOG_INTERVAL_SECONDS) -> Progress:
+    """Return what shows lines in a log: of those that tell how far something is, one in so many seconds."""
+    due = time.monotonic() + seconds
+
+    def show_throttled(line: str) -> None:
+        nonlocal due
+        if isinstance(line, ProgressLine):
+            if time.monotonic() < due and not line.is_step:
+                return
+            due = time.monotonic() + seconds
+        show(line)
+
+    return show_throttled

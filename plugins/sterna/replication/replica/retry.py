@@ -1,0 +1,92 @@
+"""When held tables are tried again, where nobody commits to `main` when what holds them is over.
+
+That is a store that was dark for a moment, and a credential that is renewed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from sterna.errors import Remedy, remedy_of
+from sterna.replication.replica.held import Held, parse_commit_time
+
+INITIAL_DELAY_SECONDS = 30.0
+MAX_DELAY_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """The next try for tables that are held; the pause before it doubles with each.
+
+    Losing it means to begin with the shortest pause again, and no more.
+
+    Args:
+        keys: names of the keys that wait for it.
+        delay_seconds: seconds between the last try and the next one.
+        retry_at: when, in seconds of any clock that only goes forward.
+        ship_at: the first moment at which a table that waits to be shipped goes on, as its entry says it; "" for none.
+        ship_retry_at: the same by that clock.
+    """
+
+    keys: frozenset[str] = frozenset()
+    delay_seconds: float = INITIAL_DELAY_SECONDS
+    retry_at: float = math.inf
+    ship_at: str = ""
+    ship_retry_at: float = math.inf
+
+    @property
+    def next_attempt_at(self) -> float:
+        """When something is to be tried though nobody commits."""
+        return min(self.retry_at, self.ship_retry_at)
+
+    def after_poll(self, held: Iterable[Held], now: float) -> Backoff:
+        """Return what follows from a look at what a region's replica holds."""
+        held_keys = list(held)
+        polled = self._with_ship_time(held_keys, now)
+        keys = frozenset(held_key.key for held_key in held_keys if remedy_of(held_key.kind) is not Remedy.HOLD)
+        if keys - self.keys:
+            return replace(
+                polled,
+                keys=keys,
+                delay_seconds=INITIAL_DELAY_SECONDS,
+                retry_at=min(self.retry_at, now + INITIAL_DELAY_SECONDS),
+            )
+        return (
+            replace(polled, keys=keys)
+            if keys
+            else replace(polled, keys=keys, delay_seconds=INITIAL_DELAY_SECONDS, retry_at=math.inf)
+        )
+
+    def _with_ship_time(self, held: Iterable[Held], now: float) -> Backoff:
+        moments = {
+            held_key.until: ship_time
+            for held_key in held
+            if (ship_time := parse_commit_time(held_key.until)) is not None
+        }
+        first = min(moments, key=lambda text: moments[text], default="")
+        if first == self.ship_at:
+            return self
+        remaining_seconds = (moments[first] - datetime.now(UTC)).total_seconds() if first else math.inf
+        return replace(self, ship_at=first, ship_retry_at=now + max(0.0, remaining_seconds))
+
+    def after_retry(self, now: float) -> Backoff:
+        """Return what follows when they are being tried because it is time."""
+        doubled = (
+            replace(self, delay_seconds=min(self.delay_seconds * 2, MAX_DELAY_SECONDS))
+            if now >= self.retry_at
+            else self
+        )
+        return doubled.after_run(now)
+
+    def after_run(self, now: float) -> Backoff:
+        """Return what follows when they are being tried anyway, by the run that a new commit starts."""
+        rescheduled = replace(self, retry_at=now + self.delay_seconds) if self.keys else self
+        # What was to be shipped by now, and still waits after this run, is tried again soon.
+        return (
+            replace(rescheduled, ship_retry_at=now + INITIAL_DELAY_SECONDS)
+            if now >= self.ship_retry_at
+            else rescheduled
+        )

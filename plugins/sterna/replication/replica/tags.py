@@ -1,0 +1,58 @@
+"""The tags that sterna sets in the catalog: their names are written and read here alone.
+
+Upkeep keeps what a tag shows for the sake of a region whose replica it belongs to: one whose name isn't understood is
+nobody's. The catalog's rules of access name the outlets' tags too (`embedded/access.properties`).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Final
+
+from sterna.config.sections.sinks import SINK_NAME
+from sterna.replication.replica.ids import format_timestamp, parse_timestamp
+
+_PIN_PREFIX: Final = "sterna-hold-"
+_SINK_PREFIX: Final = "sterna-outlet-"
+_HASH_DIGITS: Final = 12
+
+
+def pin_tag(region: str, until: datetime, commit: str) -> str:
+    """Return the name of a tag that holds a commit of a region's replica branch.
+
+    Args:
+        region: the region.
+        until: when the hold is over.
+        commit: the commit's hash.
+    """
+    return f"{_PIN_PREFIX}{region}-{format_timestamp(until)}-{commit[:_HASH_DIGITS]}"
+
+
+def pinned_until(region: str, tag: str) -> datetime | None:
+    """Return until when a tag holds a commit of a region; None where it is no hold of that region."""
+    match = re.fullmatch(rf"{_PIN_PREFIX}{re.escape(region)}-(\d{{8}}T\d{{6}}Z)-[0-9a-f]{{{_HASH_DIGITS}}}", tag)
+    try:
+        return None if match is None else parse_timestamp(match[1])
+    except ValueError:
+        return None  # digits that are no moment: somebody else's
+
+
+def sink_tag(region: str, sink: str) -> str:
+    """Return the name of the tag that says how far an outlet of a region is."""
+    return f"{_SINK_PREFIX}{region}-{sink}"
+
+
+def parse_sink_tag(region: str, tag: str) -> str | None:
+    """Return the outlet of a region whose position a tag is; None where it is none of that region's.
+
+    Another region's name may begin as this one's does; an outlet's has no dash.
+    """
+    prefix = sink_tag(region, "")
+    name = tag.removeprefix(prefix)
+    return name if tag.startswith(prefix) and SINK_NAME.fullmatch(name) else None
+
+
+def has_region_prefix(region: str, tag: str) -> bool:
+    """Tell whether a tag is a region's by how its name begins; it may be that of one with a longer name."""
+    return tag.startswith((f"{_PIN_PREFIX}{region}-", f"{_SINK_PREFIX}{region}-"))

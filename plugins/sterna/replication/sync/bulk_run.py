@@ -1,0 +1,268 @@
+"""The large lane at work: it tells that it is, which tables it copies, and how that went. It publishes nothing.
+
+When a table's files are all here it localizes what names them, and proves that: the small lane need not list them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sterna.catalog.model import ICEBERG_TABLE
+from sterna.errors import Busy, NotLocalized, SternaError, TableError, UsageError
+from sterna.replication.execution.spark_executor import Engine, engine_or_spark
+from sterna.replication.plan.dependencies import publication_groups
+from sterna.replication.plan.metadata_reader import read_metadata
+from sterna.replication.plan.sharded_listing import needs_sharding
+from sterna.replication.replica import file_list as listing
+from sterna.replication.replica import run_folder
+from sterna.replication.replica.bulk_state import (
+    BulkRun,
+    BulkTable,
+    Heartbeat,
+    begin_bulk_run,
+    end_bulk_run,
+    keep_alive,
+    mark_complete,
+    read_bulk_state,
+)
+from sterna.replication.replica.head import files_replaced_since
+from sterna.replication.replica.held import WAITS
+from sterna.replication.replica.model import Plan, Report, StageReport, TableFailure
+from sterna.replication.replica.region import Progress, RegionContext
+from sterna.replication.sync.copy_progress import RunProgress
+from sterna.replication.sync.localize import localize_files
+from sterna.replication.sync.preflight import localization_failures
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def require_no_bulk_run(context: RegionContext) -> None:
+    """See that no other large lane is at work.
+
+    Raises:
+        Busy: one is, for all that is known. Two would not harm each other: they would send files twice.
+    """
+    bulk_state = read_bulk_state(context.objects, context.region)
+    if bulk_state and bulk_state.is_alive and bulk_state.heartbeat_at:
+        seconds = (datetime.now(UTC) - bulk_state.heartbeat_at).total_seconds()
+        raise Busy(f"another large lane is at work: run {bulk_state.run.run_id} showed itself {seconds:.0f} s ago")
+
+
+def start_bulk_run(context: RegionContext, plan: Plan, files: pa.Table | None) -> None:
+    """Say which tables a plan of the large lane brings, and how much of each is to be copied in which batches."""
+    batches_by_table = listing.batches_by_table(files) if files is not None else {}
+    for batch in plan.batches:
+        if batch.table:
+            batches_by_table.setdefault(batch.table, []).append(batch.number)
+    groups = publication_groups(plan.atomic_groups, plan.actions, plan.relaxed)
+    batches = {
+        name: sorted(set().union(*(batches_by_table.get(member, ()) for member in group)))
+        for group in groups
+        for name in group
+    }
+    bulk_run, invalidated = _bulk_run(plan, files), _invalidation_counts(context, plan)
+    tables = tuple(
+        replace(
+            bulk_table, batches=tuple(batches.get(bulk_table.key, ())), invalidated=invalidated.get(bulk_table.key, 0)
+        )
+        for bulk_table in bulk_run.tables
+    )
+    begin_bulk_run(context, replace(bulk_run, tables=tables))
+
+
+def record_excluded(context: RegionContext, plan: Plan) -> None:
+    """Say what a plan of the large lane that brings nothing had to leave out: the small lane tells it."""
+    bulk_run, bulk_state = _bulk_run(plan, None), read_bulk_state(context.objects, context.region)
+    if bulk_state and bulk_state.is_alive:
+        return  # another large lane has begun meanwhile
+    if bulk_state and bulk_state.run.finished:
+        bulk_run = replace(bulk_state.run, held=bulk_run.held)
+    if bulk_run.held or (bulk_state and bulk_state.run.held):
+        end_bulk_run(context, bulk_run)
+
+
+def heartbeat_of(context: RegionContext, plan: Plan, batch: int, rows: pa.Table) -> Heartbeat:
+    """Return what tells how far the copy of one batch is."""
+    sizes = {name: size for name, (_, size) in listing.copied_by_table(rows).items()}
+    return Heartbeat(context, plan.run_id, batch, sizes)
+
+
+def localize_completed(
+    context: RegionContext,
+    run: str,
+    plan: Plan,
+    batch: int,
+    run_progress: RunProgress,
+    engine: Engine | None,
+    progress: Progress,
+) -> tuple[str, ...]:
+    """Return the tables whose files are all here since a batch is, while others are left; localize them, and say so.
+
+    The small lane then publishes them: they don't wait for the rest of the round. What fails here is told at its end.
+
+    Args:
+        context: the region.
+        run: URI of the run's folder.
+        plan: of the large lane.
+        batch: the number of the one that is done now.
+        run_progress: which batches are done, and for which tables they failed.
+        engine: where to localize; by default the region's Spark.
+        progress: called with lines for people.
+    """
+    finished = run_progress.finished
+    if len(finished) == len(plan.batches):
+        return ()  # the round is at its end, and all of it is looked at then
+
+    try:
+        bulk_state = read_bulk_state(context.objects, context.region)
+        if bulk_state is None or bulk_state.run.run_id != plan.run_id:
+            return ()
+        completed = {
+            bulk_table.key for bulk_table in bulk_state.run.tables if _completes_table(bulk_table, batch, finished)
+        } - _blocked_tables(plan, run_progress.failed_tables)
+        unannounced = {name for name in completed if not bulk_state.is_complete(name)}
+        if not unannounced:
+            return tuple(sorted(completed))  # this task is done again, and nobody may have heard of it yet
+        files = listing.filter_tables(run_folder.load_files(context, run), unannounced)
+        with keep_alive(context, plan.run_id):
+            with engine_or_spark(context, progress, engine) as active_engine:
+                localized = localize_files(context, run, files, active_engine, progress)
+            proven, _ = _prove_localized(context, plan, files, unannounced, localized)
+        mark_complete(context, plan.run_id, proven)
+    except SternaError as error:
+        progress(f"tables that are here wait for the end of the round: {error.message}")
+        return ()
+    return tuple(sorted({*(completed - unannounced), *proven}))
+
+
+def _blocked_tables(plan: Plan, failed: Collection[str]) -> set[str]:
+    """Return tables that could not be copied, and those that move together with them."""
+    groups = publication_groups(plan.atomic_groups, plan.actions, plan.relaxed) if failed else ()
+    return set(failed).union(*(group for group in groups if not set(group).isdisjoint(failed)))
+
+
+def _completes_table(bulk_table: BulkTable, number: int, finished: frozenset[int]) -> bool:
+    """Tell whether a batch that is done was the last of a table's; of one that needs none the first in order is."""
+    return finished >= {*bulk_table.batches} and number in (bulk_table.batches or (min(finished),))
+
+
+def _prove_localized(
+    context: RegionContext, plan: Plan, files: pa.Table, tables: Collection[str], localized: StageReport
+) -> tuple[tuple[str, ...], tuple[TableFailure, ...]]:
+    """Return those of some tables that were localized and whose localized files are proven there; and what is wrong."""
+    localized_keys = set(tables) - {failure.table for failure in localized.failed}
+    failures = list(localization_failures(context, files, localized_keys))
+    for action in plan.actions:
+        if action.key in localized_keys and action.kind == ICEBERG_TABLE and action.target:
+            try:
+                read_metadata(context, action.target)  # the small lane will
+            except TableError as error:
+                fault = NotLocalized(error.message, table=action.key, file=action.target)
+                failures.append(TableFailure.from_error(fault))
+    return tuple(sorted(localized_keys - {failure.table for failure in failures})), tuple(failures)
+
+
+def announced_tables(context: RegionContext, plan: Plan) -> list[str]:
+    """Return the tables of a round that the small lane was told to look at: they are localized."""
+    bulk_state = read_bulk_state(context.objects, context.region)
+    is_current = bulk_state is not None and bulk_state.run.run_id == plan.run_id
+    return [action.key for action in plan.actions if is_current and bulk_state and bulk_state.is_complete(action.key)]
+
+
+def finish_bulk_run(
+    context: RegionContext, run: str, plan: Plan, copied: StageReport, localized: StageReport, seconds: float
+) -> Report:
+    """Say that a round is over, and what it has brought whole; the next sync of the small lane publishes that.
+
+    Raises:
+        UsageError: the plan is none of the large lane's.
+        StoreError, CatalogError: the region's own store, or the catalog, can't be used.
+    """
+    if plan.lane != "large":
+        raise UsageError("this run's plan is for the small lane: publish it")
+    files, failed = run_folder.load_files(context, run), (copied + localized).failed
+    unfailed = {item.key for item in plan.held_if_failed} - {item.table for item in failed}
+    complete = [name for name in announced_tables(context, plan) if name in unfailed]
+    if localized.run_id == plan.run_id:  # without that stage, what stands there may be older than a clean-up
+        remaining = unfailed - set(complete)
+        with keep_alive(context, plan.run_id):
+            proven, failures = _prove_localized(context, plan, files, remaining, localized)
+        complete += proven
+        branch = context.region.replica_branch
+        if failures and not files_replaced_since(
+            context.primary, branch, plan.replica_hash, context.primary.reference(branch).hash
+        ):
+            failed += failures  # else a clean-up may have taken it, and the next round writes it again
+    bulk_state = read_bulk_state(context.objects, context.region)
+    is_own = bulk_state is not None and bulk_state.run.run_id == plan.run_id
+    if (
+        bulk_state is None or is_own or not (bulk_state.is_alive or bulk_state.run.finished)
+    ):  # else another one has begun since
+        bulk_run = bulk_state.run if bulk_state and is_own else _bulk_run(plan, files)
+        end_bulk_run(context, replace(bulk_run, failed=failed, complete=tuple(complete)))
+    report = Report(
+        run_id=plan.run_id,
+        region=plan.region,
+        source_hash=plan.source_hash,
+        outcome="copied",
+        replica_hash="",
+        watermark=plan.watermark,
+        copied=copied,
+        localized=localized,
+        lag_seconds=None,
+        seconds=seconds,
+    )
+    run_folder.save_report(context, report)
+    return report
+
+
+def _invalidation_counts(context: RegionContext, plan: Plan) -> dict[str, int]:
+    """Return, by key name, how many rounds brought a table whole, in its time in transit, before something was deleted.
+
+    Raises:
+        StoreError, CatalogError: the region's own store, or the catalog, can't be used.
+    """
+    bulk_state = read_bulk_state(context.objects, context.region)
+    if bulk_state is None:
+        return {}
+    earlier = {
+        held_key.key: bulk_table
+        for held_key in plan.held_if_failed
+        if (bulk_table := bulk_state.run.find_table(held_key))
+    }
+    completed = {key for key in earlier if bulk_state.is_complete(key)}
+    is_invalidated = completed and files_replaced_since(
+        context.primary, context.region.replica_branch, bulk_state.run.replica_hash, plan.replica_hash
+    )
+    return {
+        key: bulk_table.invalidated + bool(is_invalidated and key in completed) for key, bulk_table in earlier.items()
+    }
+
+
+def _bulk_run(plan: Plan, files: pa.Table | None) -> BulkRun:
+    targets = {action.key: action.target for action in plan.actions}
+    lengths = listing.manifest_sizes_by_table(files) if files is not None else {}
+    manifest_counts = {name: len(manifests) for name, manifests in lengths.items() if needs_sharding(manifests)}
+    tables = tuple(
+        BulkTable(
+            held_key.key,
+            held_key.since,
+            held_key.bytes,
+            target=targets[held_key.key],
+            manifests=manifest_counts.get(held_key.key, 0),
+        )
+        for held_key in plan.held_if_failed
+    )
+    return BulkRun(
+        plan.run_id,
+        tables,
+        replica_hash=plan.replica_hash,
+        digest=plan.digest,
+        registry=plan.registry,
+        term=plan.term,
+        held=tuple(held_key for held_key in plan.held if not held_key.in_transit and held_key.kind != WAITS),
+    )

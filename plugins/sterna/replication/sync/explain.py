@@ -1,0 +1,148 @@
+"""What a plan would do, as facts: from where, at what price, and what is held and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from sterna.replication.execution.executor import Placement, plan_placements
+from sterna.replication.plan.inventory import copied_by_table
+from sterna.replication.replica import file_list as listing
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.model import Plan
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync.view_catalogs import catalogs_of_views
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class ExplainedAction:
+    """One key that changes on the replica branch.
+
+    Args:
+        key: key name.
+        kind: content type, as the catalog spells it.
+        change: what happens to the key.
+        files, bytes: what is copied for it.
+        localize: how many of its files are localized. All three are None for a key that brings no file.
+        catalogs: of a view: catalogs that it names, and that the registry doesn't speak of.
+    """
+
+    key: str
+    kind: str
+    change: Literal["put", "drop"]
+    files: int | None = None
+    bytes: int | None = None
+    localize: int | None = None
+    catalogs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OriginTotal:
+    """What is copied from one location.
+
+    Args:
+        batches, files, bytes: how many.
+    """
+
+    batches: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class PlanExplanation:
+    """A plan in facts that a page, a command or a task's log can show.
+
+    Args:
+        region, branch: what is brought up to date.
+        source_hash: the commit of `main` that it is brought to.
+        watermark: the commit of `main` that it stands for, None where there is none yet.
+        idle: nothing is to be done.
+        seeding: the branch is being seeded for the first time.
+        more: another sync must follow: the seed has further groups.
+        actions: keys that change.
+        left: how many of the compared keys are as they should be.
+        present: how many foreign files, not proven by the replica's head, are here already.
+        localize: where the files of each role are localized, in the order of the passes.
+        origins: what is copied, by the id of the location that it comes from.
+        egress_cost: estimated price of the copies.
+        held: keys that can't be taken up now.
+        transit: keys that the large lane brings.
+    """
+
+    region: str
+    branch: str
+    source_hash: str
+    watermark: str | None
+    idle: bool
+    seeding: bool
+    more: bool
+    actions: tuple[ExplainedAction, ...]
+    left: int
+    present: int
+    localize: tuple[Placement, ...]
+    origins: dict[str, OriginTotal]
+    egress_cost: float
+    held: tuple[Held, ...]
+    transit: tuple[Held, ...] = ()
+
+
+def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> PlanExplanation:
+    """Return what a plan would do: tables, files and bytes by table and by origin, price, and what is held.
+
+    Args:
+        context: the region.
+        plan: the plan.
+        files: its list of files, None when it has none.
+    """
+    return PlanExplanation(
+        region=plan.region,
+        branch=context.region.replica_branch,
+        source_hash=plan.source_hash,
+        watermark=plan.watermark or None,
+        idle=plan.idle,
+        seeding=plan.seeding,
+        more=plan.more,
+        actions=_actions(plan, files, catalogs_of_views(context, plan)),
+        left=plan.unchanged,
+        present=plan.present_files,
+        localize=() if files is None else tuple(plan_placements(context.region, files)),
+        origins=_origins(plan),
+        egress_cost=round(plan.egress_cost, 6),
+        held=tuple(held_key for held_key in plan.held if not held_key.in_transit),
+        transit=tuple(held_key for held_key in plan.held if held_key.in_transit),
+    )
+
+
+def _origins(plan: Plan) -> dict[str, OriginTotal]:
+    totals: dict[str, OriginTotal] = {}
+    for batch in plan.batches:
+        subtotal = totals.get(batch.origin, OriginTotal())
+        totals[batch.origin] = OriginTotal(
+            subtotal.batches + 1, subtotal.files + batch.files, subtotal.bytes + batch.bytes
+        )
+    return totals
+
+
+def _actions(
+    plan: Plan, files: pa.Table | None, catalogs: Mapping[str, tuple[str, ...]]
+) -> tuple[ExplainedAction, ...]:
+    copied, localized = ({}, {}) if files is None else (copied_by_table(files, plan.batches), _localized(files))
+    actions = []
+    for action in plan.actions:
+        explained = ExplainedAction(action.key, action.kind, action.change, catalogs=catalogs.get(action.key, ()))
+        if action.key in copied or action.key in localized:
+            count, size = copied.get(action.key, (0, 0))
+            explained = replace(explained, files=count, bytes=size, localize=localized.get(action.key, 0))
+        actions.append(explained)
+    return tuple(actions)
+
+
+def _localized(files: pa.Table) -> dict[str, int]:
+    """Return, by table, how many files are localized."""
+    rows = listing.files_to_localize(files).group_by("table").aggregate([("size", "count")]).to_pylist()
+    return {row["table"]: row["size_count"] for row in rows}

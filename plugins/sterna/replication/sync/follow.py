@@ -1,0 +1,272 @@
+"""Following `main` in a warm process: each small change is synced at once, and what is large is left to others.
+
+Nothing is remembered that matters. The watermark stands on the replica branch, and the compare-and-swap keeps two
+followers, or a follower and a DAG, apart: whoever comes second publishes nothing, and looks again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from threading import Event
+from typing import Protocol
+
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import ReferenceNotFound, Remedy, SternaError
+from sterna.replication.execution.spark_executor import Engine, engine_or_spark
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.bulk_state import read_bulk_state
+from sterna.replication.replica.held import Held
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import Progress, RegionContext
+from sterna.replication.replica.retry import Backoff
+from sterna.replication.sync import stages
+from sterna.replication.sync.follower_limits import FollowerLimits
+from sterna.replication.sync.run import execute_plan
+
+log = logging.getLogger(__name__)
+# What is large is left in transit where it can be, so that the rest of a plan is small.
+_SYNC_OPTIONS = SyncOptions(lane="small")
+
+
+class RegionSource(Protocol):
+    """A region that is kept open."""
+
+    def current(self) -> RegionContext:
+        """Return it."""
+
+    def disconnect(self) -> None:
+        """Close it; the next one is opened anew."""
+
+
+@dataclass(frozen=True)
+class FollowOptions:
+    """How `main` is followed.
+
+    Args:
+        limits: what is done here.
+        busy_poll_seconds: seconds between two looks while commits follow one another.
+        idle_poll_seconds: the same when nothing happens.
+        bulk_poll_seconds: seconds between two looks at what the large lane has brought, while something is in transit.
+        busy_seconds: seconds after a commit in which the next one is looked for quickly.
+        initial_backoff_seconds: seconds after a first failure, and after a first plan that was left to others; doubled
+            with each further.
+        max_backoff_seconds: the longest such pause.
+        reopen_after_syncs: syncs after which everything is opened anew: what is remembered of folders grows with each
+            run's.
+        stop_on_handover: whether it ends for what is left to others, where they can't begin before.
+    """
+
+    limits: FollowerLimits = FollowerLimits()  # noqa: RUF009 - it is frozen
+    busy_poll_seconds: float = 0.2
+    idle_poll_seconds: float = 1.0
+    bulk_poll_seconds: float = 5.0
+    busy_seconds: float = 30.0
+    initial_backoff_seconds: float = 1.0
+    max_backoff_seconds: float = 30.0
+    reopen_after_syncs: int = 1_000
+    stop_on_handover: bool = False
+
+
+@dataclass(frozen=True)
+class _DeferredPlan:
+    """A plan that somebody else has to carry out.
+
+    Args:
+        replica_hash: of the replica branch, as the region's own catalog showed it then.
+        reason: the reason.
+        backoff_seconds: seconds until it is looked at again, though nobody has published.
+        retry_at: when that is.
+    """
+
+    replica_hash: str
+    reason: str
+    backoff_seconds: float
+    retry_at: float
+
+
+@dataclass
+class Follower:
+    """Whoever follows `main` for a region.
+
+    Args:
+        region: the region.
+        on_published: called with the report of each publication.
+        notify: called with lines for people about what else is worth telling.
+        options: how it follows.
+        progress: called with lines about each step.
+        engine: where to localize; default: here, since what Spark is for is not small.
+        stop: set by who wants it to end at the next chance.
+    """
+
+    region: RegionSource
+    on_published: Callable[[Report], None]
+    notify: Progress
+    options: FollowOptions = FollowOptions()
+    progress: Progress = lambda line: None
+    engine: Engine | None = None
+    stop: Event = field(default_factory=Event)
+
+    def __post_init__(self) -> None:
+        self._synced_hashes: tuple[str, ...] = ()  # heads of `main` that need no look any more
+        self._busy_until = 0.0
+        self._backoff = Backoff()
+        self._deferred: _DeferredPlan | None = None
+        self.in_transit: tuple[Held, ...] = ()
+        """What is in transit."""
+        self._completed, self._bulk_poll_at = frozenset[tuple[str, str]](), 0.0
+        self.failures = 0
+        """Looks in a row that went wrong."""
+        self._last_error = ""
+        self._sync_count = 0
+
+    def run(self, seconds: float | None = None) -> None:
+        """Follow until somebody sets `stop`, for so many seconds, or until an error that time does not cure.
+
+        Whatever interrupts it may do so anywhere: what is half-done is taken up by the next sync, or not needed.
+
+        Raises:
+            SternaError: one whose remedy is `stop`.
+        """
+        end = None if seconds is None else time.monotonic() + seconds
+        try:
+            while not self.stop.is_set() and (end is None or time.monotonic() < end):
+                pause = self._step()
+                self.stop.wait(pause if end is None else max(0.0, min(pause, end - time.monotonic())))
+        finally:
+            self.region.disconnect()
+
+    def _step(self) -> float:
+        """Look once, sync where that is needed, and return how long to wait then."""
+        try:
+            pause = self._poll()
+        except SternaError as error:
+            if error.remedy is Remedy.STOP:
+                raise
+            return self._record_failure(error)
+        except Exception as error:
+            log.exception("a sync failed in a way that nobody expects")
+            return self._record_failure(error)
+        if self._last_error:
+            self.notify(f"goes on after {self.failures} failures")
+        self.failures, self._last_error = 0, ""
+        return pause
+
+    def _poll(self) -> float:
+        context = self.region.current()
+        head = context.catalog.reference(SOURCE_BRANCH).hash
+        now = time.monotonic()
+        if not self._is_sync_due(context, head, now):
+            return self._poll_interval(now)
+        if head not in self._synced_hashes:
+            self._busy_until = now + self.options.busy_seconds
+        return self._sync(context, head, now)
+
+    def _is_sync_due(self, context: RegionContext, head: str, now: float) -> bool:
+        if self._deferred is not None:
+            return now >= self._deferred.retry_at or _replica_hash(context) != self._deferred.replica_hash
+        return (
+            head not in self._synced_hashes
+            or now >= self._backoff.next_attempt_at
+            or self._has_newly_completed(context, now)
+        )
+
+    def _has_newly_completed(self, context: RegionContext, now: float) -> bool:
+        """Tell whether the large lane has brought a table whole since the last look.
+
+        A DAG that lingers keeps the run waiting that is to publish it.
+        """
+        if not self.in_transit or now < self._bulk_poll_at:
+            return False
+        self._bulk_poll_at, before = now + self.options.bulk_poll_seconds, self._completed
+        try:
+            bulk_state = read_bulk_state(context.objects, context.region)
+        except SternaError:
+            return False  # a sync tells it, where there is something to do
+        completed = (
+            held_key
+            for held_key in self.in_transit
+            if bulk_state and bulk_state.run.find_table(held_key) and bulk_state.is_complete(held_key.key)
+        )
+        self._completed = frozenset((held_key.key, held_key.since) for held_key in completed)
+        if self._completed <= before:
+            return False
+        self._synced_hashes = ()  # until a sync has done it
+        return True
+
+    def _sync(self, context: RegionContext, head: str, now: float) -> float:
+        is_retry = now >= self._backoff.next_attempt_at
+        self._backoff = self._backoff.after_retry(now) if is_retry else self._backoff.after_run(now)
+        replica_hash, started = _replica_hash(context), time.monotonic()
+        planned = stages.plan(context, _SYNC_OPTIONS, self.progress, self.options.limits.exceeded_by)
+        if planned.deferred:
+            return self._defer(planned.deferred, replica_hash)
+        self._deferred = None
+        if planned.report is not None:
+            return self._record_report(planned.report, head)
+        with engine_or_spark(context, self.progress, self.engine) as engine:
+            report = execute_plan(context, planned, _SYNC_OPTIONS, self.progress, engine)
+        if report.outcome == "published":
+            self.on_published(replace(report, seconds=time.monotonic() - started))
+        if report.large:
+            self._hand_over()
+        return self._record_report(report, head)
+
+    def _record_report(self, report: Report, head: str) -> float:
+        now = time.monotonic()
+        self._sync_count += 1
+        if self._sync_count % self.options.reopen_after_syncs == 0:
+            self.region.disconnect()
+        self._backoff = self._backoff.after_poll((*report.held, *report.transit), now)
+        if report.outcome == "superseded":  # whoever was first may have left something, and need not be done
+            self._synced_hashes = ()
+            return self.options.busy_poll_seconds
+        if report.more:
+            return 0.0
+        self.in_transit = tuple(held_key for held_key in report.transit if held_key.bytes)
+        # The region's own catalog may be behind the primary, for which the plan was made.
+        self._synced_hashes = (head, report.source_hash)
+        return self._poll_interval(now)
+
+    def _defer(self, reason: str, replica_hash: str) -> float:
+        """Leave a plan to a DAG, and wait until it has published, or doesn't seem to."""
+        last = self._deferred
+        if last is None or last.reason != reason:
+            self.notify(f"left to the DAG: {reason}")
+        self._hand_over()
+        pause = (
+            min(2 * last.backoff_seconds, self.options.max_backoff_seconds)
+            if last and last.replica_hash == replica_hash
+            else self.options.initial_backoff_seconds
+        )
+        self._deferred = _DeferredPlan(replica_hash, reason, pause, time.monotonic() + pause)
+        return self._poll_interval(time.monotonic())
+
+    def _hand_over(self) -> None:
+        if self.options.stop_on_handover:
+            self.stop.set()
+
+    def _record_failure(self, error: Exception) -> float:
+        self.failures += 1
+        message = f"{type(error).__name__}: {error}"
+        if message != self._last_error:
+            self.notify(message)
+        self._last_error = message
+        self.region.disconnect()
+        max_pause = min(
+            self.options.max_backoff_seconds, self.options.initial_backoff_seconds * (1 << min(self.failures - 1, 16))
+        )
+        return max_pause * random.uniform(0.5, 1.0)  # noqa: S311 - so that not all regions come back at once
+
+    def _poll_interval(self, now: float) -> float:
+        return self.options.busy_poll_seconds if now < self._busy_until else self.options.idle_poll_seconds
+
+
+def _replica_hash(context: RegionContext) -> str:
+    try:
+        return context.catalog.reference(context.region.replica_branch).hash
+    except ReferenceNotFound:
+        return ""

@@ -1,0 +1,76 @@
+"""Reading a Puffin file's footer (Puffin specification, "File structure")."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sterna.config.limits import DEFAULT_LIMITS, Limits
+from sterna.errors import BrokenMetadata
+from sterna.replication.verify.json_file import validate_json_size
+
+DELETION_VECTOR: Final = "deletion-vector-v1"
+REFERENCED: Final = "referenced-data-file"
+
+_MAGIC: Final = b"PFA1"
+_TAIL_BYTES: Final = 12  # payload size, flags, magic
+_COMPRESSED_FLAG: Final = 1
+
+
+@dataclass(frozen=True)
+class Puffin:
+    """A Puffin file.
+
+    Args:
+        footer: the footer's JSON.
+        footer_start: where the footer begins, and the blobs end.
+    """
+
+    footer: dict[str, Any]
+    footer_start: int
+
+    @property
+    def vectors(self) -> list[dict[str, Any]]:
+        """The footer's entries of deletion vectors."""
+        return [blob for blob in self.footer["blobs"] if blob.get("type") == DELETION_VECTOR]
+
+
+def read_puffin(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Puffin:
+    """Read the footer of a Puffin file.
+
+    Raises:
+        OverLimit: its footer is larger than the limits allow, or holds more.
+        BrokenMetadata: no Puffin file, or its footer does not parse, or a blob lies outside the file.
+    """
+    if len(data) < 2 * len(_MAGIC) + _TAIL_BYTES or not data.startswith(_MAGIC) or not data.endswith(_MAGIC):
+        raise BrokenMetadata("not a Puffin file", file=uri)
+    size = int.from_bytes(data[-_TAIL_BYTES:-8], "little")
+    start = len(data) - _TAIL_BYTES - size
+    if start < 2 * len(_MAGIC) or data[start - 4 : start] != _MAGIC:
+        raise BrokenMetadata("a Puffin footer of a wrong size", file=uri)
+    try:
+        payload = _payload(data[start:-_TAIL_BYTES], data[-8], uri, limits)
+        validate_json_size(payload, uri, limits)
+        footer = json.loads(payload)
+        is_valid = all(4 <= blob["offset"] <= blob["offset"] + blob["length"] <= start - 4 for blob in footer["blobs"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BrokenMetadata(f"a Puffin footer that does not parse: {type(error).__name__}", file=uri) from error
+    if not is_valid:
+        raise BrokenMetadata("a Puffin blob outside its file", file=uri)
+    return Puffin(footer, start - 4)
+
+
+def _payload(data: bytes, flags: int, uri: str, limits: Limits) -> bytes:
+    if not flags & _COMPRESSED_FLAG:
+        return data
+    import cramjam
+
+    # One frame that tells how long its content is: bytes 6 to 13, where bit 3 of its flags says so.
+    size = int.from_bytes(data[6:14], "little") if len(data) > 4 and data[4] & 8 else limits.json_bytes
+    limits.check("json_bytes", size, "bytes of JSON", uri)
+    try:
+        buffer = bytearray(size)
+        return bytes(memoryview(buffer)[: cramjam.lz4.decompress_into(data, buffer)])
+    except cramjam.DecompressionError as error:
+        raise ValueError("not valid LZ4") from error

@@ -1,0 +1,151 @@
+"""Verifying a replica branch: its structure always, and as much of its content as was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, key_name
+from sterna.config.policy import Policy
+from sterna.errors import UsageError
+from sterna.replication.replica.head import load_held_list, read_head
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.verify.content import Comparison
+from sterna.replication.verify.findings import Findings, VerificationReport, combine_findings
+from sterna.replication.verify.locations import Places
+from sterna.replication.verify.residency import check_residency
+from sterna.replication.verify.sample import Sample
+from sterna.replication.verify.source_faults import source_contradictions, source_digest_function
+from sterna.replication.verify.source_versions import find_origins
+from sterna.replication.verify.table import TableReach, check_structure
+
+_MAX_CONCURRENT_TABLES = 4
+_MAX_SHOWN_NAMES = 20  # names in a message
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How much of a replica is verified beside its structure.
+
+    Args:
+        deep: also compare the files below the replica root with those on `main` that they were made from.
+        sample: of those, only these; None: all.
+    """
+
+    deep: bool = False
+    sample: Sample | None = None
+
+
+def verify(
+    context: RegionContext,
+    depth: Depth,
+    tables: Iterable[str] = (),
+    progress: Callable[[str], None] = lambda line: None,
+) -> VerificationReport:
+    """Verify a region's replica branch, as its head is now.
+
+    Args:
+        context: the region.
+        depth: how much is verified.
+        tables: key names or patterns, as in a policy; default: all tables and views.
+        progress: called with a line per table, and now and then while many files are compared.
+
+    Returns:
+        Counts and findings; no finding means that nothing is wrong with what was looked at.
+
+    Raises:
+        UsageError: a name or pattern fits no table or view on the branch; the message names those that are.
+        CatalogError, StoreError: something does not answer.
+        EngineError: there is no room on local disk for the files of a very large table.
+    """
+    head = load_held_list(context.objects, read_head(context.catalog, context.region.replica_branch))
+    branch_entries = context.catalog.entries(context.region.replica_branch, head.hash) if head.exists else ()
+    entries: dict[str, Content] = {}
+    namespaces: set[str] = set()
+    for key, content in branch_entries:
+        if content.kind in (ICEBERG_TABLE, ICEBERG_VIEW):
+            entries[key_name(key)] = content
+        elif content.kind == NAMESPACE and len(key) == 1:
+            namespaces.add(key[0])
+    chosen = _select_entries(context, entries, list(tables))
+    places = Places(context.mapping, frozenset(namespaces))
+    origins = find_origins(context, head, chosen, places)
+    includes = depth.sample.includes if depth.sample else lambda uri: True
+    comparison = Comparison(context, places, includes, progress) if depth.deep else None
+
+    digest = source_digest_function(context)
+
+    def check_table(name: str) -> Findings:
+        origin = origins.get(name)
+        reached, findings = _check_structure(context, places, chosen[name], origin, Findings(name, digest))
+        if comparison is not None:
+            comparison.compare_table(reached, origin, findings)
+        return findings
+
+    def report(findings: Findings) -> None:
+        progress(_format_findings(findings, depth))
+
+    return _with_residency(context, combine_findings(_check_concurrently(check_table, chosen, report)), progress)
+
+
+def _check_structure(
+    context: RegionContext, places: Places, content: Content, origin: Content | None, findings: Findings
+) -> tuple[TableReach, Findings]:
+    """Check the structure of a table, and tell its writer's mistakes from faults of the replica."""
+    reached = check_structure(context, places, content, origin, findings)
+    source_digests = source_contradictions(context, origin, findings)
+    findings.move_to_main(source_digests)
+    if not findings.hides_own_faults(source_digests):
+        return reached, findings
+    rechecked = Findings(
+        findings.table, findings.digest, source_digests
+    )  # what is hidden has only its digest here: it is looked for anew
+    return check_structure(context, places, content, origin, rechecked), rechecked
+
+
+def _check_concurrently(
+    check_table: Callable[[str], Findings], names: Iterable[str], report: Callable[[Findings], None]
+) -> list[Findings]:
+    """Check tables in threads; where one raises, those that wait are not begun."""
+    findings = []
+    pool = ThreadPoolExecutor(_MAX_CONCURRENT_TABLES, thread_name_prefix="sterna-tables")
+    try:
+        for future in [pool.submit(check_table, name) for name in names]:
+            findings.append(future.result())
+            report(findings[-1])
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return findings
+
+
+def _with_residency(
+    context: RegionContext, verified: VerificationReport, progress: Callable[[str], None]
+) -> VerificationReport:
+    """Add the files below the replica root that a residency rule keeps out of this region, where there is one."""
+    if not context.mapping.excluded_places:
+        return verified
+    findings = check_residency(context)
+    progress(f"residency: {findings.files} files that may not be here")
+    return replace(verified, findings=(*verified.findings, *findings.kept), faults=verified.faults + findings.faults)
+
+
+def _format_findings(findings: Findings, depth: Depth) -> str:
+    compared = f", {findings.compared} compared, {findings.not_comparable} not comparable" if depth.deep else ""
+    return f"{findings.table}: {findings.files} files{compared}, {findings.faults} faults"
+
+
+def _select_entries(context: RegionContext, entries: dict[str, Content], names: list[str]) -> dict[str, Content]:
+    """Return the entries that names or patterns ask for, sorted; all where there are none."""
+    matches = {
+        text: {name for name in entries if name == text or Policy(tables=[text]).matches(name)} for text in names
+    }
+    for text, matching in matches.items():
+        if not matching:
+            existing = sorted(entries)
+            shown = ", ".join(existing[:_MAX_SHOWN_NAMES]) + (
+                f" and {len(existing) - _MAX_SHOWN_NAMES} more" if len(existing) > _MAX_SHOWN_NAMES else ""
+            )
+            raise UsageError(f"no table {text!r} on {context.region.replica_branch}: there are {shown or 'none'}")
+    chosen = set().union(*matches.values()) if names else set(entries)
+    return {name: entries[name] for name in sorted(chosen)}

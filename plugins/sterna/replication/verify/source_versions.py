@@ -1,0 +1,95 @@
+"""Which version of `main` each table of a replica stands for: what it is to be compared with."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from sterna.catalog.model import Content, Put, key_name, parse_key
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import ReferenceNotFound
+from sterna.replication.replica.head import PLANNED_HASH, Head
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.verify.locations import Places
+
+_DIGEST = re.compile(r"-[0-9a-f]{16}(-s-?[0-9]{1,19})?(?=(\.gz)?\.metadata\.json(\.gz)?$)")
+
+
+def find_origins(context: RegionContext, head: Head, entries: dict[str, Content], places: Places) -> dict[str, Content]:
+    """Find what `main` held under each key when the replica's version of it was made.
+
+    This is the watermark's version; of a held key its last good one; of a key that a sync of chosen tables brought, or
+    a seed that isn't over, the one that its own commit names.
+
+    Args:
+        context: the region.
+        head: the replica branch's head.
+        entries: the tables and views to look up, by key name.
+        places: the region's judgement of URIs.
+
+    Returns:
+        By key name; a key is missing when the catalog has forgotten that version.
+    """
+    last_good_hashes = {held_key.key: held_key.good for held_key in head.held}
+    origins = _read_contents(context, {name: last_good_hashes.get(name) or head.watermark for name in entries})
+    unresolved = [
+        name for name in entries if name not in origins or not is_derived_from(entries[name], origins[name], places)
+    ]
+    return origins | _read_contents(context, _planned_hashes(context, head, unresolved))
+
+
+def is_derived_from(replica: Content, origin: Content, places: Places) -> bool:
+    """Tell whether what a replica branch holds under a key was made from what `main` held.
+
+    Another place, and nothing else changed.
+    """
+    source_uri = source_metadata_uri(replica.metadata_location or "", places)
+    return _without_location(replica) == _without_location(origin) and source_uri == places.origin(
+        origin.metadata_location or ""
+    )
+
+
+def _without_location(content: Content) -> dict[str, object]:
+    return {name: value for name, value in content.payload.items() if name not in ("id", "metadataLocation")}
+
+
+def source_metadata_uri(uri: str, places: Places) -> str | None:
+    """Return the origin of the metadata.json that a replica's was made from.
+
+    Its place taken back, and the digest out of its name, with the snapshot behind it where there is one.
+    """
+    origin = places.origin(uri)
+    return origin if origin is None or origin == uri else _DIGEST.sub("", origin)
+
+
+def _read_contents(context: RegionContext, hashes: dict[str, str]) -> dict[str, Content]:
+    """Return what `main` held under each key at a hash of its own."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, hash in hashes.items():
+        groups[hash].append(name)
+    contents_by_name: dict[str, Content] = {}
+    for hash, names in groups.items():
+        try:
+            contents = (
+                context.catalog.contents(SOURCE_BRANCH, hash, [parse_key(name) for name in names]) if hash else {}
+            )
+        except ReferenceNotFound:
+            continue
+        contents_by_name |= {key_name(key): content for key, content in contents.items()}
+    return contents_by_name
+
+
+def _planned_hashes(context: RegionContext, head: Head, names: Iterable[str]) -> dict[str, str]:
+    """Return the hash of `main` that the newest commit on the replica branch which put a key was planned for."""
+    pending = {parse_key(name): name for name in names}
+    hashes: dict[str, str] = {}
+    if not pending:
+        return hashes
+    for commit in context.catalog.history(f"{context.region.replica_branch}@{head.hash}", operations=True):
+        for operation in commit.operations or ():
+            if isinstance(operation, Put) and operation.key in pending:
+                hashes[pending.pop(operation.key)] = commit.properties.get(PLANNED_HASH, "")
+        if not pending:
+            break
+    return hashes

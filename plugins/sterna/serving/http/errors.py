@@ -1,0 +1,59 @@
+"""How the gateway says no: one form for every answer that isn't what was asked for, and nothing internal in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+CLIENT_CLOSED_REQUEST = 499
+"""The status of a client that has gone, as nginx has it in its log; nobody is there to read it."""
+
+
+class RequestError(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        status: the HTTP status.
+        error: what is wrong, for people; never what the machine knows beside it.
+        headers: of the answer.
+        fields: more of the answer.
+    """
+
+    def __init__(self, status: int, error: str, headers: Mapping[str, str] | None = None, **fields: Any) -> None:
+        super().__init__(error)
+        self.status = status
+        self.error = error
+        self.headers = dict(headers or {})
+        self.fields = fields
+
+    def response(self, request_id: str) -> JSONResponse:
+        """Return the answer."""
+        body = {"error": self.error, **self.fields, "request_id": request_id}
+        return JSONResponse(body, self.status, {**self.headers, "Cache-Control": "no-store"})
+
+
+def unauthorized(error: str) -> RequestError:
+    """Return what somebody is told whose token isn't good."""
+    return RequestError(401, error, {"WWW-Authenticate": "Bearer"})
+
+
+def unavailable(error: str, seconds: int = 2) -> RequestError:
+    """Return what somebody is told who may come again."""
+    return RequestError(503, error, {"Retry-After": str(seconds)})
+
+
+def error_examples(messages: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
+    """Return how errors look, for OpenAPI.
+
+    Args:
+        messages: an example of what is told, by status.
+    """
+    return {
+        status: {
+            "description": error,
+            "content": {"application/json": {"example": {"error": error, "request_id": "5f1c0a2b9d3e4f60"}}},
+        }
+        for status, error in messages.items()
+    }

@@ -1,0 +1,41 @@
+"""What producers are told where something fails: the error's own words where they are about what was sent, no more
+else."""
+
+from __future__ import annotations
+
+import logging
+
+from sterna.errors import (
+    BadDrop,
+    CatalogError,
+    CredentialError,
+    DropOverLimit,
+    KeyReused,
+    SternaError,
+    StoreError,
+    TrackerLost,
+    TrackerTooNew,
+)
+from sterna.serving.http.errors import RequestError, unavailable
+from sterna.serving.http.logs import FIELDS
+
+log = logging.getLogger(__name__)
+_STATUSES: dict[type[SternaError], int] = {BadDrop: 422, DropOverLimit: 413, KeyReused: 409}
+_UNAVAILABLE = (StoreError, CatalogError, CredentialError, TrackerLost, TrackerTooNew)
+_RETRY_AFTER_SECONDS = 5
+
+
+def translate_error(error: SternaError, request_id: str) -> RequestError | None:
+    """Return what a producer is told of an error; None: it is one that nobody foresaw.
+
+    Args:
+        error: what happened.
+        request_id: of his request, for the log.
+    """
+    if (status := _STATUSES.get(type(error))) is not None:
+        return RequestError(status, error.message)
+    if isinstance(error, _UNAVAILABLE):
+        message = f"{type(error).__name__}: {error}"
+        log.warning("nothing is taken: %s", message, extra={FIELDS: {"request_id": request_id}})
+        return unavailable("the inbox or the tracker of this region doesn't answer", _RETRY_AFTER_SECONDS)
+    return None

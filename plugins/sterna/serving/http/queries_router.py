@@ -1,0 +1,77 @@
+"""The queries' part of the gateway: `/kpi`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from sterna.serving.http import examples
+from sterna.serving.http.context import Gateway
+from sterna.serving.http.errors import CLIENT_CLOSED_REQUEST, RequestError
+from sterna.serving.http.stream import run_while_connected
+from sterna.serving.queries.service import QueryRequest, QueryService
+
+_ETAG = re.compile(r'"[^"]*"')
+
+
+class QueriesRouter:
+    """The route of one region's named queries.
+
+    Args:
+        gateway: what all rooms share.
+        service: answers them.
+    """
+
+    def __init__(self, gateway: Gateway, service: QueryService) -> None:
+        self._gateway = gateway
+        self._service = service
+        self.router = APIRouter(tags=["queries"])
+        self.router.get("/kpi", responses=examples.KPI)(self.kpi)
+
+    async def kpi(
+        self,
+        request: Request,
+        name: Annotated[
+            str, Query(description="The query; without it the default, or the only one.", examples=["revenue"])
+        ] = "",
+        snapshot_id: Annotated[
+            str,
+            Query(
+                alias="snapshotId",
+                description="The snapshot at which the query's one table is read, such as an event's `snapshotid`.",
+                examples=["8744736658442914487"],
+            ),
+        ] = "",
+        at: Annotated[
+            str, Query(description="Or a cursor, such as an event's `id`: all tables as it shows them.")
+        ] = "",
+    ) -> Response:
+        """Answer a named query at exactly one version of its tables.
+
+        Beside these, a query takes the parameters that it declares. What it doesn't know is refused.
+        """
+        try:
+            reader = await self._gateway.require_reader(request)
+        except RequestError as refused:
+            self._service.counts.errors[refused.status] += 1
+            raise
+        params = request.query_params
+        query_request = QueryRequest(
+            params={param: params.getlist(param) for param in params},
+            may_read=lambda table: self._gateway.audience.rules_allow(table, reader.roles),
+            etags=_parse_etags(request),
+            request_id=request.scope["state"]["request_id"],
+            reader=reader.name,
+        )
+        answer = await run_while_connected(request.receive, self._service.answer(query_request))
+        if answer is None:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        return Response(answer.body, answer.status, dict(answer.headers))
+
+
+def _parse_etags(request: Request) -> frozenset[str]:
+    # Weak ones count, too: a proxy that packs answers makes them so.
+    return frozenset(tag for text in request.headers.getlist("if-none-match") for tag in _ETAG.findall(text))

@@ -1,0 +1,30 @@
+"""What one gateway serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.notifications.sinks.service import SinkService
+from sterna.notifications.subscriptions.poller import BranchPoller
+from sterna.pipelines.ingest.intake import IngestService
+from sterna.serving.http.features_service import FeaturesService
+from sterna.serving.queries.service import QueryService
+
+
+@dataclass(frozen=True)
+class GatewayServices:
+    """The rooms of a gateway; None: not served.
+
+    Args:
+        poller: follows the region's branch, for events.
+        queries: answers queries that have a name.
+        sinks: sends events on.
+        ingest: takes rows and files.
+        features: tells features.
+    """
+
+    poller: BranchPoller | None = None
+    queries: QueryService | None = None
+    sinks: SinkService | None = None
+    ingest: IngestService | None = None
+    features: FeaturesService | None = None

@@ -1,0 +1,285 @@
+"""Answering requests: from what is asked to a status, a body and headers. It knows no transport."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sterna import errors
+from sterna.catalog.model import Key, key_name
+from sterna.concurrency.cancellation import Stop
+from sterna.concurrency.lookups import Lookups
+from sterna.concurrency.single_flight import Flight, SingleFlight
+from sterna.config.sections.queries import NamedQueries
+from sterna.errors import NotAllowed, QueryFailed, SternaError, UnfitParameters
+from sterna.replication.replica.region import RegionContext
+from sterna.serving.queries.answer_cache import AnswerCache
+from sterna.serving.queries.bodies import build_answer_body, build_job, id_text, require_admitted_tables
+from sterna.serving.queries.counters import QueryCounts
+from sterna.serving.queries.job import PinnedTable, QueryJob
+from sterna.serving.queries.request import Question, find_query, parse_request
+from sterna.serving.queries.snapshots import SnapshotResolver
+from sterna.serving.queries.spark_fallback import SparkFallback
+from sterna.serving.queries.sql import check_sql
+from sterna.serving.queries.worker_pool import QueryWorkerPool
+
+_LOG = logging.getLogger("sterna.serving.queries")
+_R = TypeVar("_R")
+Current = tuple[str, dict[str, int | None]]
+"""A cursor, and snapshots by table."""
+
+
+@dataclass(frozen=True)
+class AnswerStatus:
+    """What a client is told of an error.
+
+    Args:
+        code: HTTP's.
+        message: what is told instead of the error's own message, "" for that message.
+        retry_after: seconds after which the client may ask again, None: it needn't.
+    """
+
+    code: int
+    message: str = ""
+    retry_after: int | None = None
+
+
+_UNAVAILABLE = AnswerStatus(503, "A store or the catalog does not answer", 5)
+FAILED = AnswerStatus(500, "Error processing request")
+# The nearest class above an error counts. Messages of our own about what the client sent are told; nothing else is.
+STATUSES: dict[type[SternaError], AnswerStatus] = {
+    errors.BadRequest: AnswerStatus(400),
+    errors.UnfitParameters: AnswerStatus(400, "the query can't be answered for these parameters"),
+    errors.NotAllowed: AnswerStatus(403),
+    errors.NoSuchQuery: AnswerStatus(404),
+    errors.SnapshotGone: AnswerStatus(410),
+    errors.ObjectMissing: AnswerStatus(410, "Files of the snapshot are gone"),
+    errors.AnswerTooLarge: AnswerStatus(413),
+    errors.QueueFull: AnswerStatus(429, retry_after=1),
+    errors.OutOfTime: AnswerStatus(504),
+    errors.QueryEnded: AnswerStatus(503, "The gateway is ending", 1),
+    errors.NotYetHere: AnswerStatus(503, retry_after=1),
+    errors.CatalogUnreachable: _UNAVAILABLE,
+    errors.DatabaseUnreachable: _UNAVAILABLE,
+    errors.StoreUnreachable: _UNAVAILABLE,
+    SternaError: FAILED,
+}
+
+
+@dataclass(frozen=True)
+class QueryRequest:
+    """One request.
+
+    Args:
+        params: its parameters, each with all its values.
+        may_read: tells of a table's name whether whoever asks may read it.
+        etags: those of answers that the client has (`If-None-Match`).
+        request_id: the number under which the log has it; "": one is made.
+        reader: who asks; places are shared between readers.
+    """
+
+    params: Mapping[str, Sequence[str]]
+    may_read: Callable[[str], bool]
+    etags: frozenset[str] = frozenset()
+    request_id: str = ""
+    reader: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a client gets."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class QueryService:
+    """Answers requests for a region's named queries, within one event loop.
+
+    Args:
+        context: the region; queries never ask the primary.
+        queries: those of the services file, whose SQL was checked.
+        run: runs a job; default: in processes of its own.
+        current_seconds: for which what a 410 tells beside it is told to others, too.
+
+    Attributes:
+        workers: the processes of its own.
+        spark: reads what they don't read exactly.
+        snapshots: finds which snapshot a question is about.
+    """
+
+    def __init__(
+        self,
+        context: RegionContext,
+        queries: NamedQueries,
+        run: Callable[[QueryJob], dict[str, Any]] | None = None,
+        *,
+        current_seconds: float = 1.0,
+    ) -> None:
+        limits = queries.limits
+        self.context, self._queries = context, queries
+        self.spark = SparkFallback(context)
+        self.workers = QueryWorkerPool(0 if run else limits.at_once, self.spark.fetch)
+        self._run: Callable[[QueryJob, Stop], dict[str, Any]] = (
+            (lambda job, stop: run(job)) if run else self.workers.run
+        )
+        self.counts = QueryCounts()
+        self.ready = self.closing = False
+        self.snapshots = SnapshotResolver(context)
+        self._current_seconds = current_seconds
+        self._current_lookups: dict[tuple[Key, ...], tuple[float, asyncio.Future[Current]]] = {}
+        self._answer_cache = AnswerCache(limits.cache)
+        self._flights = SingleFlight[bytes](limits.at_once, limits.queue)
+        self._runs = ThreadPoolExecutor(limits.at_once, thread_name_prefix="sterna-queries")
+        self._lookups = Lookups[Any]("sterna-pins", limits.at_once + limits.queue)
+
+    async def answer(self, request: QueryRequest) -> Answer:
+        """Answer a request; whatever goes wrong is an answer, too.
+
+        Cancelled, it lets go of the question; where nobody else waits for that, its run ends.
+        """
+        answer = await self._answer_or_error(request, request.request_id or uuid.uuid4().hex)
+        if answer.status >= 400:
+            self.counts.errors[answer.status] += 1
+        return answer
+
+    async def warm(self) -> None:
+        """Start what runs queries, so that the first who ask don't wait for that; then the service is `ready`.
+
+        It is so too where a process doesn't start: the log says why, and each run tries again.
+        """
+        try:
+            await self._run_in(self._runs, self._warm)
+        except (SternaError, ValueError) as error:
+            _LOG.warning("no process that runs queries starts: %s", error)
+        self.ready = True
+
+    @property
+    def active_count(self) -> int:
+        """Questions that are worked on now, or wait for that."""
+        return self._flights.in_flight_count
+
+    def close(self) -> None:
+        """End what runs, and tell all who wait; called from the service's own loop, or after it. It stays closed."""
+        self.closing = True
+        self._flights.close()
+        self._runs.shutdown(wait=False, cancel_futures=True)
+        self._lookups.close()
+        self.workers.close()
+        self.spark.close()
+
+    def _warm(self) -> None:
+        for query in self._queries.by_name.values():
+            check_sql(query.sql)
+        self.workers.warm()
+
+    async def _answer_or_error(self, request: QueryRequest, request_id: str) -> Answer:
+        question: Question | None = None
+        try:
+            self._require_access(request)
+            question = parse_request(self._queries, request.params)
+            require_admitted_tables(self.context, question)
+            return await self._answer_question(question, request.etags, request.reader)
+        except SternaError as error:
+            if (
+                isinstance(error, UnfitParameters)
+                and question
+                and not question.query.params.keys() & request.params.keys()
+            ):
+                error = QueryFailed(error.message)  # they are all the file's own
+            return await self._error_answer(error, question, request_id)
+        except Exception:  # noqa: BLE001 - a client is told nothing of it but that it happened
+            _LOG.exception("request %s failed", request_id)
+            return _json_answer(FAILED, {"error": FAILED.message, "request_id": request_id})
+
+    def _require_access(self, request: QueryRequest) -> None:
+        """Look at who asks before anything else: nothing is told of a query to somebody who may not read its tables."""
+        name, query = find_query(self._queries, request.params)
+        for table in map(key_name, check_sql(query.sql).tables):
+            if not request.may_read(table):
+                _LOG.info("a rule keeps table %s, of query %s, from whoever asks", table, name)
+                raise NotAllowed("a rule keeps a table of this query from you", table=table)
+
+    async def _answer_question(self, question: Question, etags: frozenset[str], reader: str) -> Answer:
+        digest = question.digest
+        headers = {"ETag": f'"{digest}"', "Cache-Control": "private, no-cache"}
+        if headers["ETag"] in etags:
+            self.counts.unchanged += 1
+            return Answer(304, b"", headers)
+        body = self._answer_cache.get(digest)
+        if body is not None:
+            self.counts.cached += 1
+        else:
+            self.counts.shared += digest in self._flights
+            body = await self._flights.join(digest, lambda flight: self._execute(question, flight), reader)
+        return Answer(200, body, {**headers, "Content-Type": "application/json"})
+
+    async def _execute(self, question: Question, flight: Flight[bytes]) -> bytes:
+        # Outside of the slots: a catalog or store that hangs for one table holds up no query of others.
+        tables: tuple[PinnedTable, ...] = await self._look_up(
+            question, repr(question.pin), lambda: self.snapshots.resolve(question.tables, question.pin), flight.owner
+        )
+        async with self._flights.slot(flight):
+            started, stop = time.monotonic(), Stop()
+            try:
+                body = await self._run_in(self._runs, lambda: self._run_question(question, tables, stop))
+            except asyncio.CancelledError:
+                stop.set()  # the thread would go on
+                raise
+            finally:
+                self.counts.record_run(time.monotonic() - started)
+        self._answer_cache.put(question.digest, body)
+        return body
+
+    def _run_question(self, question: Question, tables: tuple[PinnedTable, ...], stop: Stop) -> bytes:
+        output = self._run(build_job(self.context, self._queries.limits, question, tables), stop)
+        body = build_answer_body(question, tables, output)
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+    async def _error_answer(self, error: SternaError, question: Question | None, request_id: str) -> Answer:
+        status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+        level = logging.ERROR if status.code == FAILED.code else logging.INFO
+        # What a client sent is nothing for a log; it is told what is wrong with it, anyway.
+        client_sees_reason = status.code in (400, 404) and not status.message
+        reason = "" if client_sees_reason else f": {error}" + (f" ({error.hint})" if error.hint else "")
+        _LOG.log(level, "request %s: %d %s%s", request_id, status.code, type(error).__name__, reason)
+        body: dict[str, Any] = {"error": status.message or error.message, "request_id": request_id}
+        if status.code == 410 and question is not None:
+            with suppress(SternaError, RuntimeError):  # the latter: the service was closed meanwhile
+                body["current"] = await self._read_current(question)
+        return _json_answer(status, body)
+
+    async def _read_current(self, question: Question) -> dict[str, Any]:
+        expires_at, lookup = self._current_lookups.get(question.tables, (0.0, None))
+        if lookup is None or expires_at <= time.monotonic():
+            lookup = asyncio.ensure_future(
+                self._look_up(question, "current", lambda: self.snapshots.read_current(question.tables))
+            )
+            self._current_lookups[question.tables] = time.monotonic() + self._current_seconds, lookup
+        cursor, snapshots = await asyncio.shield(lookup)  # others wait for the very same
+        return {"cursor": cursor, "snapshots": {name: id_text(snapshot) for name, snapshot in snapshots.items()}}
+
+    async def _look_up(self, question: Question, topic: str, read: Callable[[], _R], reader: str = "") -> _R:
+        """Ask catalog and store something of a question's tables."""
+        answer: _R = await self._lookups.run(" ".join(map(key_name, question.tables)), topic, read, reader)
+        return answer
+
+    @staticmethod
+    async def _run_in(pool: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+
+def _json_answer(status: AnswerStatus, body: Mapping[str, Any]) -> Answer:
+    headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+    if status.retry_after is not None:
+        headers["Retry-After"] = str(status.retry_after)
+    return Answer(status.code, json.dumps(body, ensure_ascii=False).encode(), headers)

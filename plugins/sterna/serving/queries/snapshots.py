@@ -1,0 +1,199 @@
+"""From a pin to the metadata.json of this region that shows it, by the region's own copy of the catalog alone."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Key, Put, key_name
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import NoSuchQuery, NotYetHere, ObjectMissing, ReferenceNotFound, SnapshotGone
+from sterna.replication.replica.head import REGION, RUN_ID, Head, newest_commit, read_head
+from sterna.replication.replica.region import RegionContext
+from sterna.serving.queries.job import PinnedTable
+from sterna.serving.queries.request import CommitPin, SnapshotPin
+
+_MAX_CACHED_FILES = 1000  # metadata.json, as the ids in them
+_MAX_OLDER_COMMITS = 10_000  # commits of the replica branch that are looked through for an older version
+_MAX_OLDER_FILES = 20  # of which so many metadata.json are read
+_MAX_NEWER_COMMITS = 1000  # commits of `main` after the watermark
+
+
+@dataclass(frozen=True)
+class _SnapshotIds:
+    current: int | None
+    all: frozenset[int]
+
+
+class SnapshotResolver:
+    """Finds what requests are pinned to; for any number of threads.
+
+    Args:
+        context: the region.
+    """
+
+    def __init__(self, context: RegionContext) -> None:
+        self._context = context
+        self._files: OrderedDict[str, _SnapshotIds] = OrderedDict()
+        self._recent_commits: list[Commit] = []  # newest first
+        self._lock = threading.Lock()
+        self._commits_lock = threading.Lock()
+
+    def resolve(self, tables: tuple[Key, ...], pin: SnapshotPin | CommitPin) -> tuple[PinnedTable, ...]:
+        """Return the tables as a pin shows them.
+
+        Raises:
+            SnapshotGone: this region hasn't got it, and `main` as far as it is known here neither.
+            NotYetHere: `main` has it, and this region not yet.
+            NoSuchQuery: there is no such table here.
+            CatalogError, StoreError: something doesn't answer.
+        """
+        if isinstance(pin, CommitPin):
+            return self._resolve_commit(tables, pin.hash)
+        (key,) = tables
+        return (self._resolve_snapshot(key, pin.snapshot),)
+
+    def read_current(self, tables: tuple[Key, ...]) -> tuple[str, dict[str, int | None]]:
+        """Return the head of the replica branch, and the current snapshot there of each of some tables that it has."""
+        head = self.require_head()
+        contents = self.read_contents(head.hash, tables)
+        return head.hash, {key_name(key): self._read_snapshots(content).current for key, content in contents.items()}
+
+    def require_head(self) -> Head:
+        """Return the head of the replica branch.
+
+        Raises:
+            NotYetHere: nothing was published yet.
+        """
+        head = read_head(self._context.catalog, self._context.region.replica_branch)
+        if head.commit_time is None:
+            raise NotYetHere(f"region {self._context.region.name} has published nothing yet")
+        return head
+
+    def read_contents(self, hash: str, keys: tuple[Key, ...]) -> Mapping[Key, Content]:
+        """Return which of some tables a commit of the replica branch shows."""
+        contents = self._context.catalog.contents(self._context.region.replica_branch, hash, keys)
+        return {key: content for key, content in contents.items() if _is_readable(content)}
+
+    def _resolve_commit(self, tables: tuple[Key, ...], hash: str) -> tuple[PinnedTable, ...]:
+        branch = self._context.region.replica_branch
+        try:
+            commit = newest_commit(self._context.catalog, f"{branch}@{hash}")
+            exists = (
+                commit is not None and commit.hash == hash and _is_replica_commit(commit, self._context.region.name)
+            )
+            contents = self.read_contents(hash, tables) if exists else {}
+        except ReferenceNotFound:
+            exists = False
+        if not exists:
+            raise SnapshotGone(f"this region knows no cursor {hash}, or no longer")
+        for key in tables:
+            if key not in contents:
+                raise NoSuchQuery(f"there is no table {key_name(key)} at {hash[:12]}", table=key_name(key))
+        try:
+            current = {key: self._read_snapshots(contents[key]).current for key in tables}
+        except ObjectMissing as error:  # a clean-up has passed it
+            raise SnapshotGone(f"what {hash[:12]} showed is cleaned up by now", file=error.file) from error
+        return tuple(PinnedTable(key, _uri(contents[key]), current[key], own_schema=False) for key in tables)
+
+    def _resolve_snapshot(self, key: Key, snapshot: int) -> PinnedTable:
+        head = self.require_head()
+        content = self.read_contents(head.hash, (key,)).get(key)
+        matching = (
+            content
+            if content and snapshot in self._read_snapshots(content).all
+            else self.find_older(head, key, snapshot)
+        )
+        if matching is not None:
+            return PinnedTable(key, _uri(matching), snapshot, own_schema=True)
+        on_main = self._is_on_main(head, key, snapshot)
+        if on_main is True:
+            raise NotYetHere(f"main has snapshot {snapshot}, and this region not yet", table=key_name(key))
+        if content is None and on_main is None:
+            raise NoSuchQuery(f"there is no table {key_name(key)}", table=key_name(key))
+        raise SnapshotGone(f"snapshot {snapshot} is not here, or no longer", table=key_name(key))
+
+    def find_older(self, head: Head, key: Key, snapshot: int) -> Content | None:
+        """Return what an older commit of the replica branch held under a key, if it shows a snapshot."""
+        puts = [
+            operation.content
+            for commit in self._read_commits(head)
+            for operation in commit.operations or ()
+            if isinstance(operation, Put) and operation.key == key and _is_readable(operation.content)
+        ]
+        # What was current is told by the content alone; what stood beside it, by the file.
+        for content in (*(put for put in puts if _snapshot_id(put) == snapshot), *puts[:_MAX_OLDER_FILES]):
+            try:
+                if snapshot in self._read_snapshots(content).all:
+                    return content
+            except ObjectMissing:  # cleaned up by now
+                continue
+        return None
+
+    def _read_commits(self, head: Head) -> list[Commit]:
+        """Return the newest commits of the replica branch; reads those that are new since the last time."""
+        with self._commits_lock:
+            newest = self._recent_commits[0].hash if self._recent_commits else None
+            if newest == head.hash:
+                return self._recent_commits
+            branch = f"{self._context.region.replica_branch}@{head.hash}"
+            commits = list(
+                islice(self._context.catalog.history(branch, operations=True, until=newest), _MAX_OLDER_COMMITS)
+            )
+            is_contiguous = bool(commits) and commits[-1].parent == newest
+            self._recent_commits = (commits + self._recent_commits if is_contiguous else commits)[:_MAX_OLDER_COMMITS]
+            return self._recent_commits
+
+    def _is_on_main(self, head: Head, key: Key, snapshot: int) -> bool | None:
+        """Tell whether `main`, as this region's copy shows it, has a snapshot; None: it hasn't got the table."""
+        catalog = self._context.catalog
+        main_hash = catalog.reference(SOURCE_BRANCH).hash
+        content = (
+            catalog.contents(SOURCE_BRANCH, main_hash, [key]).get(key) if main_hash != catalog.no_ancestor() else None
+        )
+        if content is not None and _snapshot_id(content) == snapshot:
+            return True
+        commits = catalog.history(f"{SOURCE_BRANCH}@{main_hash}", operations=True, until=head.watermark or None)
+        for commit in islice(commits, _MAX_NEWER_COMMITS):
+            for operation in commit.operations or ():
+                if isinstance(operation, Put) and operation.key == key and _snapshot_id(operation.content) == snapshot:
+                    return True
+        return None if content is None else False
+
+    def _read_snapshots(self, content: Content) -> _SnapshotIds:
+        from sterna.iceberg.metadata.table import read_table_metadata
+
+        uri = _uri(content)
+        with self._lock:
+            if uri in self._files:
+                self._files.move_to_end(uri)
+                return self._files[uri]
+        metadata = read_table_metadata(self._context.objects.read(uri), uri)
+        snapshot_ids = _SnapshotIds(
+            metadata.current_snapshot_id, frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots)
+        )
+        with self._lock:
+            self._files[uri] = snapshot_ids
+            if len(self._files) > _MAX_CACHED_FILES:
+                self._files.popitem(last=False)
+        return snapshot_ids
+
+
+def _is_replica_commit(commit: Commit, region: str) -> bool:
+    return RUN_ID in commit.properties and commit.properties.get(REGION, region) == region
+
+
+def _is_readable(content: Content) -> bool:
+    return content.kind == ICEBERG_TABLE and bool(content.metadata_location)
+
+
+def _uri(content: Content) -> str:
+    return content.metadata_location or ""
+
+
+def _snapshot_id(content: Content) -> int | None:
+    snapshot_id = content.payload.get("snapshotId")
+    return snapshot_id if isinstance(snapshot_id, int) and snapshot_id >= 0 else None  # Nessie says -1 for none

@@ -1,0 +1,256 @@
+"""Tables of `main` as Iceberg's own code in Spark's driver has them, to be rewritten.
+
+No catalog is set on the session, and so no secret either: the catalog and its files' credentials live in objects of
+the driver. Iceberg hands the credentials to the workers with the table, as it does for every table.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sterna.catalog.model import Key
+from sterna.errors import CatalogStateUnknown, EngineError, Unsupported
+from sterna.spark.errors import causes, permanent_error
+from sterna.spark.start import (
+    address,
+    cancel,
+    is_connect,
+    job_tag,
+    require_iceberg,
+    require_pyspark,
+    run_in_thread,
+    spark_errors,
+    start_classic,
+    summarize_error,
+)
+from sterna.spark.worker import redact
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Java = Any
+"""An object in Spark's driver."""
+_T = TypeVar("_T")
+_REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
+
+
+class TableChanged(Exception):
+    """The table has changed in what was being rewritten: nothing was committed, and it has to be looked at again."""
+
+
+class CommitConflict(Exception):
+    """Others were faster to commit to the table, again and again: nothing was committed, and the same may be tried."""
+
+
+@dataclass(frozen=True)
+class MainCatalog:
+    """How `main` is reached from Spark's driver.
+
+    Args:
+        uri: Nessie's API v2.
+        login: properties of Iceberg's NessieCatalog that log in; secret.
+        warehouse: a URI prefix; nothing is made below it.
+        stores: URI prefix of each location → properties of its FileIO; secret.
+        app_id: what the commits' property `app-id` says.
+    """
+
+    uri: str
+    login: Mapping[str, str] = field(repr=False)
+    warehouse: str
+    stores: Mapping[str, Mapping[str, str]] = field(repr=False)
+    app_id: str
+
+
+class MainTables:
+    """Opens tables of `main` in a Spark that runs in this process.
+
+    Args:
+        master: a Spark master, whose driver has Iceberg's runtime; no Spark Connect server, for what is rewritten is
+            chosen file by file, which its protocol can't say.
+        catalog: how `main` is reached.
+
+    Raises:
+        EngineError: Spark doesn't start.
+        NoIceberg: it lacks Iceberg's runtime.
+    """
+
+    def __init__(self, master: str, catalog: MainCatalog) -> None:
+        require_pyspark()
+        if is_connect(master):
+            raise EngineError(
+                f"upkeep can't work through Spark Connect ({address(master)})",
+                hint="name a Spark master in the services file: upkeep.spark, such as local[4]",
+            )
+        self._secrets = {
+            **catalog.login,
+            **{name: text for properties in catalog.stores.values() for name, text in properties.items()},
+        }
+        self.address = address(master)
+        self.spark: SparkSession = start_classic(master, "sterna-upkeep", {})[0]
+        require_iceberg(self.spark)
+        self.spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
+        # It would change what Iceberg has planned of the files' sizes.
+        self.spark.conf.set("spark.sql.adaptive.enabled", "false")
+        # One name for all jobs: several threads share the session, and Ctrl-C is for all of them.
+        self._tag = f"sterna-{uuid.uuid4().hex}"
+        self._tag_scope = ExitStack()
+        self._tag_scope.enter_context(job_tag(self.spark, self._tag))
+        self._catalog = self.call(lambda: open_main(self.spark, catalog))
+
+    @property
+    def jvm(self) -> Java:
+        """The driver."""
+        jvm: Any = self.spark._jvm
+        return jvm
+
+    def table(self, key: Key) -> Java:
+        """Load a table, as an `org.apache.iceberg.Table`.
+
+        Raises:
+            Unsupported: Iceberg's catalog can't name it.
+            EngineError: it can't be loaded.
+        """
+        if any({"@", "#", "`"} & set(part) for part in key):
+            raise Unsupported("Iceberg's catalog for Nessie can't name a table with @, # or ` in its key")
+        names = self.jvm.org.apache.iceberg.catalog
+        space = names.Namespace.of(self.array(self.jvm.java.lang.String, key[:-1]))
+        return self.call(lambda: self._catalog.loadTable(names.TableIdentifier.of(space, key[-1])))
+
+    def check_executors(self) -> None:
+        """Let Spark's executors count a row.
+
+        Raises:
+            EngineError: they don't.
+        """
+        self.call(lambda: self.spark.range(1).count())
+
+    def call(self, work: Callable[[], _T]) -> _T:
+        """Return what a piece of work in the driver returns; Ctrl-C cancels all jobs, and leaves the driver usable.
+
+        Raises:
+            Outdated, LostRace: as they say.
+            CatalogStateUnknown: the answer to a commit was lost.
+            EngineRefused, StoreDenied: no later run will do better.
+            EngineError: anything else.
+        """
+
+        def run() -> _T:
+            session: Any = self.spark
+            # Iceberg asks for the session of the thread, and this one is new.
+            self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+            return work()
+
+        try:
+            return run_in_thread(run, self.cancel)
+        except spark_errors() as error:
+            raise translate_error(error, self.address, self._secrets) from None
+
+    def cancel(self) -> None:
+        """Cancel all jobs; what waits for them fails."""
+        with suppress(*spark_errors()):
+            cancel(self.spark, self._tag)
+
+    def array(self, kind: Java, values: Sequence[Any]) -> Java:
+        """Return a Java array."""
+        gateway: Any = self.spark.sparkContext._gateway
+        array = gateway.new_array(kind, len(values))
+        for index, value in enumerate(values):
+            array[index] = value
+        return array
+
+    def hash_map(self, values: Mapping[str, str]) -> Java:
+        """Return a Java map."""
+        return _hash_map(self.jvm, values)
+
+    def close(self) -> None:
+        """Close the catalog. The application goes on, and ends with the process."""
+        with suppress(*spark_errors()):
+            self._catalog.close()
+        self._tag_scope.close()
+
+
+def translate_error(error: BaseException, address: str, secrets: Mapping[str, str]) -> Exception:
+    """Return what an error of Spark's says of a rewrite.
+
+    Args:
+        error: what py4j or PySpark raised.
+        address: Spark's address.
+        secrets: properties that no message may show.
+    """
+    names = [name for name, _ in causes(error)]
+    text = redact(summarize_error(error), secrets)
+    if any(name.endswith("CommitStateUnknownException") for name in names):
+        return CatalogStateUnknown(f"the answer to a commit of Spark's was lost: {text}")
+    # A reserved name is a ValidationException, too, and no other look cures it.
+    if permanent := permanent_error(error, "", clean=lambda message: redact(message, secrets)):
+        return permanent
+    if any(name.endswith((".ValidationException", ".MissingFileException")) for name in names):
+        return TableChanged(text)
+    if any(name.endswith("CommitFailedException") for name in names):
+        return CommitConflict(text)
+    return EngineError(f"Spark at {address} failed: {text}")
+
+
+def open_main(spark: SparkSession, catalog: MainCatalog) -> Java:
+    """Return Iceberg's catalog of `main`, with one FileIO for the stores of all locations.
+
+    Args:
+        spark: a classic session.
+        catalog: how `main` is reached.
+    """
+    java: Any = spark
+    jvm, conf = java._jvm, java.sparkContext._jsc.hadoopConfiguration()
+    properties = {
+        "uri": catalog.uri,
+        "ref": "main",
+        "warehouse": catalog.warehouse,
+        "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
+        "app-id": catalog.app_id,
+        "user": "sterna",
+        **catalog.login,
+    }
+    iceberg_catalog = jvm.org.apache.iceberg.CatalogUtil.loadCatalog(
+        "org.apache.iceberg.nessie.NessieCatalog", "sterna_main", _hash_map(jvm, properties), conf
+    )
+    # One FileIO for stores that differ: each prefix has its own settings. The catalog offers no way to give it one.
+    io = iceberg_catalog.getClass().getDeclaredField("fileIO")
+    io.setAccessible(True)
+    credentials = jvm.java.util.ArrayList()
+    for prefix, settings in catalog.stores.items():
+        folder = prefix if prefix.endswith("/") else f"{prefix}/"
+        credentials.add(jvm.org.apache.iceberg.io.StorageCredential.create(folder, _hash_map(jvm, settings)))
+    io.get(iceberg_catalog).setCredentials(credentials)
+    return iceberg_catalog
+
+
+def register_in_sql(spark: SparkSession, name: str, catalog: Java) -> None:
+    """Let a session's SQL name the tables of a catalog that lives in its driver; no setting holds a secret.
+
+    Args:
+        spark: a classic session of its own.
+        name: what SQL calls the catalog; not used in the session before.
+        catalog: of `open_main`.
+    """
+    java: Any = spark
+    # Spark makes catalogs of settings alone. So this one is made of nothing, and gets what it is to show.
+    prefix = f"spark.sql.catalog.{name}"
+    spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set(f"{prefix}.catalog-impl", "org.apache.iceberg.inmemory.InMemoryCatalog")
+    spark.conf.set(f"{prefix}.cache-enabled", "false")
+    java._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java._jsparkSession)
+    spark_catalog = java._jsparkSession.sessionState().catalogManager().catalog(name)
+    for field_name in ("icebergCatalog", "asNamespaceCatalog"):
+        java_field = spark_catalog.getClass().getDeclaredField(field_name)
+        java_field.setAccessible(True)
+        java_field.set(spark_catalog, catalog)
+
+
+def _hash_map(jvm: Java, values: Mapping[str, str]) -> Java:
+    java_map = jvm.java.util.HashMap()
+    for name, value in values.items():
+        java_map.put(name, value)
+    return java_map

@@ -1,0 +1,226 @@
+"""A process's share of a location's bandwidth, which all processes of a region divide among themselves.
+
+Each holds a lease (`sterna.storage.leases`) that says how much it takes. Every few seconds it looks at the others'
+and goes towards an equal share. It lowers what it takes before its lease says so. It raises it only after its lease has
+said so, and only where all leases together, looked at after that, stay within the limit. So the sum of those who see
+one another stays within it, whoever is late. docs/architecture.md says what comes on top.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cache
+from typing import Final, Protocol
+
+from sterna.concurrency.periodic import run_periodically
+from sterna.config.mapping import UriLocation
+from sterna.config.registry.bandwidth import parse_bandwidth
+from sterna.config.registry.model import Location
+from sterna.config.secrets import Secrets
+from sterna.errors import SternaError
+from sterna.storage.client import OpenStore
+from sterna.storage.leases import Leases
+
+_log = logging.getLogger(__name__)
+
+REFRESH_SECONDS: Final = 3.0
+VALID_SECONDS: Final = 10.0
+"""For so long a share holds without a look at the others; less than a lease's expiry, by far."""
+FALLBACK_DIVISOR: Final = 64
+"""Part of the limit that a process takes which can't see the others."""
+LEASE_TIMEOUT_SECONDS: Final = 5.0
+"""How long the region's store may stay silent about leases; a copy goes on without them, cautiously."""
+_START_SECONDS: Final = 60.0
+_MAX_FAILURES: Final = 3
+
+ApplyRate = Callable[[int | None, int, float], bool]
+"""Takes bytes a second (None: no limit), what to fall back to, and after how many seconds; tells whether it holds."""
+
+
+class LeaseBook(Protocol):
+    """Where a share's lease is written, and the others' are read; see `Leases`."""
+
+    def write(self, rate: int) -> None:
+        """Write the lease."""
+        ...
+
+    def other_rates(self) -> list[int | None]:
+        """Return the rates of the other living leases."""
+        ...
+
+    def release(self) -> None:
+        """Take the lease away."""
+        ...
+
+
+class BandwidthShare:
+    """One process's share.
+
+    Args:
+        leases: its lease, and the others'.
+        bandwidth: the location's limit, as the registry has it.
+        minute: returns the minute of the week, from Sunday's midnight on, in the machine's time.
+        pause_seconds: until the next look, where there is no equal share yet or the region's store can't be used.
+
+    Attributes:
+        rate: bytes a second that it takes at most; None: no limit.
+        valid_until: when that runs out, by the monotonic clock.
+        fallback_rate: bytes a second that are taken without a look at the others.
+        apply: puts a rate in force.
+    """
+
+    def __init__(
+        self,
+        leases: LeaseBook,
+        bandwidth: str,
+        minute: Callable[[], int] | None = None,
+        *,
+        pause_seconds: float = 1.0,
+    ) -> None:
+        self.leases = leases
+        self.rate: int | None = 0
+        self.valid_until = float("-inf")
+        self._bandwidth = parse_bandwidth(bandwidth)
+        self.fallback_rate = max(1, self._bandwidth.lowest_rate // FALLBACK_DIVISOR)
+        self._minute = minute or _minute_of_week
+        self._leased_rate = 0
+        self._warned = False
+        self._next_refresh = float("-inf")
+        self._pause_seconds = pause_seconds
+        self.apply: ApplyRate = lambda rate, fallback_rate, seconds: True
+
+    def begin(self, timeout: float | None = None) -> None:
+        """Wait until there is room for a share. Begin with the cautious one where there is none within a minute, or
+        where the region's store can't be used.
+
+        Args:
+            timeout: seconds after which it begins in any case.
+        """
+        deadline = time.monotonic() + min(_START_SECONDS, _START_SECONDS if timeout is None else timeout)
+        failures = 0
+        while self.rate == 0:
+            try:
+                self.refresh()
+            except SternaError as error:
+                failures += 1
+                self._warn(error)
+            if self.rate == 0:
+                if failures == _MAX_FAILURES or time.monotonic() >= deadline:
+                    self.rate = self.fallback_rate
+                    return
+                time.sleep(self._pause_seconds)
+
+    def rate_at(self, now: float) -> int | None:
+        """Return the rate at a time by the monotonic clock: the cautious one, where nobody has looked for long."""
+        if now < self.valid_until or self.rate == 0:
+            return self.rate
+        # Without a limit too: one may have begun by the timetable meanwhile.
+        return self.fallback_rate if self.rate is None else min(self.rate, self.fallback_rate)
+
+    @contextmanager
+    def maintained(self, apply: ApplyRate) -> Iterator[None]:
+        """Look at the others now and then while a block runs, which takes what `apply` is called with.
+
+        Args:
+            apply: puts a rate in force.
+        """
+        self.apply = apply
+        try:
+            with run_periodically(self.refresh_when_due, self._pause_seconds, "sterna-share", 1.0):
+                yield
+        finally:
+            self.leases.release()
+
+    def refresh_when_due(self) -> None:
+        """Look at the others where it is time to; a store that can't be used leaves the share to run out."""
+        if time.monotonic() < self._next_refresh:
+            return
+        try:
+            self.refresh()
+        except SternaError as error:
+            self._next_refresh = time.monotonic() + self._pause_seconds
+            self._warn(error)
+
+    def _warn(self, error: SternaError) -> None:
+        """Tell once why this process is slow: it may go on so for hours."""
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "leases on bandwidth can't be used, at most %d bytes a second are taken: %s", self.fallback_rate, error
+            )
+
+    def refresh(self) -> int | None:
+        """Look at the others once; return the rate from now on.
+
+        Raises:
+            StoreUnreachable, StoreDenied, CredentialError: the region's store can't be used.
+        """
+        started = time.monotonic()
+        self.rate = self.rate_at(started)  # others may have taken what it had before
+        limit = self._bandwidth.rate_at(self._minute())
+        if limit is None:
+            self.leases.write(self._bandwidth.highest_rate)  # whose clock has a limit now waits for this one
+            self._apply_rate(None, started)
+            self._next_refresh = started + REFRESH_SECONDS
+        else:
+            if self.rate is None:
+                self._apply_rate(self.fallback_rate, started)  # before any request: others' leases may be out of reach
+            self._approach_fair_rate(limit, started)
+        return self.rate
+
+    def _approach_fair_rate(self, limit: int, started: float) -> None:
+        self.leases.write(max(self._leased_rate, self.rate or 0))
+        other_rates = self.leases.other_rates()
+        fair_rate = max(1, limit // (len(other_rates) + 1))
+        is_lower = self.rate is None or self.rate > fair_rate
+        if is_lower:
+            self._apply_rate(fair_rate, started)
+        if max(fair_rate, self.rate or 0) != self._leased_rate:
+            self._leased_rate = max(fair_rate, self.rate or 0)
+            self.leases.write(self._leased_rate)
+            other_rates = self.leases.other_rates()
+        if not is_lower:
+            leased_by_others = sum(limit if other_rate is None else other_rate for other_rate in other_rates)
+            self._apply_rate(fair_rate if fair_rate + leased_by_others <= limit else self.rate, started)
+        self._next_refresh = started + (REFRESH_SECONDS if self.rate == fair_rate else self._pause_seconds)
+
+    def _apply_rate(self, rate: int | None, started: float) -> None:
+        """Put a rate in force; a lower one counts once it is confirmed."""
+        seconds = VALID_SECONDS - (time.monotonic() - started)
+        if seconds <= 0:
+            return
+        confirmed = self.apply(rate, self.fallback_rate, seconds)
+        is_lower = rate is not None and (self.rate is None or rate < self.rate)
+        self.valid_until = started + VALID_SECONDS
+        if confirmed or not is_lower:
+            self.rate = rate
+
+
+def is_limited(location: Location) -> bool:
+    """Tell whether what is read of a location is limited, at whatever time."""
+    return bool(location.bandwidth and parse_bandwidth(location.bandwidth).lowest_rate)
+
+
+def open_share(location: Location, place: UriLocation, secrets: Secrets) -> BandwidthShare:
+    """Return a new share of the bandwidth of a location that is limited; nothing is opened before it looks.
+
+    Args:
+        location: the location.
+        place: the folder where all leases of the region are.
+        secrets: finds the credential of that folder's location.
+    """
+
+    @cache
+    def store() -> OpenStore:
+        return OpenStore(place.location, secrets, LEASE_TIMEOUT_SECONDS)
+
+    return BandwidthShare(Leases(store, "/".join(filter(None, (place.path, location.id)))), location.bandwidth or "off")
+
+
+def _minute_of_week() -> int:
+    now = datetime.now()
+    return (now.isoweekday() % 7) * 1440 + now.hour * 60 + now.minute

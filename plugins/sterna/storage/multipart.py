@@ -1,0 +1,81 @@
+"""Parts of an object, each by a request of its own: none is open for long, however slowly the store may be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sterna.config.registry.credential import describe_store, fileio_properties, store_address
+from sterna.errors import StoreUnreachable
+from sterna.storage.client import RESUME_HINT, OpenStore, call_store
+
+_NOT_PARTIAL = "Received non-partial response"  # obstore's words
+
+
+class RangeReader:
+    """One object's parts; they are waited for at the pace of its location.
+
+    Args:
+        store: where it is.
+        key: what it is called there.
+        uri: what messages call it.
+        tag: the ETag that it has, where all parts are to be of one version.
+    """
+
+    def __init__(self, store: OpenStore, key: str, uri: str, tag: str | None = None) -> None:
+        self._store, self._key, self._uri, self._tag = store, key, uri, tag
+        self._file: Any = None
+
+    def read(self, start: int, length: int, *, throttled: bool = False) -> bytes:
+        """Return one part.
+
+        Args:
+            start: where it begins.
+            length: its bytes.
+            throttled: somebody has waited for them already.
+
+        Raises:
+            ObjectMissing, StoreUnreachable, StoreDenied, CredentialError: it can't be read.
+        """
+        if self._store.throttle is not None and not throttled:
+            self._store.throttle(length)
+        if self._file is None:
+            try:
+                return call_store(self._store, self._uri, lambda: self._get_range(start, length))
+            except StoreUnreachable as error:
+                if self._store.location.remote.type != "s3" or _NOT_PARTIAL not in error.message:
+                    raise
+            self._file = call_store(self._store, self._uri, self._open_with_arrow)
+        return call_store(self._store, self._uri, lambda: bytes(self._file.read_at(length, start)))
+
+    def _get_range(self, start: int, length: int) -> bytes:
+        import obstore
+
+        response = obstore.get(self._store.client, self._key, options={"range": (start, start + length)})
+        if self._tag is not None and response.meta["e_tag"] != self._tag:
+            address = describe_store(self._store.location)
+            raise StoreUnreachable(
+                f"{address} has another version of it since it is read; {RESUME_HINT}", file=self._uri
+            )
+        return bytes(response.bytes())
+
+    def _open_with_arrow(self) -> Any:
+        """Open the object by Arrow's own client: it takes the part that a server sends as if it were the whole.
+
+        `rclone serve s3` does that (1.75): the right bytes, and the status of a whole object.
+        """
+        from pyarrow.fs import S3FileSystem
+
+        store = self._store
+        properties = fileio_properties(store.location, store.credential)
+        keys = {
+            "access_key": "s3.access-key-id",
+            "secret_key": "s3.secret-access-key",
+            "session_token": "s3.session-token",
+        }
+        files = S3FileSystem(
+            **{name: properties[key] for name, key in keys.items() if key in properties},
+            endpoint_override=properties["s3.endpoint"],
+            region=properties["s3.region"],
+            force_virtual_addressing=properties["s3.path-style-access"] != "true",
+        )
+        return files.open_input_file(f"{store_address(store.location).bucket}/{self._key}")

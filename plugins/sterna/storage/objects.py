@@ -1,0 +1,453 @@
+"""Reading, writing and finding objects, each with its own location's endpoint and credential."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+from sterna.config.mapping import Mapping
+from sterna.config.registry.folders import BANDWIDTH, state_folder
+from sterna.config.registry.model import Location, Registry, is_inside
+from sterna.config.registry.orphan_removal import may_sweep
+from sterna.config.secrets import Secrets
+from sterna.errors import CredentialError, ObjectMissing, SternaError, UnsafeUri
+from sterna.storage.bandwidth import BandwidthShare, is_limited, open_share
+from sterna.storage.client import (
+    PAGE_SIZE,
+    OpenStore,
+    call_store,
+    head_size,
+    list_pages,
+    require_not_forked,
+    validate_key,
+    with_file,
+)
+from sterna.storage.content import read_object
+from sterna.storage.delete import delete_objects
+from sterna.storage.listing import key_runs, list_folders, list_run
+from sterna.storage.memory_budget import MemoryBudget, check_size, map_ordered, read_bounded
+from sterna.storage.read_cache import cache_uri
+from sterna.storage.throttle import ReadThrottle
+
+_MEMORY_FACTOR = 2  # of each file that is read stand in memory for a moment
+_MAX_CACHED_FOLDERS = 100_000
+_PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class Objects:
+    """The objects of all locations: source URIs and URIs below the replica root alike.
+
+    It holds no secret until it opens a location, may be used by any number of threads, and pickles by its arguments.
+
+    Args:
+        mapping: finds the location of a URI, and refuses those that must not be followed.
+        secrets: finds a location's credential.
+        timeout: seconds that a store may stay silent, and within which failed requests are tried again.
+        workers: requests under way at once where there are many to make.
+    """
+
+    def __init__(self, mapping: Mapping, secrets: Secrets, *, timeout: float = 60.0, workers: int = 32) -> None:
+        self.mapping = mapping
+        self.secrets = secrets
+        self.timeout = timeout
+        self.workers = workers
+        self._stores: dict[str, OpenStore] = {}
+        self._sweep_stores: dict[str, OpenStore] = {}
+        self._folders: dict[str, tuple[OpenStore, str]] = {}
+        self._open_lock = threading.Lock()
+        self._read_budget, self._parse_budget = (MemoryBudget(mapping.region.limits.plan_bytes) for _ in range(2))
+        self._large: Callable[[str, int], None] = lambda uri, size: None
+
+    @classmethod
+    def from_spec(cls, spec: dict[str, Any], secrets: Secrets) -> Objects:
+        """Build from what `spec` returned, in another process; credentials are found there."""
+        registry = Registry.model_validate(spec["registry"])
+        mapping = Mapping(registry, registry.region(spec["region"]))
+        return cls(mapping, secrets, timeout=spec["timeout"], workers=spec["workers"])
+
+    def spec(self) -> dict[str, Any]:
+        """Return plain JSON data, without secrets, from which another process can build the same."""
+        registry = self.mapping.registry.model_dump(mode="json")
+        return {
+            "registry": registry,
+            "region": self.mapping.region.name,
+            "timeout": self.timeout,
+            "workers": self.workers,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (self.mapping.registry, self.mapping.region.name, self.secrets, self.timeout, self.workers))
+
+    def with_read_cache(self, run: str) -> Objects:
+        """Return the same objects, but that what they read of other regions is kept below a run's folder."""
+        return _CachingObjects(self, run)
+
+    def without_read_cache(self) -> Objects:
+        """Return the same objects, which keep nothing of what they read."""
+        return self
+
+    def reset_circuit_breakers(self) -> None:
+        """Let stores that kept silent be asked at once: another sync begins, and they may answer by now."""
+        for store in list(self._stores.values()):
+            store.circuit_breaker.record_success()
+
+    def with_large_file_hook(self, on_large: Callable[[str, int], None]) -> Objects:
+        """Return the same objects, but that somebody is told before a large file is read or parsed.
+
+        Args:
+            on_large: called with a file's URI, and about how many bytes it takes in memory.
+        """
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__ | {"_large": on_large})
+        return copy
+
+    def read(self, uri: str, *, limit: int | None = None) -> bytes:
+        """Return an object's content.
+
+        Args:
+            uri: the object.
+            limit: bytes; a larger object is refused before it is read. What is larger than the region's limit
+                `file_bytes` is refused in any case, but for what sterna itself keeps beside the replica.
+
+        Raises:
+            ObjectMissing, StoreUnreachable, StoreDenied: it can't be read.
+            OverLimit: it is larger than the region's limit.
+            TooLarge: it is larger than the caller's limit.
+            UnregisteredUri, UnsafeUri: as `Mapping.locate`.
+        """
+        store, key = self._locate(uri)
+
+        def validate_size(size: int) -> None:
+            check_size(self.mapping, uri, size, limit)
+
+        return call_store(store, uri, lambda: read_object(store, key, uri, self.timeout, validate_size))
+
+    def read_bounded(self, sizes: dict[str, int]) -> Iterator[tuple[str, bytes | SternaError]]:
+        """Yield each URI with its content or error, as `read_many`; no more is in memory than the region's `plan_bytes`
+        has room for, whoever reads at the same time.
+
+        Args:
+            sizes: the objects, with the bytes that somebody says each has; -1 where nobody does.
+        """
+        return read_bounded(self, sizes, self._read_budget, self.workers, _MEMORY_FACTOR, self._large)
+
+    @contextmanager
+    def reserve_memory(self, uri: str, memory_bytes: int) -> Iterator[None]:
+        """Wait until a file may be parsed that takes about so many bytes of memory."""
+        self._large(uri, memory_bytes)
+        with self._parse_budget.reserve(memory_bytes):
+            yield
+
+    def read_many(self, uris: Iterable[str], workers: int | None = None) -> Iterator[tuple[str, bytes | SternaError]]:
+        """Yield each URI with its content, or with the error that kept it from being read, in the order asked for.
+
+        Args:
+            uris: the objects.
+            workers: how many are read at once; about as many more wait in memory. Default: the object's own.
+        """
+
+        def attempt(uri: str) -> tuple[str, bytes | SternaError]:
+            try:
+                return uri, self.read(uri)
+            except SternaError as error:
+                return uri, error
+
+        return map_ordered(attempt, uris, workers or self.workers)
+
+    def size(self, uri: str) -> int | None:
+        """Return an object's size in bytes, None where there is no such object.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        store, key = self._locate(uri)
+        return head_size(store, key, uri)
+
+    def require_readable(self, uri: str) -> None:
+        """Read the beginning of an object.
+
+        A store may tell an object's size and yet refuse to give its content.
+
+        Raises:
+            ObjectMissing, StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        import obstore
+
+        store, key = self._locate(uri)
+        # Not by a range: some servers (`rclone serve s3`) answer one that is the whole object in another way.
+        call_store(store, uri, lambda: next(iter(obstore.get(store.client, key).stream(min_chunk_size=1)), None))
+
+    def sizes(self, uris: Iterable[str]) -> dict[str, int | None]:
+        """Return the size of each object, None where there is none, with few requests.
+
+        The keys of a store are sorted and cut into runs. A run is listed from its first key on; a listing that needs
+        more than one request for 20 keys is given up, and what it has not passed by then is asked for one by one. So
+        there are at most 1.05 requests a key, and one in a thousand where the keys lie side by side (or where all of
+        them are missing).
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`; for the first URI that they happen to.
+        """
+        stores: dict[str, OpenStore] = {}
+        keys: dict[str, dict[str, str]] = {}  # by location id and key, a URI
+        aliases: list[tuple[str, str, str]] = []
+        for uri in uris:
+            store, key = self._locate(uri)
+            id = store.location.id
+            stores[id] = store
+            if keys.setdefault(id, {}).setdefault(key, uri) != uri:
+                aliases.append((uri, id, key))
+        sizes: dict[str, dict[str, int | None]] = {id: {} for id in keys}
+        runs = [(stores[id], run) for id in keys for run in key_runs(stores[id], sorted(keys[id]))]
+        for (store, _), run_sizes in zip(runs, self._map(lambda run: list_run(*run), runs), strict=True):
+            sizes[store.location.id].update(run_sizes)
+        remaining = [(id, key) for id in keys for key in keys[id] if key not in sizes[id]]
+        heads = self._map(
+            lambda location_key: head_size(
+                stores[location_key[0]], location_key[1], keys[location_key[0]][location_key[1]]
+            ),
+            remaining,
+        )
+        for (id, key), size in zip(remaining, heads, strict=True):
+            sizes[id][key] = size
+        by_uri = {uri: sizes[id][key] for id in keys for key, uri in keys[id].items()}
+        return by_uri | {uri: sizes[id][key] for uri, id, key in aliases}
+
+    def write_new(self, uri: str, data: bytes, *, assume_absent: bool = False) -> int:
+        """Write an object unless one is there already, which stays as it is.
+
+        Args:
+            uri: the object.
+            data: its content.
+            assume_absent: the caller has just seen that nothing is there, and whoever else writes there would write the
+                same.
+
+        Returns:
+            The length in bytes of the object that is there now.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, NotSupportedError
+
+        # Looked for first, since some stores (`rclone serve s3`) take a conditional request for a plain one; written
+        # conditionally all the same, since between the two somebody else may write.
+        store, key = self._locate(uri)
+        existing_size = None if assume_absent else head_size(store, key, uri)
+        if existing_size is not None:
+            return existing_size
+
+        def put() -> int:
+            try:
+                obstore.put(store.client, key, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                existing_size = head_size(store, key, uri)
+                if existing_size is None:
+                    raise ObjectMissing("somebody else wrote the object and took it away again", file=uri) from None
+                return existing_size
+            except NotSupportedError:
+                obstore.put(store.client, key, data, use_multipart=False)
+            return len(data)
+
+        return call_store(store, uri, put)
+
+    def overwrite(self, uri: str, data: bytes) -> int:
+        """Write an object of the replica over a wrong one that is there (for `repair` alone); return its length.
+
+        Raises:
+            UnsafeUri: it isn't below this region's replica root.
+            StoreUnreachable, StoreDenied, UnregisteredUri: as `read`.
+        """
+        import obstore
+
+        if not is_inside(uri, self.mapping.region.replica_root):
+            raise UnsafeUri("only what sterna wrote below the replica root is ever written over", file=uri)
+        store, key = self._locate(uri)
+        call_store(store, uri, lambda: obstore.put(store.client, key, data, use_multipart=False))
+        return len(data)
+
+    def delete(self, uris: Sequence[str], *, may_continue: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
+        """Delete objects below this region's replica root; sterna deletes nowhere else. One that is gone already is
+        no failure.
+
+        Args:
+            uris: the objects, a few thousand at most.
+            may_continue: asked before each request; what is left when it says no is not deleted.
+
+        Returns:
+            The error of each object that may still be there.
+
+        Raises:
+            UnsafeUri: one of them lies elsewhere, or must not be followed: then none is deleted.
+        """
+        root = self.mapping.region.replica_root
+        outside = next((uri for uri in uris if not uri.startswith(f"{root}/")), None)
+        if outside is not None:
+            raise UnsafeUri(f"not below the replica root {root}: sterna deletes nothing there", file=outside)
+        # No location lies below a replica root, so that all of them are in one store.
+        return self._delete([(uri, *self._locate(uri)) for uri in uris], may_continue)
+
+    def sweep(self, uris: Sequence[str], *, may_continue: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
+        """Delete writers' files in this region's locations that the registry opts in (`sweep: true`), as whoever may
+        delete there; arguments and result as `delete` has them.
+
+        Raises:
+            UnsafeUri: one of them lies elsewhere, below a replica root, or is sterna's own: then none is deleted.
+            CredentialError: the credential of who may delete is missing, or doesn't fit the store.
+        """
+        stores: dict[str, list[tuple[str, OpenStore, str]]] = {}
+        for uri in uris:
+            place = self.mapping.locate(uri)
+            location = place.location
+            if not may_sweep(self.mapping, uri, location):
+                raise UnsafeUri("not in a location of this region that may be swept: nothing is deleted", file=uri)
+            validate_key(place, uri)
+            if location.id not in self._sweep_stores:
+                id = location.sweep_credential_id or location.credential_id
+                sweep_location = location.model_copy(update={"credential_id": id})
+                self._sweep_stores[location.id] = OpenStore(sweep_location, self.secrets, self.timeout)
+            store = self._sweep_stores[location.id]
+            stores.setdefault(location.id, []).append((uri, store, store.key(place.path)))
+        failures: dict[str, SternaError] = {}
+        for targets in stores.values():
+            failures |= self._delete(targets, may_continue)
+        return failures
+
+    def _delete(
+        self, targets: Sequence[tuple[str, OpenStore, str]], may_continue: Callable[[], bool]
+    ) -> dict[str, SternaError]:
+        # A list of keys travels as XML, where some servers read odd ones as others: those go one by one.
+        plain_targets = [target for target in targets if _PLAIN_KEY.fullmatch(target[2])]
+        groups = [plain_targets[start : start + PAGE_SIZE] for start in range(0, len(plain_targets), PAGE_SIZE)]
+        groups += [[target] for target in targets if not _PLAIN_KEY.fullmatch(target[2])]
+        failures: dict[str, SternaError] = {}
+        for group_failures in self._map(lambda group: delete_objects(group, may_continue), groups):
+            failures |= group_failures
+        return failures
+
+    def list(self, uri_prefix: str, *, after: str = "") -> Iterator[tuple[str, int, datetime]]:
+        """Yield URI, size in bytes and time of last change of every object below a folder, spelled as the folder is.
+
+        Args:
+            uri_prefix: the folder.
+            after: begin behind this path below it.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        folder = uri_prefix.rstrip("/")
+        store, path = self._locate_folder(folder)
+        start = folder[: len(folder) - len(path)].rstrip("/")
+        prefix = store.key(path)
+        skip = len(store.base) + 1 if store.base else 0
+        for page in list_pages(store, folder, prefix, "/".join(filter(None, (prefix, after))) if after else ""):
+            for meta in page:
+                yield f"{start}/{meta['path'][skip:]}", meta["size"], meta["last_modified"]
+
+    def folders(self, uri_prefix: str) -> Sequence[str]:
+        """Return the names of the folders right below a folder, by one request, or a few where there are thousands.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        store, path = self._locate_folder(uri_prefix)
+        return list_folders(store, uri_prefix, store.key(path))
+
+    def _locate_folder(self, uri: str) -> tuple[OpenStore, str]:
+        """Return a folder's store, and its path below the location's prefix."""
+        place = self.mapping.locate(uri)
+        try:
+            return self.open(place.location), place.path
+        except CredentialError as error:
+            raise with_file(error, uri) from None
+
+    def open(self, location: Location) -> OpenStore:
+        """Return a location's store; it is opened the first time.
+
+        Raises:
+            CredentialError: its credential is missing, or doesn't fit the store.
+        """
+        require_not_forked()
+        opened = self._stores.get(location.id)
+        if opened is not None:
+            return opened
+        with self._open_lock:
+            if location.id not in self._stores:
+                store = OpenStore(location, self.secrets, self.timeout)
+                if location.region != self.mapping.region.name and is_limited(location):
+                    store.throttle = ReadThrottle(lambda: self._share(location)).acquire
+                self._stores[location.id] = store
+            return self._stores[location.id]
+
+    def _share(self, location: Location) -> BandwidthShare:
+        """Return a share of the bandwidth of another region's location."""
+        leases = self.mapping.locate(state_folder(self.mapping.region.replica_root, BANDWIDTH))
+        return open_share(location, leases, self.secrets)
+
+    def _locate(self, uri: str) -> tuple[OpenStore, str]:
+        require_not_forked()
+        folder, _, name = uri.rpartition("/")
+        located = self._folders.get(folder)
+        if located is None or not self.mapping.maps_like_folder(uri, name):
+            located = self._resolve(uri)
+            if len(self._folders) < _MAX_CACHED_FOLDERS:
+                self._folders[folder] = located[0], located[1].removesuffix(name)
+            return located
+        return located[0], located[1] + name
+
+    def _resolve(self, uri: str) -> tuple[OpenStore, str]:
+        place = self.mapping.locate(uri)
+        if not place.path:
+            raise UnsafeUri("the URI names a location, not a file", file=uri)
+        validate_key(place, uri)
+        try:
+            store = self.open(place.location)
+        except CredentialError as error:
+            raise with_file(error, uri) from None
+        return store, store.key(place.path)
+
+    def _map(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
+        return map_ordered(function, items, self.workers) if len(items) > 1 else map(function, items)
+
+
+class _CachingObjects(Objects):
+    """Objects that keep whatever they read of other regions below a run's folder.
+
+    Args:
+        objects: whose connections are used.
+        run: URI of the run's folder.
+    """
+
+    def __init__(self, objects: Objects, run: str) -> None:
+        super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers)
+        self._read_budget, self._parse_budget = objects._read_budget, objects._parse_budget
+        self._objects = objects
+        self._run = run
+
+    def without_read_cache(self) -> Objects:
+        """Return the same objects, which keep nothing of what they read."""
+        copy = object.__new__(type(self))  # a copy would be what is pickled: without connections, and room of its own
+        copy.__dict__.update(self.__dict__ | {"_run": ""})
+        return copy
+
+    def open(self, location: Location) -> OpenStore:
+        """Return a location's store; see `Objects.open`."""
+        return self._objects.open(location)
+
+    def read(self, uri: str, *, limit: int | None = None) -> bytes:
+        """Return an object's content; see `Objects.read`."""
+        data = super().read(uri, limit=limit)
+        if self._run and not self.mapping.is_local(uri):
+            self.write_new(cache_uri(self._run, uri), data, assume_absent=True)
+        return data
+
+
+def _rebuild(registry: Registry, region: str, secrets: Secrets, timeout: float, workers: int) -> Objects:
+    return Objects(Mapping(registry, registry.region(region)), secrets, timeout=timeout, workers=workers)

@@ -1,0 +1,66 @@
+"""Outlets, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sterna.errors import printable
+from sterna.text.dry_run import NOTHING_CHANGED
+from sterna.text.lines import join_lines
+
+if TYPE_CHECKING:
+    from sterna.notifications.sinks.dead_letters import DeadLetter
+    from sterna.notifications.sinks.replay import ReplayReport
+    from sterna.notifications.sinks.status import SinksStatus, SinkStatus
+
+
+def sinks_text(status: SinksStatus) -> str:
+    """Return how far each outlet is as lines for people."""
+    lines = [f"{status.region}: {len(status.outlets)} outlets; the branch's head is {status.head[:12]}"]
+    if status.primary:
+        lines.append(f"  the primary doesn't say ({status.primary}): positions are those of the region's own copy")
+    lines += [
+        f"  {sink.name} ({sink.kind}): {_position_text(sink)}; {sink.dead} dead letters" for sink in status.outlets
+    ]
+    lines += [
+        f"  ALARM {sink.name}: a position at {(sink.position or '')[:12]} and no such outlet in the services file; "
+        f"sterna events forget {sink.name} --yes removes it; {sink.dead} dead letters"
+        for sink in status.unknown
+    ]
+    return join_lines(lines)
+
+
+def _position_text(sink: SinkStatus) -> str:
+    if sink.position is None:
+        return "not begun"
+    position = f"at {sink.position[:12]}"
+    if not sink.kept:
+        return f"{position}, which the log has no more: it will begin at the head"
+    if not sink.commits:
+        return f"{position}, all is delivered"
+    return f"{position}, {sink.events} events in {sink.commits} commits wait, the oldest for {sink.age:.0f} s"
+
+
+def dead_letters_text(sink: str, letters: Sequence[DeadLetter]) -> str:
+    """Return an outlet's dead letters as lines for people."""
+    lines = [f"{sink}: {len(letters)} dead letters"]
+    lines += [f"  {letter.at} {printable(letter.table)} {letter.id}: {printable(letter.reason)}" for letter in letters]
+    return join_lines(lines)
+
+
+def replayed_text(replayed: ReplayReport, *, dry_run: bool) -> str:
+    """Return what became of dead letters as lines for people."""
+    if dry_run:
+        return join_lines([f"{replayed.outlet}: {replayed.left} dead letters would be sent again", NOTHING_CHANGED])
+    lines = [f"{replayed.outlet}: {replayed.sent} dead letters were sent again, {replayed.left} are left"]
+    return join_lines([*lines, *([f"  {replayed.problem}"] if replayed.problem else [])])
+
+
+def forgotten_text(sink: str, hash: str | None, *, dry_run: bool) -> str:
+    """Return what became of an outlet's position as lines for people."""
+    if hash is None:
+        return f"{sink} has no position"
+    if dry_run:
+        return join_lines([f"the position of {sink} at {hash[:12]} would be removed", NOTHING_CHANGED])
+    return f"the position of {sink} at {hash[:12]} is removed"

@@ -1,0 +1,101 @@
+"""Where a region stands, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sterna.text.gc import excluded_size_text, size_text
+from sterna.text.lines import join_lines, one_line
+
+if TYPE_CHECKING:
+    from sterna.operations.status.model import HeldStatus, InTransitStatus, RegionStatus, ShortRetention, StorageUsage
+    from sterna.replication.failover.model import Slot
+
+
+def status_text(status: RegionStatus) -> str:
+    """Return where a region stands, as lines for people."""
+    lines = [
+        _summary_line(status),
+        *([f"  {status.cut_off.line}"] if status.cut_off else []),
+        *(
+            [f"  published at the primary and not served here yet: {status.unserved[:12]}: see sterna catalog status"]
+            if status.unserved
+            else []
+        ),
+        f"  last commit {status.last_commit or 'never'} by run {status.last_run or '-'}",
+        *(f"  {transit_line(transit)}" for transit in status.transit),
+        *(f"  {held_line(held)}" for held in status.held),
+        *([f"  {status.unread_held.line}"] if status.unread_held else []),
+        *(f"  refused {excluded.key}: {excluded.reason}{excluded_size_text(excluded)}" for excluded in status.refused),
+        *(f"  {short_retention_line(short)}" for short in status.short_retention),
+        *(f"  {slot_line(slot)}" for slot in status.slots),
+        *(f"  {lagging.line}" for lagging in status.silent or ()),
+        *([f"  {storage_line(status.stored)}"] if status.stored else []),
+        *(f"  region {name} runs another registry" for name in status.other_registry),
+        *(f"  not looked at: {check}" for check in status.unseen),
+        *([f"  {status.problem}"] if status.problem else []),
+    ]
+    return join_lines(lines)
+
+
+def transit_line(table: InTransitStatus) -> str:
+    """Return what people are told of a key in transit: since when, how much is left, and whether somebody is at it."""
+    if not table.held.bytes:
+        return f"{table.held.state} {table.held.key} since {table.held.since}: {table.held.kind}: {table.held.reason}"
+    copy_states = {True: "being copied", False: "no large lane is at work", None: "nobody looked who copies it"}
+    since = f"since {table.held.since}, lag {_format_seconds(table.lag_seconds)}"
+    return f"in transit {table.held.key} {since}: {table.bytes_left} bytes left, {copy_states[table.under_way]}"
+
+
+def held_line(table: HeldStatus) -> str:
+    """Return what people are told of a held key: why, how often it was tried, what to do."""
+    attempts = f", tried {table.tries} times, last at {table.last_try}" if table.tries else ""
+    since = table.held.since or "nobody knows when"
+    return one_line(
+        f"held {table.held.key} since {since}{attempts}: {table.held.kind}: {table.held.reason} {table.held.file} -> {table.do}"
+    )
+
+
+def short_retention_line(table: ShortRetention) -> str:
+    """Return what people are told of a table that `main` may expire too soon."""
+    return one_line(
+        f"warning {table.key}: main keeps its snapshots for {table.keeps_seconds:.0f} s "
+        f"(history.expire.max-snapshot-age-ms), this region is {table.lag_seconds:.0f} s behind: what is expired before "
+        "it was copied holds the table"
+    )
+
+
+def slot_line(slot: Slot) -> str:
+    """Return what people are told of a replication slot."""
+    used = "" if slot.used is None else f", {100 * slot.used:.0f} % of its limit"
+    return (
+        f"slot {slot.name}: {'' if slot.active else 'NOT '}active, {slot.behind} bytes behind, {slot.wal_status}{used}"
+    )
+
+
+def storage_line(stored: StorageUsage) -> str:
+    """Return what people are told of what a region stores, and how old that is."""
+    return (
+        f"stored at the clean-up of {stored.at}: {size_text(stored.objects)}; evidence of runs "
+        f"{size_text(stored.evidence)}; metadata.json of older heads {size_text(stored.superseded)}; unreachable "
+        f"{size_text(stored.unreachable)}, {size_text(stored.garbage)} of them garbage"
+    )
+
+
+def _summary_line(status: RegionStatus) -> str:
+    lag = _format_seconds(status.lag_seconds)
+    lags = {"held": status.held_lag_seconds, "in transit": status.transit_lag_seconds}
+    if others := [state for state, state_lag in lags.items() if state_lag is None or state_lag > 0]:
+        without = "held tables" if others == ["held"] else f"tables {' or '.join(others)}"
+        lag += f" (without {without} {_format_seconds(status.watermark_lag_seconds)})"
+    if status.watermark_lag_seconds is not None and not status.watermark:
+        lag += ", being seeded"
+    seen, bound = ("was", "at most ") if status.cut_off else ("is", "")
+    return (
+        f"{status.branch}: stands for main@{status.watermark[:12] or 'nothing'}, main {seen} at "
+        f"{status.source_hash[:12]}; lag {bound}{lag}"
+    )
+
+
+def _format_seconds(lag: float | None) -> str:
+    return "unknown" if lag is None else f"{lag:.1f} s"

@@ -1,0 +1,58 @@
+"""What flows have done, how far they are, and what is wrong with them: for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sterna.text.dry_run import NOTHING_CHANGED
+from sterna.text.lines import join_lines
+
+if TYPE_CHECKING:
+    from sterna.pipelines.transforms.rebuild import RebuildSummary
+    from sterna.pipelines.transforms.run import RunSummary
+    from sterna.pipelines.transforms.status import FlowCheck, FlowStatus
+
+
+def run_text(summary: RunSummary) -> str:
+    """Return what flows have done, a line each."""
+    lines = [
+        *(f"{step.flow}: {_snapshot_range(step.start, step.end)}" for step in summary.steps),
+        *(f"{name}: {reason}" for name, reason in summary.idle.items()),
+        *(f"{name}: {reason}" for name, reason in summary.failed.items()),
+    ]
+    return join_lines(lines or ["nothing to do"])
+
+
+def status_text(transforms: Sequence[FlowStatus]) -> str:
+    """Return how far flows are, a line each."""
+    return join_lines(
+        f"{transform.flow}: {transform.source} → {transform.into}, {transform.mode}: "
+        + ", ".join(
+            [f"{transform.behind} snapshots behind"] * bool(transform.behind)
+            + [transform.state] * (transform.state != "behind")
+        )
+        for transform in transforms
+    )
+
+
+def checked_text(checks: Sequence[FlowCheck]) -> str:
+    """Return whether flows can be worked off, a line each, and what makes a target that isn't there."""
+    lines = []
+    for check in checks:
+        lines.append(f"{check.flow}: {check.fault or 'ok'}")
+        if check.create:
+            lines.append(f"  {check.create}")
+    return join_lines(lines)
+
+
+def rebuilt_text(rebuilt: RebuildSummary) -> str:
+    """Return what a rebuild does, or has done."""
+    replacement = f"all rows of {rebuilt.into} by those that follow from {rebuilt.source} at snapshot {rebuilt.end}"
+    if not rebuilt.done:
+        return join_lines([f"{rebuilt.flow}: would replace {replacement}", NOTHING_CHANGED])
+    return f"{rebuilt.flow}: replaced {replacement}"
+
+
+def _snapshot_range(start: int | None, end: int | None) -> str:
+    return f"everything up to snapshot {end}" if start is None else f"snapshot {start} to {end}"

@@ -1,0 +1,35 @@
+"""What verify found, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sterna.text.lines import join_lines
+
+if TYPE_CHECKING:
+    from sterna.replication.verify.findings import VerificationReport
+
+
+def verified_text(verified: VerificationReport, *, deep: bool) -> str:
+    """Return what was looked at and each fault, as lines for people.
+
+    Args:
+        verified: what verify found.
+        deep: files were compared with `main`, too.
+    """
+    compared = (
+        f", {verified.compared} files compared with main, {verified.not_comparable} not comparable" if deep else ""
+    )
+    summary = f"{verified.tables} tables and views, {verified.files} files, {verified.bytes} bytes{compared}: {verified.faults} faults"
+    faults = [f"  {finding.table}: {finding.kind}: {finding.file}: {finding.message}" for finding in verified.findings]
+    on_main = [
+        f"  {contradiction.table}: on main, too: {contradiction.file}: {contradiction.message}"
+        for contradiction in verified.on_main
+    ]
+    contradictions = len(on_main) + verified.on_main_more
+    main_summary = (
+        [f"{contradictions} contradictions that main has in the same words: its writers' mistakes"]
+        if contradictions
+        else []
+    )
+    return join_lines([summary, *faults, *main_summary, *on_main])

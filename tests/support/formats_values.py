@@ -11,9 +11,9 @@ from typing import Any
 
 from sterna.catalog.model import Commit, Content, Put
 from sterna.config.mapping import Mapping
-from sterna.config.policy import DEFAULT_POLICY
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import Registry
+from sterna.config.registry.policy import DEFAULT_POLICY
 from sterna.notifications.change_log.event import CommitDetails, build_events
 from sterna.pipelines.cdc.journal import Part, Segment
 from sterna.pipelines.cdc.plan import channel, next_work

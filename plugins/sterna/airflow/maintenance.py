@@ -167,7 +167,7 @@ class SternaMaintenanceSweepOperator(SternaMaintenanceOperator):
         """Sweep, and tell what was found and done."""
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-        from sterna.config.registry.orphan_removal import swept_locations
+        from sterna.config.orphan_removal import swept_locations
         from sterna.config.services_file import read_services
         from sterna.maintenance.tables.orphan_files import sweep
         from sterna.text.expiry import swept_text

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from sterna.config.policy import Policy
 from sterna.config.registry.fingerprint import LOCALIZED_FOLDER, MetadataVersion, split_metadata_version
 from sterna.config.registry.model import (
     Location,
@@ -23,6 +22,7 @@ from sterna.config.registry.model import (
     prefix_spellings,
 )
 from sterna.config.registry.paths import PLAIN_NAME, UNUSUAL_PATH, validate_key, validate_path
+from sterna.config.registry.policy import Policy
 from sterna.config.registry.residency import ExcludedPlace, excluded_places
 from sterna.errors import NotResident, RegistryError, UnregisteredUri, UnsafeUri, Unsupported
 

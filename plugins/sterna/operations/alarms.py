@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sterna.config.policy import matching_pattern
+from sterna.config.registry.policy import matching_pattern
 from sterna.errors import printable
 from sterna.operations.status.model import HeldStatus, InTransitStatus, RegionStatus
 from sterna.replication.replica.held import Held

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from sterna.config.mapping import Mapping
+from sterna.config.orphan_removal import may_sweep
 from sterna.config.registry.folders import BANDWIDTH, state_folder
 from sterna.config.registry.model import Location, Registry, is_inside
-from sterna.config.registry.orphan_removal import may_sweep
 from sterna.config.secrets import Secrets
 from sterna.errors import CredentialError, ObjectMissing, SternaError, UnsafeUri
 from sterna.storage.bandwidth import BandwidthShare, is_limited, open_share

@@ -51,12 +51,12 @@ from sterna.replica.head import read_head, with_held
 from sterna.replica.region import RegionContext
 from sterna.services.load import parse_services
 from sterna.services.model import Services
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.upkeep.sweep import sweep
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Put
 from sterna.errors import EventRefused, ReceiverUnreachable
-from sterna.sync import stages
 from tests.support.ingest import Door, lane
 from tests.support.outlets import HASTE, Receiver, wait_until
 from tests.support.world import World, merge_on_read, world_of

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.config.mapping import Mapping
-from sterna.config.policy import Residency
+from sterna.config.registry.policy import Residency
 from sterna.errors import (
     BadDrop,
     BatchRejected,

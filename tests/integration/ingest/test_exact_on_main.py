@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from pyiceberg.table import StaticTable
 
-from sterna.config.policy import matching_pattern
+from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.ingest import IngestTable, TenantLimits
 from sterna.errors import BadDrop
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.catalog.model import Commit
-from sterna.config.policy import matching_pattern
+from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.ingest import Ingest
 from sterna.errors import CatalogStateUnknown, LeaseLost, OutOfTurn, UsageError
 from sterna.pipelines.ingest import batch_publisher as consolidating

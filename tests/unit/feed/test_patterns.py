@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.catalog.model import key_name
-from sterna.config.policy import matching_pattern
+from sterna.config.registry.policy import matching_pattern
 from sterna.notifications.change_log import table_filters
 from sterna.notifications.change_log.table_filters import TablePattern
 

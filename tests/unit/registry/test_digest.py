@@ -14,7 +14,6 @@ from pydantic import create_model
 
 from sterna.config.limits import Limits
 from sterna.config.mapping import Mapping
-from sterna.config.policy import AdmissionPolicy, History, Policy, Residency, StrictModel, ViewCatalogs
 from sterna.config.registry.model import (
     FIRST_SETTINGS,
     CatalogAddress,
@@ -24,6 +23,7 @@ from sterna.config.registry.model import (
     Registry,
     Remote,
 )
+from sterna.config.registry.policy import AdmissionPolicy, History, Policy, Residency, StrictModel, ViewCatalogs
 from tests.unit.registry import samples
 
 Content = dict[str, Any]

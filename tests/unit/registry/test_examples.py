@@ -8,10 +8,10 @@ import pytest
 from pydantic import BaseModel
 
 from sterna.config.limits import Limits
-from sterna.config.policy import Policy, Residency, ViewCatalogs
 from sterna.config.registry.credential import fileio_properties, parse_credential, rclone_environment, store_options
 from sterna.config.registry.load import parse_registry
 from sterna.config.registry.model import CatalogAddress, CatalogDatabase, Location, Region, Registry, Remote
+from sterna.config.registry.policy import Policy, Residency, ViewCatalogs
 
 ROOT = Path(__file__).parents[3]
 DOC = (ROOT / "docs" / "registry.md").read_text()

@@ -207,6 +207,6 @@ def test_a_bucket_for_replicas_alone_is_fine() -> None:
     ],
 )
 def test_a_policy_matches_within_elements(pattern: str, name: str, matches: bool) -> None:
-    from sterna.config.policy import Policy
+    from sterna.config.registry.policy import Policy
 
     assert Policy(tables=[pattern]).matches(name) is matches

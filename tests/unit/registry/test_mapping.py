@@ -7,8 +7,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sterna.config.mapping import Mapping, extra_snapshot_id, validate_bindings
-from sterna.config.policy import Policy
 from sterna.config.registry.fingerprint import MetadataVersion
+from sterna.config.registry.policy import Policy
 from sterna.errors import RegistryError, TableError, UnregisteredUri, UnsafeUri, Unsupported, redact_uri
 from sterna.replication.verify.locations import Places
 from sterna.replication.verify.source_versions import source_metadata_uri

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sterna.config.policy import History, Policy, Residency, enclosing_names
 from sterna.config.registry.load import parse_registry
 from sterna.config.registry.model import Registry
+from sterna.config.registry.policy import History, Policy, Residency, enclosing_names
 from sterna.errors import RegistryError
 from tests.unit.registry.samples import content
 

@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 
 from sterna.config.mapping import Mapping
-from sterna.config.policy import DEFAULT_POLICY
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.config.registry.model import Registry
+from sterna.config.registry.policy import DEFAULT_POLICY
 from sterna.errors import NotResident
 from tests.unit.registry import samples
 

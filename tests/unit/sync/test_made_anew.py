@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from sterna.catalog.model import ICEBERG_VIEW, NAMESPACE, Content, Delete, Key, Operation, Put
-from sterna.config.policy import Policy
+from sterna.config.registry.policy import Policy
 from sterna.replication.replica.head import read_head
 from tests.support.small_world import World, run, table, with_registry
 

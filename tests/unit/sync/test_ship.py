@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sterna.config.policy import Policy
 from sterna.config.registry.load import parse_registry
+from sterna.config.registry.policy import Policy
 from sterna.errors import RegistryError
 from sterna.operations.status.read import read_status
 from sterna.replication.plan import planner, policy_wait

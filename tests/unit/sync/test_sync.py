@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from sterna.catalog.model import Content, Delete, Put, namespace_content
-from sterna.config.policy import Policy
+from sterna.config.registry.policy import Policy
 from sterna.errors import BranchChanged, CatalogUnreachable, Diverged, UsageError
 from sterna.notifications.change_log.fresh_tables import read_fresh_tables
 from sterna.postgres import term

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from sterna.config.limits import Limits
-from sterna.config.policy import (
+from sterna.config.registry.bandwidth import parse_bandwidth
+from sterna.config.registry.policy import (
     DEFAULT_POLICY,
     AdmissionPolicy,
     History,
@@ -20,7 +21,6 @@ from sterna.config.policy import (
     ViewCatalogs,
     matching_pattern,
 )
-from sterna.config.registry.bandwidth import parse_bandwidth
 from sterna.config.registry.remote_options import invalid_options, login_options, unknown_options
 from sterna.config.registry.types import Host, HttpUri, Identifier, Name, Uri
 from sterna.config.yaml import Fault, Faults, FieldPath, StrictModel, case_colliding_credentials

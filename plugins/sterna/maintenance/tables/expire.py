@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from sterna.catalog.model import ICEBERG_TABLE
-from sterna.config.policy import matching_pattern
+from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.maintenance import Maintenance, MaintenanceRule
 from sterna.errors import SternaError, UpkeepBlocked, UsageError
 from sterna.iceberg.metadata.history import configured_snapshots

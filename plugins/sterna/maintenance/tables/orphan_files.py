@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from sterna.config.orphan_removal import may_sweep, swept_locations
 from sterna.config.registry.model import canonical_prefix, is_inside
-from sterna.config.registry.orphan_removal import may_sweep, swept_locations
 from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import SternaError, TableError, UpkeepBlocked, UsageError
 from sterna.maintenance.deletion.delete import DeletionTally, Garbage

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Key, Put, key_name, parse_key
-from sterna.config.policy import matching_pattern
 from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.maintenance import Maintenance, MaintenanceRule
 from sterna.errors import SternaError, UsageError
 from sterna.iceberg.metadata.model import Snapshot

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW
-from sterna.config.registry.orphan_removal import swept_locations
+from sterna.config.orphan_removal import swept_locations
 from sterna.errors import ReplicaBroken, TableError, UpkeepBlocked
 from sterna.maintenance.tables.facts import ContentVersion, ReferenceVersions
 from sterna.maintenance.tables.retention import NeedReason, Retention

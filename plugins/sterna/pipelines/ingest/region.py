@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sterna.config.policy import matching_pattern
 from sterna.config.registry.model import Registry
+from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.ingest import CloseRules, Ingest, IngestRegion, IngestTable
 from sterna.config.sections.model import Services
 from sterna.config.sections.topics import SourceTopic

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
-from sterna.config.policy import Policy
 from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.config.registry.policy import Policy
 from sterna.errors import ReferenceNotFound, UsageError
 from sterna.replication.plan.dependencies import merge_groups
 from sterna.replication.plan.options import SyncOptions

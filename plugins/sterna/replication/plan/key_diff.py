@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, key_name
-from sterna.config.policy import Policy
+from sterna.config.registry.policy import Policy
 from sterna.errors import SternaError
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.plan.branch_diff import Candidate, Changes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from sterna.config.policy import matching_pattern
 from sterna.config.registry.model import Registry
+from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.readers import ReaderRule
 
 READER_ROLES = frozenset({"reader", "writer", "admin"})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content
 from sterna.config.mapping import Mapping, extra_snapshot_id
-from sterna.config.policy import Policy
+from sterna.config.registry.policy import Policy
 from sterna.errors import BrokenMetadata, NotResident, TableError, UnregisteredUri, UnsafeUri, Unsupported
 from sterna.replication.replica.metadata_version import current_metadata_version
 from sterna.replication.replica.region import RegionContext

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sterna.catalog.model import NAMESPACE, key_name
-from sterna.config.policy import Policy
+from sterna.config.registry.policy import Policy
 from sterna.errors import UsageError
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.head import read_head

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, key_name
-from sterna.config.policy import Policy
+from sterna.config.registry.policy import Policy
 from sterna.errors import UsageError
 from sterna.replication.replica.head import load_held_list, read_head
 from sterna.replication.replica.region import RegionContext

@@ -1,1 +1,0 @@
-"""Valkey or Redis: where features are kept for online reads."""

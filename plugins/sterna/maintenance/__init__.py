@@ -1,0 +1,1 @@
+"""Garbage of replicas and the upkeep of tables on `main`."""

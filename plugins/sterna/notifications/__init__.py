@@ -1,0 +1,1 @@
+"""Events of a replica branch: the change log, subscriptions, sinks."""

@@ -1,0 +1,1 @@
+"""What puts rows on `main` or derives from its tables: ingestion, change capture, transforms, features."""

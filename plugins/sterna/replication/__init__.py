@@ -1,0 +1,1 @@
+"""The core: plan, copy, localize, publish; verify, repair, failover."""

@@ -1,0 +1,1 @@
+"""What a region serves: the HTTP gateway and named queries."""

@@ -32,7 +32,10 @@ PLAN: Final = (
     _plan(
         name="a refused table stays",
         file="replication/plan/key_diff.py",
-        old="if source is None or context.registry.exclusion_reason(name, context.region.name, namespace=source.kind == NAMESPACE):",
+        old=(
+            "if source is None or context.registry.exclusion_reason(name, context.region.name, namespace=source.kind "
+            "== NAMESPACE):"
+        ),
         new="if source is None:",
         harm="tables that a policy or a residency rule keeps out are replicated",
         first=("unit/sync/test_policies.py::test_a_refused_table_is_absent_and_status_says_why",),
@@ -120,8 +123,13 @@ PUBLISH: Final = (
     ),
     _publish(
         name="what the plan held is forgotten",
-        old="return resolve_dependencies(plan.actions, (*plan.held, *faults), plan.atomic_groups, held_if_failed, plan.relaxed)",
-        new="return resolve_dependencies(plan.actions, tuple(faults), plan.atomic_groups, held_if_failed, plan.relaxed)",
+        old=(
+            "return resolve_dependencies(plan.actions, (*plan.held, *faults), plan.atomic_groups, held_if_failed, "
+            "plan.relaxed)"
+        ),
+        new=(
+            "return resolve_dependencies(plan.actions, tuple(faults), plan.atomic_groups, held_if_failed, plan.relaxed)"
+        ),
         harm="held tables leave the list: nobody is told, and they are never tried again",
         first=("unit/sync/plan/test_in_parts.py::test_a_table_in_parts_is_published",),
     ),

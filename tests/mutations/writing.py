@@ -51,7 +51,10 @@ WAP: Final = (
     _wap(
         name="what was cherry-picked counts as unpublished",
         file="pipelines/publish/decide.py",
-        old="live_snapshot = next((snapshot for snapshot in state.ancestors if step.id in (snapshot.wap_id, snapshot.published_wap_id)), None)",
+        old=(
+            "live_snapshot = next((snapshot for snapshot in state.ancestors if step.id in (snapshot.wap_id, "
+            "snapshot.published_wap_id)), None)"
+        ),
         new="live_snapshot = next((snapshot for snapshot in state.ancestors if step.id == snapshot.wap_id), None)",
         harm="a batch that somebody published by hand is published twice",
         first=("unit/wap/test_decide.py",),
@@ -119,7 +122,8 @@ CDC: Final = (
         old=(
             "        self._write_segment(\n"
             "            buffer,\n"
-            '            Segment(self._spec.id, self._next_number(), position["partition"], position["offset"], complete=self._is_initial_snapshot()),\n'
+            '            Segment(self._spec.id, self._next_number(), position["partition"], position["offset"], '
+            "complete=self._is_initial_snapshot()),\n"
             "        )\n"
             '        engine.confirm(position["n"])\n'
         ),
@@ -127,7 +131,8 @@ CDC: Final = (
             '        engine.confirm(position["n"])\n'
             "        self._write_segment(\n"
             "            buffer,\n"
-            '            Segment(self._spec.id, self._next_number(), position["partition"], position["offset"], complete=self._is_initial_snapshot()),\n'
+            '            Segment(self._spec.id, self._next_number(), position["partition"], position["offset"], '
+            "complete=self._is_initial_snapshot()),\n"
             "        )\n"
         ),
         harm="a reader that dies at this moment loses transactions",

@@ -90,7 +90,7 @@ def groups() -> dict[str, Sequence[str]]:
     return {
         "Properties of commits on a replica branch": [
             *properties,
-            head.GC_PASS,
+            head.GC_MARKER,
             head.OVERWRITTEN_BY,
             CHANGE_RECORD_PROPERTY,
         ],

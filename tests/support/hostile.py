@@ -11,8 +11,12 @@ from sterna.jvm.jars import cache_folder
 _UNREACHABLE_URL = "http://127.0.0.1:9"
 _FILES: Mapping[str, str] = {
     ".aws/credentials": "[default]\naws_access_key_id = OTHER\naws_secret_access_key = other\n",
-    ".aws/config": f"[default]\nregion = elsewhere-1\nendpoint_url = {_UNREACHABLE_URL}\ns3 =\n  addressing_style = virtual\n",
-    ".pyiceberg.yaml": f"catalog:\n  default:\n    uri: {_UNREACHABLE_URL}\n  eu:\n    s3.endpoint: {_UNREACHABLE_URL}\n",
+    ".aws/config": (
+        f"[default]\nregion = elsewhere-1\nendpoint_url = {_UNREACHABLE_URL}\ns3 =\n  addressing_style = virtual\n"
+    ),
+    ".pyiceberg.yaml": (
+        f"catalog:\n  default:\n    uri: {_UNREACHABLE_URL}\n  eu:\n    s3.endpoint: {_UNREACHABLE_URL}\n"
+    ),
     ".config/rclone/rclone.conf": f"[lake_us]\ntype = s3\nprovider = AWS\nendpoint = {_UNREACHABLE_URL}\n",
     ".pgpass": "*:*:*:*:other\n",
     ".pg_service.conf": "[other]\nhost=127.0.0.1\nport=9\n",

@@ -124,7 +124,8 @@ class SternaMaintenanceRunOperator(SternaMaintenanceOperator):
             )
         if summary.starved:
             raise AirflowFailException(
-                f"files of {', '.join(summary.starved)} are starved: others write there all the time; the log says what "
+                f"files of {', '.join(summary.starved)} are starved: others write there all the time; the log says "
+                "what "
                 "waits"
             )
         return {

@@ -17,10 +17,10 @@ from sterna.client.messages import Reset, Skipped, TableEvent, TableState
 
 __all__ = [
     "ClientFailed",
-    "EventClient",
-    "QueryAnswer",
-    "FileCursorStore",
     "CursorStore",
+    "EventClient",
+    "FileCursorStore",
+    "QueryAnswer",
     "Reset",
     "Skipped",
     "State",

@@ -203,9 +203,8 @@ class EventClient:
             )
             if response.status_code == 200:
                 return parse_query_answer(response.content)
-            pause = max(pause, _parse_retry_after(response.headers.get("retry-after", "")) or 0) * random.uniform(
-                1.0, 1.3
-            )  # noqa: S311 - no secret
+            retry_after = _parse_retry_after(response.headers.get("retry-after", "")) or 0
+            pause = max(pause, retry_after) * random.uniform(1.0, 1.3)  # noqa: S311
             if response.status_code not in _RETRYABLE_QUERY_STATUSES or time.monotonic() + pause > deadline:
                 raise _client_error(response.status_code, response.content)
             await asyncio.sleep(pause)

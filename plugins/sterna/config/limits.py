@@ -72,7 +72,8 @@ class Limits(StrictModel):
     def over_limit(self, name: str, description: str, file: str) -> OverLimit:
         """Return the error that names a limit, the file and the setting."""
         return OverLimit(
-            f"{description}: over the limit of {getattr(self, name)} (limits.{name} of the region in the registry: raise it "
+            f"{description}: over the limit of {getattr(self, name)} (limits.{name} of the region in the registry: "
+            "raise it "
             "if the table is honest)",
             file=file,
         )

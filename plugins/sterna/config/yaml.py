@@ -246,7 +246,10 @@ def _format_problems(name: str, problems: list[tuple[int, str]]) -> str:
 def _yaml_problem(text: str, fault: yaml.YAMLError | RecursionError) -> str:
     if isinstance(fault, yaml.MarkedYAMLError) and fault.problem_mark:
         problem = fault.problem or "not YAML"
-        return f"{fault.problem_mark.line + 1}: column {fault.problem_mark.column + 1}: {_CLEARER_MESSAGES.get(problem, problem)}"
+        return (
+            f"{fault.problem_mark.line + 1}: column {fault.problem_mark.column + 1}: "
+            f"{_CLEARER_MESSAGES.get(problem, problem)}"
+        )
     if isinstance(fault, yaml.reader.ReaderError):
         line = text.count("\n", 0, fault.position) + 1
         return f"{line}: unacceptable character #x{ord(text[fault.position]):04x}"

@@ -67,7 +67,8 @@ def print_addresses(
         progress(f"gateway {region}   {uploads.urls[region]}")
         progress(f"S3 {region}        {endpoint.url}, key {endpoint.access_key}, secret {endpoint.secret_key}")
     progress(
-        f"S3, all      {stage.combined_endpoint.url}, key {stage.combined_endpoint.access_key}, secret {stage.combined_endpoint.secret_key}"
+        f"S3, all      {stage.combined_endpoint.url}, key {stage.combined_endpoint.access_key}, secret "
+        f"{stage.combined_endpoint.secret_key}"
     )
     progress(f"registry     {stage.registry}")
     progress(f"services     {uploads.services}")

@@ -188,7 +188,8 @@ class _DisasterScenario:
             while context.catalog.reference(branch) != expected:
                 if time.monotonic() > deadline:
                     raise SternaError(
-                        f"{branch} did not arrive in {registry.region(region).name} within {_REPLICATION_TIMEOUT_SECONDS:.0f} s"
+                        f"{branch} did not arrive in {registry.region(region).name} within "
+                        f"{_REPLICATION_TIMEOUT_SECONDS:.0f} s"
                     )
                 time.sleep(0.1)
 

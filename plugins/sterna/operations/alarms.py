@@ -129,7 +129,10 @@ def _held_text(status: RegionStatus, limits: AlarmLimits) -> str:
         return ""
     more = f"; and {len(overdue) - _MAX_NAMED_TABLES} more" if len(overdue) > _MAX_NAMED_TABLES else ""
     details = "; ".join(_held_table_text(held_table) for held_table in overdue[:_MAX_NAMED_TABLES])
-    return f"{status.region} holds {len(overdue)} tables for more than {limits.lag:.0f} s, the oldest first: {details}{more}"
+    return (
+        f"{status.region} holds {len(overdue)} tables for more than {limits.lag:.0f} s, the oldest first: "
+        f"{details}{more}"
+    )
 
 
 def _transit_text(status: RegionStatus, limits: AlarmLimits) -> str:

@@ -31,7 +31,7 @@ _RETRYABLE_ERRORS = (
     "NoSuchTableException",
     "AlreadyExistsException",
 )
-_SECRET_NAMES = "key|secret|token|sas|connection-string|password"  # to nobody: in the names of properties
+_SENSITIVE_NAMES = "key|secret|token|sas|connection-string|password"  # to nobody: in the names of properties
 
 
 class SparkSnapshots:
@@ -113,7 +113,7 @@ class SparkSnapshots:
 
 
 def _secret_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in properties.items() if re.search(_SECRET_NAMES, name)}
+    return {name: value for name, value in properties.items() if re.search(_SENSITIVE_NAMES, name)}
 
 
 def _exception_class(error: BaseException) -> str:

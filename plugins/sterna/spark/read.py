@@ -49,7 +49,7 @@ _CATALOG = "sterna_secret"
 _SETTINGS = f"spark.sql.catalog.{_CATALOG}"
 _DEFAULT_REDACTION = "(?i)secret|password|token|access[.]?key"  # Spark's default
 _MAX_SESSION_TABLES = 500  # that a session is shown before another one takes its place
-_SECRET_NAMES = "key|secret|token|sas|connection-string"  # to nobody: in the names of FileIO's properties
+_SENSITIVE_NAMES = "key|secret|token|sas|connection-string"  # to nobody: in the names of FileIO's properties
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ def redact_properties(text: str, properties: Mapping[str, str]) -> str:
         text: what Spark said.
         properties: the properties.
     """
-    return redact(text, {name: value for name, value in properties.items() if re.search(_SECRET_NAMES, name)})
+    return redact(text, {name: value for name, value in properties.items() if re.search(_SENSITIVE_NAMES, name)})
 
 
 def require_redaction(spark: SparkSession, names: list[str]) -> None:

@@ -97,7 +97,8 @@ def promotion_text(promotion: Promotion, moves: MovePlan | None = None) -> str:
 def unverified_lines(promotion: Promotion) -> list[str]:
     """Return what nobody can tell of a promotion, and whoever agrees to it takes upon himself."""
     lines = [
-        f"{_unreachable_text(name, promotion)}. Whether it takes commits can't be told from here: make sure that it takes none."
+        f"{_unreachable_text(name, promotion)}. Whether it takes commits can't be told from here: make sure that it "
+        "takes none."
         for name in promotion.silent
         if name == promotion.old
     ]
@@ -106,7 +107,8 @@ def unverified_lines(promotion: Promotion) -> list[str]:
             f"{promotion.region} is the one of epoch {promotion.epoch} and takes no commits now: it takes them again."
         )
     lines += [
-        f"{_unreachable_text(name, promotion)}: it has to rejoin later. Whether it is the primary by now can't be told from here."
+        f"{_unreachable_text(name, promotion)}: it has to rejoin later. Whether it is the primary by now can't be "
+        "told from here."
         for name in promotion.silent
         if name != promotion.old
     ]
@@ -206,7 +208,10 @@ def _site_text(site: CatalogSite, primary: Primary) -> str:
     main = f"main {site.main[:12] or '(empty)'}"
     rights = "takes commits" if site.writable else "takes no commits"
     if site.region == primary_region:
-        return f"{'primary' if primary.known else 'primary as far as was seen'}, {main}, {rights}{_unwritable_reason(site, primary)}"
+        return (
+            f"{'primary' if primary.known else 'primary as far as was seen'}, {main}, "
+            f"{rights}{_unwritable_reason(site, primary)}"
+        )
     # This holds whatever was not seen: epochs only grow, and a rejoin keeps what only this region has.
     warning = ", AN OLD PRIMARY: sterna catalog rejoin" if site.writable and primary_region else ""
     subscription = site.following

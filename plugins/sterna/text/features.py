@@ -18,7 +18,10 @@ def materialized_text(materialized: Materialization) -> str:
         outcome = "nothing to do" if materialized.how == "same" else "its table has no rows yet"
         return f"{materialized.view}: {outcome}"
     snapshot_text = "" if materialized.snapshot is None else f", at snapshot {materialized.snapshot}"
-    return f"{materialized.view}: {materialized.how}{reason}: {materialized.rows} rows written, {materialized.gone} gone{snapshot_text}"
+    return (
+        f"{materialized.view}: {materialized.how}{reason}: {materialized.rows} rows written, {materialized.gone} "
+        f"gone{snapshot_text}"
+    )
 
 
 def run_text(materialized: Sequence[Materialization], failed: Sequence[FailedView]) -> str:

@@ -52,7 +52,8 @@ def held_line(table: HeldStatus) -> str:
     attempts = f", tried {table.tries} times, last at {table.last_try}" if table.tries else ""
     since = table.held.since or "nobody knows when"
     return one_line(
-        f"held {table.held.key} since {since}{attempts}: {table.held.kind}: {table.held.reason} {table.held.file} -> {table.do}"
+        f"held {table.held.key} since {since}{attempts}: {table.held.kind}: {table.held.reason} {table.held.file} -> "
+        f"{table.do}"
     )
 
 
@@ -60,7 +61,8 @@ def short_retention_line(table: ShortRetention) -> str:
     """Return what people are told of a table that `main` may expire too soon."""
     return one_line(
         f"warning {table.key}: main keeps its snapshots for {table.keeps_seconds:.0f} s "
-        f"(history.expire.max-snapshot-age-ms), this region is {table.lag_seconds:.0f} s behind: what is expired before "
+        f"(history.expire.max-snapshot-age-ms), this region is {table.lag_seconds:.0f} s behind: what is expired "
+        "before "
         "it was copied holds the table"
     )
 

@@ -20,7 +20,10 @@ def verified_text(verified: VerificationReport, *, deep: bool) -> str:
     compared = (
         f", {verified.compared} files compared with main, {verified.not_comparable} not comparable" if deep else ""
     )
-    summary = f"{verified.tables} tables and views, {verified.files} files, {verified.bytes} bytes{compared}: {verified.faults} faults"
+    summary = (
+        f"{verified.tables} tables and views, {verified.files} files, {verified.bytes} bytes{compared}: "
+        f"{verified.faults} faults"
+    )
     faults = [f"  {finding.table}: {finding.kind}: {finding.file}: {finding.message}" for finding in verified.findings]
     on_main = [
         f"  {contradiction.table}: on main, too: {contradiction.file}: {contradiction.message}"

@@ -17,7 +17,7 @@ from sterna.notifications.change_log.event import DROPPED, HELD, RELEASED, UPDAT
 from sterna.notifications.change_log.log import EventLog
 from sterna.replication.replica import change_record
 from sterna.replication.replica.change_record import CHANGE_RECORD_PROPERTY
-from sterna.replication.replica.head import GC_PASS, RUN_ID
+from sterna.replication.replica.head import GC_MARKER, RUN_ID
 from sterna.replication.replica.head import HELD as HELD_PROPERTY
 from tests.support.small_world import World, gone, refusing, run, table, view
 
@@ -169,7 +169,9 @@ def test_views_and_namespaces_are_no_tables(world: World) -> None:
 def fence(world: World, pass_id: str, *, deleting: bool) -> None:
     parent = next(world.catalog.history("main_replica_eu", operations=False))
     properties = dict(parent.properties) | {RUN_ID: pass_id}
-    properties = properties | {GC_PASS: pass_id} if deleting else {n: v for n, v in properties.items() if n != GC_PASS}
+    properties = (
+        properties | {GC_MARKER: pass_id} if deleting else {n: v for n, v in properties.items() if n != GC_MARKER}
+    )
     world.catalog.commit("main_replica_eu", parent.hash, NO_CHANGES, "sterna: fence", properties)
 
 

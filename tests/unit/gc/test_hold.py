@@ -12,7 +12,7 @@ from sterna.catalog.commit_once import NO_CHANGES
 from sterna.errors import Busy, SnapshotGone
 from sterna.maintenance.gc import pin as holding
 from sterna.maintenance.gc.pin import Pin, pin
-from sterna.replication.replica.head import GC_PASS, REGION, RUN_ID
+from sterna.replication.replica.head import GC_MARKER, REGION, RUN_ID
 from tests.support.cleaning import after, clean, files, later, much_later
 from tests.support.small_world import World, run
 
@@ -113,7 +113,7 @@ def test_a_clean_up_that_deletes_meanwhile_may_not_have_seen_the_hold(
     def fenced(*args: Any) -> None:
         real(*args)
         head = world.catalog.reference(BRANCH).hash
-        for collecting in ({GC_PASS: "x"}, {}):
+        for collecting in ({GC_MARKER: "x"}, {}):
             head = world.catalog.commit(BRANCH, head, NO_CHANGES, "sterna", {RUN_ID: "x", **collecting})
 
     monkeypatch.setattr(holding, holding.require_reachable.__name__, fenced)
@@ -122,7 +122,7 @@ def test_a_clean_up_that_deletes_meanwhile_may_not_have_seen_the_hold(
     assert tags(world) == []
     monkeypatch.setattr(holding, real.__name__, real)
     world.catalog.commit(
-        BRANCH, world.catalog.reference(BRANCH).hash, NO_CHANGES, "sterna", {RUN_ID: "x", GC_PASS: "x"}
+        BRANCH, world.catalog.reference(BRANCH).hash, NO_CHANGES, "sterna", {RUN_ID: "x", GC_MARKER: "x"}
     )
     with pytest.raises(Busy):
         held(world, old)

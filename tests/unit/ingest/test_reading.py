@@ -301,7 +301,8 @@ def _hook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, instead: str) -> None
     hook = tmp_path / "site"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(
-        f"import os, time, {read_rows.__name__} as r\nname = {read_rows.read_schema.__name__!r}\nreal = getattr(r, name)\n"
+        f"import os, time, {read_rows.__name__} as r\nname = {read_rows.read_schema.__name__!r}\nreal = getattr(r, "
+        "name)\n"
         f"setattr(r, name, lambda drop: {instead})\n"
     )
     monkeypatch.syspath_prepend(str(hook))

@@ -36,7 +36,8 @@ def create_reference(
         if current == reference:
             return current
         raise CatalogConflict(
-            f"{reference.name!r} exists as a {current.kind.lower()} at {current.hash}, not as a {reference.kind.lower()} at "
+            f"{reference.name!r} exists as a {current.kind.lower()} at {current.hash}, not as a "
+            f"{reference.kind.lower()} at "
             f"{reference.hash}"
         ) from error
     return reference

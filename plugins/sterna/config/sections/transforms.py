@@ -66,7 +66,8 @@ def _validate_table(value: str) -> str:
 def _validate_sql(value: str) -> str:
     if not value.strip() or len(value) > _MAX_SQL_CHARACTERS:
         raise ValueError(
-            f"expected a SELECT over the view `changes`, or a file such as dwd.sql, of {_MAX_SQL_CHARACTERS} letters at most"
+            f"expected a SELECT over the view `changes`, or a file such as dwd.sql, of {_MAX_SQL_CHARACTERS} letters "
+            "at most"
         )
     return value
 

@@ -21,7 +21,7 @@ from sterna.catalog.commit_once import NO_CHANGES, commit_once
 from sterna.catalog.model import Commit
 from sterna.errors import CatalogConflict
 from sterna.replication.replica.commit_access import writer
-from sterna.replication.replica.head import GC_EXPIRY_SECONDS, GC_PASS, RUN_ID, read_head
+from sterna.replication.replica.head import GC_EXPIRY_SECONDS, GC_MARKER, RUN_ID, read_head
 from sterna.replication.replica.region import RegionContext
 
 # Far from the time after which syncs take the clean-up for dead: requests may be slow.
@@ -77,13 +77,13 @@ def fence(context: RegionContext, parent: Commit, pass_id: str) -> Iterator[Fenc
     """
     properties = dict(parent.properties)
     new_fence = Fence()
-    new_fence.hash = commit_fence(context, parent.hash, pass_id, {**properties, RUN_ID: pass_id, GC_PASS: pass_id})
+    new_fence.hash = commit_fence(context, parent.hash, pass_id, {**properties, RUN_ID: pass_id, GC_MARKER: pass_id})
     if context.primary.reference(context.region.replica_branch).hash != new_fence.hash:
         raise CatalogConflict(f"{context.region.replica_branch} moved on as the clean-up began to delete")
     try:
         yield new_fence
     finally:
-        properties.pop(GC_PASS, None)
+        properties.pop(GC_MARKER, None)
         new_fence.hash = commit_fence(context, new_fence.hash, pass_id, {**properties, RUN_ID: pass_id})
 
 
@@ -97,11 +97,11 @@ def commit_fence(context: RegionContext, expected_hash: str, pass_id: str, prope
         properties: of the commit; with `COLLECTING` the fence is up.
     """
     branch = context.region.replica_branch
-    raising = properties.get(GC_PASS, "")
+    raising = properties.get(GC_MARKER, "")
     message = f"sterna: {pass_id} {'deletes what nothing reaches' if raising else 'is done'}"
     try:
         return commit_once(
-            writer(context), branch, expected_hash, NO_CHANGES, message, properties, identified_by=(RUN_ID, GC_PASS)
+            writer(context), branch, expected_hash, NO_CHANGES, message, properties, identified_by=(RUN_ID, GC_MARKER)
         )
     except CatalogConflict:
         if raising:

@@ -14,7 +14,7 @@ from sterna.catalog.model import Reference
 from sterna.errors import Busy, CatalogConflict, ReferenceNotFound, ReplicaBroken, SnapshotGone
 from sterna.maintenance.gc.retained_heads import versions_at
 from sterna.replication.replica.commit_access import writer
-from sterna.replication.replica.head import GC_PASS, REGION, RUN_ID, Head, newest_commit, read_head
+from sterna.replication.replica.head import GC_MARKER, REGION, RUN_ID, Head, newest_commit, read_head
 from sterna.replication.replica.reachability import ReachabilityWalk, TableVersion
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.tags import pin_tag, pinned_until
@@ -122,7 +122,7 @@ def _require_no_gc_since(context: RegionContext, previous_head: Head) -> None:
     """
     branch = context.region.replica_branch
     commits = list(context.primary.history(branch, operations=False, until=previous_head.hash or None))
-    if previous_head.is_gc_running or any(commit.properties.get(GC_PASS) for commit in commits):
+    if previous_head.is_gc_running or any(commit.properties.get(GC_MARKER) for commit in commits):
         raise Busy("a clean-up deleted files meanwhile: whether it saw the hold isn't known", hint="try again")
 
 

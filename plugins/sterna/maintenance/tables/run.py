@@ -112,7 +112,8 @@ def _starved_lines(report: TableReport) -> tuple[str, ...]:
     if not report.starved:
         return ()
     return (
-        f"starved: {report.conflicts} groups were rewritten in vain; others deleted or upserted rows of them meanwhile, "
+        f"starved: {report.conflicts} groups were rewritten in vain; others deleted or upserted rows of them "
+        "meanwhile, "
         "and nothing was committed",
     )
 
@@ -176,7 +177,8 @@ class MaintenanceRun:
         unproven = [record for record, location in readable if location not in self.writable]
         if unproven:
             self.progress(
-                f"{len(unproven)} groups could not be written, and none was to their store: after a third run that can't, "
+                f"{len(unproven)} groups could not be written, and none was to their store: after a third run that "
+                "can't, "
                 "they are tried once a day"
             )
         if readable:

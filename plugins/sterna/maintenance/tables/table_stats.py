@@ -256,7 +256,8 @@ def _split_writable(metadata: TableMetadata, groups: Sequence[Group]) -> tuple[t
             region_spec = (group.region, group.spec_id)
             files[region_spec] = files.get(region_spec, 0) + group.files
     notes = tuple(
-        f"{number} files of {region} stay as they are: the columns of their partition fields {', '.join(dropped_columns[spec])} "
+        f"{number} files of {region} stay as they are: the columns of their partition fields "
+        f"{', '.join(dropped_columns[spec])} "
         "were dropped, and Iceberg writes no such files any more"
         for (region, spec), number in sorted(files.items())
     )

@@ -97,9 +97,8 @@ class BranchPoller:
                 self.problem, pause = "", self._poll_interval()
             except SternaError as error:
                 self._record_failure(error)
-                pause = min(self.options.max_retry_seconds, 2 * max(pause, self.options.idle_seconds)) * random.uniform(
-                    0.7, 1.0
-                )  # noqa: S311
+                pause = min(self.options.max_retry_seconds, 2 * max(pause, self.options.idle_seconds))
+                pause *= random.uniform(0.7, 1.0)  # noqa: S311
             except Exception as error:  # noqa: BLE001 - whatever it is, streams stay open and the next look comes
                 self._record_failure(error)
                 pause = self.options.max_retry_seconds

@@ -66,7 +66,10 @@ def _check_retention(context: RegionContext, status: RegionStatus) -> tuple[tupl
         key=lambda candidate: candidate.key,
     )
     more = ", …" if len(unreadable) > _MAX_NAMED_TABLES else ""
-    line = f"how long main keeps the snapshots of {len(unreadable)} tables: {', '.join(unreadable[:_MAX_NAMED_TABLES])}{more}"
+    line = (
+        f"how long main keeps the snapshots of {len(unreadable)} tables: "
+        f"{', '.join(unreadable[:_MAX_NAMED_TABLES])}{more}"
+    )
     return tuple(short), line if unreadable else ""
 
 

@@ -154,7 +154,8 @@ def merge_sql(
     """
     condition = " AND ".join(f"t.{quote_identifier(column)} <=> s.{quote_identifier(column)}" for column in key)
     updates = [
-        f"t.{quote_identifier(name)} = CASE WHEN s.{quote_identifier(_PRESENT_PREFIX + name)} THEN s.{quote_identifier(name)} ELSE t.{quote_identifier(name)} END"
+        f"t.{quote_identifier(name)} = CASE WHEN s.{quote_identifier(_PRESENT_PREFIX + name)} THEN "
+        f"s.{quote_identifier(name)} ELSE t.{quote_identifier(name)} END"
         for name in names
     ]
     deleted_flag = f"t.{quote_identifier(DELETED)} = "
@@ -188,8 +189,8 @@ def merge_sql(
         f"MERGE INTO {table} t USING {_ROWS_VIEW} s ON {condition} "  # noqa: S608 - names are quoted
         f"WHEN MATCHED AND NOT s.{_KEY_ONLY} AND s.{OPERATION} = 'd' THEN {delete_action} "
         f"WHEN MATCHED AND NOT s.{_KEY_ONLY} THEN UPDATE SET {assignments} "
-        f"WHEN NOT MATCHED AND NOT s.{_KEY_ONLY} AND s.{OPERATION} = 'u' THEN INSERT ({insert_columns}) VALUES ({values})"
-        + unmatched_clause
+        f"WHEN NOT MATCHED AND NOT s.{_KEY_ONLY} AND s.{OPERATION} = 'u' THEN INSERT ({insert_columns}) VALUES "
+        f"({values})" + unmatched_clause
     )
 
 

@@ -86,7 +86,8 @@ def next_work(
     applied_id, applied = parse_position(applied_position, channel.name)
     if applied_id > capture_id:
         raise NeedsResync(
-            f"{table} is at epoch {applied_id} of {channel.name}, and the journal has none after {capture_id}: it was lost",
+            f"{table} is at epoch {applied_id} of {channel.name}, and the journal has none after {capture_id}: it "
+            "was lost",
             hint=f"sterna cdc resync {channel.name}",
         )
     applied_number = applied if applied_id == capture_id else 0
@@ -101,7 +102,8 @@ def next_work(
     )
     if later and later[0].number != applied_number + 1:
         raise NeedsResync(
-            f"drop {applied_number + 1} of epoch {capture_id} is gone from the journal of {channel.name}, and {table} lacks it",
+            f"drop {applied_number + 1} of epoch {capture_id} is gone from the journal of {channel.name}, and "
+            f"{table} lacks it",
             hint=f"sterna cdc resync {channel.name}",
         )
     if not applied_number and not complete:

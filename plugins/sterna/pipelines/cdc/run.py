@@ -319,7 +319,8 @@ class Runner:
         with self._lock:
             self._step_count += 1
         self.report_progress(
-            f"{source_context.source.name}: {target.key} has come up to {work.step.position}, snapshot {outcome.snapshot}"
+            f"{source_context.source.name}: {target.key} has come up to {work.step.position}, snapshot "
+            f"{outcome.snapshot}"
         )
         return True
 
@@ -356,7 +357,10 @@ def validate_log_retention(source: CdcSource, retention: LogRetention) -> None:
         )
         raise PurgeNear(f"{reason} {source.purge_alarm} s", hint="see PurgeNear in the run book")
     if retention.retained_bytes > source.log_alarm:
-        reason = f"the source keeps {retention.retained_bytes} bytes of log for its reader, and log_alarm is {source.log_alarm}"
+        reason = (
+            f"the source keeps {retention.retained_bytes} bytes of log for its reader, and log_alarm is "
+            f"{source.log_alarm}"
+        )
         raise LogKept(reason, hint="see LogKept in the run book")
 
 
@@ -488,7 +492,9 @@ def validate_writer(source_context: SourceContext, target: Target, state: TableS
         raise UnfitSource(
             f"the rows of {target.key} on main are of {writer}, which has the same name in another schema",
             table=target.name,
-            hint=f"leave it out of `tables`; or drop {target.key} on main, then sterna cdc resync {source_channel.name}",
+            hint=(
+                f"leave it out of `tables`; or drop {target.key} on main, then sterna cdc resync {source_channel.name}"
+            ),
         )
 
 

@@ -86,7 +86,8 @@ def read_row(columns: Sequence[SourceColumn], row: Mapping[str, Any], absent: Ma
             values.append(None if raw is None else column.parse(raw))
         except (ValueError, OverflowError, InvalidOperation, TypeError, KeyError):
             raise UnfitSource(
-                f"a value of column {name} has no place in {_type_name(column.column.type)}: infinity, NaN, a far year, "
+                f"a value of column {name} has no place in {_type_name(column.column.type)}: infinity, NaN, a far "
+                "year, "
                 "a date that no calendar has, or an array that is no list",
                 hint="see UnfitSource in the run book",
             ) from None

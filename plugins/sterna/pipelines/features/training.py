@@ -163,7 +163,8 @@ def _number_snapshots(lookups: DataFrame, spark: SparkSession, table: str) -> tu
     earliest = lookups.agg(f.min(f.unix_millis(_AT))).collect()[0][0]
     if earliest is not None and earliest < oldest_first[0][1] and _had_rows_before(jvm_table, oldest_first[0][0]):
         raise LabelTooOld(
-            f"a label is for {_format_ms(earliest)}, and the history that is kept begins at {_format_ms(oldest_first[0][1])}",
+            f"a label is for {_format_ms(earliest)}, and the history that is kept begins at "
+            f"{_format_ms(oldest_first[0][1])}",
             table=table,
             hint="leave such labels out, and say reproduce in the view: upkeep keeps the history for so long",
         )

@@ -83,9 +83,8 @@ def open_store(url: str, credential_id: str | None, secrets: Secrets, *, timeout
         UsageError: the client isn't installed.
     """
     valkey = _import_valkey()
-    return _open_client(
-        valkey.Valkey, valkey.Sentinel, parse_address(url), _settings(url, credential_id, secrets, timeout)
-    )  # type: ignore[no-any-return]
+    settings = _settings(url, credential_id, secrets, timeout)
+    return _open_client(valkey.Valkey, valkey.Sentinel, parse_address(url), settings)  # type: ignore[no-any-return]
 
 
 def open_async_store(url: str, credential_id: str | None, secrets: Secrets, *, timeout: float = 0.5) -> AsyncValkey:

@@ -163,7 +163,8 @@ def _select_oldest(connection: LimitedConnection, lane: Lane, rules: CloseRules)
 def _insert_batch(connection: LimitedConnection, lane: Lane, number: int, selection: _Selection, rule: str) -> Batch:
     id = batch_id(lane.table, lane.channel, number)
     insert = f"""
-        INSERT INTO sterna_ingest_batch (id, {LANE_COLUMNS}, number, state, files, bytes, rows, closed, closed_by, oldest)
+        INSERT INTO sterna_ingest_batch (id, {LANE_COLUMNS}, number, state, files, bytes,
+            rows, closed, closed_by, oldest)
         VALUES (%s, %s, %s, %s, %s, %s, 'closed', %s, %s, %s, clock_timestamp(), %s, %s) RETURNING {BATCH_COLUMNS}
     """  # noqa: S608
     lane_columns = (lane.tenant, lane.table, lane.channel, lane.partition)

@@ -149,7 +149,8 @@ def write_dead_letters(objects: Objects, inbox: str, batch: Batch, rows: BatchRo
     if max_bad_rows is not None and bad_rows > max_bad_rows:
         reason = f"{bad_rows} rows are bad, {max_bad_rows} may be (max_bad)"
     elif bad_rows and not rows.report.rows:
-        reason = f"none of its {bad_rows} rows is good"  # a commit without rows, called published, would tell its producer less
+        # A commit without rows, called published, would tell its producer less.
+        reason = f"none of its {bad_rows} rows is good"
     if reason:
         raise BatchRejected(f"{reason}; the first: {rows.report.first}", table=batch.lane.table, file=uri)
 

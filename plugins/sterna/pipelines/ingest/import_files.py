@@ -65,7 +65,8 @@ def needs_name_mapping(table: SparkTable, loaded: LoadedTable[JavaBase]) -> bool
         names = {}
     if any(names.get(name) != id for name, id in expected.items()):
         raise BadDrop(
-            f"the table's property {NAME_MAPPING_PROPERTY} doesn't name its columns: files without field ids can't be read by it",
+            f"the table's property {NAME_MAPPING_PROPERTY} doesn't name its columns: files without field ids can't "
+            "be read by it",
             table=table.name,
         )
     return False

@@ -216,8 +216,8 @@ def _settle_missing(connection: LimitedConnection, lane: Lane, number: int) -> N
     Without that whoever publishes in the order of numbers would wait for it for ever.
     """
     connection.execute(
-        f"INSERT INTO sterna_ingest_batch (id, {LANE_COLUMNS}, number, state, files, bytes, rows, closed, closed_by, oldest, "  # noqa: S608
-        "reason, settled) VALUES (%s, %s, %s, %s, '', %s, 'rejected', 0, 0, 0, now(), 'rebuild', now(), %s, now()) "
+        f"INSERT INTO sterna_ingest_batch (id, {LANE_COLUMNS}, number, state, files, bytes, rows, closed, closed_by, "  # noqa: S608
+        "oldest, reason, settled) VALUES (%s, %s, %s, %s, '', %s, 'rejected', 0, 0, 0, now(), 'rebuild', now(), %s, now()) "
         "ON CONFLICT (id) DO NOTHING",
         (
             batch_id(lane.table, lane.channel, number),
@@ -250,8 +250,8 @@ def _write_batch(
         commit,
     )  # fmt: skip
     connection.execute(
-        f"INSERT INTO sterna_ingest_batch (id, {LANE_COLUMNS}, number, state, files, bytes, rows, closed, closed_by, oldest, "  # noqa: S608
-        f"reason, settled, commit_hash) VALUES ({', '.join(['%s'] * len(parameters))}) "
+        f"INSERT INTO sterna_ingest_batch (id, {LANE_COLUMNS}, number, state, files, bytes, rows, closed, closed_by, "  # noqa: S608
+        f"oldest, reason, settled, commit_hash) VALUES ({', '.join(['%s'] * len(parameters))}) "
         f"ON CONFLICT (id) DO UPDATE SET {_CONFLICT_UPDATE}",
         parameters,
     )

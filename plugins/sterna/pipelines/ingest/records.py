@@ -9,8 +9,8 @@ from sterna.pipelines.ingest.model import Batch, Format, Lane, State, Upload
 
 LANE_COLUMNS = "tenant, table_name, channel, partition"
 _BATCH_FIELDS = (
-    "id", *LANE_COLUMNS.split(", "), "number", "state", "files", "bytes", "rows", "closed", "closed_by", "oldest", "snapshot",
-    "commit_hash", "reason", "attempts", "settled", "worker", "leased_until",
+    "id", *LANE_COLUMNS.split(", "), "number", "state", "files", "bytes", "rows", "closed", "closed_by", "oldest",
+    "snapshot", "commit_hash", "reason", "attempts", "settled", "worker", "leased_until",
 )  # fmt: skip
 BATCH_COLUMNS = ", ".join(_BATCH_FIELDS)
 """The columns that `parse_batch_row` takes."""

@@ -116,9 +116,8 @@ class Tracker:
                 self._channels.add(table_channel)
             if connection.execute(INSERT_UPLOAD, build_upload_row(upload)).rowcount:
                 return upload, True
-            row = connection.execute(
-                f"SELECT {UPLOAD_SELECTION} FROM {UPLOAD_TABLES} WHERE d.id = %s", (upload.id,)
-            ).fetchone()  # noqa: S608
+            query = f"SELECT {UPLOAD_SELECTION} FROM {UPLOAD_TABLES} WHERE d.id = %s"  # noqa: S608
+            row = connection.execute(query, (upload.id,)).fetchone()
         assert row is not None
         existing = parse_upload_row(row)
         require_same_upload(existing, upload)
@@ -167,7 +166,8 @@ class Tracker:
     def read_usage(self, tenant: str) -> Usage:
         """Return what a tenant has taken up."""
         query = f"""
-            SELECT (SELECT coalesce(sum(d.bytes), 0) FROM {UPLOAD_TABLES} WHERE d.tenant = %(tenant)s AND d.batch IS NULL)
+            SELECT (SELECT coalesce(sum(d.bytes), 0) FROM {UPLOAD_TABLES}
+                    WHERE d.tenant = %(tenant)s AND d.batch IS NULL)
                  + (SELECT coalesce(sum(bytes), 0) FROM sterna_ingest_batch
                     WHERE tenant = %(tenant)s AND state IN ('closed', 'staged')),
                    (SELECT coalesce(sum(bytes), 0) FROM sterna_ingest_drop

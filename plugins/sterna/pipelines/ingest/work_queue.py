@@ -54,7 +54,8 @@ class PostgresQueue:
 
     def renew(self, batch: str, worker: str, lease: float) -> None:
         """See `WorkQueue`."""
-        query = f"UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() + %s WHERE {_LEASED_BY_WORKER}"  # noqa: S608
+        query = f"UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() + %s
+            WHERE {_LEASED_BY_WORKER}"  # noqa: S608
         self._update_leased(query, (timedelta(seconds=lease), batch, worker))
 
     def clear_delays(self) -> None:
@@ -118,7 +119,8 @@ class PostgresQueue:
     def requeue(self, batch: str, worker: str, reason: str, *, delay: float = 0.0) -> None:
         """See `WorkQueue`."""
         query = f"""
-            UPDATE sterna_ingest_batch SET worker = '', reason = %s, leased_until = clock_timestamp() + %s WHERE {_LEASED_BY_WORKER}
+            UPDATE sterna_ingest_batch SET worker = '', reason = %s, leased_until = clock_timestamp() + %s
+            WHERE {_LEASED_BY_WORKER}
         """  # noqa: S608
         with self._pool.connection() as connection:
             connection.execute(query, (reason[:2000], timedelta(seconds=delay), batch, worker))

@@ -134,7 +134,10 @@ def rewind_reason(state: TableState, channel: Channel) -> str:
         return ""
     id, _, sequence = (reference or "").partition("/")
     if lacks_snapshot_reference(state, channel):
-        return f"the property {channel.snapshot_property} is gone or names no snapshot: whether it was rolled back can't be told"
+        return (
+            f"the property {channel.snapshot_property} is gone or names no snapshot: whether it was rolled back "
+            "can't be told"
+        )
     if _is_lost(state, id, sequence):
         return "the snapshot of that is no ancestor of the table's current one: it was rolled back or replaced"
     return ""

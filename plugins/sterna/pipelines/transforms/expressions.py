@@ -118,7 +118,8 @@ def find_disallowed(expressions: Iterable[tuple[str, Any]]) -> Iterator[str]:
                 yield f"it calls `{expression.functionName()}`, a function of which nothing is known"
         elif name not in ALLOWED:
             yield (
-                f"it has `{_function_name(name, expression)}`, and it isn't known of that function that steps and a rebuild "
+                f"it has `{_function_name(name, expression)}`, and it isn't known of that function that steps and a "
+                "rebuild "
                 "come to the same rows"
             )
         elif name not in _WITHOUT_TYPE and any(" collate " in kind for kind in leaf_types(expression.dataType())):

@@ -107,7 +107,10 @@ def _find_unproven(spark: SparkSession, flow: Transform, plan: Any, source: Stru
     try:
         lineage = Origins(partition).result_columns(plan)
     except Unproven as error:
-        return f"rows of several partitions may meet: {error.reason} has to be by `{partition_sql}`, written as in the services file"
+        return (
+            f"rows of several partitions may meet: {error.reason} has to be by `{partition_sql}`, written as in the "
+            "services file"
+        )
     if lineage[column] != partition:
         return (
             f"column {column} has to say which partition of the source a row is of: `{partition_sql}`, and nothing else"

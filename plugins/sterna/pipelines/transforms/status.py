@@ -203,4 +203,7 @@ def create_statement(flow: Transform, columns: Sequence[tuple[str, str]]) -> str
     """
     column_list = ", ".join(f"`{name}` {kind}" for name, kind in columns)
     partitioning = f" PARTITIONED BY ({flow.mode.columns[0]})" if flow.mode.kind == "replace" else ""
-    return f"CREATE TABLE {flow.into} ({column_list}) USING iceberg{partitioning} TBLPROPERTIES ('write.wap.enabled'='true')"
+    return (
+        f"CREATE TABLE {flow.into} ({column_list}) USING iceberg{partitioning} TBLPROPERTIES "
+        "('write.wap.enabled'='true')"
+    )

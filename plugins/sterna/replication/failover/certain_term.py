@@ -75,7 +75,8 @@ def require_certain_primary(sites: Sequence[CatalogSite], gone: Collection[str])
     contradictions = [*primary.doubts, *([] if newest or unseen else ["no region knows an epoch"])]
     if unseen or contradictions:
         raise UpkeepBlocked(
-            f"nothing is expired or deleted while another region may be the primary: {'; '.join((*unseen, *contradictions))}",
+            "nothing is expired or deleted while another region may be the primary: "
+            f"{'; '.join((*unseen, *contradictions))}",
             hint="wait, and run this again once all regions answer and sterna catalog status names one primary; a "
             "region that is gone for good is named in upkeep.gone of the services file",
         )

@@ -256,7 +256,8 @@ def _validate_resumed_term(sites: Mapping[str, CatalogSite], newest_term: Term, 
     target = sites[newest_term.region]
     if target.epoch != newest_term:
         raise UsageError(
-            f"region {target.region} does not know its own epoch {newest_term}: its database was emptied or restored, and "
+            f"region {target.region} does not know its own epoch {newest_term}: its database was emptied or "
+            "restored, and "
             "the others would become copies of it",
             hint="another region has the catalog; nothing was changed",
         )

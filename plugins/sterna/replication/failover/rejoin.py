@@ -179,7 +179,8 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
         raise _no_primary_error(primary)
     if newest_term.region == region.name and own.epoch != newest_term:
         raise NotPrimary(
-            f"{region.name} is named the primary of epoch {newest_term} and knows epoch {own.epoch} itself: its database "
+            f"{region.name} is named the primary of epoch {newest_term} and knows epoch {own.epoch} itself: its "
+            "database "
             "was emptied or restored",
             hint="start no Nessie of it before it is certain which region has the catalog: sterna catalog status",
         )
@@ -209,7 +210,8 @@ def _resolve_source(sites: Mapping[str, CatalogSite], name: str) -> str:
     if source.epoch != newest_term or not source.writable:
         contradiction = "takes no commits" if source.epoch == newest_term else f"knows epoch {source.epoch} itself"
         raise NotPrimary(
-            f"{newest_term.region} is named the primary of epoch {newest_term}, and {contradiction}: whom to follow can't be told",
+            f"{newest_term.region} is named the primary of epoch {newest_term}, and {contradiction}: whom to follow "
+            "can't be told",
             hint="sterna catalog status",
         )
     require_readable(sites.values(), ", or stop that server; nothing was changed")

@@ -137,9 +137,10 @@ def require_readable(sites: Iterable[CatalogSite], alternative: str) -> None:
     """
     for site in sites:
         if site.problem and not site.is_silent:
+            remedy = "see why it is slow" if site.slow else "mend its login here"
             raise UsageError(
                 f"region {site.region} may be at work, and know a newer epoch: {site.problem}",
-                hint=f"{'see why it is slow' if site.slow else 'mend its login here'}{alternative.format(region=site.region)}",
+                hint=f"{remedy}{alternative.format(region=site.region)}",
             )
 
 

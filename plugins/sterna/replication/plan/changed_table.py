@@ -87,12 +87,12 @@ def read_needed_files(
     action = _with_snapshots(action, full_metadata, replica_metadata)
     completed_metadata, completed = _completed_version(context, action, metadata, lister)
     list_files = partial(list_table_files, context, action.key, action.source, action.target, metadata)
-    list_files = partial(list_files, dealing=lister.sharded_listing, shown=bool(shown_uri))
+    list_files = partial(list_files, sharded_listing=lister.sharded_listing, is_shown=bool(shown_uri))
     if completed_metadata is not None:
         with suppress(ReplicaFileMissing):
-            return action, list_files(completed_metadata, leaves=partial(lister.defers_listing, completed))
+            return action, list_files(completed_metadata, defers=partial(lister.defers_listing, completed))
         completed = None
-    list_files = partial(list_files, leaves=partial(lister.defers_listing, completed))
+    list_files = partial(list_files, defers=partial(lister.defers_listing, completed))
     try:
         return action, list_files(replica_metadata if proves else None)
     except ReplicaFileMissing:

@@ -156,7 +156,8 @@ def _compare_branches(context: RegionContext, options: SyncOptions, progress: Pr
         seed_group(draft, changes, head, options.seed_group) if seeding else (draft.actions, False, [])
     )
     progress(
-        f"{len(changes.candidates)} keys compared: {len(draft.actions)} to change, {draft.unchanged} as they should be, "
+        f"{len(changes.candidates)} keys compared: {len(draft.actions)} to change, {draft.unchanged} as they should "
+        "be, "
         f"{len(draft.held)} held"
     )
     bulk_state = bulk_state_for_plan(context, head, options)

@@ -52,7 +52,10 @@ class PrimaryOutage:
         seconds = self.seconds_since_contact
         last_contact = "never" if seconds is None else f"{self.heard} ({seconds:.0f} s ago)"
         serving = f"main@{self.serving[:12]} as of {self.as_of}" if self.serving else "nothing yet"
-        return f"cut off: primary {self.primary} does not answer; serving {serving}; last heard {last_contact}: {self.reason}"
+        return (
+            f"cut off: primary {self.primary} does not answer; serving {serving}; last heard {last_contact}: "
+            f"{self.reason}"
+        )
 
 
 def probe_primary(context: RegionContext) -> str:

@@ -54,7 +54,8 @@ def validate_reset_target(context: RegionContext, source_hash: str, watermark: s
         is_valid = last_hash == target_hash
     if not is_valid:
         raise UsageError(
-            f"{target_hash} is not where {SOURCE_BRANCH} stands: it is at {source_hash}, and {target_hash} is none of the "
+            f"{target_hash} is not where {SOURCE_BRANCH} stands: it is at {source_hash}, and {target_hash} is none "
+            "of the "
             "commits that led there "
             f"since it left {watermark or 'its beginning'}",
             hint="look at main's log, and name the commit that you take for the truth",

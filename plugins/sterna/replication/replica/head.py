@@ -43,7 +43,7 @@ MOVED_TABLES = "sterna.moved-tables"
 MOVE_ID = "sterna.move-id"
 # Stands in the head while `gc` deletes files: what a plan finds present meanwhile may be gone when it is
 # published.
-GC_PASS = "sterna.collecting"
+GC_MARKER = "sterna.collecting"
 # Names who wrote over files that a plan may have counted on (`sterna.replication.sync.publish.invalidate_plans`).
 OVERWRITTEN_BY = "sterna.wrote-anew"
 # Who has watched the same deletion for so long takes the clean-up for dead; a living one is at it for a part of that.
@@ -163,7 +163,7 @@ def files_replaced_since(catalog: CatalogReader, branch: str, since: str, head: 
     """
     commits = catalog.history(f"{branch}@{head}", operations=False, until=since)
     for commit in islice(commits, _MAX_COMMITS):
-        if commit.properties.get(GC_PASS) or commit.properties.get(OVERWRITTEN_BY):
+        if commit.properties.get(GC_MARKER) or commit.properties.get(OVERWRITTEN_BY):
             return True
         head = commit.parent
     return head != since
@@ -227,7 +227,7 @@ def parse_head(commit: Commit) -> Head:
         held_list=_parse_property(commit, HELD, "[]", parse_held_list),
         run_id=properties[RUN_ID],
         commit_time=commit.commit_time,
-        gc_pass=properties.get(GC_PASS, ""),
+        gc_pass=properties.get(GC_MARKER, ""),
     )
 
 

@@ -86,7 +86,10 @@ class RunProgress:
         rate = (cost - own_cost) / self.seconds if done and self.seconds else own_cost / seconds if seconds else 0.0
         remaining = f", about {format_duration((total_cost - cost) / rate)} left" if rate and cost < total_cost else ""
         position = f"batch {number + 1} of {len(self.batches)}, {len(done)} done: " if len(self.batches) > 1 else ""
-        line = f"{position}{files:,} of {count:,} files, {format_bytes(size)} of {format_bytes(total)} are here, {cost * 100 // total_cost} %{remaining}"
+        line = (
+            f"{position}{files:,} of {count:,} files, {format_bytes(size)} of {format_bytes(total)} are here, "
+            f"{cost * 100 // total_cost} %{remaining}"
+        )
         return ProgressLine(line, cost / total_cost, is_step=current is None)
 
 

@@ -124,7 +124,8 @@ def _length_mismatches(uri: str, data: bytes, localized: _LocalizedFiles) -> Ite
     for path, length in _named_files(uri, data, localized.roles[uri]):
         if localized.has_other_length(path, length):
             yield NotLocalized(
-                f"a localized file has {localized.length(path)} bytes, {uri} says {length}: `sterna repair --relocalize` "
+                f"a localized file has {localized.length(path)} bytes, {uri} says {length}: `sterna repair "
+                "--relocalize` "
                 "writes both anew",
                 file=path,
             )

@@ -319,14 +319,18 @@ def publish(
 def summarize(sync_plan: Plan) -> str:
     """Return a plan in one line."""
     if sync_plan.idle:
-        return f"nothing to do: {sync_plan.region} stands for main@{sync_plan.source_hash[:12]}, {len(sync_plan.held)} held"
+        return (
+            f"nothing to do: {sync_plan.region} stands for main@{sync_plan.source_hash[:12]}, {len(sync_plan.held)} "
+            "held"
+        )
     files, size = sum(batch.files for batch in sync_plan.batches), sum(batch.bytes for batch in sync_plan.batches)
     changes = (
         sum(1 for action in sync_plan.actions if action.target),
         sum(1 for action in sync_plan.actions if action.change == "drop"),
     )
     return (
-        f"main@{sync_plan.source_hash[:12]} to {sync_plan.region}: {changes[0]} tables and views to put, {changes[1]} to drop, "
+        f"main@{sync_plan.source_hash[:12]} to {sync_plan.region}: {changes[0]} tables and views to put, "
+        f"{changes[1]} to drop, "
         f"{sync_plan.unchanged} left, "
         f"{len(sync_plan.held)} held; {files} files, {size} bytes to copy in {len(sync_plan.batches)} batches"
     )

@@ -65,7 +65,9 @@ def _row_differences(replica: pa.Table, source: pa.Table) -> Iterator[str]:
     # by one.
     replica_counts, source_counts = (Counter(map(repr, table.to_pylist())) for table in (replica, source))
     for row in list(replica_counts - source_counts)[:1]:
-        yield f"{sum((replica_counts - source_counts).values())} rows that the source does not have, such as {row[:200]}"
+        yield (
+            f"{sum((replica_counts - source_counts).values())} rows that the source does not have, such as {row[:200]}"
+        )
 
 
 def _with_origins(table: pa.Table, places: Places) -> pa.Table:

@@ -132,7 +132,8 @@ def check_view(document: dict[str, Any], uri: str, places: Places, findings: Fin
         findings.add(
             OTHER_CATALOG,
             uri,
-            f"its SQL names {', '.join(sorted(other_catalogs))}: a reader of the replica reads there, be it `main` or dark; "
+            f"its SQL names {', '.join(sorted(other_catalogs))}: a reader of the replica reads there, be it `main` "
+            "or dark; "
             "say in the registry's `views` what the name means, or make the view anew without it",
         )
 
@@ -180,4 +181,7 @@ def _contradictions(document: dict[str, Any], table: TableDocument) -> Iterator[
     last_sequence_number = document.get("last-sequence-number")
     for snapshot in table.snapshots:
         if last_sequence_number is not None and snapshot.sequence_number > last_sequence_number:
-            yield f"snapshot {snapshot.id} has sequence number {snapshot.sequence_number}, the last one is {last_sequence_number}"
+            yield (
+                f"snapshot {snapshot.id} has sequence number {snapshot.sequence_number}, the last one is "
+                f"{last_sequence_number}"
+            )

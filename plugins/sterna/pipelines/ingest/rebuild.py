@@ -217,7 +217,8 @@ def _settle_missing(connection: LimitedConnection, lane: Lane, number: int) -> N
     """
     connection.execute(
         f"INSERT INTO sterna_ingest_batch (id, {LANE_COLUMNS}, number, state, files, bytes, rows, closed, closed_by, "  # noqa: S608
-        "oldest, reason, settled) VALUES (%s, %s, %s, %s, '', %s, 'rejected', 0, 0, 0, now(), 'rebuild', now(), %s, now()) "
+        "oldest, reason, settled) "
+        "VALUES (%s, %s, %s, %s, '', %s, 'rejected', 0, 0, 0, now(), 'rebuild', now(), %s, now()) "
         "ON CONFLICT (id) DO NOTHING",
         (
             batch_id(lane.table, lane.channel, number),

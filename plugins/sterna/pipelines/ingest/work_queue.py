@@ -54,8 +54,7 @@ class PostgresQueue:
 
     def renew(self, batch: str, worker: str, lease: float) -> None:
         """See `WorkQueue`."""
-        query = f"UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() + %s
-            WHERE {_LEASED_BY_WORKER}"  # noqa: S608
+        query = f"UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() + %s WHERE {_LEASED_BY_WORKER}"  # noqa: S608
         self._update_leased(query, (timedelta(seconds=lease), batch, worker))
 
     def clear_delays(self) -> None:

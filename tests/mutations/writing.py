@@ -141,8 +141,8 @@ CDC: Final = (
     _cdc(
         name="a reader goes on after a resync",
         file="pipelines/cdc/capture.py",
-        old="if self.journal.latest_capture_id() != segment.capture_id or not self.journal.commit(segment):",
-        new="if not self.journal.commit(segment):",
+        old="if self.journal.latest_capture_id() != segment.capture_id or not self.journal.commit_segment(segment):",
+        new="if not self.journal.commit_segment(segment):",
         harm="rows go to a reading that nobody applies any more",
         first=(
             "unit/cdc/test_edges_of_cdc.py::test_a_reader_of_an_epoch_that_is_over_adds_no_drop_and_confirms_nothing",

@@ -25,7 +25,7 @@ def much_later() -> datetime:
 
 
 def clean(world: World, now: datetime | None = None, **options: Any) -> GcReport:
-    settings = {"delete": True, "patience": 0.0, **options}
+    settings = {"delete": True, "max_wait_seconds": 0.0, **options}
     return run_gc(world.context(), GcOptions(**settings), now=now or later())
 
 

@@ -187,7 +187,7 @@ def test_a_long_plan_is_compressed_and_damage_is_told() -> None:
 def test_a_drop_has_the_bytes_of_november_2026(tmp_path: Path) -> None:
     objects, inbox = make_world(tmp_path).context().objects, f"file://{tmp_path}/eu/lake/inbox"
     journal = Journal(objects, inbox, "shop")
-    assert journal.commit(VALUES["drop"])
+    assert journal.commit_segment(VALUES["drop"])
     ((uri, _, _),) = objects.list(f"{inbox}/_cdc/drops/shop/000002")
     assert objects.read(uri) == _bytes("drop")
     assert journal.last_segment(2) == VALUES["drop"]

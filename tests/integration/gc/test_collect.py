@@ -83,7 +83,7 @@ def clean(own: OwnRegion, **options: Any) -> GcReport:
     with own.context() as context:
         return run_gc(
             context,
-            GcOptions(**{"keep": GcOptions.keep * 0, "delete": True, "patience": 0.0, **options}),
+            GcOptions(**{"keep": GcOptions.keep * 0, "delete": True, "max_wait_seconds": 0.0, **options}),
             own.world.lines.append,
         )
 
@@ -166,7 +166,7 @@ def test_under_syncs_that_never_stop(region: OwnRegion, monkeypatch: pytest.Monk
     try:
         for number in range(4):
             world.sql(f"INSERT INTO main_us.collect.t VALUES ({1000 + number})")
-            deleted += clean(region, patience=120.0).deleted.files
+            deleted += clean(region, max_wait_seconds=120.0).deleted.files
             with region.context() as context:
                 assert verify_structure(context).findings == ()
     finally:

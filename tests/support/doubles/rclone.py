@@ -16,7 +16,7 @@ def copy_here(
     names: Sequence[str],
     *,
     progress: Callable[[int, int], None],
-    deadline: float | None = None,
+    timeout: float | None = None,
     leases: Folder | None = None,
 ) -> Transfer:
     """Copy files as `sterna.storage.rclone.transfer.copy_files` does; both locations are local."""

@@ -249,7 +249,7 @@ def test_a_drop_of_a_version_that_noted_less_is_read(tmp_path: Path) -> None:
     objects, inbox = make_world(tmp_path).context().objects, f"file://{tmp_path}/eu/lake/inbox"
     journal = Journal(objects, inbox, "shop")
     journal.create_spec(CaptureSpec(1, {_TABLE: ("id",)}))
-    journal.commit(
+    journal.commit_segment(
         Segment(
             1, 1, {}, {"lsn": 1}, identities={_TABLE: {"identity": "d"}}, stopped={_TABLE: StoppedTable("A", "b", 7)}
         )

@@ -96,7 +96,7 @@ def journal_of(folder: Path, **drop: Any) -> Journal:
     """A journal with one drop, behind the rows that an epoch begins with."""
     journal = Journal(make_world(folder).context().objects, f"file://{folder}/eu/lake/inbox", "shop")
     assert journal.create_spec(CaptureSpec(1, _KEYS))
-    assert journal.commit(Segment(1, 1, {}, {"lsn_proc": 1}, complete=True, **drop))
+    assert journal.commit_segment(Segment(1, 1, {}, {"lsn_proc": 1}, complete=True, **drop))
     return journal
 
 

@@ -99,7 +99,7 @@ def journal_of(world: World, drops: int, complete: int, size: int = MAX_STEP_BYT
     assert journal.create_spec(CaptureSpec(1, keys))
     for number in range(1, drops + 1):
         parts = {"public.a": (Part(f"s3://x/{number}", 1, size, ()),)}
-        assert journal.commit(Segment(1, number, {}, {}, parts, complete=number == complete))
+        assert journal.commit_segment(Segment(1, number, {}, {}, parts, complete=number == complete))
     return journal
 
 
@@ -128,7 +128,7 @@ def test_a_table_that_never_had_a_row_needs_no_old_drop(world: World) -> None:
         tables = ("public.a",) if number < 7 else ("public.a", "public.void")
         columns_by_table |= dict.fromkeys(tables, columns)
         parts = {table: (Part(f"s3://x/{number}", 1, 1, columns),) for table in tables}
-        assert journal.commit(Segment(1, number, {}, {}, parts, complete=number == 1, columns=dict(columns_by_table)))
+        assert journal.commit_segment(Segment(1, number, {}, {}, parts, complete=number == 1, columns=dict(columns_by_table)))
     for old in range(1, 5):
         name = f"{10**12 - old:012}.json"
         (world.folder / "eu" / "lake" / "inbox" / "_cdc" / "drops" / "shop" / "000001" / name).unlink()
@@ -233,7 +233,7 @@ def test_a_table_that_is_stopped_keeps_no_old_drop(world: World) -> None:
     for number in range(1, 8):
         parts = {"public.a": (Part(f"s3://x/{number}", 1, 1, columns),)}
         segment = Segment(1, number, {}, {}, parts, complete=number == 1, stopped=stopped if number > 3 else {})
-        assert journal.commit(segment)
+        assert journal.commit_segment(segment)
     followed = marked(world, journal, {"public.a": "1/6", "public.b": "1/2"})
     assert min_applied_segment(followed, CaptureSpec(1, keys)) == 6
     (drop,) = Runner([], lambda line: None).load_segments(followed)[1][-1:]
@@ -286,7 +286,7 @@ def stepped(
     epoch = drops[0].capture_id
     assert journal.create_spec(CaptureSpec(epoch, dict.fromkeys(marks, ("id",))))
     for segment in drops:
-        assert journal.commit(segment)
+        assert journal.commit_segment(segment)
     applied: dict[str, str] = {}
 
     def apply(catalog: Any, objects: Any, target: Target, work: Work) -> PublishOutcome:
@@ -470,8 +470,8 @@ def test_a_table_on_main_is_filled_by_one_table_of_the_source(world: World, expi
     assert (type(error).__name__, error.table) == ("UnfitSource", "other.a")
     # What is in the journal already comes no further, and the table says why; that one goes on.
     assert journal.create_spec(CaptureSpec(2, {"other.a": key, "public.b": key}))
-    assert journal.commit(make_segment(1, "other.a", epoch=2))
-    assert journal.commit(make_segment(2, epoch=2))
+    assert journal.commit_segment(make_segment(1, "other.a", epoch=2))
+    assert journal.commit_segment(make_segment(2, epoch=2))
     runner = Runner([followed], lambda line: None)
     assert not runner.apply(cast(Any, None))
     assert [(name, str(failure.table)) for name, failure in runner.failed.items()] == [("shop: other.a", "other.a")]
@@ -486,7 +486,7 @@ def test_what_no_run_could_apply_is_told_by_a_check_by_the_same_words(world: Wor
     with pytest.raises(UnfitSource) as checked:
         check(followed)
     assert journal.create_spec(CaptureSpec(1, {"public.a": ("id",)}))
-    assert journal.commit(make_segment(1, "public.a"))
+    assert journal.commit_segment(make_segment(1, "public.a"))
     runner = Runner([followed], lambda line: None)
     assert not runner.apply(cast(Any, None))
     (error,) = runner.failed.values()
@@ -519,9 +519,9 @@ def test_what_a_stopped_table_will_never_have_is_not_told_as_waiting(world: Worl
     key = ("id",)
     for number in (1, 2):
         assert journal.create_spec(CaptureSpec(number, {"public.a": key, "public.b": key}))
-    assert journal.commit(make_segment(1, "public.a", "public.b", epoch=2))
+    assert journal.commit_segment(make_segment(1, "public.a", "public.b", epoch=2))
     for number in (2, 3):
-        assert journal.commit(make_segment(number, "public.a", epoch=2, stops={"public.b": 0}))
+        assert journal.commit_segment(make_segment(number, "public.a", epoch=2, stops={"public.b": 0}))
     marks = {"public.a": "1/8", "public.b": "1/9"}
     followed = Moving(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, journal, marks)
     standings = table_statuses(followed, journal.read_spec(2), journal.last_segment(2))
@@ -535,10 +535,10 @@ def test_one_table_is_asked_for_again(world: World) -> None:
     journal = Journal(*journal_for(world))
     followed = Marked(world.context(), cast(Any, None), _SOURCE, journal, {})
     assert journal.create_spec(CaptureSpec(1, {"public.a": ("id",)}))
-    assert journal.commit(replace(make_segment(1, "public.a"), offset=None))
+    assert journal.commit_segment(replace(make_segment(1, "public.a"), offset=None))
     with pytest.raises(UsageError, match="first rows of shop aren't complete"):
         resync(followed, act=True, table="public.a")
-    assert journal.commit(make_segment(2, "public.a"))
+    assert journal.commit_segment(make_segment(2, "public.a"))
     with pytest.raises(UsageError, match=r"follows no table public\.x: public\.a"):
         resync(followed, act=True, table="public.x")
     assert resync(followed, act=False, table="public.a").asked is False
@@ -576,7 +576,7 @@ def test_a_table_that_was_read_again_with_another_key_is_no_alarm(world: World) 
             return Keyed()
 
     assert journal.create_spec(CaptureSpec(1, {"public.a": ("id",)}))
-    assert journal.commit(
+    assert journal.commit_segment(
         make_segment(1, "public.a", again={"public.a": TableResync(1, 1, ("code",), "7:9:", 100)}, asked=1)
     )
     followed = Fresh(world.context(), cast(Any, None), _SOURCE, journal, {"public.a": "1/1"})
@@ -588,7 +588,7 @@ def test_what_nobody_foresees_of_one_table_ends_no_other(world: World) -> None:
     marks = {"public.a": "", "public.b": ""}
     followed = Moving(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, Journal(*journal_for(world)), marks)
     assert followed.journal.create_spec(CaptureSpec(1, dict.fromkeys(marks, ("id",))))
-    assert followed.journal.commit(replace(make_segment(1, *marks), complete=True))
+    assert followed.journal.commit_segment(replace(make_segment(1, *marks), complete=True))
     came: list[str] = []
 
     def apply(catalog: Any, objects: Any, target: Target, work: Work) -> PublishOutcome:

@@ -55,7 +55,7 @@ def test_where_another_may_be_the_primary_nothing_goes(
 
 def test_one_that_an_operator_left_out_may_be_silent(world: World, answers: Answers) -> None:
     answers["eu"] = SILENT
-    assert clean(world, much_later(), gone=("eu",)).deleted.files > 0
+    assert clean(world, much_later(), excluded_regions=("eu",)).deleted.files > 0
 
 
 @pytest.mark.parametrize(("said", "why"), [(SILENT, UpkeepBlocked), (THEIRS, Busy)], ids=["silent", "promoted"])

@@ -176,7 +176,7 @@ def test_an_old_file_that_a_sync_took_up_again_before_the_deletion_stays(
         return real(*args)
 
     monkeypatch.setattr(deleting, before, published_meanwhile)
-    now_clean(world, patience=60.0)
+    now_clean(world, max_wait_seconds=60.0)
     assert published
     assert data.exists()
     assert_closed(world)

@@ -86,7 +86,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, CatalogSite]], 
 
     def see(sites: dict[str, CatalogSite]) -> None:
         for module in (promote, ha_rejoin):
-            monkeypatch.setattr(module, "look_at_all", lambda regions, secrets: dict(sites))
+            monkeypatch.setattr(module, "inspect_sites", lambda regions, secrets: dict(sites))
         monkeypatch.setattr(catalog, "inspect_sites", lambda regions, secrets: dict(sites))
 
     monkeypatch.setattr(promote, promote.newest_commit_time.__name__, lambda region, secrets: None)

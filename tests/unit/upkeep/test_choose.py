@@ -43,14 +43,14 @@ def test_after_a_conflict_groups_are_smaller_but_never_too_small() -> None:
 
 
 def test_a_file_many_of_whose_rows_are_deleted_is_written_anew_alone() -> None:
-    group = plan_groups([file(1, 90 * MIB, deleted=0.5), file(2, 90 * MIB, deleted=0.1)], RULE, NOON)
+    group = plan_groups([file(1, 90 * MIB, deleted_ratio=0.5), file(2, 90 * MIB, deleted_ratio=0.1)], RULE, NOON)
     assert [(g.files, g.new_files) for g in group] == [(1, 1)]
     assert group[0].new_bytes == pytest.approx(45 * MIB, rel=0.01)
 
 
 def test_what_deletes_seem_to_take_away_wholly_is_not_free() -> None:
     # Equality deletes: as many as rows, and perhaps none of them meets one.
-    (group,) = plan_groups([file(1, columns=-1, deleted=1.5)], RULE, NOON)
+    (group,) = plan_groups([file(1, column_bytes=-1, deleted_ratio=1.5)], RULE, NOON)
     assert group.new_bytes > 0, "what is written in the end is priced by it"
 
 
@@ -67,10 +67,10 @@ def test_regions_partitions_and_specs_are_never_mixed() -> None:
 
 @pytest.mark.parametrize(("seconds", "when"), [(599, TOO_RECENT), (600, DUE), (-5, TOO_RECENT)])
 def test_what_was_written_within_quiet_waits(seconds: int, when: str) -> None:
-    files = [file(n, at=NOON - seconds * 1000 if n == 3 else 0) for n in range(5)]
+    files = [file(n, last_changed_ms=NOON - seconds * 1000 if n == 3 else 0) for n in range(5)]
     assert chosen(*files) == [("us", "", 5, 1, when)]
     # A write into another region's files of the partition counts, too: it is one partition.
-    elsewhere = file(9, region="eu", at=NOON - seconds * 1000)
+    elsewhere = file(9, region="eu", last_changed_ms=NOON - seconds * 1000)
     assert chosen(*map(file, range(5)), elsewhere)[0][-1] == when
 
 
@@ -107,8 +107,8 @@ def test_how_many_files_iceberg_makes() -> None:
             st.integers(1, 300 * MIB),
             region=st.sampled_from(["us", "eu"]),
             partition=st.sampled_from(["", "p=1"]),
-            deleted=st.floats(0, 2),
-            at=st.integers(0, 2 * NOON),
+            deleted_ratio=st.floats(0, 2),
+            last_changed_ms=st.integers(0, 2 * NOON),
         ),
         max_size=40,
         unique_by=lambda live_file: live_file.path,

@@ -60,7 +60,7 @@ def held(**more: object) -> Held:
 
 
 def build_horizon(facts: RetentionInputs, **more: object) -> Retention:
-    return compute_retention(facts, **{"patience": PATIENCE, **more})  # type: ignore[arg-type]
+    return compute_retention(facts, **{"max_wait": PATIENCE, **more})  # type: ignore[arg-type]
 
 
 def tag(name: str, number: int, replica_of: str = "") -> ReferenceVersions:
@@ -79,7 +79,7 @@ ROWS = {
     "a replica branch": (replace(FACTS, references=(tag("main_replica_eu", 3, "eu"),)), {3, 5}),
     "a hold": (replace(FACTS, references=(tag("sterna-hold-eu-20260601T000000Z-0", 2, "eu"),)), {2, 5}),
     "an outlet's position": (replace(FACTS, references=(tag("sterna-outlet-eu-pager", 3, "eu"),)), {3, 5}),
-    "a head within keep, announced": (replace(FACTS, regions=(region(heads=(at(2), at(3))),)), {2, 3, 5}),
+    "a head within keep, announced": (replace(FACTS, regions=(region(head_versions=(at(2), at(3))),)), {2, 3, 5}),
     "a held table: all since its last good commit": (replace(FACTS, regions=(region(held=(held(),)),)), {2, 3, 4, 5}),
     "a held table that was never here: all since it was": (
         replace(FACTS, regions=(region(held=(held(good="", since=(NOW - HOUR).isoformat()),)),)),
@@ -96,7 +96,7 @@ ROWS = {
     ),
     "another table is held": (replace(FACTS, regions=(region(held=(replace(held(), key="b"),)),)), {5}),
     "a region that isn't entitled": (
-        replace(FACTS, regions=(region(), region("ap", "c1", refused=frozenset({"a"})))),
+        replace(FACTS, regions=(region(), region("ap", "c1", excluded_keys=frozenset({"a"})))),
         {5},
     ),
 }
@@ -159,7 +159,7 @@ def test_what_the_table_itself_says_keeps(row: str) -> None:
 def test_no_gap_comes_before_the_snapshot_of_a_mark_that_stays() -> None:
     channel = Channel("us", "acme", "rows")
     table = metadata(properties={channel.position_property: "7", channel.snapshot_property: "3/3"})
-    facts = replace(FACTS, regions=(region(heads=(at(3),)),))
+    facts = replace(FACTS, regions=(region(head_versions=(at(3),)),))
     gone = expirable_snapshots(table, build_horizon(facts), keep=KEEP, now=NOW)
     left = [SnapshotState(n, n - 1 or None, n) for n in range(1, 6) if n not in gone]
     assert not is_rewound(TableState(tuple(left), 5, table.properties), channel)
@@ -170,7 +170,7 @@ def test_no_gap_comes_before_the_snapshot_of_a_mark_that_stays() -> None:
 
 def test_what_was_staged_and_published_goes_once_no_head_shows_it() -> None:
     table = metadata(snapshots=tuple(replace(item, wap_id=f"w{item.snapshot_id}") for item in metadata().snapshots))
-    facts = replace(FACTS, regions=(region(heads=(at(3),)),))
+    facts = replace(FACTS, regions=(region(head_versions=(at(3),)),))
     gone = expirable_snapshots(table, build_horizon(facts), keep=KEEP, now=NOW)
     left = tuple(item for item in table.snapshots if item.snapshot_id not in gone)
     # As Iceberg does: what was current before a gap is in the log no more.
@@ -216,7 +216,7 @@ def test_a_commit_that_brought_several_snapshots_keeps_all_of_them_while_a_regio
 BLOCKED = {
     "no watermark": (region(watermark=""), "it has no watermark"),
     "main left it": (region(watermark="other"), "is no commit of main's history"),
-    "the list of what it holds is lost": (region(lost="can't be read"), "can't be read"),
+    "the list of what it holds is lost": (region(held_problem="can't be read"), "can't be read"),
     "a held table's last good commit is unknown": (region(held=(held(good="other"),)), "isn't known"),
     "a held table says nothing": (region(held=(held(good=""),)), "isn't known"),
 }
@@ -229,7 +229,7 @@ def test_what_is_not_known_blocks(row: str) -> None:
     assert (block.region, block.alarm) == ("eu", False)
     assert reason in block.reason
     assert build_horizon(replace(FACTS, regions=(replace(fact, excluded_keys=frozenset({"a"})),))).blocks == ()
-    assert build_horizon(replace(FACTS, regions=(fact,)), without=["eu"]).blocks == ()
+    assert build_horizon(replace(FACTS, regions=(fact,)), exclude_regions=["eu"]).blocks == ()
 
 
 def test_a_silent_region_is_an_alarm_and_blocks_until_it_is_left_out() -> None:
@@ -240,7 +240,7 @@ def test_a_silent_region_is_an_alarm_and_blocks_until_it_is_left_out() -> None:
     (block,) = build_horizon(older).blocks
     assert (block.region, block.alarm) == ("eu", True)
     assert build_horizon(older).blocks_of("a") == (block,)
-    left_out = build_horizon(older, without=["eu"])
+    left_out = build_horizon(older, exclude_regions=["eu"])
     assert left_out.blocks == ()
     assert expirable_snapshots(metadata(), left_out, keep=KEEP, now=NOW) == (1, 2, 3, 4)
     idle = replace(older, regions=(region(), region("us")))
@@ -252,13 +252,13 @@ def test_a_view_of_which_nobody_can_tell_how_far_it_is_keeps_its_table_alone() -
     horizon_ = build_horizon(facts)
     assert [(block.region, block.reason) for block in horizon_.blocks_of("a")] == [("eu", "its store is dark")]
     assert (horizon_.blocks_of("b"), horizon_.blocks) == ((), ())
-    assert build_horizon(facts, without=["eu"]).blocks_of("a") == ()
+    assert build_horizon(facts, exclude_regions=["eu"]).blocks_of("a") == ()
 
 
 def test_what_files_are_needed_for_is_said() -> None:
     facts = replace(
         FACTS,
-        regions=(region(watermark="c4", heads=(at(1),), held=(held(good="c3"),)),),
+        regions=(region(watermark="c4", head_versions=(at(1),), held=(held(good="c3"),)),),
         references=(tag("main_replica_eu", 2, "eu"), tag("dev", 2)),
     )
     needed = build_horizon(facts).needed

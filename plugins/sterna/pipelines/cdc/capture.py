@@ -483,7 +483,7 @@ class Capture:
     def _commit_segment(self, segment: Segment) -> None:
         """Make a drop, and go on behind it."""
         # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
-        if self.journal.latest_capture_id() != segment.capture_id or not self.journal.commit(segment):
+        if self.journal.latest_capture_id() != segment.capture_id or not self.journal.commit_segment(segment):
             raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")
         self._last_segment, self._spec = segment, self._spec.with_keys_at(segment)
 

@@ -462,7 +462,7 @@ class Journal:
         )
         return dict(record.schemas)
 
-    def commit(self, segment: Segment) -> bool:
+    def commit_segment(self, segment: Segment) -> bool:
         """Make a drop; say whether nobody else has made another one of its number."""
         return create(self._objects, self._segment_uri(segment.capture_id, segment.number), SEGMENT_FILE.dumps(segment))
 

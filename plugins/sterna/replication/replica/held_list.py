@@ -73,7 +73,7 @@ DIGEST_FORM: Final = Record(
         Field("bytes", INTEGER, attribute="size"),
         Field("count", INTEGER),
         Field("oldest", TEXT),
-        Field("first", tuple_of(TEXT), ()),
+        Field("first", tuple_of(TEXT), (), attribute="sample_names"),
     ),
     UnknownFields.IGNORE,
 )

@@ -19,7 +19,7 @@ class ProgressLine(str):
         is_step: a part of it is done: no log leaves that out.
     """
 
-    __slots__ = ("share", "step")
+    __slots__ = ("fraction", "is_step")
     fraction: float
     is_step: bool
 

@@ -228,7 +228,7 @@ def test_a_clean_up_gets_on_while_syncs_follow_one_another(world: World, monkeyp
     real = Objects.delete
 
     def one(self: Objects, uris: Any, **options: Any) -> Any:
-        if "proceed" in options:  # a sync takes away what its own stages left
+        if "may_continue" in options:  # a sync takes away what its own stages left
             slices.append(next(iter(world.catalog.history("main_replica_eu", operations=False))).hash)
         return real(self, uris, **options)
 

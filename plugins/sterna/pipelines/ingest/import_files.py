@@ -1,6 +1,6 @@
 """Files that lie somewhere become a table's as they are: Iceberg's own data files, made of what was proven of them.
 
-It calls the JVM, as `near.py` does: `DataFiles`, `ParquetUtil.fileMetrics`, `MappingUtil`, `SparkTableUtil`.
+It calls the JVM, as `regional_writer.py` does: `DataFiles`, `ParquetUtil.fileMetrics`, `MappingUtil`, `SparkTableUtil`.
 """
 
 from __future__ import annotations

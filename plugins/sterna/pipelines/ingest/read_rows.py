@@ -1,6 +1,6 @@
 """The rows of a batch's drops: those that the table takes, and the others with what is wrong of them.
 
-It is a process of its own (`python -m sterna.pipelines.ingest.read_rows FOLDER`), started by `reading_apart.py`: what
+It is a process of its own (`python -m sterna.pipelines.ingest.read_rows FOLDER`), started by `sandbox.py`: what
 somebody sent may be made to take all memory, or to end a library.
 """
 

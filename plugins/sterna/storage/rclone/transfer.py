@@ -33,7 +33,7 @@ from sterna.errors import CredentialError, EngineError, RegistryError
 from sterna.storage.bandwidth import BandwidthShare, is_limited, open_share
 
 MIN_VERSION = (1, 75, 2)
-_CHILD = Path(__file__).with_name("rclone_child.py")
+_CHILD = Path(__file__).with_name("child.py")
 _LIST_FILE = "files.txt"
 _MAX_STREAMS = 4
 _ORIGIN, _REPLICA = "sterna_origin", "sterna_replica"

@@ -337,4 +337,4 @@ def test_a_delete_between_look_and_commit_wins_and_a_kill_loses_nothing(space: W
     counts = Counter(row[0] for row in space.sql(f"SELECT id FROM {table}"))
     assert counts == Counter(set(range(5 * ROWS)) - {5})
     summary = dict(space.sql(f"SELECT operation, summary FROM {table}.snapshots ORDER BY committed_at"))["replace"]
-    assert json.loads(json.dumps(summary))["sterna.maintenance.tables-region"] == "us"
+    assert json.loads(json.dumps(summary))["sterna.upkeep-region"] == "us"

@@ -7,11 +7,11 @@ from typing import Final
 
 APP_ID: Final = "sterna-upkeep"
 """What `app-id` says in the properties of upkeep's commits to `main`."""
-RUN_PROPERTY: Final = "sterna.maintenance.tables"
+RUN_PROPERTY: Final = "sterna.upkeep"
 """In the summary of upkeep's snapshots: the run."""
-REGION_PROPERTY: Final = "sterna.maintenance.tables-region"
+REGION_PROPERTY: Final = "sterna.upkeep-region"
 """In the summary of upkeep's snapshots: the region whose files were rewritten."""
-PRICE_PROPERTY: Final = "sterna.maintenance.tables-price"
+PRICE_PROPERTY: Final = "sterna.upkeep-price"
 """In the summary of upkeep's snapshots: what shipping what was written will cost."""
 
 DUE: Final = "now"

@@ -210,13 +210,13 @@ import os, signal
 from sterna.cli.main import main
 from sterna.storage import objects
 
-delete_each = objects.delete_each
+delete_objects = objects.delete_objects
 
-def delete_and_die(*given):
-    delete_each(*given)
+def delete_and_die(*arguments):
+    delete_objects(*arguments)
     os.kill(os.getpid(), signal.SIGKILL)
 
-objects.delete_each = delete_and_die
+objects.delete_objects = delete_and_die
 main()
 """
 

@@ -8,8 +8,7 @@ from statistics import median
 
 from bench.common import Result, report, rounded
 from bench.regions import MAIN, Regions, regions, report_progress
-from sterna.operations.capacity.model import Costs, Load
-from sterna.operations.capacity.needs import sync_seconds
+from sterna.operations.capacity import Costs, Load, sync_seconds
 from sterna.replication.execution.spark_executor import Engine, spark_engine
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.region import RegionContext

@@ -19,8 +19,7 @@ import pytest
 import valkey
 from pyspark.sql import SparkSession
 
-from sterna.maintenance.tables.expire import expire_snapshots
-from sterna.maintenance.tables.expire_commit import SparkSnapshotRemover
+from sterna.maintenance.tables.expire import SparkSnapshotRemover, expire_snapshots
 from sterna.maintenance.tables.results import ExpiredTable
 from sterna.pipelines.cdc.run import Runner, open_sources
 from sterna.pipelines.features.materialize import Materialization, materialize_view

@@ -26,8 +26,8 @@ from sterna.maintenance.deletion.passes import Pass, read_passes
 from sterna.maintenance.gc.evidence import PendingRuns, gc_folder
 from sterna.maintenance.gc.model import GcOptions
 from sterna.maintenance.gc.run import run_gc
+from sterna.operations.status.gather import with_retries
 from sterna.operations.status.read import read_status
-from sterna.operations.status.retries import with_retries
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.codecs import REPORT
 from sterna.replication.replica.region import RegionContext, open_region

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from sterna.airflow.provider import get_provider_info
 from sterna.codec import Record, UnknownFields
-from sterna.maintenance.deletion.codecs import AMOUNT, NOT_DELETED
+from sterna.maintenance.deletion.model import AMOUNT, NOT_DELETED
 from sterna.maintenance.gc.evidence import GC_REPORT
 from sterna.maintenance.tables.model import APP_ID, PRICE_PROPERTY, REGION_PROPERTY, RUN_PROPERTY
 from sterna.maintenance.tables.records import FOLDER, SWEEP_REPORT

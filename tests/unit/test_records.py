@@ -15,7 +15,7 @@ import pytest
 
 from sterna.codec import REQUIRED, MalformedRecord, Record, UnknownFields, parse_json
 from sterna.errors import BadDrop
-from sterna.maintenance.deletion.codecs import AMOUNT, NOT_DELETED
+from sterna.maintenance.deletion.model import AMOUNT, NOT_DELETED
 from sterna.maintenance.gc.evidence import GC_REPORT
 from sterna.maintenance.tables.records import FOLDER, SWEEP_REPORT
 from sterna.pipelines.cdc.journal import COLUMN, PART, SEGMENT, TABLE_RESYNC, Journal

@@ -145,8 +145,7 @@ class SternaMaintenanceExpireOperator(SternaMaintenanceOperator):
         """Expire, and tell what was found and done; fail where a table had to be left as it is."""
         from airflow.sdk.exceptions import AirflowSkipException
 
-        from sterna.maintenance.tables.expire import expire_snapshots, require_unblocked
-        from sterna.maintenance.tables.expire_commit import SparkSnapshotRemover
+        from sterna.maintenance.tables.expire import SparkSnapshotRemover, expire_snapshots, require_unblocked
         from sterna.text.expiry import expiry_text
 
         settings, (tables, dry_run) = self.settings(), self.parsed_options

@@ -35,8 +35,8 @@ def capacity(
 
     A model of measured unit costs, explained in docs/capacity.md. It asks nobody and changes nothing.
     """
-    from sterna.operations.capacity.model import MIB, Load
-    from sterna.operations.capacity.needs import capacity as capacity_of
+    from sterna.operations.capacity import MIB, Load
+    from sterna.operations.capacity import capacity as capacity_of
     from sterna.text.capacity import capacity_text
 
     load = Load(

@@ -32,9 +32,8 @@ def expire(
 
     A dry run until --yes. What is needed is told by every branch, tag, replica and region.
     """
+    from sterna.maintenance.tables.expire import SparkSnapshotRemover, require_unblocked
     from sterna.maintenance.tables.expire import expire_snapshots as work
-    from sterna.maintenance.tables.expire import require_unblocked
-    from sterna.maintenance.tables.expire_commit import SparkSnapshotRemover
     from sterna.text.expiry import expiry_text
 
     settings = read_maintenance_settings(services)

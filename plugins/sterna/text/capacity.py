@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from sterna.operations.capacity.model import Capacity, Need
+from sterna.operations.capacity import Capacity, Need
 
 
 def capacity_text(capacity: Capacity) -> str:

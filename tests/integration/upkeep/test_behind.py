@@ -17,8 +17,7 @@ from sterna.config.secrets import environment_secrets
 from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import StoreDenied, UpkeepBlocked, UsageError
 from sterna.maintenance.gc.pin import pin
-from sterna.maintenance.tables.expire import expire_snapshots, require_unblocked
-from sterna.maintenance.tables.expire_commit import SparkSnapshotRemover
+from sterna.maintenance.tables.expire import SparkSnapshotRemover, expire_snapshots, require_unblocked
 from sterna.maintenance.tables.orphan_files import sweep
 from sterna.maintenance.tables.results import ExpiredTable, SweepReport
 from sterna.replication.replica.region import open_region

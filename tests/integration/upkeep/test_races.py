@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.catalog.model import parse_key
-from sterna.maintenance.tables.expire_commit import SparkSnapshotRemover
+from sterna.maintenance.tables.expire import SparkSnapshotRemover
 from sterna.maintenance.tables.model import APP_ID
 from sterna.pipelines.publish.main_access import main_catalog
 from sterna.spark.main_catalog import CommitConflict, MainTables, TableChanged

@@ -17,11 +17,10 @@ from sterna.airflow.maintenance import (
     maintenance_dag,
     parse_maintenance_options,
 )
-from sterna.config.registry import orphan_removal
+from sterna.config import orphan_removal
 from sterna.errors import UpkeepBlocked, UsageError
 from sterna.maintenance.deletion.model import Amount
 from sterna.maintenance.tables import expire as upkeep_expire
-from sterna.maintenance.tables import expire_commit
 from sterna.maintenance.tables import orphan_files as upkeep_sweep
 from sterna.maintenance.tables import plan as upkeep_plan
 from sterna.maintenance.tables import run as upkeep_run
@@ -84,7 +83,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
 
     monkeypatch.setattr(upkeep_expire, "expire_snapshots", expire)
     monkeypatch.setattr(upkeep_sweep, "sweep", sweep)
-    monkeypatch.setattr(expire_commit, "SparkSnapshotRemover", lambda region, settings: "spark")
+    monkeypatch.setattr(upkeep_expire, "SparkSnapshotRemover", lambda region, settings: "spark")
     monkeypatch.setattr(orphan_removal, "swept_locations", lambda mapping: ("eu-lake",))
     monkeypatch.setattr(upkeep_plan, "plan_maintenance", plan)
     monkeypatch.setattr(upkeep_run, "run_maintenance", run)

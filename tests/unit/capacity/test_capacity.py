@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from sterna.cli.main import main
 from sterna.errors import UsageError
-from sterna.operations.capacity.model import MIB, Costs, Load
-from sterna.operations.capacity.needs import capacity, pace, sync_seconds
+from sterna.operations.capacity import MIB, Costs, Load, capacity, pace, sync_seconds
 from sterna.text.capacity import capacity_text
 
 COSTS = Costs()

@@ -6,9 +6,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from sterna.operations.status.gather import with_retries
 from sterna.operations.status.model import HeldStatus
 from sterna.operations.status.read import read_status
-from sterna.operations.status.retries import with_retries
 from sterna.replication.replica.head import read_head
 from sterna.replication.replica.ids import new_run_id, parse_start_time
 from sterna.replication.replica.run_folder import save_report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sterna.operations.status.excluded import with_excluded_sizes
+from sterna.operations.status.gather import with_excluded_sizes
 from sterna.operations.status.read import read_status
 from tests.support.cleaning import after, clean, files, strict
 from tests.support.small_world import World, run

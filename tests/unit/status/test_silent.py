@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
 from sterna.config.sections.maintenance import Maintenance
-from sterna.operations.status import lagging_regions as status_silent
+from sterna.operations.status import gather as status_silent
 from sterna.operations.status.gather import gather_status, read_alarm_status
 from tests.support.small_world import World, run
 

@@ -1,10 +1,12 @@
-"""How much was found and deleted, and what can't be deleted."""
+"""Amounts of files, and files that could not be deleted, with their records in JSON."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
+from sterna.codec import INTEGER, TEXT, Field, Record, UnknownFields
 from sterna.errors import UsageError
 
 MIN_GRACE = timedelta(hours=1)
@@ -39,6 +41,7 @@ class Amount:
 
 
 ZERO_AMOUNT = Amount()
+AMOUNT: Final = Record(Amount, (Field("files", INTEGER), Field("bytes", INTEGER)), UnknownFields.IGNORE)
 
 
 @dataclass(frozen=True)
@@ -47,3 +50,6 @@ class NotDeleted:
 
     file: str
     message: str
+
+
+NOT_DELETED: Final = Record(NotDeleted, (Field("file", TEXT), Field("message", TEXT)), UnknownFields.IGNORE)

@@ -14,8 +14,7 @@ from sterna.codec import FLAG, INTEGER, TEXT, Field, Record, UnknownFields, tupl
 from sterna.config.registry import run_names
 from sterna.config.registry.folders import GC, state_folder
 from sterna.errors import ObjectMissing, UsageError
-from sterna.maintenance.deletion.codecs import AMOUNT, NOT_DELETED
-from sterna.maintenance.deletion.model import ZERO_AMOUNT
+from sterna.maintenance.deletion.model import AMOUNT, NOT_DELETED, ZERO_AMOUNT
 from sterna.maintenance.gc.model import GcReport
 from sterna.replication.replica.ids import format_timestamp, parse_start_time
 from sterna.replication.replica.region import RegionContext

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from sterna.catalog.model import ICEBERG_TABLE
+from sterna.catalog.model import ICEBERG_TABLE, parse_key
+from sterna.config.registry.credential import fileio_properties
+from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.maintenance import Maintenance, MaintenanceRule
 from sterna.errors import SternaError, UpkeepBlocked, UsageError
@@ -18,8 +20,10 @@ from sterna.maintenance.tables.facts import ContentVersion, RetentionInputs
 from sterna.maintenance.tables.gather import read_inputs
 from sterna.maintenance.tables.results import ExpiredTable, ExpiryReport
 from sterna.maintenance.tables.retention import Retention, compute_retention, expirable_snapshots
+from sterna.pipelines.publish.main_access import auth_properties
 from sterna.replication.failover.certain_term import require_same_term
 from sterna.replication.replica.region import RegionContext
+from sterna.spark.expire_snapshots import SparkSnapshots
 
 _MAX_ATTEMPTS = 5
 
@@ -39,6 +43,38 @@ class RemoveSnapshots(Protocol):
             Whether it was done; not where somebody else committed first.
         """
         ...
+
+
+class SparkSnapshotRemover:
+    """Removes snapshots by Iceberg's own operations, in the Spark of a region; see `RemoveSnapshots`.
+
+    Args:
+        context: the region.
+        settings: of upkeep: who may commit to `main`, and which Spark; None: as the region has it.
+    """
+
+    def __init__(self, context: RegionContext, settings: Maintenance | None = None) -> None:
+        self._context = context
+        self._credential_id = settings.credential_id if settings else None
+        self._spark = SparkSnapshots((settings.spark if settings else "") or context.region.spark)
+
+    def __call__(self, key: str, metadata: str, snapshots: Collection[int]) -> bool:
+        """See `RemoveSnapshots`."""
+        return self._spark.remove(parse_key(key), metadata, snapshots, self._properties(metadata))
+
+    def _properties(self, metadata: str) -> dict[str, str]:
+        """Return the settings of a Nessie catalog at the primary, whose FileIO reaches where the metadata lies."""
+        address = self._context.ports.primary_region.catalog
+        location = self._context.mapping.locate(metadata).location
+        credential = self._context.secrets(location.credential_id) if location.credential_id else None
+        return {
+            "uri": address.write,
+            "ref": SOURCE_BRANCH,
+            "warehouse": location.prefix,
+            "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
+            **auth_properties(self._context, self._credential_id or address.credential_id),
+            **fileio_properties(location, credential),
+        }
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from typing import Final
 
 from sterna.codec import FLAG, INTEGER, TEXT, Field, Record, UnknownFields, tuple_of
 from sterna.config.registry.folders import SWEEP, state_folder
-from sterna.maintenance.deletion.codecs import AMOUNT, NOT_DELETED
-from sterna.maintenance.deletion.model import ZERO_AMOUNT
+from sterna.maintenance.deletion.model import AMOUNT, NOT_DELETED, ZERO_AMOUNT
 from sterna.maintenance.deletion.passes import Pass
 from sterna.maintenance.tables.results import FolderSize, SweepReport
 from sterna.replication.replica.region import RegionContext

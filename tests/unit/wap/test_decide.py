@@ -57,7 +57,7 @@ STAGED = snapshot(2, 1, wap_id=STEP.id)
         (table(FIRST, STAGED, snapshot(3, 1), snapshot(4, 3, wap_id=STEP.id), current=3, **AT_2), FastForward(4)),
         # It is there without its mark: somebody else published it.
         (table(FIRST, STAGED, current=2, **AT_2), PositionOnly(2)),
-        (table(FIRST, STAGED, snapshot(3, 1, published=STEP.id), current=3, **AT_2), PositionOnly(3)),
+        (table(FIRST, STAGED, snapshot(3, 1, published_wap_id=STEP.id), current=3, **AT_2), PositionOnly(3)),
         # The mark says it, with the snapshot or after its expiry.
         (
             table(FIRST, STAGED, current=2, **{CHANNEL.position_property: "3", CHANNEL.snapshot_property: ""}),
@@ -156,8 +156,8 @@ def test_a_step_with_which_all_rows_come_again_goes_on_from_a_mark_that_history_
         (table(snapshot(5, None), current=5, **{CHANNEL.snapshot_property: "2/2"}), True),
         (table(current=None, **{CHANNEL.snapshot_property: "2/2"}), True),
         # Nessie's REST keeps one snapshot and no parent: behind the mark all is well, before it something is lost.
-        (table(snapshot(5, None, builds=True), current=5, **{CHANNEL.snapshot_property: "2/2"}), False),
-        (table(snapshot(5, None, builds=True), current=5, **{CHANNEL.snapshot_property: "6/6"}), True),
+        (table(snapshot(5, None, builds_on_parent=True), current=5, **{CHANNEL.snapshot_property: "2/2"}), False),
+        (table(snapshot(5, None, builds_on_parent=True), current=5, **{CHANNEL.snapshot_property: "6/6"}), True),
         # Format 1 has no sequence numbers: what can't be told isn't claimed.
         (TableState((SnapshotState(3, 2),), 3, {CHANNEL.snapshot_property: "2/0"}, 1), False),
         (table(FIRST, current=1), False),

@@ -57,8 +57,8 @@ def test_whoever_has_a_batch_no_more_doesn_t_reject_it(stores: Stores) -> None:
         objects=stores.objects,
         inbox=f"{stores.eu}/inbox",
         table=refuse,
-        catalog=SimpleNamespace(table=lambda key: SimpleNamespace(look=gone)),
-        queue=SimpleNamespace(drops_of=lambda _: [], renew=renew, mark_rejected=lambda *_: None),
+        catalog=SimpleNamespace(table=lambda key: SimpleNamespace(refresh=gone)),
+        queue=SimpleNamespace(list_uploads=lambda _: [], renew=renew, mark_rejected=lambda *_: None),
     )
     with pytest.raises(LeaseLost):
         publish_batch(step_context, BATCH, "zombie")
@@ -82,7 +82,7 @@ def test_rows_are_read_anew_where_their_columns_are_others_by_now(monkeypatch: p
     table = SimpleNamespace(stage_files=lambda *_: None)
     catalog = SimpleNamespace(
         table=lambda key: table,
-        columns=lambda loaded: next(seen),
+        read_columns=lambda loaded: next(seen),
         write=lambda loaded, some, folder: written.append(some.columns) or [],
     )
     step_context: Any = SimpleNamespace(catalog=catalog, queue=SimpleNamespace(renew=lambda *_: None))
@@ -184,7 +184,7 @@ def test_a_long_audit_is_a_step_a_rule_once_a_try_came_to_no_end(broken: str) ->
         inbox="file:///inbox",
         objects=SimpleNamespace(size=lambda uri: None),
         queue=SimpleNamespace(mark_staged=lambda *_: None),
-        catalog=SimpleNamespace(rows=lambda *_: SimpleNamespace(selectExpr=select)),
+        catalog=SimpleNamespace(read_staged=lambda *_: SimpleNamespace(selectExpr=select)),
     )
 
     def audited(attempts: int) -> list[str]:
@@ -222,12 +222,12 @@ class SlowWorker:
             inbox=f"{stores.eu}/inbox",
             catalog=SimpleNamespace(table=lambda key: self),
             queue=SimpleNamespace(
-                drops_of=lambda _: [],
+                list_uploads=lambda _: [],
                 next_number=lambda *_: 1,
                 renew=self.renew,
                 mark_staged=self.renew,
                 mark_rejected=lambda batch, reason: self.rejected.append(batch),
-                publishing=lambda table: nullcontext(True),
+                lock_publishing=lambda table: nullcontext(True),
             ),
             table=lambda key: SimpleNamespace(audit=[]),
         )
@@ -247,7 +247,7 @@ class SlowWorker:
         self.lost = not self.keeps_batch
         next_one = SnapshotState(3, 1, 3, published_wap_id="b2")
         self.state = TableState(
-            (*self.state.snapshots, next_one), 3, position_properties(replace(step, mark="2"), 3, 3)
+            (*self.state.snapshots, next_one), 3, position_properties(replace(step, position="2"), 3, 3)
         )
         raise self.after(step)
 

@@ -347,11 +347,11 @@ def test_a_process_that_waits_ends_with_a_worker_that_was_killed(folder: Folder)
     code = f"""
 import time
 from pathlib import Path
-from {read_in_subprocess.__module__} import FORKS, read_apart
-from {ReadJob.__module__} import DropFile, ReadJob
-drop = DropFile("d0", {str(folder.path / "d0")!r}, "json", 1)
-read_apart(ReadJob((), "add", 1000, (drop,)), Path({str(folder.path)!r}))
-print(FORKS.pid, flush=True)
+from {read_in_subprocess.__module__} import FORK_SERVER, read_in_subprocess
+from {ReadJob.__module__} import ReadJob, UploadFile
+drop = UploadFile("d0", {str(folder.path / "d0")!r}, "json", 1)
+read_in_subprocess(ReadJob((), "add", 1000, (drop,)), Path({str(folder.path)!r}))
+print(FORK_SERVER.pid, flush=True)
 time.sleep(60)
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as worker:

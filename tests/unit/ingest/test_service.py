@@ -62,7 +62,7 @@ def test_a_worker_goes_on_at_another_primary(monkeypatch: pytest.MonkeyPatch) ->
 
     @contextmanager
     def open_step_context(context: Region, ingest: Any) -> Iterator[Any]:
-        yield SimpleNamespace(name=context.ports.name, reading=SimpleNamespace(seconds=1.0))
+        yield SimpleNamespace(name=context.ports.name, read_limits=SimpleNamespace(seconds=1.0))
 
     monkeypatch.setattr(worker_service, "open_step_context", open_step_context)
     monkeypatch.setattr(worker_service, "Worker", ScriptedWorker)
@@ -88,9 +88,9 @@ def test_what_waits_is_not_told_where_the_tracker_went_dark_and_once_says_so(mon
 
     @contextmanager
     def open_step_context(context: Region, ingest: Any) -> Iterator[Any]:
-        yield SimpleNamespace(reading=SimpleNamespace(seconds=1.0))
+        yield SimpleNamespace(read_limits=SimpleNamespace(seconds=1.0))
 
-    for name, value in (("open_shop", open_step_context), ("Worker", ScriptedWorker), ("count_states", unreachable)):
+    for name, value in (("open_step_context", open_step_context), ("Worker", ScriptedWorker), ("count_states", unreachable)):
         monkeypatch.setattr(worker_service, name, value)
     region: Any = Region(iter(["us", "us"]))
     ingest: Any = Named()

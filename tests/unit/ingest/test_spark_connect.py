@@ -21,6 +21,6 @@ def test_a_session_that_reaches_no_jvm_is_refused() -> None:
 def test_a_worker_is_refused_before_it_starts() -> None:
     region = SimpleNamespace(name="eu", spark="sc://127.0.0.1:15002")
     context: Any = SimpleNamespace(region=region)
-    ingest: Any = SimpleNamespace(own=SimpleNamespace(spark=""), prepare=lambda: None)
+    ingest: Any = SimpleNamespace(region_settings=SimpleNamespace(spark=""), prepare=lambda: None)
     with pytest.raises(UsageError, match="classic Spark"), open_step_context(context, ingest):
         raise AssertionError("it is open")

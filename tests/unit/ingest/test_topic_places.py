@@ -46,7 +46,7 @@ def places(objects: Objects, inbox: str) -> TopicPositions:
     ingest: Any = SimpleNamespace(
         name="eu",
         objects=objects,
-        own=SimpleNamespace(inbox=inbox),
+        region_settings=SimpleNamespace(inbox=inbox),
         settings=SimpleNamespace(tenant_of=lambda table: "acme"),
     )
     return TopicPositions(ingest, topic)

@@ -89,9 +89,9 @@ def test_the_journal_writes_and_reads_them(objects: Objects, inbox: str) -> None
     assert objects.read(f"{folder}/again-000001.json") == _bytes("again")
     assert journal.resync_requests(3, 0) == [(1, "public.a"), (2, "public.b")]
     assert journal.resync_requests(3, 1) == [(2, "public.b")]
-    uri = journal.write_schemas(3, layouts.layouts)
+    uri = journal.write_schemas(3, layouts.schemas)
     assert objects.read(uri) == _bytes("layouts")
-    assert journal.read_schemas(Segment(3, 1, layouts=uri)) == layouts.layouts
+    assert journal.read_schemas(Segment(3, 1, layouts=uri)) == layouts.schemas
 
 
 def test_a_topics_partition_is_written_and_read(objects: Objects, inbox: str) -> None:
@@ -99,7 +99,7 @@ def test_a_topics_partition_is_written_and_read(objects: Objects, inbox: str) ->
     ingest: Any = SimpleNamespace(
         name="eu",
         objects=objects,
-        own=SimpleNamespace(inbox=inbox),
+        region_settings=SimpleNamespace(inbox=inbox),
         settings=SimpleNamespace(tenant_of=lambda table: "acme"),
     )
     source: Any = SimpleNamespace(id=lambda: "abcDEF-_")

@@ -152,7 +152,7 @@ def test_a_table_that_the_server_refuses_to_read_keeps_no_other_one_from_being_f
 def test_numbers_of_transactions_that_come_again_are_those_of_others(tmp_path: Path) -> None:
     """An engine that ran on passed over each change of the table, once 2^31 transactions had been since then."""
     again = {_A: TableResync(1, 1, ("id",), "100:110:", 5)}
-    journal = journal_of(tmp_path, again=again)
+    journal = journal_of(tmp_path, resyncs=again)
     looks = [
         [{"define": 0, "fields": fields("id")}, change("1", 105), change("2", 200), place(1, 7)],
         [],
@@ -174,7 +174,7 @@ def test_numbers_of_transactions_that_come_again_are_those_of_others(tmp_path: P
 def test_a_column_that_comes_back_behind_rows_that_were_read_again_stops_its_table(tmp_path: Path) -> None:
     """On `main` it has the values from before."""
     columns = {_A: (_ID, _OLD), _B: (_ID,)}
-    journal, clock = journal_of(tmp_path, known=columns, gone={_A: ("older",)}), itertools.count(100, 100)
+    journal, clock = journal_of(tmp_path, columns=columns, dropped_columns={_A: ("older",)}), itertools.count(100, 100)
     assert journal.request_resync(1, _A) == 1
     with pytest.raises(DatabaseUnreachable):
         reader_of(journal, FakeDatabase(), lambda: float(next(clock))).step(1.0)
@@ -192,7 +192,7 @@ def test_a_column_that_comes_back_behind_a_resync_stops_its_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
     """A table keeps on `main` what it had, also where all rows of the source are read again."""
-    journal = journal_of(tmp_path, known={_A: (_ID, _OLD)}, gone={_B: ("more",)})
+    journal = journal_of(tmp_path, columns={_A: (_ID, _OLD)}, dropped_columns={_B: ("more",)})
     first = [{"define": 0, "fields": fields("id")}, change("1", 1), place(1, 7)]
     back = [{"define": 1, "fields": fields("id", "old")}, change("2", 2, schema=1), place(2, 9)]
     pipe = Pipe(cast(Any, [first, [], back, []]))

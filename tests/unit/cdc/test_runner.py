@@ -326,7 +326,7 @@ def test_what_came_before_a_tables_stop_is_applied(world: World) -> None:
         make_segment(3, "public.b"),
         make_segment(4, "public.a"),
     ]
-    drops += [make_segment(number, "public.a", stops={"public.b": 4}, known=columns) for number in (5, 6)]
+    drops += [make_segment(number, "public.a", stops={"public.b": 4}, columns=columns) for number in (5, 6)]
     marks = {"public.a": "", "public.b": ""}
     applied, runner, followed = stepped(world, drops, marks)
     assert (applied["public.b"], marks) == ("1 3", {"public.a": "1/6", "public.b": "1/4"})
@@ -339,9 +339,9 @@ def test_what_came_before_a_tables_stop_is_applied(world: World) -> None:
 def test_a_stopped_table_that_lacks_drops_keeps_them(world: World) -> None:
     """Else a run that begins later, or one of many drops, wouldn't have them any more."""
     columns = {"public.a": (Column("id", "int"),), "public.b": (Column("id", "int"),)}
-    drops = [make_segment(1, "public.a", "public.b", known=columns), make_segment(2, known=columns)]
-    drops += [make_segment(number, "public.a", "public.b", known=columns) for number in (3, 4)]
-    drops += [make_segment(number, "public.a", stops={"public.b": 4}, known=columns) for number in range(5, 9)]
+    drops = [make_segment(1, "public.a", "public.b", columns=columns), make_segment(2, columns=columns)]
+    drops += [make_segment(number, "public.a", "public.b", columns=columns) for number in (3, 4)]
+    drops += [make_segment(number, "public.a", stops={"public.b": 4}, columns=columns) for number in range(5, 9)]
     marks = {"public.a": "1/8", "public.b": "1/2"}
     applied, _, _ = stepped(world, drops, marks, most_drops=0)
     assert (applied, marks["public.b"]) == ({"public.b": "3 4"}, "1/4")
@@ -408,18 +408,18 @@ def test_a_table_that_is_read_again_alone_begins_with_those_rows(world: World, k
     """It was stopped behind drop 3; its rows are in drops 5 and 6, with which it isn't stopped any more."""
     columns = {"public.a": (Column("id", "int"),), "public.b": (Column("id", "int"),)}
     drops = [
-        make_segment(1, "public.a", "public.b", known=columns),
-        make_segment(2, known=columns),
-        make_segment(3, "public.b", known=columns),
+        make_segment(1, "public.a", "public.b", columns=columns),
+        make_segment(2, columns=columns),
+        make_segment(3, "public.b", columns=columns),
     ]
-    drops += [make_segment(4, "public.a", known=columns, stops={"public.b": 3})]
-    drops += [make_segment(5, "public.b", known=columns, stops={"public.b": 3})]
+    drops += [make_segment(4, "public.a", columns=columns, stops={"public.b": 3})]
+    drops += [make_segment(5, "public.b", columns=columns, stops={"public.b": 3})]
     again = {"public.b": TableResync(5, 6, ("other",), "7:9:", 100)}
-    drops += [make_segment(6, "public.b", known=columns, again=again, asked=1)]
-    drops += [make_segment(7, "public.a", "public.b", known=columns, again=again, asked=1)]
+    drops += [make_segment(6, "public.b", columns=columns, resyncs=again, handled_requests=1)]
+    drops += [make_segment(7, "public.a", "public.b", columns=columns, resyncs=again, handled_requests=1)]
     marks = {"public.a": "1/4", "public.b": mark}
     followed = Moving(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, Journal(*journal_for(world)), marks)
-    applied, runner, _ = stepped(world, drops, marks, most_drops=known)
+    applied, runner, _ = stepped(world, drops, marks, max_cached_segments=known)
     cleared = " cleared" if mark else ""
     assert (applied, marks) == (
         {"public.a": "7", "public.b": f"5 6{cleared} 7"},
@@ -576,8 +576,8 @@ def test_a_table_that_was_read_again_with_another_key_is_no_alarm(world: World) 
             return Keyed()
 
     assert journal.create_spec(CaptureSpec(1, {"public.a": ("id",)}))
-    assert journal.commit_segment(
-        make_segment(1, "public.a", again={"public.a": TableResync(1, 1, ("code",), "7:9:", 100)}, asked=1)
+    assert journal.commit(
+        make_segment(1, "public.a", resyncs={"public.a": TableResync(1, 1, ("code",), "7:9:", 100)}, handled_requests=1)
     )
     followed = Fresh(world.context(), cast(Any, None), _SOURCE, journal, {"public.a": "1/1"})
     (standing,) = read_sources([followed])

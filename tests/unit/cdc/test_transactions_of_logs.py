@@ -38,11 +38,11 @@ def test_a_statement_leaves_no_transaction_open(tmp_path: Path) -> None:
     _transaction(gatherer, "END")
     assert not gatherer.in_transaction
     _transaction(gatherer, "BEGIN")  # of a table that isn't followed: nothing more is told
-    assert not gatherer.is_open
+    assert not gatherer.in_transaction
     _transaction(gatherer, "BEGIN")
     _row(gatherer, "t", None)
-    assert not gatherer.is_open
-    assert [(name, rows) for name, _, rows, _ in gatherer.cut()] == [("shop.t", 2)]
+    assert not gatherer.in_transaction
+    assert [(name, rows) for name, _, rows, _ in gatherer.finish_segment()] == [("shop.t", 2)]
 
 
 def test_first_rows_open_none(tmp_path: Path) -> None:

@@ -97,9 +97,9 @@ def test_a_log_of_which_nobody_tells_how_long_it_stays_has_an_alarm(told: dict[s
     last = Segment(1, 1, offset={"file": "b.1", "pos": 40})
     if left is UnfitSource:
         with pytest.raises(UnfitSource, match="doesn't tell for how long"):
-            mysql.log(last)
+            mysql.log_retention(last)
     else:
-        assert (mysql.log(last).kept, mysql.log(last).left) == (110, left)
+        assert (mysql.log_retention(last).retained_bytes, mysql.log_retention(last).seconds_left) == (110, left)
 
 
 @pytest.mark.parametrize("read", [None, datetime.now(UTC) - timedelta(days=1)], ids=["never", "yesterday"])

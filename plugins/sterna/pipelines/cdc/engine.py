@@ -162,5 +162,5 @@ class Engine:
 
 def _environment() -> dict[str, str]:
     # The child imports this very package, wherever that was found.
-    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -343,7 +343,7 @@ def test_a_stopped_table_that_lacks_drops_keeps_them(world: World) -> None:
     drops += [make_segment(number, "public.a", "public.b", columns=columns) for number in (3, 4)]
     drops += [make_segment(number, "public.a", stops={"public.b": 4}, columns=columns) for number in range(5, 9)]
     marks = {"public.a": "1/8", "public.b": "1/2"}
-    applied, _, _ = stepped(world, drops, marks, most_drops=0)
+    applied, _, _ = stepped(world, drops, marks, max_cached_segments=0)
     assert (applied, marks["public.b"]) == ({"public.b": "3 4"}, "1/4")
 
 

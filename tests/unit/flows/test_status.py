@@ -294,7 +294,7 @@ def test_a_rebuild_says_that_it_is_at_work_in_the_place_of_what_it_cures(world: 
 
 
 def test_a_rebuild_that_was_killed_does_not_look_well(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed(world, KILLED.replace("under_way", "rebuild_under_way"))
+    killed(world, KILLED.replace("step_in_progress", "rebuild_in_progress"))
     for decided in (up_to_date, expired):
         monkeypatch.setattr(told_status, "next_step", decided)
         shown = status(world, minutes=3)

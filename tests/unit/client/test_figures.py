@@ -129,10 +129,10 @@ def test_what_is_refused_isn_t_asked_again(status: int, pauses: list[float]) -> 
 def test_patience_ends(pauses: list[float]) -> None:
     late = httpx.Response(503, json={"error": "dark"}, headers={"retry-after": "50"})
     with pytest.raises(ClientFailed, match="503: dark"):
-        scripted(late, patience=10)
+        scripted(late, max_wait=10)
     assert not pauses
     with pytest.raises(ClientFailed, match="502: no answer of a gateway"):
-        scripted(httpx.Response(502, text="<html>"), patience=0.1)
+        scripted(httpx.Response(502, text="<html>"), max_wait=0.1)
 
 
 def test_values_have_their_types() -> None:

@@ -55,7 +55,7 @@ def test_after_a_restart_an_event_s_id_is_as_good_as_its_commit(branch: Branch) 
     hashes = [branch.update("a", "b") for _ in range(40)]
 
     async def story() -> None:
-        tail = tail_of(branch, primed=5)
+        tail = tail_of(branch, initial_commits=5)
         await tail.poll()
         for at in (33, 34, 20, 0):  # 34 is the commit before those that were read back at the start
             half, whole = (
@@ -73,7 +73,7 @@ def test_who_took_none_of_a_commit_s_events_gets_them_after_a_restart(branch: Br
     hashes = [branch.update("a") for _ in range(10)]
 
     async def story() -> None:
-        tail = tail_of(branch, primed=5)
+        tail = tail_of(branch, initial_commits=5)
         await tail.poll()
         assert await follows(tail, Cursor(hashes[4], 0)) == [f"{hashes[4]}-1", f"{hashes[5]}-1"]
 
@@ -95,7 +95,7 @@ def test_one_cursor_that_is_nowhere_or_too_old_spoils_nobody_else_s(branch: Bran
     hashes = [branch.update("a") for _ in range(100)]
 
     async def story() -> None:
-        tail = tail_of(branch, primed=5, ring=50)
+        tail = tail_of(branch, initial_commits=5, buffer_events=50)
         await tail.poll()
         assert await follows(tail, Cursor(hashes[first]) if isinstance(first, int) else first) is None
         assert await follows(tail, Cursor(hashes[80])) == [f"{hashes[81]}-1", f"{hashes[82]}-1"]
@@ -133,7 +133,7 @@ def test_a_full_ring_counts_the_commit_before_it_once(branch: Branch) -> None:
     hashes = [branch.update("a", "b") for _ in range(30)]
 
     async def story() -> None:
-        tail = tail_of(branch, primed=9, ring=20)
+        tail = tail_of(branch, initial_commits=9, buffer_events=20)
         await tail.poll()
         assert await follows(tail, Cursor(hashes[20], 2)) == [f"{hashes[21]}-1", f"{hashes[21]}-2"]
         reads = reads_of(tail)
@@ -170,7 +170,7 @@ def test_reading_back_ends_between_two_portions_when_the_gateway_does(
     hashes = [branch.update("a") for _ in range(60)]
 
     async def story() -> None:
-        tail = tail_of(branch, primed=5, portion=10)
+        tail = tail_of(branch, initial_commits=5, page_commits=10)
         await tail.poll()
         reads, real = [], tail.source.read_since
 

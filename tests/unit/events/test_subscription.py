@@ -125,7 +125,7 @@ def test_whoever_resumes_isn_t_behind(branch: Branch, monkeypatch: pytest.Monkey
 def test_a_place_that_the_ring_has_lost_is_reset(branch: Branch) -> None:
     async def story() -> None:
         first = branch.update("a")
-        tail = tail_of(branch, ring=20)
+        tail = tail_of(branch, buffer_events=20)
         await tail.poll()
         one = Subscription(tail, view(branch))
         await one.start(None)

@@ -128,7 +128,7 @@ def test_who_asks_the_same_waits_for_one_answer_and_four_run_at_once() -> None:
     replica = Replica()
     answers = read(replica, ["1"] * 20)
     assert replica.reads == 1
-    assert {answer.how for answer in answers} == {CacheStatus.BYPASS} and answers[0].rows["1"]["age"] == 30
+    assert {answer.cache_status for answer in answers} == {CacheStatus.BYPASS} and answers[0].rows["1"]["age"] == 30
     replica = Replica()
     read(replica, [str(id) for id in range(20)])
     assert (replica.reads, replica.most) == (20, 4)

@@ -91,7 +91,7 @@ def test_others_have_their_turn_while_a_long_answer_is_made(branch: Branch) -> N
 
 def test_what_views_remember_is_bounded_for_all_of_them_together(branch: Branch) -> None:
     asked: list[str] = []
-    views = counting(branch, asked, remembered=100, most=30)
+    views = counting(branch, asked, max_answers=100, max_filters=30)
     held = [views.filter_for((f"ns.t{number}*",), ROLES) for number in range(50)]
     for _ in range(2):
         for number, view in enumerate(held):

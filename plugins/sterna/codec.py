@@ -89,7 +89,7 @@ class Record(Generic[T]):
         type: the class, whose arguments are named as `Field.argument`.
         fields: of the record.
         unknown: what becomes of others.
-        preserved_attribute: with `UnknownFields.CARRY`: the attribute that keeps them, as JSON text.
+        preserved_attribute: with `UnknownFields.PRESERVE`: the attribute that keeps them, as JSON text.
         inlined: by attribute, records whose fields stand among this one's, before its own.
     """
 

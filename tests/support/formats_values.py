@@ -63,7 +63,7 @@ def groups() -> Mapped[str, Sequence[str]]:
         "Values in the parts of news, whose places count": _news(),
         "What a batch of the large lane has brought: bytes by key": [fetched_text({"ns.a": 1})],
         "Localized metadata.json": metadata,
-        "Marks of change capture": [first.step.mark, second.step.mark],
+        "Marks of change capture": [first.step.position, second.step.position],
         "WAP ids of change capture": [first.step.id, second.step.id],
         "Attributes of events, in their order": list(envelope),
         "Data of events, in their order": list(envelope["data"]),

@@ -185,7 +185,7 @@ def test_tags_are_read_as_they_were_written() -> None:
     assert not has_region_prefix("eu", "sterna-outlet-us-shop") and not has_region_prefix("eu", "release-eu-1")
 
 
-@pytest.mark.parametrize("path", ["plugins/sterna/embedded/access.properties", "nessie/access.properties"])
+@pytest.mark.parametrize("path", ["plugins/sterna/servers/access.properties", "nessie/access.properties"])
 def test_the_rules_of_access_name_the_tags_of_outlets(path: str) -> None:
     """A region's replicator may make its outlets' tags and no others: else an outlet begins anew with each restart."""
     file = Path(__file__).parents[2] / path

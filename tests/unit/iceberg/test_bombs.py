@@ -75,7 +75,7 @@ def small(data, uri):
     return read_table_metadata(data, uri, Limits(json_bytes=4 << 20))
 
 def deletes(data, uri):
-    return localize_position_deletes(data, uri, content=str)
+    return localize_position_deletes(data, uri, map_content=str)
 
 HUGE = zstandard(540)
 COLUMNS = (("file_path", "string", 2147483546), ("pos", "long", 2147483545))

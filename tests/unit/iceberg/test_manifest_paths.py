@@ -68,7 +68,7 @@ def test_one_walk_gives_what_reading_and_localizing_give(walked: None, data: byt
     paths = entries.column("file_path").to_pylist()
     assert scanned.entries.select(entries.column_names).to_pylist() == entries.to_pylist()
     assert scanned.entries.column("target").to_pylist() == [MAPPING.map_content(path) for path in paths]
-    mapping = {"content": MAPPING.map_content, "deletes": {}, "mapped": MAPPING.map_deleted_deletes}
+    mapping = {"map_content": MAPPING.map_content, "deletes": {}, "map_deleted_deletes": MAPPING.map_deleted_deletes}
     assert scanned.localized == localize_manifest(data, "uri", **mapping)
     with patch.object(manifest_spans, "compile_walk", side_effect=NotWalkable):
         general = scan_manifest(data, "uri", map_content=MAPPING.map_content)

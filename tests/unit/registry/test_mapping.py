@@ -343,7 +343,7 @@ def test_the_digest_depends_on_bindings_and_not_on_how_a_policy_names_its_tables
 
 def test_a_mapping_pickles() -> None:
     MAPPING.replica_uri("s3://lake/x")
-    assert pickle.loads(pickle.dumps(MAPPING)).replica("s3://lake/x") == MAPPING.replica_uri("s3://lake/x")
+    assert pickle.loads(pickle.dumps(MAPPING)).replica_uri("s3://lake/x") == MAPPING.replica_uri("s3://lake/x")
 
 
 class TestBindings:

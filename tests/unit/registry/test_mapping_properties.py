@@ -183,7 +183,7 @@ def test_what_was_found_out_for_one_file_of_a_folder_misleads_no_other(
     warm = Mapping(mapping.registry, mapping.region)
     for name in names:
         uri = f"{folder}/{name}"
-        for method in ("locate", "content"):
+        for method in ("locate", "content_uri"):
             assert answer(warm, method, uri) == answer(Mapping(mapping.registry, mapping.region), method, uri)
 
 

@@ -122,9 +122,9 @@ def test_a_sign_of_the_large_lane_has_the_bytes_of_november_2026(tmp_path: Path)
     context = make_world(tmp_path).context()
     moving = VALUES["round"].tables[0]
     tables = tuple(replace(moving, key=key, bytes=100) for key in ("nyc.é", "nyc.a", "nyc.b"))
-    begin_bulk_run(context, replace(VALUES["round"], tables=tables, over=False))
+    begin_bulk_run(context, replace(VALUES["round"], tables=tables, finished=False))
     uri = f"{state_folder(context.region.replica_root, TRANSIT)}/run-1/3.json"
-    Heartbeat(context, "run-1", 3, {"nyc.é": 10, "nyc.a": 2}).beat(0.5, now=True)
+    Heartbeat(context, "run-1", 3, {"nyc.é": 10, "nyc.a": 2}).report(0.5, force=True)
     assert context.objects.read(uri) == bytes_of("beat.json")
     context.objects.overwrite(uri, bytes_of("beat.json"))
     transit = read_bulk_state(context.objects, context.region, count_remaining=True)
@@ -153,7 +153,7 @@ def test_a_message_of_amqp_has_the_attributes_that_kafka_s_has() -> None:
 
 def test_sql_of_a_catalog_has_the_names_of_november_2026() -> None:
     """Statements spell names out: a publication that one makes and another doesn't look for is a copy without news."""
-    folders = [Path(sterna.__file__).parent / "ha", Path(sterna.__file__).parent / "edges" / "postgres"]
+    folders = [Path(sterna.__file__).parent / "replication" / "failover", Path(sterna.__file__).parent / "postgres"]
     texts = [path.read_text() for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".sql")]
     code = "\n".join(texts)
     links = re.findall(r"(?:SUBSCRIPTION|PUBLICATION) ([a-z]\w*)|(?:sub|pub)name = '(\w+)'", code)

@@ -1,7 +1,7 @@
 """Every guard in the code stands on the page of security, and every one on the page in the code.
 
 A guard is known by its name alone, which nothing can leave out: a function or method, however deep, public or not, that
-is called `refuse`, `require` or `guard`, or begins so before an underscore.
+is called `refuse`, `require`, `validate`, `reject`, `raise_for` or `guard`, or begins so before an underscore.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "plugins" / "sterna"
 PAGE = (ROOT / "docs" / "security.md").read_text()
-_GUARD = re.compile(r"_*(?:refuse|require|guard)(?:_\w+)?")
+_GUARD = re.compile(r"_*(?:refuse|require|validate|reject|raise_for|guard)(?:_\w+)?")
 _WHAT = ("absent", "doubled", "unreadable", "slow")
 
 
@@ -60,6 +60,7 @@ def test_every_group_says_what_happens_where_what_it_reads_is_not_there() -> Non
         ("def refuse_a(): ...", ["refuse_a"]),
         ("async def _require_b(): ...", ["_require_b"]),
         ("class C:\n    def f(self):\n        def __guard(): ...", ["__guard"]),
+        ("def validate_a(): ...\ndef _reject(): ...\ndef raise_for_b(): ...", ["validate_a", "_reject", "raise_for_b"]),
         ("def refused(): ...\ndef guarded(): ...\ndef guardian(): ...", []),
     ],
 )

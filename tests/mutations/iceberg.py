@@ -38,8 +38,8 @@ MAPPING: Final = (
     ),
     _mapping(
         name="only the region's own replica root is taken back",
-        old="self.registry.regions if is_inside(uri, region.replica_root)), None)",
-        new="(self.region,) if is_inside(uri, region.replica_root)), None)",
+        old="for region in self.registry.regions if is_inside(uri, region.replica_root)), None",
+        new="for region in (self.region,) if is_inside(uri, region.replica_root)), None",
         harm="after a promotion, files below the other region's root are mapped a second time",
         first=("unit/registry/test_mapping.py::TestAfterAPromotionWithTables",),
     ),

@@ -33,8 +33,9 @@ PLAN: Final = (
         name="a refused table stays",
         file="replication/plan/key_diff.py",
         old=(
-            "if source is None or context.registry.exclusion_reason(name, context.region.name, namespace=source.kind "
-            "== NAMESPACE):"
+            "if source is None or context.registry.exclusion_reason(\n"
+            "        name, context.region.name, namespace=source.kind == NAMESPACE\n"
+            "    ):"
         ),
         new="if source is None:",
         harm="tables that a policy or a residency rule keeps out are replicated",

@@ -7,6 +7,19 @@ from typing import Final
 
 from tests.mutations.model import Mutation
 
+_WRITE_SEGMENT: Final = """        self._write_segment(
+            buffer,
+            Segment(
+                self._spec.id,
+                self._next_number(),
+                position["partition"],
+                position["offset"],
+                complete=self._is_initial_snapshot(),
+            ),
+        )
+"""
+_CONFIRM: Final = """        engine.confirm(position["n"])
+"""
 _wap = partial(
     Mutation,
     component="wap",
@@ -51,11 +64,8 @@ WAP: Final = (
     _wap(
         name="what was cherry-picked counts as unpublished",
         file="pipelines/publish/decide.py",
-        old=(
-            "live_snapshot = next((snapshot for snapshot in state.ancestors if step.id in (snapshot.wap_id, "
-            "snapshot.published_wap_id)), None)"
-        ),
-        new="live_snapshot = next((snapshot for snapshot in state.ancestors if step.id == snapshot.wap_id), None)",
+        old="for snapshot in state.ancestors if step.id in (snapshot.wap_id, snapshot.published_wap_id)), None",
+        new="for snapshot in state.ancestors if step.id == snapshot.wap_id), None",
         harm="a batch that somebody published by hand is published twice",
         first=("unit/wap/test_decide.py",),
     ),
@@ -111,30 +121,16 @@ CDC: Final = (
     _cdc(
         name="an empty table keeps the rows of the reading before",
         file="pipelines/cdc/plan.py",
-        old="key_segments = None if has_more or is_empty else",
-        new="key_segments = None if has_more or is_empty or not selected else",
+        old="            if has_more or is_empty\n",
+        new="            if has_more or is_empty or not selected\n",
         harm="rows stay that are gone at the source",
         first=("unit/cdc/test_plan.py",),
     ),
     _cdc(
         name="confirmed before it is durable",
         file="pipelines/cdc/capture.py",
-        old=(
-            "        self._write_segment(\n"
-            "            buffer,\n"
-            '            Segment(self._spec.id, self._next_number(), position["partition"], position["offset"], '
-            "complete=self._is_initial_snapshot()),\n"
-            "        )\n"
-            '        engine.confirm(position["n"])\n'
-        ),
-        new=(
-            '        engine.confirm(position["n"])\n'
-            "        self._write_segment(\n"
-            "            buffer,\n"
-            '            Segment(self._spec.id, self._next_number(), position["partition"], position["offset"], '
-            "complete=self._is_initial_snapshot()),\n"
-            "        )\n"
-        ),
+        old=f"{_WRITE_SEGMENT}{_CONFIRM}",
+        new=f"{_CONFIRM}{_WRITE_SEGMENT}",
         harm="a reader that dies at this moment loses transactions",
         first=("unit/cdc/test_edges_of_cdc.py::test_a_drop_that_can_not_be_written_is_not_confirmed",),
     ),

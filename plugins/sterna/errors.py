@@ -1,118 +1,59 @@
-"""Every error sterna raises, as one tree.
+"""Every error sterna raises, as one tree of classes.
 
-    SternaError
-    ├── RegistryError            the registry file is missing, wrong or contradicts the catalog     stop
-    ├── ServicesError            the services file is wrong, or missing where it was named           stop
-    ├── CredentialError          a credential is missing or incomplete                              stop
-    ├── UsageError               the caller named something that does not exist                     stop
-    ├── CatalogError
-    │   ├── CatalogUnreachable   no answer, or a 5xx that says "later"                              retry
-    │   ├── CatalogConflict      another commit moved the reference first                           retry
-    │   ├── CatalogStateUnknown  the answer to a commit was lost: it may have happened              retry
-    │   ├── NotPrimary           the catalog is a copy, or was fenced: it takes no commits          retry
-    │   ├── DatabaseUnreachable  no answer from the Postgres behind a region's catalog              retry
-    │   ├── DatabaseRefused      that Postgres said no                                              stop
-    │   ├── CatalogDenied        401 or 403                                                         stop
-    │   ├── ReferenceNotFound    no such branch, tag or hash                                        stop
-    │   ├── CatalogRefused       the server understood and said no                                  stop
-    │   ├── BranchChanged        somebody else committed to a replica branch                        stop
-    │   └── Diverged             the watermark is no ancestor of main's head                        stop
-    ├── StoreError
-    │   ├── StoreUnreachable     an endpoint does not answer, or throttles                          retry
-    │   ├── StoreDenied          the endpoint refuses our credential                                stop
-    │   └── ObjectMissing        an object that must be there is not                                retry
-    ├── EngineError              rclone or Spark is missing, too old or failed as a whole           retry
-    │   ├── EngineRefused        Spark doesn't take a table as it is, and won't at a later run       stop
-    │   └── NoIceberg            Spark's driver hasn't got Iceberg's runtime                        stop
-    ├── Busy                     a sync or a clean-up is at work, and the other has to wait for it  retry
-    ├── QueryError               a named query has no answer
-    │   ├── BadRequest           what was asked isn't what the query takes                           stop
-    │   ├── NoSuchQuery          no such query, or no such table here                                stop
-    │   ├── NotAllowed           a rule keeps the table from whoever asks                            stop
-    │   ├── SnapshotGone         the snapshot is here no longer                                      stop
-    │   ├── NotYetHere           `main` has the snapshot, and this region not yet                    retry
-    │   ├── AnswerTooLarge       more rows or bytes than an answer may have                          stop
-    │   ├── QueueFull            too many queries wait already                                       retry
-    │   ├── OutOfTime            the query runs for too long                                         stop
-    │   ├── QueryEnded           the process that answers is ending                                  retry
-    │   ├── NeedsSpark           a table that the gateway's own engine doesn't read exactly          stop
-    │   └── QueryFailed          the engine says no, or its process died                             stop
-    ├── ChangesError
-    │   ├── Gap                  a snapshot, or the way between two, is not kept                     stop
-    │   ├── NotAnAncestor        the snapshot to start from is no ancestor of the one to end at      stop
-    │   ├── NotAKey              several rows of a snapshot have the same key                        stop
-    │   └── NeedsClassicSpark    Spark Connect doesn't show the JVM that changes are planned in      stop
-    ├── OutletError
-    │   ├── ReceiverUnreachable  a receiver or broker doesn't acknowledge an event                   retry
-    │   ├── EventRefused         it says that it never takes this event                              stop
-    │   └── OutletDisabled       it says that it wants no events any more                            stop
-    ├── WapError                 a batch or a step can't be put on `main`
-    │   ├── TableMoved           others changed the table each time before the commit                retry
-    │   ├── OutOfTurn            an earlier number of the channel isn't on `main` yet                retry
-    │   ├── MarkMoved            the mark isn't what the step was made for                           stop
-    │   ├── Rewound              the mark says that it is on `main`, and its history says no         stop
-    │   ├── NotStaged            rows would be, or were, live at once                                stop
-    │   ├── BatchRejected        the audit says no: it stays staged, and readers never see it        stop
-    │   └── TableGone            there is no such table on `main`, or no longer                      stop
-    ├── FlowError                a table can't follow another one
-    │   ├── FlowStopped          how far it has come isn't certain                                   stop
-    │   ├── NotOnlyAdded         the source took rows away, and the flow only appends                stop
-    │   └── StepUnfinished       a step began, and gave no sign of life since                        retry
-    ├── IngestError
-    │   ├── BadDrop              what was sent can't be read as what it says it is                   stop
-    │   ├── DropOverLimit        it is larger, longer or deeper than the tenant's limits allow       stop
-    │   ├── KeyReused            an idempotency key that stands for other content already            stop
-    │   ├── LeaseLost            a worker's batch was given to somebody else                         retry
-    │   ├── TrackerContradicts   the tracker says of a batch what can't be true                      stop
-    │   ├── TrackerLost          the inbox is in use, and the tracker isn't its own                  stop
-    │   └── TrackerTooNew        a newer sterna has made the tracker's tables                        stop
-    ├── CdcError                 a database's changes can't be followed
-    │   ├── SourceUnreachable    the engine that reads them ended, or doesn't answer                 retry
-    │   ├── UnfitSource          the database, a table or a value can't be followed as it is          stop
-    │   ├── LogKept              the database keeps more log for its reader than is healthy              stop
-    │   ├── PurgeNear            the database is about to purge log that was not read                stop
-    │   ├── SlotLost             the database has forgotten changes that were not read yet           stop
-    │   ├── PositionLost         the database's log isn't the one that was read, or has lost a part  stop
-    │   └── NeedsResync          what was changed there can't be told by changes of rows             stop
-    ├── FeaturesError
-    │   ├── FeatureStoreUnreachable  the store of features doesn't answer, or isn't the primary      retry
-    │   ├── FeatureStoreRefused  it understood and said no                                           stop
-    │   ├── FeatureStoreFull     it has no memory left                                               stop
-    │   ├── FeaturesMoved        another run fills the view: this one has to stop                    retry
-    │   ├── UnfitView            a view's table hasn't got its columns, or not in such types         stop
-    │   └── LabelTooOld          a label is older than the history that the table keeps              stop
-    ├── ReplicaBroken            a file that a kept head of the replica needs can't be read         stop
-    ├── UpkeepBlocked            something is needed still, or nobody knows: nothing is expired or deleted   stop
-    └── TableError               one table can't be localized now: it is held, the others go on     hold
-        ├── UnregisteredUri      a URI outside the registry
-        ├── UnsafeUri            a URI that must not be followed
-        ├── NotResident          a file that a residency rule keeps out of this region
-        ├── Unsupported          a feature that this version does not localize
-        ├── BrokenMetadata       a metadata file that does not parse, or contradicts itself
-        ├── OverLimit            a metadata file that is larger, or holds more, than the region's limits allow
-        ├── PlanKilled           reading its metadata ended two plans before, for memory most likely
-        ├── SourceGone           a listed file is gone at its source
-        ├── NotCopied            a listed file is at its source and yet does not arrive
-        ├── SizeDiffers          an object's real size is not the one that its metadata says
-        ├── NotLocalized         a localized file is gone, or has another length than what names it says
-        └── Damaged              a file of the replica that its head reaches is not what sterna wrote
-
-What to do stands on each class as `remedy`; the command line turns `exit_code` into its own.
+Each class says what to do about it as `remedy`, and the exit code of a command follows from that. Where the remedy is
+to stop, the class may name a code that says what has to be mended. docs/errors.md has the tree, made of these classes.
 """
 
 from __future__ import annotations
 
 import re
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import ClassVar
 
 
+class ExitCode(IntEnum):
+    """What a command ends with, and what that means.
+
+    Args:
+        code: the process's exit code.
+        meaning: a phrase for `--help` and the documents.
+    """
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> ExitCode:
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    SUCCESS = 0, "success"
+    UNEXPECTED = 1, "something unexpected, or the demo failed"
+    INPUT = 2, "wrong registry, services file, option or name"
+    CREDENTIAL = 3, "a credential is missing or refused"
+    RETRY_LATER = 4, "something does not answer; a later run resumes"
+    HELD = 5, "tables are held, or what came in waits for too long or is bad, or features are late"
+    CHANGED = 6, "another writer changed the replica branch, `main` has diverged, or a source lost its log"
+    FAULTS = 7, "`verify` found or `repair` left faults, `gc` can't read a file, or an outlet's tag is left"
+    BLOCKED = 8, "upkeep waits for a region, or for metadata that it can't read"
+    INTERRUPTED = 130, "interrupted"
+
+
 class Remedy(Enum):
-    """What the operator, or Airflow for him, should do about an error."""
+    """What the operator, or Airflow in the operator's place, should do about an error."""
 
     RETRY = "retry"
     HOLD = "hold"
     STOP = "stop"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The exit code of an error with this remedy, unless it stops with a code of its own."""
+        return {
+            Remedy.RETRY: ExitCode.RETRY_LATER,
+            Remedy.HOLD: ExitCode.HELD,
+            Remedy.STOP: ExitCode.UNEXPECTED,
+        }[self]
 
 
 class SternaError(Exception):
@@ -121,15 +62,32 @@ class SternaError(Exception):
     Args:
         message: what failed and why, without secrets.
         table: the key of the table it happened on, or "".
-        file: the URI or path of the file it happened on, or "": as it stands, for whoever looks it up; it is escaped
-            where the error is shown.
+        file: the URI or path of the file it happened on, or "": unescaped, so that it can be looked up; it is
+            escaped where the error is shown.
         hint: what the operator should do beyond the class's remedy, or "".
     """
 
     remedy: ClassVar[Remedy] = Remedy.STOP
-    exit_code: ClassVar[int] = 1
+    exit_code: ClassVar[ExitCode] = Remedy.STOP.exit_code
     allows_multiline: ClassVar[bool] = True
-    """Whether its messages may have several lines: those are all our own. Foreign text is told on one line."""
+    """Whether its messages may have several lines: those are all our own. Foreign text is printed on one line."""
+
+    def __init_subclass__(cls, *, remedy: Remedy | None = None, exit_code: ExitCode | None = None) -> None:
+        """Set what a class is declared with; without either it has its parent's.
+
+        Args:
+            remedy: what to do about it.
+            exit_code: what a command ends with, for an error whose remedy is to stop.
+
+        Raises:
+            TypeError: a code is declared for another remedy, whose code it would contradict.
+        """
+        super().__init_subclass__()
+        cls.remedy = remedy or cls.remedy
+        if exit_code is not None and cls.remedy is not Remedy.STOP:
+            raise TypeError(f"{cls.__name__}: the exit code follows from its remedy, {cls.remedy.value}")
+        if remedy or exit_code is not None:
+            cls.exit_code = cls.remedy.exit_code if exit_code is None else exit_code
 
     def __init__(self, message: str, *, table: str = "", file: str = "", hint: str = "") -> None:
         file = redact_uri(file)
@@ -205,154 +163,104 @@ def _rebuild(error_class: type[SternaError], message: str, table: str, file: str
     return error_class(message, table=table, file=file, hint=hint)
 
 
-class RegistryError(SternaError):
-    """The registry file is missing, wrong, or contradicts what the catalog remembers."""
-
-    exit_code = 2
+class RegistryError(SternaError, exit_code=ExitCode.INPUT):
+    """The registry file is missing or wrong, or contradicts what the catalog has recorded."""
 
 
-class ServicesError(SternaError):
+class ServicesError(SternaError, exit_code=ExitCode.INPUT):
     """The services file is wrong, or it was named and is missing."""
 
-    exit_code = 2
+
+class UsageError(SternaError, exit_code=ExitCode.INPUT):
+    """A region, table or run was named that does not exist."""
 
 
-class UsageError(SternaError):
-    """The caller named a region, table or run that does not exist."""
-
-    exit_code = 2
-
-
-class CredentialError(SternaError):
+class CredentialError(SternaError, exit_code=ExitCode.CREDENTIAL):
     """A credential is missing or incomplete; the message names its id and where it was looked for."""
-
-    exit_code = 3
 
 
 class CatalogError(SternaError):
-    """Anything that went wrong at Nessie."""
+    """A request to Nessie failed."""
 
     allows_multiline = False
 
 
-class CatalogUnreachable(CatalogError):
+class CatalogUnreachable(CatalogError, remedy=Remedy.RETRY):
     """Nessie gave no usable answer in time; nothing is known to have changed."""
 
-    remedy = Remedy.RETRY
-    exit_code = 4
 
-
-class CatalogConflict(CatalogError):
+class CatalogConflict(CatalogError, remedy=Remedy.RETRY):
     """Another commit moved the reference first; nothing of ours was committed."""
 
-    remedy = Remedy.RETRY
-    exit_code = 4
 
-
-class CatalogStateUnknown(CatalogError):
+class CatalogStateUnknown(CatalogError, remedy=Remedy.RETRY):
     """The answer to a commit was lost: it may or may not have happened."""
 
-    remedy = Remedy.RETRY
-    exit_code = 4
 
-
-class NotPrimary(CatalogError):
+class NotPrimary(CatalogError, remedy=Remedy.RETRY):
     """This region's catalog is a copy, or was fenced: it takes no commits; nothing was changed."""
 
-    remedy = Remedy.RETRY
-    exit_code = 4
 
-
-class DatabaseUnreachable(CatalogError):
+class DatabaseUnreachable(CatalogError, remedy=Remedy.RETRY):
     """The Postgres behind a region's catalog, or its ingest tracker, gave no answer in time."""
-
-    remedy = Remedy.RETRY
-    exit_code = 4
 
 
 class DatabaseRefused(CatalogError):
-    """The Postgres behind a region's catalog, or its ingest tracker, understood and said no."""
+    """The Postgres behind a region's catalog, or its ingest tracker, refused a statement."""
 
 
-class CatalogDenied(CatalogError):
+class CatalogDenied(CatalogError, exit_code=ExitCode.CREDENTIAL):
     """Nessie refused our credential, or the role lacks a right."""
 
-    exit_code = 3
 
-
-class ReferenceNotFound(CatalogError):
+class ReferenceNotFound(CatalogError, exit_code=ExitCode.INPUT):
     """No such branch, tag or commit."""
-
-    exit_code = 2
 
 
 class CatalogRefused(CatalogError):
-    """Nessie understood the request and said no: our request, or the server's state, is wrong."""
+    """Nessie refused the request: it, or the server's state, is wrong."""
 
 
-class BranchChanged(CatalogError):
+class BranchChanged(CatalogError, exit_code=ExitCode.CHANGED):
     """A replica branch carries a commit that sterna did not make."""
 
-    exit_code = 6
 
-
-class Diverged(CatalogError):
+class Diverged(CatalogError, exit_code=ExitCode.CHANGED):
     """The watermark is no ancestor of main's head: main was reassigned, reset or rewritten."""
-
-    exit_code = 6
 
 
 class StoreError(SternaError):
-    """Anything that went wrong at an object store."""
+    """A request to an object store failed."""
 
     allows_multiline = False
 
 
-class StoreUnreachable(StoreError):
+class StoreUnreachable(StoreError, remedy=Remedy.RETRY):
     """An endpoint does not answer in time, or throttles."""
 
-    remedy = Remedy.RETRY
-    exit_code = 4
 
-
-class StoreDenied(StoreError):
+class StoreDenied(StoreError, exit_code=ExitCode.CREDENTIAL):
     """An endpoint refuses our credential."""
 
-    exit_code = 3
 
-
-class ObjectMissing(StoreError):
+class ObjectMissing(StoreError, remedy=Remedy.RETRY):
     """An object that must be there is not."""
 
-    remedy = Remedy.RETRY
-    exit_code = 4
 
-
-class EngineError(SternaError):
+class EngineError(SternaError, remedy=Remedy.RETRY):
     """rclone or Spark is missing, too old, or failed as a whole."""
 
-    remedy = Remedy.RETRY
-    exit_code = 4
+
+class EngineRefused(EngineError, remedy=Remedy.STOP, exit_code=ExitCode.HELD):
+    """Spark doesn't read or write a table as it is, and no later run will: the table or Spark has to change."""
 
 
-class EngineRefused(EngineError):
-    """Spark doesn't read or write a table as it is, and no later run will: somebody has to change either."""
-
-    remedy = Remedy.STOP
-    exit_code = 5
+class NoIceberg(EngineError, remedy=Remedy.STOP):
+    """Spark's driver lacks Iceberg's runtime, and no later run will have it."""
 
 
-class NoIceberg(EngineError):
-    """Spark's driver hasn't got Iceberg's runtime, and no later run will find it there."""
-
-    remedy = Remedy.STOP
-
-
-class Busy(SternaError):
+class Busy(SternaError, remedy=Remedy.RETRY):
     """A sync or a clean-up is at work in the region, and the other has to wait until it is over."""
-
-    remedy = Remedy.RETRY
-    exit_code = 4
 
 
 class QueryError(SternaError):
@@ -361,59 +269,44 @@ class QueryError(SternaError):
     allows_multiline = False
 
 
-class BadRequest(QueryError):
-    """What was asked isn't what the query takes."""
-
-    exit_code = 2
+class BadRequest(QueryError, exit_code=ExitCode.INPUT):
+    """A request doesn't have what the query takes."""
 
 
 class UnfitParameters(BadRequest):
     """The query can't be answered for the values of its parameters, whatever the rows are; or a figure has no row."""
 
 
-class NoSuchQuery(QueryError):
+class NoSuchQuery(QueryError, exit_code=ExitCode.INPUT):
     """There is no such query, or no such table here."""
 
-    exit_code = 2
 
-
-class NotAllowed(QueryError):
-    """A rule keeps the table from whoever asks."""
-
-    exit_code = 3
+class NotAllowed(QueryError, exit_code=ExitCode.CREDENTIAL):
+    """A rule keeps the table from the client."""
 
 
 class SnapshotGone(QueryError):
-    """The snapshot that was asked for is here no longer, or never was."""
+    """The requested snapshot is here no longer, or never was."""
 
 
-class NotYetHere(QueryError):
-    """`main` has the snapshot that was asked for, and this region not yet."""
-
-    remedy = Remedy.RETRY
-    exit_code = 4
+class NotYetHere(QueryError, remedy=Remedy.RETRY):
+    """`main` has the requested snapshot, and this region not yet."""
 
 
 class AnswerTooLarge(QueryError):
     """The answer has more rows or bytes than it may have."""
 
 
-class QueueFull(QueryError):
+class QueueFull(QueryError, remedy=Remedy.RETRY):
     """Too many queries wait already."""
-
-    remedy = Remedy.RETRY
-    exit_code = 4
 
 
 class OutOfTime(QueryError):
     """The query ran for longer than it may."""
 
 
-class QueryEnded(QueryError):
+class QueryEnded(QueryError, remedy=Remedy.RETRY):
     """The process that answers queries is ending, and the run with it."""
-
-    remedy = Remedy.RETRY
-    exit_code = 4
 
 
 class NeedsSpark(QueryError):
@@ -425,33 +318,25 @@ class QueryFailed(QueryError):
 
 
 class ChangesError(SternaError):
-    """The rows between two snapshots can't be told."""
+    """The rows between two snapshots can't be determined."""
 
     allows_multiline = False
 
 
-class Gap(ChangesError):
+class Gap(ChangesError, exit_code=ExitCode.CHANGED):
     """A snapshot, or the way between two, is not kept."""
 
-    exit_code = 6
 
-
-class NotAnAncestor(ChangesError):
+class NotAnAncestor(ChangesError, exit_code=ExitCode.CHANGED):
     """The snapshot to start from is no ancestor of the one to end at."""
 
-    exit_code = 6
 
-
-class NotAKey(ChangesError):
+class NotAKey(ChangesError, exit_code=ExitCode.INPUT):
     """Several rows of a snapshot have the same key."""
 
-    exit_code = 2
 
-
-class NeedsClassicSpark(ChangesError):
+class NeedsClassicSpark(ChangesError, exit_code=ExitCode.INPUT):
     """Spark Connect doesn't show the JVM in which changes are planned."""
-
-    exit_code = 2
 
 
 class OutletError(SternaError):
@@ -460,19 +345,16 @@ class OutletError(SternaError):
     allows_multiline = False
 
 
-class ReceiverUnreachable(OutletError):
+class ReceiverUnreachable(OutletError, remedy=Remedy.RETRY):
     """A receiver or broker doesn't acknowledge an event."""
-
-    remedy = Remedy.RETRY
-    exit_code = 4
 
 
 class EventRefused(OutletError):
-    """A receiver or broker says that it never takes this event."""
+    """A receiver or broker will never take this event."""
 
 
 class OutletDisabled(OutletError):
-    """A receiver says that it wants no events any more."""
+    """A receiver wants no more events."""
 
 
 class WapError(SternaError):
@@ -481,38 +363,28 @@ class WapError(SternaError):
     allows_multiline = False
 
 
-class TableMoved(WapError):
-    """Others changed the table between each look and the commit after it; nothing of ours was committed."""
-
-    remedy = Remedy.RETRY
-    exit_code = 4
+class TableMoved(WapError, remedy=Remedy.RETRY):
+    """Others changed the table between each read and the commit after it; nothing of ours was committed."""
 
 
-class OutOfTurn(WapError):
+class OutOfTurn(WapError, remedy=Remedy.RETRY):
     """An earlier number of the same channel isn't on `main` yet."""
-
-    remedy = Remedy.RETRY
-    exit_code = 4
 
 
 class MarkMoved(WapError):
-    """The channel's mark isn't what the step was made for: it has to be made anew."""
+    """The channel's applied position isn't what the step was made for: it has to be made again."""
 
 
-class Rewound(WapError):
-    """The channel's mark says that rows are on `main`, and the table's history says that they aren't any more."""
-
-    exit_code = 6
+class Rewound(WapError, exit_code=ExitCode.CHANGED):
+    """The channel's applied position says that rows are on `main`; the table's history says they no longer are."""
 
 
 class NotStaged(WapError):
     """What is written would be live at once, or was: nothing may be put on `main` without an id."""
 
 
-class BatchRejected(WapError):
-    """The audit of what was staged says no: it stays staged, and readers never see it."""
-
-    exit_code = 5
+class BatchRejected(WapError, exit_code=ExitCode.HELD):
+    """The audit of staged rows failed: they stay staged, and readers never see them."""
 
 
 class TableGone(WapError):
@@ -525,123 +397,92 @@ class FlowError(SternaError):
     allows_multiline = False
 
 
-class FlowStopped(FlowError):
-    """How far a flow has come isn't certain: its target has rows and no mark, or a rebuild isn't done."""
-
-    exit_code = 6
+class FlowStopped(FlowError, exit_code=ExitCode.CHANGED):
+    """How far a flow has come isn't certain: its target has rows and no position, or a rebuild isn't done."""
 
 
-class NotOnlyAdded(FlowError):
+class NotOnlyAdded(FlowError, exit_code=ExitCode.CHANGED):
     """The source deleted or updated rows, and the flow only appends what is new."""
 
-    exit_code = 6
 
-
-class StepUnfinished(FlowError):
+class StepUnfinished(FlowError, remedy=Remedy.RETRY):
     """A flow's step began and has not come to an end: its process was killed, or can't be reached."""
-
-    remedy = Remedy.RETRY
-    exit_code = 4
 
 
 class FeaturesError(SternaError):
-    """Features can't be kept, told or joined to labels."""
+    """Features can't be kept, read or joined to labels."""
 
     allows_multiline = False
 
 
-class FeatureStoreUnreachable(FeaturesError):
+class FeatureStoreUnreachable(FeaturesError, remedy=Remedy.RETRY):
     """The store of features gives no answer in time, is loading, or is a copy that takes no writes."""
-
-    remedy = Remedy.RETRY
-    exit_code = 4
 
 
 class FeatureStoreRefused(FeaturesError):
-    """The store of features understood and said no."""
+    """The store of features refused a command."""
 
 
 class FeatureStoreFull(FeaturesError):
     """The store of features has no memory left for what is written."""
 
 
-class FeaturesMoved(FeaturesError):
+class FeaturesMoved(FeaturesError, remedy=Remedy.RETRY):
     """Another run fills the view by now: what this one would write could be older."""
 
-    remedy = Remedy.RETRY
-    exit_code = 4
 
-
-class UnfitView(FeaturesError):
+class UnfitView(FeaturesError, exit_code=ExitCode.INPUT):
     """A view's table hasn't got the columns that the view names, or not in types that can be kept."""
-
-    exit_code = 2
 
 
 class LabelTooOld(FeaturesError):
-    """A label is older than the history that the table keeps: what was known then can't be told."""
+    """A label is older than the history that the table keeps: its features can't be determined."""
 
 
 class IngestError(SternaError):
-    """Something that came in can't be taken, or not be brought further."""
+    """An upload can't be taken, or not be brought further."""
 
     allows_multiline = False
 
 
 class BadDrop(IngestError):
-    """What was sent can't be read as what it says it is: it is cut, broken or of another kind."""
+    """An upload can't be read as its format: it is cut, broken or of another kind."""
 
 
 class DropOverLimit(IngestError):
-    """What was sent is larger, longer or deeper than the tenant's limits allow; the message names the setting."""
+    """An upload is larger, longer or deeper than the tenant's limits allow; the message names the setting."""
 
 
 class KeyReused(IngestError):
-    """An idempotency key that stands for other content already."""
+    """An idempotency key is already in use for other content."""
 
 
-class LeaseLost(IngestError):
-    """A worker's batch was given to somebody else, or is settled: he stops, and takes another one."""
-
-    remedy = Remedy.RETRY
-    exit_code = 4
+class LeaseLost(IngestError, remedy=Remedy.RETRY):
+    """A worker's batch was given to another worker, or is settled: this one stops, and takes the next."""
 
 
-class TrackerContradicts(IngestError):
-    """The tracker says of a batch what can't be true: published where it is to be rejected, or the other way."""
-
-    exit_code = 7
+class TrackerContradicts(IngestError, exit_code=ExitCode.FAULTS):
+    """The tracker has an impossible state of a batch: published where it is to be rejected, or the reverse."""
 
 
-class TrackerLost(IngestError):
+class TrackerLost(IngestError, exit_code=ExitCode.FAULTS):
     """The inbox is in use, and the tracker isn't its own: it was lost, or another database is named."""
 
-    exit_code = 7
 
-
-class TrackerTooNew(IngestError):
+class TrackerTooNew(IngestError, exit_code=ExitCode.INPUT):
     """A newer sterna has made the tracker's tables: this one would not understand them."""
 
-    exit_code = 2
+
+class TopicUnreachable(IngestError, remedy=Remedy.RETRY):
+    """A Kafka that messages are read from doesn't answer, or doesn't authorize reading."""
 
 
-class TopicUnreachable(IngestError):
-    """A Kafka that messages are read from doesn't answer, or lets nobody read."""
-
-    remedy = Remedy.RETRY
-    exit_code = 4
+class TopicRecreated(IngestError, exit_code=ExitCode.HELD):
+    """A topic is not the one that its position was kept for: it was deleted and made again, and offsets restart."""
 
 
-class TopicRecreated(IngestError):
-    """A topic is another one than its position was kept for: it was deleted and made anew, and offsets start again."""
-
-    exit_code = 5
-
-
-class MessagesGone(IngestError):
+class MessagesGone(IngestError, exit_code=ExitCode.HELD):
     """Messages that were not read yet are no longer in their topic, or it ends before what was read of it."""
-
-    exit_code = 5
 
 
 class CdcError(SternaError):
@@ -650,75 +491,52 @@ class CdcError(SternaError):
     allows_multiline = False
 
 
-class SourceUnreachable(CdcError):
+class SourceUnreachable(CdcError, remedy=Remedy.RETRY):
     """The engine that reads a database's changes ended, or doesn't get an answer."""
 
-    remedy = Remedy.RETRY
-    exit_code = 4
 
-
-class UnfitSource(CdcError):
+class UnfitSource(CdcError, exit_code=ExitCode.INPUT):
     """The database isn't set up for being followed, or has a table or a value that can't be."""
 
-    exit_code = 2
 
-
-class SlotLost(CdcError):
+class SlotLost(CdcError, exit_code=ExitCode.CHANGED):
     """The database has forgotten changes that were not read yet: its slot is gone, or was invalidated."""
 
-    exit_code = 6
+
+class PositionLost(CdcError, exit_code=ExitCode.CHANGED):
+    """A database's log lacks the place up to which it was read: purged, restarted, or another server's."""
 
 
-class PositionLost(CdcError):
-    """A database's log hasn't got the place up to which it was read: purged, begun anew, or another server's."""
-
-    exit_code = 6
-
-
-class PurgeNear(CdcError):
+class PurgeNear(CdcError, exit_code=ExitCode.HELD):
     """A database is about to purge log that was not read yet."""
 
-    exit_code = 5
 
-
-class LogKept(CdcError):
+class LogKept(CdcError, exit_code=ExitCode.HELD):
     """A database keeps more log for its reader than it may before that is an alarm."""
 
-    exit_code = 5
+
+class NotRead(CdcError, exit_code=ExitCode.HELD):
+    """A database has not been read for longer than `read_alarm` allows."""
 
 
-class NotRead(CdcError):
-    """Nobody has read a database for longer than `read_alarm` says."""
-
-    exit_code = 5
+class NeedsResync(CdcError, exit_code=ExitCode.CHANGED):
+    """A change of a table can't be expressed by changes of rows: it has to be read again from its database."""
 
 
-class NeedsResync(CdcError):
-    """What happened to a table can't be told by changes of rows: it has to be read again from its database."""
-
-    exit_code = 6
-
-
-class ReplicaBroken(SternaError):
+class ReplicaBroken(SternaError, exit_code=ExitCode.FAULTS):
     """A file that a kept head of the replica needs can't be read.
 
     What it names is unknown, so nothing may be deleted.
     """
 
-    exit_code = 7
+
+class UpkeepBlocked(SternaError, exit_code=ExitCode.BLOCKED):
+    """What upkeep may remove isn't known, or a region has to be waited for: nothing is expired or deleted."""
 
 
-class UpkeepBlocked(SternaError):
-    """What upkeep may let go isn't known, or a region has to be waited for: nothing is expired, nothing deleted."""
-
-    exit_code = 8
-
-
-class TableError(SternaError):
+class TableError(SternaError, remedy=Remedy.HOLD):
     """One table can't be localized now: it is held at its last good version."""
 
-    remedy = Remedy.HOLD
-    exit_code = 5
     allows_multiline = False
 
 
@@ -747,7 +565,7 @@ class OverLimit(TableError):
 
 
 class PlanKilled(TableError):
-    """Reading the table's metadata ended two plans before: it is not read again until somebody asks for it by name."""
+    """Reading the table's metadata ended two plans before: it is not read again until requested by name."""
 
 
 class SourceGone(TableError):
@@ -763,7 +581,7 @@ class SizeDiffers(TableError):
 
 
 class NotLocalized(TableError):
-    """A localized file that was about to be published is gone, or has another length than what names it says."""
+    """A localized file that was about to be published is gone, or has another length than its parent records."""
 
 
 class Damaged(TableError):

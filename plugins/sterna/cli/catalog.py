@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.context import credentials
 from sterna.cli.durations import parse_duration
 from sterna.cli.fencing import guard_loop
@@ -16,7 +15,7 @@ from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, Reg
 from sterna.cli.output import Output
 from sterna.cli.prompts import confirm
 from sterna.config.registry.model import Registry
-from sterna.errors import CredentialError, SternaError, UsageError
+from sterna.errors import CredentialError, ExitCode, SternaError, UsageError
 from sterna.replication.failover.promote import plan_promotion, promote, require_unchanged
 from sterna.replication.failover.rejoin import Rejoined, rejoin
 from sterna.replication.failover.site import inspect_sites, resolve_primary
@@ -44,7 +43,7 @@ def catalog_status(registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = 
     if any(site.unasked for site in sites):
         raise typer.Exit(CredentialError.exit_code)
     if not resolve_primary(sites).known:
-        raise typer.Exit(exit_codes.RETRY_LATER)
+        raise typer.Exit(ExitCode.RETRY_LATER)
 
 
 @catalog_app.command(

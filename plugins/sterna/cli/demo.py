@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.options import AsJson
 from sterna.cli.output import Output
 from sterna.cli.signals import interrupt_on_sigterm
-from sterna.errors import UsageError
+from sterna.errors import ExitCode, UsageError
 
 demo_app = typer.Typer()
 
@@ -58,4 +57,4 @@ def demo(
         outcome = run_disaster(work, output.line) if disaster else run_demo(work, stay, output.line)
     output.result(outcome, "ok" if outcome.ok else "failed:\n" + "\n".join(f"  {line}" for line in outcome.failures))
     if not outcome.ok:
-        raise typer.Exit(exit_codes.UNEXPECTED)
+        raise typer.Exit(ExitCode.UNEXPECTED)

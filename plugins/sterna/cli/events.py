@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.context import credentials, open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.config.services_file import read_services
-from sterna.errors import UsageError
+from sterna.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from sterna.config.sections.sinks import Sink
@@ -48,7 +47,7 @@ def events_status(
         status = read_sinks(context, read_services(services), parse_duration("--keep", keep))
     Output(as_json).result(status, sinks_text(status))
     if status.unknown:
-        raise typer.Exit(exit_codes.FAULTS)
+        raise typer.Exit(ExitCode.FAULTS)
 
 
 @events_app.command("dead", epilog="Example: sterna events dead pager --region eu")
@@ -93,7 +92,7 @@ def events_replay(
             replayed = replay_dead_letters(context, sink, None)
     Output(as_json).result({**vars(replayed), "dry_run": not apply}, replayed_text(replayed, dry_run=not apply))
     if replayed.problem:
-        raise typer.Exit(exit_codes.RETRY_LATER)
+        raise typer.Exit(ExitCode.RETRY_LATER)
 
 
 @events_app.command("tail", epilog="Example: sterna events tail --region eu --after 4d1f… --follow")

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.context import open_context
 from sterna.cli.maintenance_settings import read_maintenance_settings, require_maintenance_settings
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
+from sterna.errors import ExitCode
 
 expiry_app = typer.Typer()
 
@@ -73,4 +73,4 @@ def sweep(
         )
     output.result(swept, swept_text(swept))
     if swept.failed:
-        raise typer.Exit(exit_codes.RETRY_LATER)
+        raise typer.Exit(ExitCode.RETRY_LATER)

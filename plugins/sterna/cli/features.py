@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.config.services_file import read_services
-from sterna.errors import Remedy, UsageError
+from sterna.errors import ExitCode, Remedy, UsageError
 
 if TYPE_CHECKING:
     from sterna.pipelines.features.region import FailedView
@@ -55,7 +54,7 @@ def materialize(
     output.result({"views": materialized, "failed": _failure_fields(failed)}, run_text(materialized, failed))
     if failed:
         retryable = all(failure.error.remedy is Remedy.RETRY for failure in failed)
-        raise typer.Exit(exit_codes.RETRY_LATER if retryable else failed[0].error.exit_code)
+        raise typer.Exit(ExitCode.RETRY_LATER if retryable else failed[0].error.exit_code)
 
 
 @features_app.command("rebuild", epilog="Example: sterna features rebuild user --region eu --yes")
@@ -107,7 +106,7 @@ def status(
         views = look(context, features, store)
     Output(as_json).result({"region": region, "views": views}, status_text(views))
     if any(view.alarm for view in views):
-        raise typer.Exit(exit_codes.HELD)
+        raise typer.Exit(ExitCode.HELD)
 
 
 @features_app.command("verify", epilog="Example: sterna features verify --region eu --sample 1/30")
@@ -131,7 +130,7 @@ def verify(
         comparisons = verify_all(context, features, views or (), int(match[1]), progress)
     output.result({"region": region, "sample": sample, "views": comparisons}, verified_text(comparisons))
     if not all(comparison.matches for comparison in comparisons):
-        raise typer.Exit(exit_codes.FAULTS)
+        raise typer.Exit(ExitCode.FAULTS)
 
 
 def _failure_fields(failures: Sequence[FailedView]) -> list[dict[str, str]]:

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
+from sterna.errors import ExitCode
 
 gc_app = typer.Typer()
 
@@ -69,7 +69,7 @@ def gc(
         collected = run_gc(context, options, progress)
     output.result(collected, collected_text(collected, evict=evict))
     if collected.failed:
-        raise typer.Exit(exit_codes.RETRY_LATER)
+        raise typer.Exit(ExitCode.RETRY_LATER)
 
 
 @gc_app.command("hold", epilog="Example: sterna hold --region eu --cursor 4d1f… --for 30d")

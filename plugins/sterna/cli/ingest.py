@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, RegionName, RegistryPath, ServicesPath
 from sterna.cli.output import Output
 from sterna.config.services_file import read_services
-from sterna.errors import UsageError
+from sterna.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from sterna.pipelines.ingest.region import RegionIngest
@@ -61,7 +60,7 @@ def ingest_status(
         status = read_ingest_status(ingest)
     Output(as_json).result(ingest_fields(status), ingest_text(status))
     if status.overdue_tables or status.counts.unacknowledged:
-        raise typer.Exit(exit_codes.HELD)
+        raise typer.Exit(ExitCode.HELD)
 
 
 @ingest_app.command("batches", epilog="Example: sterna ingest batches --region eu --state rejected --since 7d")
@@ -141,7 +140,7 @@ def ingest_topics(
                 source.close()
     Output(as_json).result(topics_fields(region, partitions), topics_text(region, partitions))
     if any(partition.problem for partition in partitions):
-        raise typer.Exit(exit_codes.HELD)
+        raise typer.Exit(ExitCode.HELD)
 
 
 def _parse_since(text: str) -> timedelta:

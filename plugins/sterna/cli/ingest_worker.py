@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.context import credentials
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.config.services_file import read_services
-from sterna.errors import UsageError
+from sterna.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +53,7 @@ def run(
         )
     output.result(summary, work_text(summary))
     if summary.failed or summary.counts is None or (once and summary.counts.unclaimed):
-        raise typer.Exit(exit_codes.RETRY_LATER)
+        raise typer.Exit(ExitCode.RETRY_LATER)
 
 
 @ingest_worker_app.command("replay", epilog="Example: sterna ingest replay --region eu --batch 4d1f… --yes")

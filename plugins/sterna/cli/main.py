@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.capacity import capacity_app
 from sterna.cli.catalog import catalog_app
 from sterna.cli.cdc import cdc_app
@@ -31,12 +30,16 @@ from sterna.cli.sync import sync_app
 from sterna.cli.transforms import transform_app
 from sterna.cli.verify import verify_app
 from sterna.config.secrets import Secrets
-from sterna.errors import SternaError
+from sterna.errors import ExitCode, SternaError
+
+EPILOG = f"Exit codes: {'; '.join(f'{code.value} {code.meaning}' for code in ExitCode)}. " + (
+    "Errors go to stderr, with --json as one JSON object."
+)
 
 app = typer.Typer(
     name="sterna",
     help="Geo-distributed replication of Apache Iceberg tables.",
-    epilog=exit_codes.EPILOG,
+    epilog=EPILOG.replace("`", ""),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -76,7 +79,7 @@ def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> N
         output.error(error)
         sys.exit(error.exit_code)
     except SystemExit as exit_error:
-        if exit_error.code == exit_codes.INTERRUPTED:
+        if exit_error.code == ExitCode.INTERRUPTED:
             demo = arguments[:1] == ["demo"]
             sys.stderr.write(f"interrupted; {'all that it started has ended' if demo else 'a later run resumes'}\n")
         raise

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.context import open_context
 from sterna.cli.expiry import expiry_app
 from sterna.cli.maintenance_settings import read_maintenance_settings
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
+from sterna.errors import ExitCode
 
 maintenance_app = typer.Typer(help="Keep tables on main in shape.", no_args_is_help=True)
 maintenance_app.add_typer(expiry_app)
@@ -73,4 +73,4 @@ def run(
         summary = run_maintenance(context, settings, tuple(tables or ()), progress, dry_run=dry)
     output.result(done_fields(summary), done_text(summary))
     if summary.failed or summary.starved:
-        raise typer.Exit(exit_codes.RETRY_LATER)
+        raise typer.Exit(ExitCode.RETRY_LATER)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.context import open_context
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, RegionName, RegistryPath, ServicesPath
 from sterna.cli.output import Output
+from sterna.errors import ExitCode
 
 status_app = typer.Typer()
 
@@ -31,6 +31,6 @@ def status(
         region_status = gather_status(context, maintenance=read_services(services).upkeep)
     Output(as_json).result(region_status, status_text(region_status))
     if region_status.problem:
-        raise typer.Exit(exit_codes.CHANGED)
+        raise typer.Exit(ExitCode.CHANGED)
     if region_status.cut_off or region_status.unseen or region_status.unread_held:
-        raise typer.Exit(exit_codes.RETRY_LATER)
+        raise typer.Exit(ExitCode.RETRY_LATER)

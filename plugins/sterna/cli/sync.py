@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.context import open_context
 from sterna.cli.options import (
     DEFAULT_REGISTRY,
@@ -20,6 +19,7 @@ from sterna.cli.options import (
 )
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
+from sterna.errors import ExitCode
 
 if TYPE_CHECKING:
     from sterna.replication.plan.options import SyncOptions
@@ -160,4 +160,4 @@ def show_report(output: Output, report: Report, branch: str) -> None:
 
     output.result(report, report_text(report, branch))
     if report.held or (report.outcome == "copied" and (report.copied + report.localized).failed):
-        raise typer.Exit(exit_codes.HELD)
+        raise typer.Exit(ExitCode.HELD)

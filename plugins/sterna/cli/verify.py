@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli import exit_codes
 from sterna.cli.context import open_context
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, TablePatterns, Yes
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
-from sterna.errors import UsageError
+from sterna.errors import ExitCode, UsageError
 from sterna.text.dry_run import NOTHING_CHANGED
 
 verify_app = typer.Typer()
@@ -76,7 +75,7 @@ def verify(
         verified = run_verify(context, depth, tables or (), progress)
     output.result(verified, verified_text(verified, deep=depth.deep))
     if verified.faults:
-        raise typer.Exit(exit_codes.FAULTS)
+        raise typer.Exit(ExitCode.FAULTS)
 
 
 @verify_app.command(
@@ -115,7 +114,7 @@ def repair(
         repaired = run_repair(context, tables, progress, deep=deep, apply=apply)
     output.result(repaired, repaired_text(repaired))
     if repaired.faults_left:
-        raise typer.Exit(exit_codes.FAULTS)
+        raise typer.Exit(ExitCode.FAULTS)
 
 
 def _rewrite_metadata(

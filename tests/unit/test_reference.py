@@ -1,0 +1,44 @@
+"""Reference pages are what the code says, and README lists every exit code as the code does."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sterna.cli.main import EPILOG
+from sterna.errors import ExitCode, Remedy, SternaError
+from tests.reference import ERRORS_PAGE, ROOT, errors_page, exit_code_rows, tree_lines
+
+
+def error_classes(error_class: type[SternaError]) -> list[type[SternaError]]:
+    return [error_class] + [each for child in error_class.__subclasses__() for each in error_classes(child)]
+
+
+def test_the_page_of_errors_is_the_codes() -> None:
+    assert ERRORS_PAGE.read_text() == errors_page(), "run: python3 -m tests.reference"
+
+
+def test_the_tree_has_every_error_once() -> None:
+    names = [name for line in tree_lines() for name in re.findall(r"── (\w+)", line)]
+    classes = [each.__name__ for each in error_classes(SternaError)[1:] if each.__module__ == "sterna.errors"]
+    assert names == classes and len(set(names)) == len(names)
+
+
+def test_readme_and_help_list_every_exit_code() -> None:
+    readme = (ROOT / "README.md").read_text()
+    table = readme.partition("| exit code | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
+    assert table.splitlines() == exit_code_rows()
+    for code in ExitCode:
+        assert f" {code.value} {code.meaning}" in EPILOG
+
+
+def test_exit_codes_follow_from_remedies() -> None:
+    for error_class in error_classes(SternaError):
+        if error_class.remedy is not Remedy.STOP:
+            assert error_class.exit_code is error_class.remedy.exit_code, error_class
+
+
+def test_only_what_stops_has_a_code_of_its_own() -> None:
+    with pytest.raises(TypeError, match="follows from its remedy"):
+        type("Wrong", (SternaError,), {}, remedy=Remedy.RETRY, exit_code=ExitCode.HELD)

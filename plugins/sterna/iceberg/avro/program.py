@@ -48,13 +48,13 @@ class Capture(Enum):
 
 
 @dataclass(frozen=True)
-class WantedField:
-    """A wanted field.
+class ProjectedField:
+    """A field of an Avro schema that a walk captures.
 
     Args:
-        id: its Iceberg field id, unique among the wanted fields.
+        id: its Iceberg field id, unique in a projection.
         names: its names, for schemas without ids.
-        capture: what to take down.
+        capture: which bytes of it are captured.
     """
 
     id: int
@@ -80,14 +80,14 @@ class Program:
 
 
 def compile_schema(
-    schema: Any, wants: Mapping[int | None, tuple[WantedField, ...]], nested: Mapping[int, str], uri: str
+    schema: Any, projection: Mapping[int | None, tuple[ProjectedField, ...]], nested: Mapping[int, str], uri: str
 ) -> Program:
     """Compile an Avro schema.
 
     Args:
         schema: the writer's schema, parsed from JSON: a record.
-        wants: the wanted fields of the top record (under None), and of records that are one of its fields (under that
-            field's id).
+        projection: the captured fields of the top record (under None), and of records that are one of its fields (under
+            that field's id).
         nested: the names of those fields, for schemas without ids.
         uri: the file's name, for errors.
 
@@ -103,7 +103,7 @@ def compile_schema(
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise BrokenMetadata("the Avro schema is not a record", file=uri)
     try:
-        compiler.compile_root(schema, wants, nested)
+        compiler.compile_root(schema, projection, nested)
     except RecursionError:
         raise Unsupported("an Avro schema that nests too deep", file=uri) from None
     compiler.emit(END)
@@ -129,74 +129,77 @@ class _Compiler:
         return BrokenMetadata(f"Avro schema: {reason}", file=self.uri)
 
     def compile_root(
-        self, schema: dict[str, Any], wants: Mapping[int | None, tuple[WantedField, ...]], nested: Mapping[int, str]
+        self,
+        schema: dict[str, Any],
+        projection: Mapping[int | None, tuple[ProjectedField, ...]],
+        nested: Mapping[int, str],
     ) -> None:
         self.register_type(schema)
-        nested_wants = {field_id: WantedField(field_id, (name,), Capture.SPAN) for field_id, name in nested.items()}
+        nested_fields = {field_id: ProjectedField(field_id, (name,), Capture.SPAN) for field_id, name in nested.items()}
         self.open_records.append(id(schema))
-        for avro_field, want in self.match_fields(schema, (*wants.get(None, ()), *nested_wants.values())):
+        for avro_field, projected in self.match_fields(schema, (*projection.get(None, ()), *nested_fields.values())):
             kind = self.resolve(avro_field["type"])
-            if want is None or want.id not in nested_wants:
-                self.compile_field(kind, want)
+            if projected is None or projected.id not in nested_fields:
+                self.compile_field(kind, projected)
             elif isinstance(kind, dict) and kind.get("type") == "record":
-                self.compile_record(kind, wants[want.id])
+                self.compile_record(kind, projection[projected.id])
             else:
-                raise NotWalkable(f"field {want.id} is not a record")
+                raise NotWalkable(f"field {projected.id} is not a record")
 
     def match_fields(
-        self, schema: dict[str, Any], wants: tuple[WantedField, ...]
-    ) -> list[tuple[dict[str, Any], WantedField | None]]:
+        self, schema: dict[str, Any], projection: tuple[ProjectedField, ...]
+    ) -> list[tuple[dict[str, Any], ProjectedField | None]]:
         avro_fields = schema.get("fields")
         if not isinstance(avro_fields, list) or not all(
             isinstance(avro_field, dict) and "type" in avro_field for avro_field in avro_fields
         ):
             raise self.broken("a record without fields")
         if any("field-id" in avro_field for avro_field in avro_fields):
-            by_id = {want.id: want for want in wants}
+            by_id = {projected.id: projected for projected in projection}
             matches = [
                 by_id.get(avro_field["field-id"]) if isinstance(avro_field.get("field-id"), int) else None
                 for avro_field in avro_fields
             ]
         else:
-            by_name = {name: want for want in wants for name in want.names}
+            by_name = {name: projected for projected in projection for name in projected.names}
             matches = [by_name.get(str(avro_field.get("name"))) for avro_field in avro_fields]
-        matched_ids = [want.id for want in matches if want]
+        matched_ids = [projected.id for projected in matches if projected]
         if len(set(matched_ids)) != len(matched_ids):
             raise self.broken("one field id stands twice in a record")
         return list(zip(avro_fields, matches, strict=True))
 
-    def compile_record(self, schema: dict[str, Any], wants: tuple[WantedField, ...] = ()) -> None:
+    def compile_record(self, schema: dict[str, Any], projection: tuple[ProjectedField, ...] = ()) -> None:
         if id(schema) in self.open_records:
             raise Unsupported("a recursive Avro schema", file=self.uri)
         self.open_records.append(id(schema))
-        for avro_field, want in self.match_fields(schema, wants):
-            self.compile_field(self.resolve(avro_field["type"]), want)
+        for avro_field, projected in self.match_fields(schema, projection):
+            self.compile_field(self.resolve(avro_field["type"]), projected)
         self.open_records.pop()
 
-    def compile_field(self, kind: Any, want: WantedField | None) -> None:
-        if want is None:
+    def compile_field(self, kind: Any, projected: ProjectedField | None) -> None:
+        if projected is None:
             self.compile_type(kind)
             return
-        column = self.columns[want.id] = 3 * len(self.columns)
-        self.types[want.id] = kind
-        if want.capture is Capture.SPAN:
+        column = self.columns[projected.id] = 3 * len(self.columns)
+        self.types[projected.id] = kind
+        if projected.capture is Capture.SPAN:
             self.emit(MARK, column)
             self.compile_type(kind)
             self.emit(MARK, column + 2)
         else:
-            self.compile_capture(kind, want, column)
+            self.compile_capture(kind, projected, column)
 
-    def compile_capture(self, kind: Any, want: WantedField, column: int) -> None:
+    def compile_capture(self, kind: Any, projected: ProjectedField, column: int) -> None:
         if isinstance(kind, list):
-            self.compile_union(kind, want, column)
-        elif want.capture is Capture.LONG and type_name(kind) in _LONGS:
+            self.compile_union(kind, projected, column)
+        elif projected.capture is Capture.LONG and type_name(kind) in _LONGS:
             self.emit(CAPTURE_LONG, column)
-        elif want.capture is Capture.BYTES and type_name(kind) in ("string", "bytes"):
+        elif projected.capture is Capture.BYTES and type_name(kind) in ("string", "bytes"):
             self.emit(CAPTURE_BYTES, column)
         elif type_name(kind) == "null":
             self.compile_type(kind)
         else:
-            raise NotWalkable(f"field {want.id} is not {want.capture.value}")
+            raise NotWalkable(f"field {projected.id} is not {projected.capture.value}")
 
     def compile_type(self, kind: Any) -> None:
         self.type_count += 1
@@ -242,7 +245,7 @@ class _Compiler:
         self.code[start + 1] = self.emit(NEXT, start)
         self.depth -= 1
 
-    def compile_union(self, branches: list[Any], want: WantedField | None = None, column: int = 0) -> None:
+    def compile_union(self, branches: list[Any], projected: ProjectedField | None = None, column: int = 0) -> None:
         start = len(self.code)
         self.emit(UNION, len(branches), *[0] * len(branches))
         jumps = []
@@ -251,7 +254,7 @@ class _Compiler:
             kind = self.resolve(branch)
             if isinstance(kind, list):
                 raise self.broken("a union inside a union")
-            self.compile_capture(kind, want, column) if want else self.compile_type(kind)
+            self.compile_capture(kind, projected, column) if projected else self.compile_type(kind)
             jumps.append(self.emit(JUMP, 0) - 1)
         for at in jumps:
             self.code[at] = len(self.code)

@@ -15,7 +15,7 @@ import numpy as np  # noqa: TID253 - imported by workers that localize a positio
 from sterna.config.limits import Limits
 from sterna.iceberg.avro.container import Container, open_container
 from sterna.iceberg.avro.locate import locate
-from sterna.iceberg.avro.program import Capture, NotWalkable, Program, WantedField, compile_schema
+from sterna.iceberg.avro.program import Capture, NotWalkable, Program, ProjectedField, compile_schema
 from sterna.iceberg.avro.splice import encode_string
 from sterna.iceberg.deletes.rows import (
     PATH_ID,
@@ -29,11 +29,11 @@ from sterna.iceberg.deletes.rows import (
 )
 
 # The writer's record is put inside one of ours, behind a field that takes no bytes: where that stands, the row begins.
-_START: Final = WantedField(0, ("start",), Capture.SPAN)
+_START: Final = ProjectedField(0, ("start",), Capture.SPAN)
 _ROW: Final = 1
-_WANTED_FIELDS: Final = {
+_PROJECTED_FIELDS: Final = {
     None: (_START,),
-    _ROW: (WantedField(PATH_ID, (PATH_NAME,), Capture.BYTES), WantedField(POS_ID, (POS_NAME,), Capture.LONG)),
+    _ROW: (ProjectedField(PATH_ID, (PATH_NAME,), Capture.BYTES), ProjectedField(POS_ID, (POS_NAME,), Capture.LONG)),
 }
 
 
@@ -114,7 +114,7 @@ def _compile(container: Container) -> Program:
         {"name": "row", "field-id": _ROW, "type": container.schema},
     ]
     try:
-        program = compile_schema({"type": "record", "fields": fields}, _WANTED_FIELDS, {_ROW: "row"}, container.uri)
+        program = compile_schema({"type": "record", "fields": fields}, _PROJECTED_FIELDS, {_ROW: "row"}, container.uri)
     except NotWalkable as error:
         raise container.broken(f"no position deletes: {error}") from error
     for field_id, name in ((PATH_ID, PATH_NAME), (POS_ID, POS_NAME)):

@@ -18,7 +18,7 @@ from sterna.errors import Unsupported
 from sterna.iceberg.avro.binary import Truncated, read_long
 from sterna.iceberg.avro.container import Container, Group
 from sterna.iceberg.avro.locate import FieldPositions, locate
-from sterna.iceberg.avro.program import Capture, NotWalkable, Program, WantedField, compile_schema, type_name
+from sterna.iceberg.avro.program import Capture, NotWalkable, Program, ProjectedField, compile_schema, type_name
 from sterna.iceberg.avro.records import AVRO_ERRORS
 from sterna.iceberg.manifests import fields as ids
 from sterna.iceberg.manifests.header import open_manifest_container
@@ -26,15 +26,15 @@ from sterna.iceberg.manifests.header import open_manifest_container
 _SNAPSHOT: Final = 1
 _PARTITION: Final = 102
 _RECORDS: Final = 103
-_ENTRY_FIELDS: Final = (*ids.ENTRY_FIELDS, WantedField(_SNAPSHOT, ("snapshot_id",), Capture.LONG))
+_ENTRY_FIELDS: Final = (*ids.ENTRY_FIELDS, ProjectedField(_SNAPSHOT, ("snapshot_id",), Capture.LONG))
 _FILE_FIELDS: Final = (
-    WantedField(ids.CONTENT, ("content",), Capture.LONG),
-    WantedField(ids.FILE_PATH, ("file_path",), Capture.BYTES),
-    WantedField(ids.FILE_SIZE, ("file_size_in_bytes",), Capture.LONG),
-    WantedField(_PARTITION, ("partition",), Capture.SPAN),
-    WantedField(_RECORDS, ("record_count",), Capture.LONG),
-    WantedField(ids.COLUMN_SIZES, ("column_sizes",), Capture.SPAN),
-    WantedField(ids.REFERENCED_DATA_FILE, ("referenced_data_file",), Capture.BYTES),
+    ProjectedField(ids.CONTENT, ("content",), Capture.LONG),
+    ProjectedField(ids.FILE_PATH, ("file_path",), Capture.BYTES),
+    ProjectedField(ids.FILE_SIZE, ("file_size_in_bytes",), Capture.LONG),
+    ProjectedField(_PARTITION, ("partition",), Capture.SPAN),
+    ProjectedField(_RECORDS, ("record_count",), Capture.LONG),
+    ProjectedField(ids.COLUMN_SIZES, ("column_sizes",), Capture.SPAN),
+    ProjectedField(ids.REFERENCED_DATA_FILE, ("referenced_data_file",), Capture.BYTES),
 )
 
 
@@ -80,9 +80,9 @@ def read_file_stats(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> t
         BrokenMetadata: the file does not parse, or lacks a required field.
     """
     container = open_manifest_container(data, uri, "manifest", limits)
-    wants = {None: _ENTRY_FIELDS, ids.DATA_FILE: _FILE_FIELDS}
+    projection = {None: _ENTRY_FIELDS, ids.DATA_FILE: _FILE_FIELDS}
     try:
-        program = compile_schema(container.schema, wants, {ids.DATA_FILE: "data_file"}, uri)
+        program = compile_schema(container.schema, projection, {ids.DATA_FILE: "data_file"}, uri)
     except NotWalkable as error:
         raise Unsupported(f"a manifest whose schema is of another shape: {error}", file=uri) from None
     for field_id in (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE, _RECORDS):

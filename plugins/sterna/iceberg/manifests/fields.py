@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sterna.iceberg.avro.program import Capture, WantedField
+from sterna.iceberg.avro.program import Capture, ProjectedField
 
 # Field ids: Iceberg specification, "Manifests".
 STATUS: Final = 0
@@ -32,20 +32,20 @@ ROW_FORMATS: Final = ("PARQUET", "ORC", "AVRO")
 ADDED_OR_EXISTING: Final = (0, 1)
 DELETED: Final = 2
 
-ENTRY_FIELDS: Final = (WantedField(STATUS, ("status",), Capture.LONG),)
+ENTRY_FIELDS: Final = (ProjectedField(STATUS, ("status",), Capture.LONG),)
 FILE_FIELDS: Final = (
-    WantedField(CONTENT, ("content",), Capture.LONG),
-    WantedField(FILE_PATH, ("file_path",), Capture.BYTES),
-    WantedField(FILE_FORMAT, ("file_format",), Capture.BYTES),
-    WantedField(FILE_SIZE, ("file_size_in_bytes",), Capture.LONG),
-    WantedField(KEY_METADATA, ("key_metadata",), Capture.BYTES),
-    WantedField(REFERENCED_DATA_FILE, ("referenced_data_file",), Capture.BYTES),
-    WantedField(CONTENT_OFFSET, ("content_offset",), Capture.LONG),
+    ProjectedField(CONTENT, ("content",), Capture.LONG),
+    ProjectedField(FILE_PATH, ("file_path",), Capture.BYTES),
+    ProjectedField(FILE_FORMAT, ("file_format",), Capture.BYTES),
+    ProjectedField(FILE_SIZE, ("file_size_in_bytes",), Capture.LONG),
+    ProjectedField(KEY_METADATA, ("key_metadata",), Capture.BYTES),
+    ProjectedField(REFERENCED_DATA_FILE, ("referenced_data_file",), Capture.BYTES),
+    ProjectedField(CONTENT_OFFSET, ("content_offset",), Capture.LONG),
 )
 DELETE_FIELDS: Final = (
-    WantedField(COLUMN_SIZES, ("column_sizes",), Capture.SPAN),
-    WantedField(LOWER_BOUNDS, ("lower_bounds",), Capture.SPAN),
-    WantedField(UPPER_BOUNDS, ("upper_bounds",), Capture.SPAN),
-    WantedField(SPLIT_OFFSETS, ("split_offsets",), Capture.SPAN),
+    ProjectedField(COLUMN_SIZES, ("column_sizes",), Capture.SPAN),
+    ProjectedField(LOWER_BOUNDS, ("lower_bounds",), Capture.SPAN),
+    ProjectedField(UPPER_BOUNDS, ("upper_bounds",), Capture.SPAN),
+    ProjectedField(SPLIT_OFFSETS, ("split_offsets",), Capture.SPAN),
 )
 REQUIRED_FIELDS: Final = (STATUS, FILE_PATH, FILE_FORMAT, FILE_SIZE)

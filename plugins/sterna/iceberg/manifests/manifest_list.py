@@ -14,7 +14,7 @@ from sterna.errors import Unsupported
 from sterna.iceberg.avro.binary import encode_long
 from sterna.iceberg.avro.container import Container, Group
 from sterna.iceberg.avro.locate import FieldPositions, locate
-from sterna.iceberg.avro.program import Capture, NotWalkable, Program, WantedField, compile_schema
+from sterna.iceberg.avro.program import Capture, NotWalkable, Program, ProjectedField, compile_schema
 from sterna.iceberg.avro.splice import Splice, encode_string, rewrite
 from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests.header import open_manifest_container
@@ -28,16 +28,16 @@ _EXISTING_FILES: Final = 505
 _CONTENT: Final = 517
 _KEY_METADATA: Final = 519
 
-_WANTED_FIELDS: Final = (
-    WantedField(_PATH, ("manifest_path",), Capture.BYTES),
-    WantedField(_LENGTH, ("manifest_length",), Capture.LONG),
-    WantedField(_SPEC_ID, ("partition_spec_id",), Capture.LONG),
-    WantedField(_ADDED_SNAPSHOT, ("added_snapshot_id",), Capture.LONG),
+_PROJECTED_FIELDS: Final = (
+    ProjectedField(_PATH, ("manifest_path",), Capture.BYTES),
+    ProjectedField(_LENGTH, ("manifest_length",), Capture.LONG),
+    ProjectedField(_SPEC_ID, ("partition_spec_id",), Capture.LONG),
+    ProjectedField(_ADDED_SNAPSHOT, ("added_snapshot_id",), Capture.LONG),
     # Format v1 calls the counts "data files".
-    WantedField(_ADDED_FILES, ("added_files_count", "added_data_files_count"), Capture.LONG),
-    WantedField(_EXISTING_FILES, ("existing_files_count", "existing_data_files_count"), Capture.LONG),
-    WantedField(_CONTENT, ("content",), Capture.LONG),
-    WantedField(_KEY_METADATA, ("key_metadata",), Capture.BYTES),
+    ProjectedField(_ADDED_FILES, ("added_files_count", "added_data_files_count"), Capture.LONG),
+    ProjectedField(_EXISTING_FILES, ("existing_files_count", "existing_data_files_count"), Capture.LONG),
+    ProjectedField(_CONTENT, ("content",), Capture.LONG),
+    ProjectedField(_KEY_METADATA, ("key_metadata",), Capture.BYTES),
 )
 
 
@@ -128,7 +128,7 @@ def localize_manifest_list(
 
 def _compile(container: Container) -> Program:
     try:
-        program = compile_schema(container.schema, {None: _WANTED_FIELDS}, {}, container.uri)
+        program = compile_schema(container.schema, {None: _PROJECTED_FIELDS}, {}, container.uri)
     except NotWalkable as error:
         raise container.broken(f"not a manifest list: {error}") from None
     if not {_PATH, _LENGTH, _SPEC_ID} <= program.columns.keys():

@@ -12,7 +12,7 @@ from sterna.iceberg.avro.rewrite import rewrite_records
 from sterna.iceberg.manifests import fields as ids
 from sterna.iceberg.manifests.entry import Entry, EntryColumns, ReferencesOtherFiles, Scan, UriMapping, localize_entry
 
-_NAMES: Final = {want.id: want.names[0] for want in (*ids.FILE_FIELDS, *ids.DELETE_FIELDS)}
+_NAMES: Final = {projected.id: projected.names[0] for projected in (*ids.FILE_FIELDS, *ids.DELETE_FIELDS)}
 _TOP_NAMES: Final = {ids.STATUS: "status", ids.DATA_FILE: "data_file"}
 _BOUND_FIELDS: Final = (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
 _LAYOUT_FIELDS: Final = (ids.COLUMN_SIZES, ids.SPLIT_OFFSETS)

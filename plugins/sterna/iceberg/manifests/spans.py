@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sterna.iceberg.avro.binary import Truncated, encode_long
 from sterna.iceberg.avro.container import Container, Group
 from sterna.iceberg.avro.locate import FieldPositions, locate
-from sterna.iceberg.avro.program import Program, WantedField, compile_schema
+from sterna.iceberg.avro.program import Program, ProjectedField, compile_schema
 from sterna.iceberg.avro.splice import Splice, encode_string, rewrite
 from sterna.iceberg.files import MIB
 from sterna.iceberg.manifests import fields as ids
@@ -32,7 +32,7 @@ _BOUND_FIELDS: Final = (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
 _LAYOUT_FIELDS: Final = (ids.COLUMN_SIZES, ids.SPLIT_OFFSETS)
 _REPLACED_FIELDS: Final = (ids.FILE_PATH, ids.FILE_SIZE, ids.REFERENCED_DATA_FILE, *_BOUND_FIELDS, *_LAYOUT_FIELDS)
 _MAX_CACHED_PROGRAMS: Final = 16
-_programs: dict[tuple[bytes, tuple[WantedField, ...]], Program] = {}
+_programs: dict[tuple[bytes, tuple[ProjectedField, ...]], Program] = {}
 
 
 def read_columns(container: Container) -> Iterator[EntryColumns]:
@@ -108,13 +108,13 @@ def _compile_all(container: Container) -> Program:
     return program
 
 
-def compile_walk(container: Container, wants: tuple[WantedField, ...]) -> Program:
+def compile_walk(container: Container, projection: tuple[ProjectedField, ...]) -> Program:
     # A table's manifests have one schema, and compiling it takes longer than walking a few hundred entries.
-    cache_key = (container.metadata["avro.schema"], wants)
+    cache_key = (container.metadata["avro.schema"], projection)
     program = _programs.get(cache_key)
     if program is None:
         program = compile_schema(
-            container.schema, {None: ids.ENTRY_FIELDS, ids.DATA_FILE: wants}, _NESTED, container.uri
+            container.schema, {None: ids.ENTRY_FIELDS, ids.DATA_FILE: projection}, _NESTED, container.uri
         )
         if len(_programs) >= _MAX_CACHED_PROGRAMS:
             _programs.clear()

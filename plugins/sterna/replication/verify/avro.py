@@ -11,7 +11,7 @@ from fastavro.schema import SchemaParseException
 from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.iceberg.avro.container import Container, Group, open_container
 from sterna.iceberg.avro.locate import locate
-from sterna.iceberg.avro.program import Capture, NotWalkable, Program, WantedField, compile_schema
+from sterna.iceberg.avro.program import Capture, NotWalkable, Program, ProjectedField, compile_schema
 from sterna.iceberg.avro.records import field_names, read_records
 
 if TYPE_CHECKING:
@@ -26,36 +26,36 @@ _SHAPE_ERRORS: Final = (ValueError, TypeError, KeyError, IndexError, EOFError)
 
 # Field ids: Iceberg specification, "Manifests" and "Manifest Lists". Format v1 calls some counts "data files".
 _LIST_FIELDS: Final = (
-    WantedField(500, ("manifest_path",), Capture.BYTES),
-    WantedField(501, ("manifest_length",), Capture.LONG),
-    WantedField(502, ("partition_spec_id",), Capture.LONG),
-    WantedField(517, ("content",), Capture.LONG),
-    WantedField(515, ("sequence_number",), Capture.LONG),
-    WantedField(516, ("min_sequence_number",), Capture.LONG),
-    WantedField(503, ("added_snapshot_id",), Capture.LONG),
-    WantedField(504, ("added_files_count", "added_data_files_count"), Capture.LONG),
-    WantedField(505, ("existing_files_count", "existing_data_files_count"), Capture.LONG),
-    WantedField(506, ("deleted_files_count", "deleted_data_files_count"), Capture.LONG),
-    WantedField(512, ("added_rows_count",), Capture.LONG),
-    WantedField(513, ("existing_rows_count",), Capture.LONG),
-    WantedField(514, ("deleted_rows_count",), Capture.LONG),
+    ProjectedField(500, ("manifest_path",), Capture.BYTES),
+    ProjectedField(501, ("manifest_length",), Capture.LONG),
+    ProjectedField(502, ("partition_spec_id",), Capture.LONG),
+    ProjectedField(517, ("content",), Capture.LONG),
+    ProjectedField(515, ("sequence_number",), Capture.LONG),
+    ProjectedField(516, ("min_sequence_number",), Capture.LONG),
+    ProjectedField(503, ("added_snapshot_id",), Capture.LONG),
+    ProjectedField(504, ("added_files_count", "added_data_files_count"), Capture.LONG),
+    ProjectedField(505, ("existing_files_count", "existing_data_files_count"), Capture.LONG),
+    ProjectedField(506, ("deleted_files_count", "deleted_data_files_count"), Capture.LONG),
+    ProjectedField(512, ("added_rows_count",), Capture.LONG),
+    ProjectedField(513, ("existing_rows_count",), Capture.LONG),
+    ProjectedField(514, ("deleted_rows_count",), Capture.LONG),
 )
 _ENTRY_FIELDS: Final = (
-    WantedField(0, ("status",), Capture.LONG),
-    WantedField(1, ("snapshot_id",), Capture.LONG),
-    WantedField(3, ("sequence_number",), Capture.LONG),
+    ProjectedField(0, ("status",), Capture.LONG),
+    ProjectedField(1, ("snapshot_id",), Capture.LONG),
+    ProjectedField(3, ("sequence_number",), Capture.LONG),
 )
 _FILE_FIELDS: Final = (
-    WantedField(134, ("content",), Capture.LONG),
-    WantedField(100, ("file_path",), Capture.BYTES),
-    WantedField(101, ("file_format",), Capture.BYTES),
-    WantedField(103, ("record_count",), Capture.LONG),
-    WantedField(104, ("file_size_in_bytes",), Capture.LONG),
-    WantedField(143, ("referenced_data_file",), Capture.BYTES),
-    WantedField(144, ("content_offset",), Capture.LONG),
-    WantedField(145, ("content_size_in_bytes",), Capture.LONG),
-    WantedField(125, ("lower_bounds",), Capture.SPAN),
-    WantedField(128, ("upper_bounds",), Capture.SPAN),
+    ProjectedField(134, ("content",), Capture.LONG),
+    ProjectedField(100, ("file_path",), Capture.BYTES),
+    ProjectedField(101, ("file_format",), Capture.BYTES),
+    ProjectedField(103, ("record_count",), Capture.LONG),
+    ProjectedField(104, ("file_size_in_bytes",), Capture.LONG),
+    ProjectedField(143, ("referenced_data_file",), Capture.BYTES),
+    ProjectedField(144, ("content_offset",), Capture.LONG),
+    ProjectedField(145, ("content_size_in_bytes",), Capture.LONG),
+    ProjectedField(125, ("lower_bounds",), Capture.SPAN),
+    ProjectedField(128, ("upper_bounds",), Capture.SPAN),
 )
 
 
@@ -110,13 +110,19 @@ def _required(container: Container, table: pa.Table, *names: str) -> pa.Table:
     return table
 
 
-def _read_columns(container: Container, top: tuple[WantedField, ...], nested: tuple[WantedField, ...]) -> pa.Table:
+def _read_columns(
+    container: Container, top: tuple[ProjectedField, ...], nested: tuple[ProjectedField, ...]
+) -> pa.Table:
     import pyarrow as pa
 
-    schema = pa.schema([(want.names[0], _arrow_type(want)) for want in (*top, *nested)])
+    schema = pa.schema([(projected.names[0], _arrow_type(projected)) for projected in (*top, *nested)])
     try:
-        wants: dict[int | None, tuple[WantedField, ...]] = {None: top} | ({_DATA_FILE: nested} if nested else {})
-        program = compile_schema(container.schema, wants, {_DATA_FILE: "data_file"} if nested else {}, container.uri)
+        projection: dict[int | None, tuple[ProjectedField, ...]] = {None: top} | (
+            {_DATA_FILE: nested} if nested else {}
+        )
+        program = compile_schema(
+            container.schema, projection, {_DATA_FILE: "data_file"} if nested else {}, container.uri
+        )
         batches = [_read_batch(container, group, program, (*top, *nested), schema) for group in container.groups()]
         return pa.Table.from_batches(batches, schema)
     except NotWalkable:
@@ -125,30 +131,32 @@ def _read_columns(container: Container, top: tuple[WantedField, ...], nested: tu
         raise container.broken("a text that is not UTF-8") from None
 
 
-def _arrow_type(want: WantedField) -> pa.DataType:
+def _arrow_type(projected: ProjectedField) -> pa.DataType:
     import pyarrow as pa
 
-    return {Capture.LONG: pa.int64(), Capture.BYTES: pa.string(), Capture.SPAN: pa.binary()}[want.capture]
+    return {Capture.LONG: pa.int64(), Capture.BYTES: pa.string(), Capture.SPAN: pa.binary()}[projected.capture]
 
 
 def _read_batch(
-    container: Container, group: Group, program: Program, wants: Sequence[WantedField], schema: pa.Schema
+    container: Container, group: Group, program: Program, projection: Sequence[ProjectedField], schema: pa.Schema
 ) -> pa.RecordBatch:
     import pyarrow as pa
 
     located = locate(program, group, container)
     arrays: dict[str, pa.Array] = {}
-    for want in wants:
-        start, value, end = (located.column_array(want.id, part) for part in range(3))
-        if want.capture is Capture.LONG:
-            arrays[want.names[0]] = pa.array(value, mask=start < 0)
-        elif want.capture is Capture.BYTES:
-            arrays[want.names[0]] = located.strings(group.data, want.id)
-        elif want.id in program.columns:
+    for projected in projection:
+        start, value, end = (located.column_array(projected.id, part) for part in range(3))
+        if projected.capture is Capture.LONG:
+            arrays[projected.names[0]] = pa.array(value, mask=start < 0)
+        elif projected.capture is Capture.BYTES:
+            arrays[projected.names[0]] = located.strings(group.data, projected.id)
+        elif projected.id in program.columns:
             is_delete = arrays["content"].fill_null(0).to_numpy() == 1
-            arrays[want.names[0]] = _path_bounds(container, group.data, program.types[want.id], start, end, is_delete)
+            arrays[projected.names[0]] = _path_bounds(
+                container, group.data, program.types[projected.id], start, end, is_delete
+            )
         else:
-            arrays[want.names[0]] = pa.nulls(located.records, _arrow_type(want))
+            arrays[projected.names[0]] = pa.nulls(located.records, _arrow_type(projected))
     return pa.record_batch([arrays[field.name] for field in schema], schema=schema)
 
 
@@ -199,23 +207,31 @@ def data_file_fields(container: Container, names: dict[int, str]) -> tuple[str, 
 
 
 def _read_records(
-    container: Container, top: tuple[WantedField, ...], nested: tuple[WantedField, ...], schema: pa.Schema
+    container: Container, top: tuple[ProjectedField, ...], nested: tuple[ProjectedField, ...], schema: pa.Schema
 ) -> pa.Table:
     """Read whole records, for schemas in which a wanted field has a shape that the walk does not take down."""
     import pyarrow as pa
 
-    file_name, inner = data_file_fields(container, {want.id: want.names[0] for want in nested}) if nested else ("", {})
+    file_name, inner = (
+        data_file_fields(container, {projected.id: projected.names[0] for projected in nested}) if nested else ("", {})
+    )
     rows = []
     try:
-        names = field_names(container.schema, {want.id: want.names[0] for want in top})
+        names = field_names(container.schema, {projected.id: projected.names[0] for projected in top})
         for record in read_records(container):
-            row = {want.names[0]: record.get(names.get(want.id, "")) for want in top}
+            row = {projected.names[0]: record.get(names.get(projected.id, "")) for projected in top}
             file = record[file_name] if nested else {}
-            rows.append(row | {want.names[0]: _column_value(want, file.get(inner.get(want.id, ""))) for want in nested})
+            rows.append(
+                row
+                | {
+                    projected.names[0]: _column_value(projected, file.get(inner.get(projected.id, "")))
+                    for projected in nested
+                }
+            )
         return pa.Table.from_pylist(rows, schema)
     except (*_SHAPE_ERRORS, AttributeError, pa.ArrowException) as error:
         raise container.broken(f"records that are not a manifest's: {type(error).__name__}") from error
 
 
-def _column_value(want: WantedField, value: Any) -> Any:
-    return parse_bounds(value).get(PATH_COLUMN) if want.capture is Capture.SPAN else value
+def _column_value(projected: ProjectedField, value: Any) -> Any:
+    return parse_bounds(value).get(PATH_COLUMN) if projected.capture is Capture.SPAN else value

@@ -1,0 +1,149 @@
+"""Names are the field's nouns and verbs: filler words are counted and may not come back, and nothing is a person.
+
+`python -m tests.unit.test_names` prints where the counted words stand.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+FILLERS = frozenset({"found", "each", "known", "told", "given", "made", "said"})
+MOST_FILLERS = 300
+"""Uses of them in names; before the names were changed there were 5,365."""
+VAGUE = frozenset({"result", "data", "value", "item", "obj", "info", "tmp", "entry"})
+MOST_VAGUE = 4105 * 11 // 10
+"""Uses of these, which are no better: a tenth more than there were before."""
+
+_PERSONS = """
+who whoever whom whose whosoever him he his she her hers people person somebody someone anybody nobody everybody
+ask asks asked asking asker askers say says saying said sayer tell tells telling know knows knowing
+want wants wanted hear hears believe believes remember remembers forget forgets
+heart hearts shop shops shelf shelves bench benches room rooms guest guests
+"""
+PERSONS = frozenset(_PERSONS.split())
+"""Words of people and of places where they are, which no class, function or module is named by."""
+ALLOWED = {
+    "tell": "the name that Python's file objects have for their position",
+    "events_forget": "the command `sterna events forget`, which removes an outlet's position",
+}
+
+
+def words(name: str) -> list[str]:
+    """Return the words of a name, in small letters, however they are joined."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def names(tree: ast.AST) -> Iterator[str]:
+    """Yield each name of a module as often as it stands there: definitions and uses, of whatever kind."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.arg(arg=name) | ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
+                yield name
+            case ast.alias(name=name, asname=other):
+                yield (other or name).rpartition(".")[2]
+
+
+def definitions(path: str, tree: ast.AST) -> Iterator[str]:
+    """Yield the names of a module, of the packages that it is in, and of its classes and functions."""
+    yield from Path(path).with_suffix("").parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+
+
+def count(trees: Iterable[ast.AST], counted: frozenset[str]) -> int:
+    """Return how often some words stand in names."""
+    return sum(word in counted for tree in trees for name in names(tree) for word in words(name))
+
+
+def persons(modules: dict[str, ast.AST]) -> set[str]:
+    """Return the names of classes, functions and modules that have a word of a person."""
+    return {
+        name
+        for path, tree in modules.items()
+        for name in definitions(path, tree)
+        if not PERSONS.isdisjoint(words(name))
+    }
+
+
+@cache
+def sources() -> dict[str, ast.AST]:
+    """Return the modules of sterna, its DAGs and what starts it, by their paths."""
+    paths = [_ROOT / "run.py", *(_ROOT / "plugins").rglob("*.py"), *(_ROOT / "dags").rglob("*.py")]
+    return {str(path.relative_to(_ROOT)): ast.parse(path.read_text()) for path in sorted(paths)}
+
+
+def test_filler_words_stay_out_of_names() -> None:
+    assert count(sources().values(), FILLERS) <= MOST_FILLERS
+
+
+def test_vague_words_did_not_take_their_place() -> None:
+    assert count(sources().values(), VAGUE) <= MOST_VAGUE
+
+
+def test_nothing_is_a_person_or_a_shop() -> None:
+    assert persons(sources()) == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "found = 1",
+        "def make_known(): pass",
+        "class AsTold: pass",
+        "def read(given): pass",
+        "read(said=1)",
+        "x.each_table",
+        "from sterna import made_up",
+        "import sterna.known",
+        "import sterna as told",
+        "class X:\n    def notFound(self): pass",
+        "async def told(): pass",
+        "HTTPFound",
+    ],
+)
+def test_a_planted_filler_is_counted(text: str) -> None:
+    assert count([ast.parse(text)], FILLERS) == 1
+    planted = [ast.parse("\n".join([text] * (MOST_FILLERS + 1)))]
+    assert count(planted, FILLERS) > MOST_FILLERS
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "name"),
+    [
+        ("plugins/sterna/sync/run.py", "class AskedQuery: pass", "AskedQuery"),
+        ("plugins/sterna/sync/run.py", "def _read():\n    def who_reads(): pass", "who_reads"),
+        ("plugins/sterna/sync/run.py", "class A:\n    async def knows(self): pass", "knows"),
+        ("plugins/sterna/sync/heart_beat.py", "", "heart_beat"),
+        ("plugins/sterna/rooms/run.py", "", "rooms"),
+    ],
+)
+def test_a_planted_person_is_seen(path: str, text: str, name: str) -> None:
+    assert persons({path: ast.parse(text)}) == {name}
+
+
+def test_words_inside_words_are_none() -> None:
+    assert not persons({"plugins/sterna/task.py": ast.parse("def mask_headroom(): pass\nclass Shopify: pass")})
+    assert count([ast.parse("foundation = unknown = 1")], FILLERS) == 0
+
+
+if __name__ == "__main__":
+    places: dict[str, Counter[str]] = defaultdict(Counter)
+    for path, tree in sources().items():
+        for name in names(tree):
+            for word in FILLERS.intersection(words(name)):
+                places[f"{word}: {name}"][path] += 1
+    for place, paths in sorted(places.items()):
+        print(f"{place} {dict(paths)}")

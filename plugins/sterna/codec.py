@@ -230,7 +230,7 @@ def parse_json(text: str | bytes) -> Any:
 
     Raises:
         MalformedRecord: it is no JSON.
-        DoubledName: a name stands twice in an object, at whatever depth.
+        DuplicateName: a name stands twice in an object, at whatever depth.
     """
     try:
         return json.loads(text, object_pairs_hook=require_unique_names, parse_constant=_reject_constant)
@@ -244,7 +244,7 @@ def require_unique_names(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return names and their values as a mapping.
 
     Raises:
-        DoubledName: a name stands twice.
+        DuplicateName: a name stands twice.
     """
     mapping = dict(pairs)
     if len(mapping) < len(pairs):

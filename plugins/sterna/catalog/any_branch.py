@@ -19,10 +19,11 @@ def commit_to_any(
     *,
     identified_by: Collection[str],
 ) -> str:
-    """Do what `commit_once` says, to any branch.
+    """Commit as `commit_once` does, to any branch.
 
     Raises:
-        UsageError: a name that should tell this commit from others is in none of its properties.
+        UsageError: none of the commit's properties has a name that identifies it.
+        CatalogConflict: the branch moved without this commit, which can't arrive any more.
     """
     if not any(properties.get(name) for name in identified_by):
         raise UsageError("a commit is to be told from others, and none of its properties does")

@@ -132,7 +132,7 @@ class MainTables:
         """Return what a piece of work in the driver returns; Ctrl-C cancels all jobs, and leaves the driver usable.
 
         Raises:
-            Outdated, LostRace: as they say.
+            TableChanged, CommitConflict: as they say.
             CatalogStateUnknown: the answer to a commit was lost.
             EngineRefused, StoreDenied: no later run will do better.
             EngineError: anything else.

@@ -92,7 +92,7 @@ class TableRewrite:
         """Find files in the table's snapshot.
 
         Raises:
-            Outdated: one is there no longer.
+            TableChanged: one is there no longer.
         """
         self.tasks = self.tables.call(lambda: self.plan_tasks(paths))
         if len(self.tasks) < len(paths):
@@ -114,8 +114,8 @@ class TableRewrite:
             summary_properties: what the snapshot's summary says.
 
         Raises:
-            Outdated: a file of them was deleted, or rows of it: nothing was committed.
-            LostRace: others were faster, again and again.
+            TableChanged: a file of them was deleted, or rows of it: nothing was committed.
+            CommitConflict: others were faster, again and again.
             CatalogStateUnknown: the answer was lost.
         """
         manager = self._java.actions.RewriteDataFilesCommitManager(
@@ -142,7 +142,7 @@ class TableRewrite:
         """Sort the entries of a table's manifests by partition into fewer of them; return how many there were and are.
 
         Raises:
-            Outdated, LostRace: others changed what was rewritten.
+            TableChanged, CommitConflict: others changed what was rewritten.
         """
         action = self._with_summary(self._action().rewriteManifests(self.refresh()), summary_properties)
         result = self.tables.call(action.execute)
@@ -152,7 +152,7 @@ class TableRewrite:
         """Rewrite position deletes, without those of files that are gone; return how many files there were and are.
 
         Raises:
-            Outdated, LostRace: others changed what was rewritten.
+            TableChanged, CommitConflict: others changed what was rewritten.
         """
         action = self._with_summary(
             self._action().rewritePositionDeletes(self.refresh()).option("rewrite-all", "true"), summary_properties

@@ -220,7 +220,7 @@ def run_in_thread(call: Callable[[], _T], abort: Callable[[], object], seconds: 
         seconds: the deadline; None for none.
 
     Raises:
-        Late: the deadline passed.
+        DeadlinePassed: the deadline passed.
     """
     results: list[_T] = []
     errors: list[BaseException] = []

@@ -216,6 +216,9 @@ def require_not_forked() -> None:
     """Stop a process that was forked from one which used obstore.
 
     Its threads are gone, and calls would wait for ever.
+
+    Raises:
+        EngineError: it is such a process.
     """
     global _runtime_process
     if _runtime_process is None:
@@ -263,7 +266,14 @@ def with_file(error: CredentialError, uri: str) -> CredentialError:
 
 
 def call_once(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
-    """Call a function that uses a store, with the credential that it has; see `call_store`."""
+    """Call a function that uses a store, with the credential that it has; see `call_store`.
+
+    Raises:
+        ObjectMissing: there is no such object.
+        StoreUnreachable: the store or the bucket can't be used, or its circuit breaker is open.
+        StoreDenied: the store refuses the credential.
+        UnsafeUri: the object's key can't be a path, or the store can't hold it.
+    """
     from obstore.exceptions import BaseError, InvalidPathError, PermissionDeniedError, UnauthenticatedError
 
     address, credential, started = describe_store(store.location), store.credential, time.monotonic()

@@ -51,7 +51,7 @@ class SingleFlightReads:
             function: looks; runs in a thread.
 
         Raises:
-            LookFailed: it failed, or takes too long.
+            ReadFailed: it failed, or takes too long.
         """
         cached = self._cached.get(key)
         if cached is not None and time.monotonic() - cached[0] < self._ttl:

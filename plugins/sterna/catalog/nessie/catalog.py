@@ -102,7 +102,11 @@ class NessieCatalog:
         return self._decode(lambda config: str(config["noAncestorHash"]), self._config)
 
     def reference(self, name: str) -> Reference:
-        """See `Catalog.reference`."""
+        """See `Catalog.reference`.
+
+        Raises:
+            ReferenceNotFound: there is none; the message lists some that there are.
+        """
         try:
             response = self._http.read(f"trees/{_path(name)}")
         except ReferenceNotFound as error:
@@ -196,6 +200,9 @@ class NessieCatalog:
         and in 0.108.4, measured in 0.99.0). So each commit carries one such operation on a random key: it makes the
         whole commit a compare-and-swap on the head, and the server keeps nothing of it. Should a server ever check
         less, the new commit's parent gives it away.
+
+        Raises:
+            CatalogRefused: there is no operation, or a key has content of another kind.
         """
         if not operations:
             raise CatalogRefused(f"a commit to {branch} needs at least one operation")

@@ -53,7 +53,7 @@ class Codec:
             uri: the file's name, for errors.
 
         Raises:
-            TooLong: longer than the limit.
+            PayloadTooLarge: longer than the limit.
             BrokenMetadata: damaged.
         """
         try:

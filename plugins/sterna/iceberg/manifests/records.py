@@ -69,6 +69,7 @@ def scan(container: Container, map_content: Callable[[str], str], map_deleted: C
 
     Raises:
         Unsupported, BrokenMetadata: as `manifest.scan_manifest`.
+        ReferencesOtherFiles: an entry names other files, whose places `localize` alone can map.
     """
     groups = []
     for entry_columns in read_columns(container):

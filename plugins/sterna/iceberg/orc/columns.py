@@ -73,7 +73,11 @@ class ColumnReader:
         return self._values(node, int(present.sum())).take(pa.array(value_indexes, mask=~present))
 
     def strings(self, node: int, count: int) -> Any:
-        """Return a column of strings without nulls, as a dictionary where the file has one."""
+        """Return a column of strings without nulls, as a dictionary where the file has one.
+
+        Raises:
+            OrcDamaged: a value's index is outside the dictionary.
+        """
         encoding, size = self._encoding(node)
         if encoding != _DICTIONARY_DIRECT:
             return _binary(self._integers(node, _LENGTH, count), self._stream(node, _DATA))

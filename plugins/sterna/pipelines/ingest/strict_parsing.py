@@ -33,7 +33,7 @@ def read_date(text: str) -> date:
     """Return a date.
 
     Raises:
-        NoValue: it is none such as 2026-11-23.
+        InvalidText: it is none such as 2026-11-23.
     """
     match = _DATE.fullmatch(text)
     if match is None:
@@ -48,7 +48,7 @@ def read_time(text: str) -> time:
     """Return a time of the day.
 
     Raises:
-        NoValue: it is none such as 10:00:00, or has more than microseconds.
+        InvalidText: it is none such as 10:00:00, or has more than microseconds.
     """
     match = _TIME.fullmatch(text)
     if match is None:
@@ -70,7 +70,7 @@ def read_timestamp(text: str, *, zoned: bool) -> datetime:
         zoned: it has to have an offset; else it has none.
 
     Raises:
-        NoValue: it is none such as 2026-11-23T10:00:00, or has more than microseconds.
+        InvalidText: it is none such as 2026-11-23T10:00:00, or has more than microseconds.
     """
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
@@ -91,7 +91,7 @@ def read_decimal(text: str) -> Decimal:
     """Return a number.
 
     Raises:
-        NoValue: it isn't written as JSON writes one.
+        InvalidText: it isn't written as JSON writes one.
     """
     if len(text) > _MAX_NUMBER_LENGTH or not _NUMBER.fullmatch(text):
         raise InvalidText("no number as JSON writes one")
@@ -102,7 +102,7 @@ def read_integer(text: str) -> int:
     """Return a whole number.
 
     Raises:
-        NoValue: it isn't written as JSON writes one.
+        InvalidText: it isn't written as JSON writes one.
     """
     if len(text) > _MAX_NUMBER_LENGTH or not _INTEGER.fullmatch(text):
         raise InvalidText("no whole number as JSON writes one")
@@ -113,7 +113,7 @@ def read_uuid(text: str) -> str:
     """Return a UUID in its usual form.
 
     Raises:
-        NoValue: it is none.
+        InvalidText: it is none.
     """
     if not _UUID.fullmatch(text):
         raise InvalidText("no UUID")
@@ -124,7 +124,7 @@ def read_base64(text: str) -> bytes:
     """Return bytes.
 
     Raises:
-        NoValue: it is no base64, or not the only one of these bytes.
+        InvalidText: it is no base64, or not the only one of these bytes.
     """
     try:
         data = base64.b64decode(text, validate=True)

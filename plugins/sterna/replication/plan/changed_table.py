@@ -64,7 +64,7 @@ def read_needed_files(
     Raises:
         TableError: a file that is needed is gone, broken or unsupported.
         EngineError, StoreError: its files can't be listed.
-        LeftToLargeLane: the large lane is to list them.
+        DeferredToBulk: the large lane is to list them.
     """
     if action.kind == ICEBERG_VIEW:
         return _with_view_identity(context, action, changes), list_view_files(action.key, action.source, action.target)

@@ -60,8 +60,8 @@ class Quarantine:
             exclusive: no other table is read at the same time.
 
         Raises:
-            ReadLater: it has a mark, and others are read at the same time.
-            LeftToLargeLane: it was not read; only this plan's own mark goes.
+            ReadDeferred: it has a mark, and others are read at the same time.
+            DeferredToBulk: it was not read; only this plan's own mark goes.
             PlanKilled: it has two marks, and nobody asked for it by name.
         """
         reading = TableReading(self, key, exclusive)

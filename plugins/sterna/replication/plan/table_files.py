@@ -101,8 +101,8 @@ def list_table_files(
 
     Raises:
         TableError: a file that is needed is gone, broken or unsupported, or a local one isn't what its metadata says.
-        ReplicaLost: the replica's own files that would prove something are gone.
-        LeftToLargeLane: the large lane is to list them.
+        ReplicaFileMissing: the replica's own files that would prove something are gone.
+        DeferredToBulk: the large lane is to list them.
     """
     referrers: dict[str, str] = {}
     try:

@@ -76,7 +76,7 @@ class Gateway:
             ticket: a ticket will do in the token's place.
 
         Raises:
-            RefusedRequest: the token is missing, not good, or none that may read.
+            RequestError: the token is missing, not good, or none that may read.
         """
         ticket_id = request.query_params.get("ticket") if ticket else None
         if ticket_id is not None and self.verify is not None:
@@ -94,7 +94,7 @@ class Gateway:
             request: the request.
 
         Raises:
-            RefusedRequest: the token is missing or not good.
+            RequestError: the token is missing or not good.
         """
         self._validate_origin(request)
         if self._verifier_pool is None:
@@ -113,7 +113,7 @@ class Gateway:
             reader: whose it is.
 
         Raises:
-            RefusedRequest: there is none.
+            RequestError: there is none.
         """
         limit = self.options.max_connections
         reader_limit = limit if self.verify is None else limit - limit // 10

@@ -125,7 +125,7 @@ async def receive_body(request: Request, headers: UploadHeaders, gate: TenantGat
     """Receive a body; its file is gone afterwards.
 
     Raises:
-        RefusedRequest: 400, 408 or 503.
+        RequestError: 400, 408 or 503.
         BadDrop, DropOverLimit: it can't be unpacked.
         ClientDisconnect: the client went.
     """

@@ -45,7 +45,7 @@ class TenantGate:
         """Take a place for one upload.
 
         Raises:
-            RefusedRequest: 413 or 429.
+            RequestError: 413 or 429.
         """
         name, max_bytes = ("file", self.limits.file) if headers.format is Format.PARQUET else ("body", self.limits.body)
         if headers.length > max_bytes:
@@ -69,7 +69,7 @@ class TenantGate:
         """Count a question.
 
         Raises:
-            RefusedRequest: 429, with `Retry-After`.
+            RequestError: 429, with `Retry-After`.
         """
         self._query_rate.take_token()
 
@@ -94,7 +94,7 @@ def validate_usage(headers: UploadHeaders, usage: Usage, limits: TenantLimits) -
     """See that a tenant may send more.
 
     Raises:
-        RefusedRequest: 403, or 429 with `Retry-After`.
+        RequestError: 403, or 429 with `Retry-After`.
     """
     if usage.backlog + headers.length > limits.backlog:
         raise too_many_requests(

@@ -67,7 +67,7 @@ def parse_upload_headers(
         formats: what the path takes, by content type.
 
     Raises:
-        RefusedRequest: 400, 403, 404, 411 or 415.
+        RequestError: 400, 403, 404, 411 or 415.
     """
     _validate_parameters(request, ())
     tenant = require_owner(settings, table, tenants)
@@ -89,7 +89,7 @@ def require_owner(settings: Ingest, table: str, tenants: Collection[str]) -> str
     """Return the tenant whose a table is, which has to be one of the caller's.
 
     Raises:
-        RefusedRequest: 403 where it isn't; so nobody learns which tables others have. 404 where the name is none.
+        RequestError: 403 where it isn't; so nobody learns which tables others have. 404 where the name is none.
     """
     if not is_valid_table(table):
         raise RequestError(404, "a table's name has letters, digits and _, and a dot between its parts")
@@ -118,7 +118,7 @@ def parse_batches_query(request: Request, tenants: Collection[str]) -> BatchesQu
         tenants: those of which he may be told.
 
     Raises:
-        RefusedRequest: 400 or 403.
+        RequestError: 400 or 403.
     """
     _validate_parameters(request, ("tenant", "table", "state", "since", "limit"))
     params = request.query_params

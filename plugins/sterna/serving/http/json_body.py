@@ -74,7 +74,7 @@ class BodyReader:
             reader: who asks.
 
         Raises:
-            RefusedRequest: 400: it is something else, has too many values or too deep ones; 408, 413 or 429.
+            RequestError: 400: it is something else, has too many values or too deep ones; 408, 413 or 429.
             ClientDisconnect: the client went.
         """
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -148,7 +148,7 @@ def parse_object(body: bytes | bytearray) -> dict[str, Any]:
         body: the text.
 
     Raises:
-        RefusedRequest: 400: it is none, or costs too much.
+        RequestError: 400: it is none, or costs too much.
     """
     validate_parse_cost(body)
     try:
@@ -172,7 +172,7 @@ def validate_parse_cost(body: bytes | bytearray, max_values: int = MAX_VALUES, m
         max_depth: levels of lists and objects within one another.
 
     Raises:
-        RefusedRequest: 400.
+        RequestError: 400.
     """
     # Without escaped characters a quotation mark begins or ends a text, and every second part is outside of them.
     punctuation = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _CONTENT_BYTES)

@@ -47,7 +47,7 @@ def parse_query(request: HTTPConnection, allowed: Collection[str]) -> EventsQuer
         allowed: the parameters that it may have.
 
     Raises:
-        RefusedRequest: 400, with the parameter's name.
+        RequestError: 400, with the parameter's name.
     """
     params = request.query_params
     for name in params:

@@ -287,7 +287,7 @@ class VerifierPool:
         """Return whose a token is.
 
         Raises:
-            RefusedRequest: it isn't good, or too many others wait.
+            RequestError: it isn't good, or too many others wait.
         """
         if self._waiting >= MAX_WAITING_TOKENS:
             raise unavailable("too many tokens wait to be looked at")
@@ -320,7 +320,7 @@ class TicketStore:
         """Return whose a ticket is; it is good no more.
 
         Raises:
-            RefusedRequest: it was used, has ended, or is none.
+            RequestError: it was used, has ended, or is none.
         """
         expires_at, reader = self._tickets.pop(ticket, (0.0, ANONYMOUS))
         if expires_at <= time.monotonic():

@@ -1,1 +1,1 @@
-../../plugins/sterna/ha/sql/epoch.sql
+../../plugins/sterna/replication/failover/sql/epoch.sql

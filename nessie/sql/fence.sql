@@ -1,1 +1,1 @@
-../../plugins/sterna/ha/sql/fence.sql
+../../plugins/sterna/replication/failover/sql/fence.sql

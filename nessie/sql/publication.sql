@@ -1,1 +1,1 @@
-../../plugins/sterna/ha/sql/publication.sql
+../../plugins/sterna/replication/failover/sql/publication.sql

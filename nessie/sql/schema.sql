@@ -1,1 +1,1 @@
-../../plugins/sterna/ha/sql/schema.sql
+../../plugins/sterna/replication/failover/sql/schema.sql

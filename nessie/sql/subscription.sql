@@ -1,1 +1,1 @@
-../../plugins/sterna/ha/sql/subscription.sql
+../../plugins/sterna/replication/failover/sql/subscription.sql

@@ -1,1 +1,1 @@
-../../plugins/sterna/ha/sql/unfence.sql
+../../plugins/sterna/replication/failover/sql/unfence.sql

@@ -211,4 +211,4 @@ def test_no_password_stands_in_a_file_that_stays_or_on_a_command_line(site: Site
 
 def test_the_settings_are_those_under_nessie() -> None:
     root = Path(__file__).parents[2]
-    assert os.path.samefile(root / "nessie" / "patroni.yml", root / "plugins" / "sterna" / "embedded" / "patroni.yml")
+    assert os.path.samefile(root / "nessie" / "patroni.yml", root / "plugins" / "sterna" / "servers" / "patroni.yml")

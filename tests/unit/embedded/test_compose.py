@@ -346,7 +346,7 @@ def test_files_that_are_put_into_services_exist_and_are_used() -> None:
     for definition in CONFIGS.values():
         assert "content" in definition or (ROOT / definition["file"]).is_file()
     for source, name in (("nessie", "server.properties"), ("patroni", "patroni.yml")):
-        assert os.path.samefile(ROOT / CONFIGS[source]["file"], ROOT / "plugins" / "sterna" / "embedded" / name)
+        assert os.path.samefile(ROOT / CONFIGS[source]["file"], ROOT / "plugins" / "sterna" / "servers" / name)
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -349,7 +349,7 @@ def _sync_params(lanes: bool) -> dict[str, Param]:
         "reassert": Param(
             False,
             type="boolean",
-            title="Reassert",
+            title="Restore the branch",
             description_md=(
                 "Put right what somebody else committed to the replica branch; the log of `plan` names "
                 "it. Not in a dry run."

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 OPTIONS: Mapping[str, str] = {
     "tables": "tables",
-    "everything": "everything",
-    "reassert": "reassert",
+    "everything": "full",
+    "reassert": "restore_branch",
     "reseed_from": "reseed_from",
     "generation": "generation",
     "bytes_per_batch": "bytes_per_batch",

@@ -26,11 +26,11 @@ TablePatterns = Annotated[
 RestoreBranch = Annotated[
     bool,
     typer.Option(
-        "--reassert",
+        "--restore-branch",
         help="Put right what somebody else committed to the replica branch, by a commit on top; compare all tables.",
     ),
 ]
-Full = Annotated[bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")]
+Full = Annotated[bool, typer.Option("--full", help="Compare all tables, not only those that changed on main.")]
 # The one habit of commands that change or delete more than a sync does: a dry run until somebody says --yes.
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")]
 YesWithoutPrompt = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]

@@ -53,11 +53,13 @@ def plan(
 
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("plan") as progress:
-        options = SyncOptions(tables=tuple(tables or ()), everything=full, lane="small")
+        options = SyncOptions(tables=tuple(tables or ()), full=full, lane="small")
         show_plan(output, context, options, progress)
 
 
-@sync_app.command(epilog="Examples: sterna sync --region eu --table 'flights.*'; sterna sync --region eu --reassert")
+@sync_app.command(
+    epilog="Examples: sterna sync --region eu --table 'flights.*'; sterna sync --region eu --restore-branch"
+)
 def sync(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
@@ -78,12 +80,12 @@ def sync(
 
     output, table_patterns = Output(as_json), tuple(tables or ())
     with open_context(registry, region) as context, output.progress("sync") as progress:
-        if dry_run:  # to reassert is to commit: a dry run shows only what would be compared then
+        if dry_run:  # to restore a branch is to commit: a dry run shows only what would be compared then
             plan_lane: Literal["small", "large"] = "large" if lane == "large" else "small"
-            options = SyncOptions(tables=table_patterns, everything=full or restore_branch, lane=plan_lane)
+            options = SyncOptions(tables=table_patterns, full=full or restore_branch, lane=plan_lane)
             show_plan(output, context, options, progress)
             return
-        options = SyncOptions(tables=table_patterns, everything=full, reassert=restore_branch, lane=lane)
+        options = SyncOptions(tables=table_patterns, full=full, restore_branch=restore_branch, lane=lane)
         report = run_sync(context, options, progress, until_done=not once)
     show_report(output, report, context.region.replica_branch)
 

@@ -22,7 +22,7 @@ DeepRepair = Annotated[
 RewriteMetadata = Annotated[
     bool,
     typer.Option(
-        "--relocalize",
+        "--rewrite-metadata",
         help="Write all localized metadata of the tables anew, under a prefix of its own, and publish.",
     ),
 ]
@@ -31,7 +31,7 @@ Generation = Annotated[
     typer.Option(
         "--generation",
         metavar="N",
-        help="With --relocalize: leave tables that are of this generation already. Default: the next one, for all.",
+        help="With --rewrite-metadata: skip tables that are of this generation already. Default: the next one, for all.",
     ),
 ]
 
@@ -80,7 +80,7 @@ def verify(
 
 @verify_app.command(
     epilog="Examples: sterna repair --region eu --table 'nyc.*' --deep --yes; "
-    "sterna repair --region eu --relocalize nyc.flights nyc.planes --yes"
+    "sterna repair --region eu --rewrite-metadata nyc.flights nyc.planes --yes"
 )
 def repair(
     region: RegionName,
@@ -98,15 +98,15 @@ def repair(
 
     A dry run until --yes.
 
-    With --relocalize nothing is verified: all that sterna writes for the tables itself is written anew, beside what is
-    there, and one commit points to it. Content is copied only where it is missing.
+    With --rewrite-metadata nothing is verified: all that sterna writes for the tables itself is written again, beside
+    what is there, and one commit points to it. Content is copied only where it is missing.
     """
     from sterna.replication.repair.run import repair as run_repair
     from sterna.text.repair import repaired_text
 
     apply, output, tables = should_apply(yes, dry_run), Output(as_json), [*(tables or ()), *(names or ())]
     if generation and not rewrite_metadata:
-        raise UsageError("--generation goes with --relocalize")
+        raise UsageError("--generation goes with --rewrite-metadata")
     if rewrite_metadata:
         _rewrite_metadata(region, registry, tables, output, generation=generation, deep=deep, apply=apply)
         return
@@ -125,7 +125,7 @@ def _rewrite_metadata(
     from sterna.replication.sync.run import sync
 
     if deep:
-        raise UsageError("--deep verifies, and --relocalize doesn't: they don't go together")
+        raise UsageError("--deep verifies, and --rewrite-metadata doesn't: they don't go together")
     with open_context(registry, region) as context, output.progress("repair") as progress:
         options = rewrite_options(context, tables, generation)
         progress(f"generation {options.generation}")

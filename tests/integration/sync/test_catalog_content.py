@@ -111,7 +111,7 @@ def test_namespaces_that_are_as_they_should_be_are_left_alone(world: World, ns: 
     for name, properties in (("bare", None), ("full", {"a": "1"})):
         commit(world, Put(("cat", name), namespace_content(("cat", name), properties)))
     world.sync()
-    assert world.sync(everything=True).published == ()
+    assert world.sync(full=True).published == ()
 
 
 def test_a_namespace_that_goes_and_comes_back(world: World, ns: str):

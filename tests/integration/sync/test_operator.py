@@ -68,9 +68,9 @@ def test_a_replica_branch_that_somebody_changed_is_put_right(world: World, own: 
     foreign = commit_as_operator(own, Delete(("op", "re_dropped")))
     answer = sterna(own, "sync", "--json")
     assert answer.returncode == 6
-    assert foreign in answer.stderr and "a helping hand" in answer.stderr and "--reassert" in answer.stderr
+    assert foreign in answer.stderr and "a helping hand" in answer.stderr and "--restore-branch" in answer.stderr
     assert foreign in sterna(own, "status").stdout
-    mended = sterna(own, "sync", "--reassert", "--json")
+    mended = sterna(own, "sync", "--restore-branch", "--json")
     assert mended.returncode == 0, mended.stderr
     own.assert_equal(dropped, changed, kept)
     after = own.replica()
@@ -87,7 +87,7 @@ def test_a_branch_assigned_to_main_itself_is_seeded_anew(world: World, own: OwnR
     own.sync()
     assign(world, own.branch, world.catalog.reference("main").hash)
     assert sterna(own, "sync").returncode == 6
-    assert own.sync(reassert=True).held == ()
+    assert own.sync(restore_branch=True).held == ()
     own.assert_equal(table)
     assert own.sync().outcome == "idle"
 

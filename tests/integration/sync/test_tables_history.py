@@ -164,7 +164,7 @@ def test_since_counts_back_from_the_current_snapshot(world: World, ns: str, tmp_
     region.sync()
     assert_keeps(region, table, kept, gone=gone)
     time.sleep(2.5)
-    assert region.sync(everything=True).outcome == "idle", "a table that nobody writes keeps what it has"
+    assert region.sync(full=True).outcome == "idle", "a table that nobody writes keeps what it has"
 
 
 def test_a_changed_policy_takes_effect_without_a_commit_on_main(world: World, ns: str, tmp_path: Path):

@@ -65,7 +65,7 @@ def test_options_come_as_a_mapping_or_as_json() -> None:
     assert (
         parse_sync_options(options)
         == parse_sync_options(json.dumps(options))
-        == (SyncOptions(tables=("shop.*",), everything=True), True)
+        == (SyncOptions(tables=("shop.*",), full=True), True)
     )
     assert parse_sync_options({}) == (SyncOptions(), False)
 

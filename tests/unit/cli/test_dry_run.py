@@ -59,23 +59,25 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
     assert {name for name, command in ALL.items() if "--dry-run" in flags(command)} == {*takes_yes, "sync"}
 
 
-def test_relocalize_is_shown_until_yes(world: World, sterna: Sterna) -> None:
+def test_rewriting_metadata_is_shown_until_yes(world: World, sterna: Sterna) -> None:
     world.commit(a=world.write("a"), b=world.write("b"))
     run(world)
     before = world.replica()
-    answer = sterna("repair", "--relocalize", "ns.a")
+    answer = sterna("repair", "--rewrite-metadata", "ns.a")
     assert (answer.code, answer.last_line, world.replica()) == (0, NOTHING_CHANGED, before)
     assert "ns.a" in answer.out and "ns.b" not in answer.out
-    assert sterna("repair", "--relocalize", "ns.a", "--yes").code == 0
+    assert sterna("repair", "--rewrite-metadata", "ns.a", "--yes").code == 0
     after = world.replica()
     assert after["ns.b"] == before["ns.b"]
     assert "/_localized/_" in (after["ns.a"].metadata_location or "")
-    assert sterna("repair", "--relocalize", "--table", "ns.a", "--generation", "1", "--yes").code == 0
+    assert sterna("repair", "--rewrite-metadata", "--table", "ns.a", "--generation", "1", "--yes").code == 0
     assert world.replica() == after, "it has that generation already"
 
 
-@pytest.mark.parametrize("words", [("--relocalize", "--deep"), ("--generation", "3")])
-def test_words_that_do_not_go_together_with_relocalize(words: tuple[str, ...], world: World, sterna: Sterna) -> None:
+@pytest.mark.parametrize("words", [("--rewrite-metadata", "--deep"), ("--generation", "3")])
+def test_words_that_do_not_go_together_with_rewrite_metadata(
+    words: tuple[str, ...], world: World, sterna: Sterna
+) -> None:
     answer = sterna("repair", *words)
     assert (answer.code, answer.out) == (2, "")
 
@@ -117,7 +119,7 @@ def test_a_sync_in_a_dry_run_shows_the_plan(world: World, sterna: Sterna) -> Non
     planned = sterna("plan")
     assert "put iceberg_table ns.a: copy 1 files" in planned.out
     assert sterna("sync", "--dry-run").out == planned.out
-    assert sterna("sync", "--dry-run", "--reassert", "--json").out == sterna("plan", "--everything", "--json").out
+    assert sterna("sync", "--dry-run", "--restore-branch", "--json").out == sterna("plan", "--full", "--json").out
     assert not read_head(world.catalog, BRANCH).exists
     assert sterna("sync").code == 0
     assert set(world.replica()) == {"ns", "ns.a"}

@@ -68,7 +68,7 @@ def test_a_delete_that_a_killed_sync_left_and_another_library_wrote_again(world:
     (held,) = run(world).held
     assert (held.key, held.kind, held.file) == ("ns.a", "NotLocalized", localized(world, "deletes-a.parquet").as_uri())
     assert "ns.a" not in world.replica()
-    assert "--relocalize" in held.reason
+    assert "--rewrite-metadata" in held.reason
     relocalized(world)
     assert rows(world, "a") == RIGHT
     closed(world)

@@ -190,7 +190,7 @@ def by_difference(main: Main) -> Iterator[World]:
 def on_request(main: Main) -> Iterator[World]:
     """All keys, as somebody asked for."""
     yield main.world
-    run(main.world, everything=True)
+    run(main.world, full=True)
 
 
 @contextmanager
@@ -253,7 +253,7 @@ def without_the_replicas_metadata(main: Main) -> Iterator[World]:
     yield main.world
     for path in (main.world.folder / "eu" / "replica").rglob("*.metadata.json"):
         path.unlink()
-    run(main.world, everything=True)
+    run(main.world, full=True)
 
 
 @pytest.mark.parametrize(

@@ -69,22 +69,22 @@ def test_what_somebody_else_changed_is_put_right(
 ):
     before = synced(world)
     foreign = modify_replica(world, *change(world, before))
-    with pytest.raises(BranchChanged, match=f"{foreign} by mallory.*my own way.*--reassert"):
+    with pytest.raises(BranchChanged, match=f"{foreign} by mallory.*my own way.*--restore-branch"):
         run(world)
-    assert run(world, reassert=True).held == ()
+    assert run(world, restore_branch=True).held == ()
     assert bare(world.replica()) == bare(before)
     assert verify_structure(world.context()).findings == ()
     assert foreign in [commit.hash for commit in history(world)], "nothing is reset"
     (mended,) = (commit for commit in history(world) if commit.parent == foreign)
     assert mended.properties[RESTORED_OVER] == foreign
-    assert f"reasserts the branch over commit {foreign} by mallory" in mended.message
+    assert f"restores the branch over commit {foreign} by mallory" in mended.message
     assert run(world).outcome == "idle"
 
 
 def test_a_key_that_still_is_there_keeps_the_replicas_id(world: World):
     before = synced(world)
     modify_replica(world, *changed(world, before))
-    run(world, reassert=True)
+    run(world, restore_branch=True)
     assert world.replica()["ns.a"] == before["ns.a"]
 
 
@@ -95,7 +95,7 @@ def test_a_table_that_somebody_made_a_view_becomes_a_table_again(world: World):
         world,
         Put(("ns", "a"), Content.of({"type": ICEBERG_VIEW, "metadataLocation": view(world, "v"), "versionId": 1})),
     )
-    run(world, reassert=True)
+    run(world, restore_branch=True)
     assert bare(world.replica()) == bare(before)
     assert run(world).outcome == "idle"
 
@@ -105,7 +105,7 @@ def test_what_main_did_meanwhile_comes_along(world: World):
     modify_replica(world, Delete(("ns", "a")))
     modify_replica(world, *added(world, {}))
     head = world.commit(a=world.write("a"), b=None, c=world.write("c"))
-    run(world, reassert=True)
+    run(world, restore_branch=True)
     assert set(world.replica()) == {"ns", "ns.a", "ns.c"}
     assert read_head(world.catalog, BRANCH).watermark == head
     assert verify_structure(world.context()).findings == ()
@@ -117,7 +117,7 @@ def test_a_held_table_goes_back_to_its_last_good_version(world: World):
     run(world)
     held = read_head(world.catalog, BRANCH).held
     modify_replica(world, *changed(world, before))
-    assert run(world, reassert=True).held == held
+    assert run(world, restore_branch=True).held == held
     assert world.replica()["ns.a"] == before["ns.a"]
 
 
@@ -141,7 +141,7 @@ def test_a_branch_with_no_commit_of_sternas_is_seeded_anew(world: World):
         run(world)
     restore_branch(world.context(), quiet)
     assert set(world.replica()) == {"ns"}, "main's own locations are no replica"
-    run(world, reassert=True)
+    run(world, restore_branch=True)
     assert bare(world.replica()) == bare(before)
     assert run(world).outcome == "idle"
 
@@ -151,7 +151,7 @@ def test_a_commit_that_only_looks_like_sternas_is_put_right_too(world: World):
     head = world.catalog.reference(BRANCH).hash
     properties = {**history(world)[0].properties, "sterna.held": "{"}
     world.catalog.commit(BRANCH, head, dropped(world, before), "sterna", properties)
-    run(world, reassert=True)
+    run(world, restore_branch=True)
     assert bare(world.replica()) == bare(before)
 
 
@@ -170,23 +170,23 @@ def test_somebody_who_commits_once_more_meanwhile_is_named(world: World, monkeyp
         with pytest.raises(BranchChanged) as raised:
             restore_branch(world.context(), quiet)
     assert late_hash[0] in raised.value.message
-    run(world, reassert=True)
+    run(world, restore_branch=True)
     assert bare(world.replica()) == bare(before)
 
 
 def test_on_a_branch_of_sternas_own_it_is_a_sync_of_everything(world: World):
     synced(world)
     head = world.catalog.reference(BRANCH).hash
-    assert run(world, reassert=True).outcome == "idle"
+    assert run(world, restore_branch=True).outcome == "idle"
     assert world.catalog.reference(BRANCH).hash == head
-    assert run(world, region="us", reassert=True).outcome == "published", "a branch that isn't there yet"
+    assert run(world, region="us", restore_branch=True).outcome == "published", "a branch that isn't there yet"
 
 
 def test_status_names_the_commit_and_the_way_out(world: World):
     before = synced(world)
     foreign = modify_replica(world, *dropped(world, before))
     problem = read_status(world.context()).problem
-    assert foreign in problem and "--reassert" in problem
+    assert foreign in problem and "--restore-branch" in problem
     with pytest.raises(BranchChanged):
         measure_lag(world.context())
 

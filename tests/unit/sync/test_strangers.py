@@ -267,7 +267,7 @@ def test_a_snapshot_of_the_catalogs_entry_is_kept_beside_the_one_that_a_policy_k
         assert shown_here(world, document) == ({shown, third}, {shown: rows, third: 9})
         assert document["current-snapshot-id"] == third
         assert world.replica()["ns.t"].metadata_location != plain
-        assert run(world, everything=True).outcome == "idle"
+        assert run(world, full=True).outcome == "idle"
     show(world, third)
     assert shown_here(world, replicated(world)) == ({third}, {third: 9})
     assert world.replica()["ns.t"].metadata_location == plain, "of all other tables every name stays"

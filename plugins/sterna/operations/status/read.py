@@ -126,7 +126,7 @@ _ADVICE = {
     "SourceGone": "restore the file, or expire the snapshots on main that need it",
     "SizeDiffers": "the file at its origin isn't the one that main describes: repair the table on main",
     "NotLocalized": (
-        "a file that is gone is written anew by the next sync; a wrong length is mended by `sterna repair --relocalize`"
+        "the next sync writes a file again that is gone; `sterna repair --rewrite-metadata` corrects a wrong length"
     ),
     "Damaged": (
         "somebody wrote below the replica root: `sterna repair --deep` shows what is wrong, with --yes it mends it"

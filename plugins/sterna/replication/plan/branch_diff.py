@@ -111,7 +111,7 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     commits = (
         history if history or (has_watermark and not options.reseed_from) else _newest_commit(context, source_hash)
     )
-    compare_all = options.everything or options.reseed_from or options.generation
+    compare_all = options.full or options.reseed_from or options.generation
     ahead = _hashes_ahead(context, head)
     if has_watermark and head.digest == digest and not (head.held_list.read_error or compare_all):
         candidates = changed_tables(context, head, source_hash)
@@ -194,7 +194,7 @@ def _hashes_ahead(context: RegionContext, head: Head) -> dict[Key, str]:
         for commit in context.primary.history(f"{context.region.replica_branch}@{head.hash}", operations=True):
             if commit.properties.get(DIGEST):
                 break
-            # What is reasserted is what an earlier commit took.
+            # What a restored branch has back is what an earlier commit took.
             planned = "" if RESTORED_OVER in commit.properties else commit.properties.get(PLANNED_HASH, "")
             puts = [operation.key for operation in commit.operations or () if planned and isinstance(operation, Put)]
             hashes = dict.fromkeys(puts, planned) | hashes

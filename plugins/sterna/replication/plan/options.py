@@ -16,8 +16,8 @@ class SyncOptions:
     Args:
         tables: only these key names (patterns as in a policy), as if nothing else had changed; empty: all. The
             watermark stays.
-        everything: compare every key of `main`, not only those that changed since the watermark.
-        reassert: first put back what others changed on the replica branch, and then compare every key.
+        full: compare every key of `main`, not only those that changed since the watermark.
+        restore_branch: first put back what others changed on the replica branch, and then compare every key.
         reseed_from: the commit of `main` that an operator takes for the truth, though `main` has left the watermark; ""
             for none.
         generation: the localized files of the tables asked for are to be of this generation at least
@@ -30,8 +30,8 @@ class SyncOptions:
     """
 
     tables: tuple[str, ...] = ()
-    everything: bool = False
-    reassert: bool = False
+    full: bool = False
+    restore_branch: bool = False
     reseed_from: str = ""
     generation: int = 0
     bytes_per_batch: int = 4 * 1024**3

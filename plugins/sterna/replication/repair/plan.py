@@ -231,7 +231,7 @@ def _unrepairable_reason(
     if row["size"] not in (-1, size):
         return f"its source {source} has {size} bytes, its metadata says {row['size']}: repair the table on main"
     if row["role"] != CONTENT and not _matches_current_mapping(context, name, uri, source, str(row["role"])):
-        return "it was made under another registry or by another version: `sterna sync --everything` makes a new one"
+        return "it was made under another registry or by another version: `sterna sync --full` makes a new one"
     return ""
 
 

@@ -201,7 +201,7 @@ def require_own_commit(branch: str, commit: Commit) -> None:
             f"{branch} was changed by somebody else: {describe_commit(commit)}",
             hint=(
                 "only sterna may commit there: withdraw that writer's right, then `sterna sync "
-                "--reassert` puts right what he changed"
+                "--restore-branch` puts right what he changed"
             ),
         )
 

@@ -125,7 +125,7 @@ def _length_mismatches(uri: str, data: bytes, localized: _LocalizedFiles) -> Ite
         if localized.has_other_length(path, length):
             yield NotLocalized(
                 f"a localized file has {localized.length(path)} bytes, {uri} says {length}: `sterna repair "
-                "--relocalize` "
+                "--rewrite-metadata` "
                 "writes both anew",
                 file=path,
             )

@@ -268,7 +268,7 @@ def sterna_version() -> str:
 
 def _message(plan: Plan, resolution: Resolution, held_count: int) -> str:
     subject = (
-        f"reasserts the branch over {plan.restored_commits}"
+        f"restores the branch over {plan.restored_commits}"
         if plan.restored_commits
         else f"{SOURCE_BRANCH}@{plan.source_hash[:12]}"
     )

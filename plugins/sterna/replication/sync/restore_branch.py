@@ -1,4 +1,4 @@
-"""Reasserting a replica branch: what others changed there is put back, by one more commit on top of theirs.
+"""Restoring a replica branch: what others changed there is put back, by one more commit on top of theirs.
 
 The branch then says again what sterna's newest commit on it said, for the same commit of `main`, and a sync goes on
 from there. Nothing is reset: the history keeps what happened. A table that is held meanwhile so stands at its last good
@@ -56,7 +56,7 @@ def restore_branch(context: RegionContext, progress: Progress) -> None:
     others_text = f" and {count - 1} more before it" if count > 1 else ""
     head = load_held_list(context.objects, parse_head(own)) if own else Head(reference.hash, exists=True)
     plan = _build_plan(context, reference.hash, own, head, f"{describe_commit(newest)}{others_text}")
-    progress(f"reasserting {branch} over {plan.restored_commits}")
+    progress(f"restoring {branch} over {plan.restored_commits}")
     publish_plan(context, plan, Resolution(plan.actions, plan.held), progress, head.held_list)
 
 

@@ -77,7 +77,7 @@ def plan(
 ) -> PlannedRun:
     """Plan a sync and write the plan beside the replica, unless there is nothing to do.
 
-    Where it was asked for, reassert first.
+    Where it was asked for, restore the branch first.
 
     Args:
         context: the region.
@@ -94,9 +94,9 @@ def plan(
     context.objects.reset_circuit_breakers()
     if options.lane == "large":
         bulk_run.require_no_bulk_run(context)
-    if options.reassert:
+    if options.restore_branch:
         _retry_while_busy(lambda: restore_branch(context, progress), progress)
-        options = replace(options, everything=True)
+        options = replace(options, full=True)
     run_id = new_run_id()
     run_context = context.with_read_cache(run_folder.run_uri(context, run_id))
     with engine_or_spark(context, progress, engine) as active_engine:

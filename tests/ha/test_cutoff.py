@@ -98,7 +98,7 @@ def test_right_after_a_publication_that_the_copy_has_not_got_nothing_misbehaves(
     with two_sites.context() as context:
         assert verify_structure(context).findings == ()
         assert read_fresh_tables(context, before).tables == ()
-    assert sterna(two_sites, "collect", "--region", "eu")[0] == 0
+    assert sterna(two_sites, "gc", "--region", "eu")[0] == 0
     assert two_sites.sync().outcome == "idle"
     assert two_sites.us.reference(BRANCH).hash == report.replica_hash
     two_sites.subscription("ENABLE")

@@ -1,4 +1,4 @@
-"""The commands `sterna gc`, with its older name `sterna collect`, and `sterna hold`."""
+"""The commands `sterna gc` and `sterna pin`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from sterna.errors import ExitCode
 gc_app = typer.Typer()
 
 
-@gc_app.command("collect", hidden=True, epilog="Example: sterna gc --region eu --keep 7d --grace 24h --yes")
 @gc_app.command("gc", epilog="Example: sterna gc --region eu --keep 7d --grace 24h --yes")
 def gc(
     region: RegionName,
@@ -49,7 +48,7 @@ def gc(
 ) -> None:
     """Delete what no kept head of the replica branch reaches, below the replica root only.
 
-    In two passes, grace apart. A dry run until --yes. `sterna collect` is its older name.
+    In two passes, grace apart. A dry run until --yes.
     """
     from sterna.config.services_file import read_services
     from sterna.maintenance.gc.model import GcOptions
@@ -72,23 +71,23 @@ def gc(
         raise typer.Exit(ExitCode.RETRY_LATER)
 
 
-@gc_app.command("hold", epilog="Example: sterna hold --region eu --cursor 4d1f… --for 30d")
-def hold(
+@gc_app.command("pin", epilog="Example: sterna pin --region eu --cursor 4d1f… --for 30d")
+def pin(
     region: RegionName,
     cursor: Annotated[str, typer.Option("--cursor", help="The commit of the replica branch, or an event's id.")],
     length: Annotated[str, typer.Option("--for", help="For how long.")] = "30d",
     registry: RegistryPath = DEFAULT_REGISTRY,
     as_json: AsJson = False,
 ) -> None:
-    """Keep a commit of the replica branch readable for longer than `gc --pin_commit` does: by a tag, which gc takes
-    away when it is over.
+    """Keep a commit of the replica branch readable for longer than `gc --keep` does, by a tag that gc deletes once it
+    has expired.
     """
-    from sterna.maintenance.gc.pin import pin as keep
+    from sterna.maintenance.gc.pin import pin as create_pin
     from sterna.serving.queries.request import parse_cursor_commit
     from sterna.text.gc import pin_text
 
     commit, duration = parse_cursor_commit(cursor, "--cursor"), parse_duration("--for", length)
     output = Output(as_json)
-    with open_context(registry, region) as context, output.progress("hold") as progress:
-        pin = keep(context, commit, duration, progress)
-    output.result(pin, pin_text(pin))
+    with open_context(registry, region) as context, output.progress("pin") as progress:
+        created = create_pin(context, commit, duration, progress)
+    output.result(created, pin_text(created))

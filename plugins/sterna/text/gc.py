@@ -66,8 +66,8 @@ def size_text(amount: Amount) -> str:
 
 
 def pin_text(pin: Pin) -> str:
-    """Return what is held as lines for people."""
-    lines = [f"{pin.cursor[:12]} is held until {pin.until}: {pin.tables} tables and views, by the tag {pin.tag}"]
+    """Return a pin as lines for people."""
+    lines = [f"{pin.cursor[:12]} is pinned until {pin.until}: {pin.tables} tables and views, by the tag {pin.tag}"]
     if pin.in_place:
         lines.append(
             f"  files of these may lie where writers own them, and expiry on main may delete those: "

@@ -187,22 +187,22 @@ def sterna(own: OwnRegion, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_line_counts_and_with_yes_deletes(region: OwnRegion):
     before = below(region)
     time.sleep(1.1)  # the heads before the last one are out of the shortest window that can be asked for
-    dry = sterna(region, "collect", "--keep", "1s", "--json")
+    dry = sterna(region, "gc", "--keep", "1s", "--json")
     assert dry.returncode == 0, dry.stderr
     report = json.loads(dry.stdout.splitlines()[-1])
     assert report["dry_run"]
     assert report["unreachable"]["files"] > 0
     aged(region)
-    text = sterna(region, "collect", "--keep", "1s")
+    text = sterna(region, "gc", "--keep", "1s")
     assert "would be deleted now" in text.stdout
     assert text.stdout.splitlines()[-1] == "nothing was changed: --yes does it"
     assert below(region) == before
-    acted = json.loads(sterna(region, "collect", "--keep", "1s", "--yes", "--json").stdout.splitlines()[-1])
+    acted = json.loads(sterna(region, "gc", "--keep", "1s", "--yes", "--json").stdout.splitlines()[-1])
     assert acted["deleted"]["files"] > 0
     assert acted["failed"] == 0
     assert below(region) == needed(region)
-    assert sterna(region, "collect", "--grace", "1m").returncode == 2
-    assert sterna(region, "collect", "--keep", "a week").returncode == 2
+    assert sterna(region, "gc", "--grace", "1m").returncode == 2
+    assert sterna(region, "gc", "--keep", "a week").returncode == 2
 
 
 KILLS_ITSELF = """
@@ -230,7 +230,7 @@ def test_a_clean_up_that_is_killed_is_taken_up_again(region: OwnRegion, monkeypa
     aged(region)
     clean(region, delete=False)
     aged(region)
-    command = [sys.executable, "-c", KILLS_ITSELF, "collect", "--keep", "1s", "--yes", "--region", region.name]
+    command = [sys.executable, "-c", KILLS_ITSELF, "gc", "--keep", "1s", "--yes", "--region", region.name]
     ended = subprocess.run([*command, "--registry", str(region.path)], capture_output=True)
     assert ended.returncode == -signal.SIGKILL
     assert 0 < len(os.listdir(left)) < files

@@ -45,7 +45,6 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
         "reseed",
         "repair",
         "gc",
-        "collect",
         "cdc resync",
         "flow rebuild",
         "upkeep run",
@@ -82,7 +81,7 @@ def test_words_that_do_not_go_together_with_rewrite_metadata(
     assert (answer.code, answer.out) == (2, "")
 
 
-@pytest.mark.parametrize("command", [("gc",), ("collect",), ("repair",), ("reseed", "--from", "ab" * 32)])
+@pytest.mark.parametrize("command", [("gc",), ("repair",), ("reseed", "--from", "ab" * 32)])
 def test_both_words_at_once_are_refused(command: tuple[str, ...], world: World, sterna: Sterna) -> None:
     answer = sterna(*command, "--yes", "--dry-run")
     assert (answer.code, answer.out) == (2, "")
@@ -95,21 +94,20 @@ def facts(text: str) -> dict[str, Any]:
     return {name: value for name, value in json.loads(text).items() if name not in others}
 
 
-@pytest.mark.parametrize("command", ["gc", "collect"])
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_gc_only_counts_until_yes(command: str, more: tuple[str, ...], world: World, sterna: Sterna) -> None:
+def test_gc_only_counts_until_yes(more: tuple[str, ...], world: World, sterna: Sterna) -> None:
     world.commit(a=world.write("a"))
     run(world)
     head = world.catalog.reference(BRANCH).hash
-    shown = sterna(command, *more)
+    shown = sterna("gc", *more)
     assert shown.code == 0
     assert "0 files, 0 bytes would be deleted now" in shown.out
     assert shown.last_line == NOTHING_CHANGED
-    report = facts(sterna(command, *more, "--json").out)
+    report = facts(sterna("gc", *more, "--json").out)
     assert report["dry_run"] and report["deleted"] == {"files": 0, "bytes": 0}
     assert report == facts(sterna("gc", "--json").out)
     assert world.catalog.reference(BRANCH).hash == head
-    done = sterna(command, "--yes")
+    done = sterna("gc", "--yes")
     assert (done.code, "0 files, 0 bytes deleted, 0 failed" in done.out) == (0, True)
     assert NOTHING_CHANGED not in done.out
 

@@ -1,4 +1,4 @@
-"""`sterna hold`: a commit of the replica branch stays readable until a day, whatever the clean-up keeps."""
+"""`sterna pin`: a commit of the replica branch stays readable until a day, whatever the clean-up keeps."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_commit_that_does_not_name_this_region_can_t_be_held(world: World, old
 def test_what_is_gone_already_can_t_be_held(world: World, old: str) -> None:
     clean(world)
     clean(world, much_later())
-    with pytest.raises(SnapshotGone, match="can't be held any more"):
+    with pytest.raises(SnapshotGone, match="can't be pinned any more"):
         held(world, old)
     for unknown in ("ab" * 32, world.catalog.reference("main").hash):
         with pytest.raises(SnapshotGone, match="has no commit"):

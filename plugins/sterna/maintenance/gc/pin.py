@@ -1,4 +1,4 @@
-"""Holding: a commit of the replica branch stays readable for longer than the clean-up keeps heads, by a tag.
+"""Pins: a commit of the replica branch stays readable for longer than the clean-up keeps heads, by a tag.
 
 A clean-up keeps what any reference shows, tags included. It takes those of ours away when they are over.
 """
@@ -22,7 +22,7 @@ from sterna.replication.replica.tags import pin_tag, pinned_until
 
 @dataclass(frozen=True)
 class Pin:
-    """A commit of the replica branch that is held.
+    """A commit of the replica branch that is pinned.
 
     Args:
         tag: the tag's name.
@@ -81,7 +81,7 @@ def pin(
 def delete_expired_pins(
     context: RegionContext, now: datetime, progress: Callable[[str], None], references: Mapping[str, str]
 ) -> None:
-    """Take away those of some references that are tags of this region's holds and are over."""
+    """Take away those of some references that are pins of this region and have expired."""
     for name, hash in references.items():
         until = pinned_until(context.region.name, name)
         if until is not None and until <= now:
@@ -108,22 +108,22 @@ def require_reachable(
     try:
         ReachabilityWalk(context, reached.update, progress).visit(versions)
     except ReplicaBroken as error:
-        raise SnapshotGone(f"it can't be held any more: {error.message}", table=error.table, file=error.file) from error
+        raise SnapshotGone(f"it can't be pinned any more: {error.message}", table=error.table, file=error.file) from error
     missing = [uri for uri, size in context.objects.sizes(reached).items() if size is None]
     if missing:
-        raise SnapshotGone(f"it can't be held any more: {len(missing)} of its files are gone", file=min(missing))
+        raise SnapshotGone(f"it can't be pinned any more: {len(missing)} of its files are gone", file=min(missing))
 
 
 def _require_no_gc_since(context: RegionContext, previous_head: Head) -> None:
     """Raise Busy where a clean-up may have looked before the tag was there, and deleted afterwards.
 
     One that looked before and puts its fence up after this can't be seen. It deletes nothing of a commit that it keeps
-    anyway: hold those.
+    anyway: pin those.
     """
     branch = context.region.replica_branch
     commits = list(context.primary.history(branch, operations=False, until=previous_head.hash or None))
     if previous_head.is_gc_running or any(commit.properties.get(GC_MARKER) for commit in commits):
-        raise Busy("a clean-up deleted files meanwhile: whether it saw the hold isn't known", hint="try again")
+        raise Busy("a clean-up deleted files meanwhile: whether it saw the pin isn't known", hint="try again")
 
 
 def _is_local_source(context: RegionContext, version: TableVersion) -> bool:

@@ -23,7 +23,7 @@ def pin_tag(region: str, until: datetime, commit: str) -> str:
 
     Args:
         region: the region.
-        until: when the hold is over.
+        until: when the pin expires.
         commit: the commit's hash.
     """
     return f"{_PIN_PREFIX}{region}-{format_timestamp(until)}-{commit[:_HASH_DIGITS]}"

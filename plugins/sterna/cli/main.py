@@ -29,8 +29,9 @@ from sterna.cli.status import status_app
 from sterna.cli.sync import sync_app
 from sterna.cli.transforms import transform_app
 from sterna.cli.verify import verify_app
+from sterna.config import renamed
 from sterna.config.secrets import Secrets
-from sterna.errors import ExitCode, SternaError
+from sterna.errors import ExitCode, SternaError, UsageError
 
 EPILOG = f"Exit codes: {'; '.join(f'{code.value} {code.meaning}' for code in ExitCode)}. " + (
     "Errors go to stderr, with --json as one JSON object."
@@ -74,6 +75,7 @@ def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> N
     arguments = list(sys.argv[1:] if argv is None else argv)
     output = Output("--json" in arguments)
     try:
+        _require_current_names(arguments)
         app(args=arguments, prog_name="sterna")
     except SternaError as error:
         output.error(error)
@@ -85,6 +87,19 @@ def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> N
         raise
     finally:
         secrets_override.reset(previous)
+
+
+def _require_current_names(arguments: Sequence[str]) -> None:
+    """Refuse commands and flags by the names that they had in version 0.1.
+
+    Raises:
+        UsageError: it names the new one.
+    """
+    if arguments and (command := renamed.COMMANDS.get(arguments[0])):
+        raise UsageError(f"no such command: {arguments[0]}", hint=f"did you mean {command}?")
+    for argument in arguments:
+        if flag := renamed.FLAGS.get(argument.partition("=")[0]):
+            raise UsageError(f"no such option: {argument}", hint=f"did you mean {flag}?")
 
 
 if __name__ == "__main__":

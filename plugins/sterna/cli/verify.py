@@ -31,7 +31,7 @@ Generation = Annotated[
     typer.Option(
         "--generation",
         metavar="N",
-        help="With --rewrite-metadata: skip tables that are of this generation already. Default: the next one, for all.",
+        help="With --rewrite-metadata: skip tables that have this generation already. Default: the next, for all.",
     ),
 ]
 

@@ -62,7 +62,7 @@ def bench(entries: int, rounds: int, work: Path | None) -> None:
 def _split_lanes(world: Regions) -> None:
     document = yaml.safe_load(world.stage.registry.read_text())
     for region in document["regions"]:
-        region["large_copy"] = _LARGE
+        region["bulk_copy_threshold"] = _LARGE
     world.stage.registry.write_text(yaml.safe_dump(document))
 
 

@@ -93,7 +93,7 @@ def _registry(world: Pair, megabytes_per_second: float) -> Path:
     """Write the registry of who copies over the link; return where it is."""
     document = yaml.safe_load(world.stage.registry.read_text())
     for region in document["regions"]:
-        region["large_copy"] = 2 * _FILE - 1
+        region["bulk_copy_threshold"] = 2 * _FILE - 1
     world.stage.registry.write_text(yaml.safe_dump(document))
     for location in document["locations"]:
         location["bandwidth"] = f"{megabytes_per_second * 1e6 / 2**20:.3f}M"

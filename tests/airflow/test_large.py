@@ -21,7 +21,7 @@ def lanes(world: World) -> Iterator[None]:
     before = world.stage.registry.read_text()
     document = yaml.safe_load(before)
     for region in document["regions"]:
-        region["large_copy"] = _BYTES
+        region["bulk_copy_threshold"] = _BYTES
     world.stage.registry.write_text(yaml.safe_dump(document))
     yield
     world.stage.registry.write_text(before)

@@ -54,8 +54,8 @@ def test_small_commits_are_published_while_a_large_copy_hangs(pair: Pair) -> Non
     reports: list[Report] = []
     with (
         proxy_to(urlsplit(pair.stage.endpoints["us"].url).port or 0) as proxy,
-        pair.context(us=proxy.url, large_copy=_LIMIT) as slow,
-        pair.context(large_copy=_LIMIT) as quick,
+        pair.context(us=proxy.url, bulk_copy_threshold=_LIMIT) as slow,
+        pair.context(bulk_copy_threshold=_LIMIT) as quick,
     ):
         proxy.strike(stuck(name, released))
         whole = threading.Thread(target=lambda: reports.append(sync(slow, SyncOptions(), lambda line: None)))

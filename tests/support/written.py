@@ -5,9 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from pyiceberg.table import StaticTable
 
 from sterna.catalog.model import Key, key_name, parse_key
 from sterna.config.environment import temporary_environment
+from sterna.config.renamed import REGISTRY_SETTINGS, SERVICES_SETTINGS
 from sterna.config.secrets import environment_secrets
 from sterna.config.sections.model import Services
 from sterna.config.services_file import read_services
@@ -104,6 +106,13 @@ def texts(rows: list[tuple[Any, ...]]) -> list[list[str | None]]:
     return sorted(text_rows, key=lambda row: [(cell is not None, cell or "") for cell in row])
 
 
+def current_settings(text: str, renamed: Mapping[str, str]) -> str:
+    """Return a settings file of another version as its operator has to write it now."""
+    for pattern, name in renamed.items():
+        text = re.sub(rf"\b{pattern.rpartition('.')[2]}:", f"{name}:", text)
+    return text
+
+
 @contextmanager
 def written(folder: Path, *, services: bool = False) -> Iterator[Written]:
     """Restore the state and serve it.
@@ -118,13 +127,14 @@ def written(folder: Path, *, services: bool = False) -> Iterator[Written]:
         stack.callback(server.stop)
         nessie = start_nessie(folder, database=_loaded(server, "nessie"))
         stack.callback(nessie.stop)
-        text = (DATA / "storage_registry.yaml").read_text().replace("@NESSIE@", nessie.uri)
+        text = current_settings((DATA / "storage_registry.yaml").read_text(), REGISTRY_SETTINGS)
+        text = text.replace("@NESSIE@", nessie.uri)
         for region, endpoint in endpoints.items():
             text = text.replace(f"@{region.upper()}_ENDPOINT@", endpoint.url)
         recorded = Written(folder / "storage_registry.yaml", folder / "sterna_services.yaml", endpoints)
         recorded.registry.write_text(text)
         variables = deployment_environment(recorded.registry, endpoints)
-        settings = (DATA / "sterna_services.yaml").read_text()
+        settings = current_settings((DATA / "sterna_services.yaml").read_text(), SERVICES_SETTINGS)
         if services:
             tracker = _loaded(server, "ingest")
             cluster = _cluster(stack, folder / "source")

@@ -51,7 +51,8 @@ the others (registry, credentials, a branch changed by somebody else) wait for y
 _BULK_DOC = """\
 ### Bring the tables of region `{region}` of which much is to be copied
 
-The sync leaves them out, as *in transit*, so that all others are published meanwhile (`large_copy` in the registry).
+The sync leaves them out, as *in transit*, so that all others are published meanwhile (`bulk_copy_threshold` in the \
+registry).
 
 | task | what it does |
 |---|---|

@@ -73,7 +73,7 @@ def sync(
 ) -> None:
     """Bring the region's replica branch up to main: plan, copy, localize, publish. Safe to repeat and to interrupt.
 
-    Tables of which much is to be copied come last, so that the others needn't wait (large_copy in the registry).
+    Tables with much to copy come last, so that the others needn't wait (bulk_copy_threshold in the registry).
     """
     from sterna.replication.plan.options import SyncOptions
     from sterna.replication.sync.run import sync as run_sync

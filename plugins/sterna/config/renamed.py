@@ -21,7 +21,9 @@ FLAGS: Final[Mapping[str, str]] = {
 }
 """Flags of any command."""
 
-REGISTRY_SETTINGS: Final[Mapping[str, str]] = {}
+REGISTRY_SETTINGS: Final[Mapping[str, str]] = {
+    "regions.*.large_copy": "bulk_copy_threshold",
+}
 """Settings of the registry: where the old one stood, with `*` for a list's number or a mapping's key, and the new one's
 last part."""
 

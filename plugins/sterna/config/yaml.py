@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from sterna.config.renamed import find_renamed
 from sterna.errors import SternaError
 
 FieldPath = tuple[str | int, ...]
@@ -96,6 +97,7 @@ def parse_model(
     kind: type[Model],
     error: type[SternaError],
     *,
+    renamed: Mapping[str, str] | None = None,
     context: Mapping[str, Any] | None = None,
 ) -> Model:
     """Read a model from YAML or JSON text; text without content is an empty mapping.
@@ -108,6 +110,7 @@ def parse_model(
         name: the file's name, for errors.
         kind: the model of the whole file.
         error: what is raised.
+        renamed: settings that had another name, as `config.renamed` has them: the error names the new one.
         context: what the model's validators are given.
 
     Returns:
@@ -134,7 +137,8 @@ def parse_model(
     except ValidationError as fault:
         # Neither pydantic's text nor its context may be chained: both repeat the input, which may be a secret.
         problem_groups = (
-            _field_problems(node, kind, item) for item in fault.errors(include_input=False, include_url=False)
+            _field_problems(node, kind, item, renamed or {})
+            for item in fault.errors(include_input=False, include_url=False)
         )
         problems += [problem for group in problem_groups for problem in group]
     if problems:
@@ -256,12 +260,16 @@ def _yaml_problem(text: str, fault: yaml.YAMLError | RecursionError) -> str:
     return "1: nested too deeply" if isinstance(fault, RecursionError) else "1: not YAML"
 
 
-def _field_problems(node: yaml.Node | None, kind: type[StrictModel], error: Any) -> Iterator[tuple[int, str]]:
+def _field_problems(
+    node: yaml.Node | None, kind: type[StrictModel], error: Any, renamed: Mapping[str, str]
+) -> Iterator[tuple[int, str]]:
     path: FieldPath = tuple(error["loc"])
     path = path[:-1] if path[-1:] == ("[key]",) else path  # what a mapping's key is refused for
     message = _message(error)
     if error["type"] == "extra_forbidden" and len(path) == 1:
         message = f"no such setting; there are {', '.join(kind.model_fields)}"
+    if error["type"] == "extra_forbidden" and (new_name := find_renamed(path, renamed)):
+        message = f"no such setting; did you mean {new_name}?"
     inner_error = error.get("ctx", {}).get("error")
     for fault in inner_error.faults if isinstance(inner_error, Faults) else (Fault((), message),):
         field = (*path, *fault.field)

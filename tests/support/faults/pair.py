@@ -80,8 +80,8 @@ class Pair:
         with self.context(region) as own:
             return sync(own, SyncOptions(), lambda line: None)
 
-    def context(self, name: str = "eu", large_copy: int | None = None, **addresses: str) -> RegionContext:
-        """Return a region; from `large_copy` bytes on a copy may be large.
+    def context(self, name: str = "eu", bulk_copy_threshold: int | None = None, **addresses: str) -> RegionContext:
+        """Return a region; from `bulk_copy_threshold` bytes on a copy may be large.
 
         `us`, `eu` and `catalog` may be reached by other addresses than their own, and `spark` is to localize all.
         """
@@ -91,7 +91,7 @@ class Pair:
             options["endpoint"] = addresses.get(location["region"], options["endpoint"])
         for region in registry["regions"]:
             region["catalog"]["read"] = addresses.get("catalog", region["catalog"]["read"])
-            region |= {} if large_copy is None else {"large_copy": large_copy}
+            region |= {} if bulk_copy_threshold is None else {"bulk_copy_threshold": bulk_copy_threshold}
             region |= {"spark": addresses["spark"], "localize": "spark"} if "spark" in addresses else {}
         path = self.stage.work / f"registry-{next(self._numbers)}.yaml"
         path.write_text(yaml.safe_dump(registry))

@@ -16,7 +16,7 @@ def lanes(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A table that is known, and one of which more is to be copied than is small."""
     world.commit(a=world.write("a"))
     run(world)
-    regions = [{**region, "large_copy": 10_000} for region in world.registry.model_dump()["regions"]]
+    regions = [{**region, "bulk_copy_threshold": 10_000} for region in world.registry.model_dump()["regions"]]
     configured = with_registry(world, regions=regions)
     monkeypatch.setattr(replica_region, "open_region", lambda path, region, secrets: configured.context(region))
     configured.commit(big=configured.write("big", 50_000))

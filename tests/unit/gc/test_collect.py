@@ -352,7 +352,7 @@ def test_a_store_that_deletes_nothing_is_an_error(world: World, monkeypatch: pyt
 
 
 def test_what_was_brought_for_a_table_in_transit_stays_however_long_that_takes(world: World):
-    regions = [{**region, "large_copy": 1} for region in world.registry.model_dump()["regions"]]
+    regions = [{**region, "bulk_copy_threshold": 1} for region in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)
     context, small = world.context(), SyncOptions(lane="small")
     world.commit(b=world.write("b"))
@@ -375,7 +375,7 @@ def test_what_was_brought_for_a_table_in_transit_stays_however_long_that_takes(w
 
 
 def test_a_table_that_was_in_transit_and_has_a_fault_stops_no_clean_up_for_ever(world: World):
-    regions = [{**region, "large_copy": 1} for region in world.registry.model_dump()["regions"]]
+    regions = [{**region, "bulk_copy_threshold": 1} for region in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)
     context, small = world.context(), SyncOptions(lane="small")
     sync(context, SyncOptions(), quiet, engine=here)
@@ -405,7 +405,7 @@ def test_the_newest_round_of_the_large_lane_is_never_spent(world: World):
 
 
 def test_a_large_lane_at_work_is_not_waited_for(world: World):
-    regions = [{**region, "large_copy": 1} for region in world.registry.model_dump()["regions"]]
+    regions = [{**region, "bulk_copy_threshold": 1} for region in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)
     rewritten(world)
     clean(world)

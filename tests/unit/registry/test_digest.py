@@ -150,7 +150,7 @@ DOES_NOT: dict[tuple[type[StrictModel], str], Change] = {
     (AdmissionPolicy, "after"): put("policies", 0, "ship", value={"after": "2h"}),
     (Policy, "ship"): put("policies", 0, "ship", value={"after": "15m"}),
     (Region, "limits"): put(*EU, "limits", value={}),
-    (Region, "large_copy"): put(*EU, "large_copy", value=7),
+    (Region, "bulk_copy_threshold"): put(*EU, "bulk_copy_threshold", value=7),
     **{(Limits, name): put(*EU, "limits", value={name: 7}) for name in Limits.model_fields},
 }
 
@@ -299,7 +299,7 @@ FULL: Content = {
             "spark": "local[2]",
             "localize": "here",
             "limits": {"file_bytes": 1000000, "manifests": 7},
-            "large_copy": 5,
+            "bulk_copy_threshold": 5,
         },
         {
             "name": "eu",
@@ -355,7 +355,7 @@ def test_a_setting_that_came_later_counts_where_it_says_something(monkeypatch: p
     def fingerprint(**more: Any) -> str:
         return Registry.model_validate({**SMALL, "regions": [{**SMALL["regions"][0], **more}]}).fingerprint()
 
-    default, other = fingerprint(), fingerprint(large_copy=5)
+    default, other = fingerprint(), fingerprint(bulk_copy_threshold=5)
     monkeypatch.setitem(FIRST_SETTINGS, Region, FIRST_SETTINGS[Region] - {"large_copy"})
-    assert fingerprint() == fingerprint(large_copy=1 << 30) != default
-    assert fingerprint(large_copy=5) == other
+    assert fingerprint() == fingerprint(bulk_copy_threshold=1 << 30) != default
+    assert fingerprint(bulk_copy_threshold=5) == other

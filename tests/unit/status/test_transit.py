@@ -12,7 +12,7 @@ from tests.support.small_world import World, here, quiet, refusing, run, with_re
 
 
 def in_transit(world: World) -> World:
-    regions = [{**region, "large_copy": 1} for region in world.registry.model_dump()["regions"]]
+    regions = [{**region, "bulk_copy_threshold": 1} for region in world.registry.model_dump()["regions"]]
     run(world)
     world = with_registry(world, regions=regions)
     world.commit(big=world.write("big"))

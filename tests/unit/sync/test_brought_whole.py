@@ -33,7 +33,7 @@ BRANCH = "main_replica_eu"
 def seeding(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A small table, published; and one of very many new files, which is in transit."""
     monkeypatch.setattr(sharded_listing, "LIMITS", ShardingLimits(min_manifests=MANY, max_group_manifests=2))
-    regions = [{**region, "large_copy": 100_000} for region in world.registry.model_dump()["regions"]]
+    regions = [{**region, "bulk_copy_threshold": 100_000} for region in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)
     world.commit(a=world.write("a"))
     run(world)
@@ -405,7 +405,7 @@ def test_what_is_held_by_the_large_lane_holds_up_none_of_its_others(seeding: Wor
 
 
 def test_without_lanes_whoever_plans_lists(seeding: World) -> None:
-    regions = [{**region, "large_copy": 0} for region in seeding.registry.model_dump()["regions"]]
+    regions = [{**region, "bulk_copy_threshold": 0} for region in seeding.registry.model_dump()["regions"]]
     world = with_registry(seeding, regions=regions)
     assert small(world, lists=True).published == ("ns.big",)
 

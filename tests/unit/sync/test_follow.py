@@ -182,7 +182,7 @@ def test_whoever_keeps_others_from_beginning_ends_for_what_is_left_to_them(world
 
 
 def test_whoever_keeps_others_from_beginning_ends_for_the_large_lane(world: World) -> None:
-    regions = [{**region, "large_copy": 20_000} for region in world.registry.model_dump()["regions"]]
+    regions = [{**region, "bulk_copy_threshold": 20_000} for region in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)
     world.commit(a=world.write("a", 50_000), b=world.write("b"))
     with Watching(world, replace(QUICK, stop_on_handover=True)) as watching:
@@ -199,7 +199,7 @@ def test_what_is_for_spark_is_left_to_others(world: World) -> None:
 
 
 def test_what_is_in_transit_holds_up_no_other(world: World) -> None:
-    regions = [{**region, "large_copy": 10_000} for region in world.registry.model_dump()["regions"]]
+    regions = [{**region, "bulk_copy_threshold": 10_000} for region in world.registry.model_dump()["regions"]]
     limited = with_registry(world, regions=regions)
     limited.commit(big=limited.write("big", 50_000))
     limited.commit(a=limited.write("a"))

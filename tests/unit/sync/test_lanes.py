@@ -44,7 +44,7 @@ def lanes(world: World) -> World:
 
 
 def with_lanes(world: World, limit: int = LIMIT) -> World:
-    regions = [{**region, "large_copy": limit} for region in world.registry.model_dump()["regions"]]
+    regions = [{**region, "bulk_copy_threshold": limit} for region in world.registry.model_dump()["regions"]]
     return with_registry(world, regions=regions)
 
 

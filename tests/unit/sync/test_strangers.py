@@ -343,7 +343,7 @@ def test_the_large_lane_brings_both_snapshots(world: World):
     run(world)
     world, (first, last) = with_history(world, 2, latest=1)
     show(world, first)
-    regions = [{**region, "large_copy": 1} for region in world.registry.model_dump()["regions"]]
+    regions = [{**region, "bulk_copy_threshold": 1} for region in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)
     assert len(run(world, lane="small").transit) == 1
     run(world, lane="large")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sterna.config.registry.model import Registry
+from sterna.config.renamed import REGISTRY_SETTINGS
 from sterna.config.yaml import parse_model
 from sterna.errors import RegistryError
 
@@ -20,4 +21,4 @@ def parse_registry(text: str, name: str) -> Registry:
     Raises:
         RegistryError: with file, line, field and what was expected, for every fault found.
     """
-    return parse_model(text, name, Registry, RegistryError)
+    return parse_model(text, name, Registry, RegistryError, renamed=REGISTRY_SETTINGS)

@@ -110,8 +110,8 @@ class Region(StrictModel):
         localize: `spark`; `here`, in the process or Airflow task that runs the stage; or `auto`: here where there is
             little to do.
         limits: what one table's files may cost here.
-        large_copy: from more bytes on to be copied for tables that move together, they are in transit: the large lane
-            copies them, and others are published meanwhile. 0: no lanes.
+        bulk_copy_threshold: tables that move together and have more bytes than this to copy are in transit: the large
+            lane copies them, and others are published meanwhile. 0: no lanes.
     """
 
     name: Name
@@ -121,7 +121,7 @@ class Region(StrictModel):
     spark: str = "local[*]"
     localize: Literal["auto", "spark", "here"] = "auto"
     limits: Limits = Limits()
-    large_copy: Annotated[int, Field(ge=0)] = 1 << 30
+    bulk_copy_threshold: Annotated[int, Field(ge=0)] = 1 << 30
 
     @model_validator(mode="after")
     def _default_branch(self) -> Region:
@@ -278,8 +278,8 @@ class Registry(StrictModel):
     def fingerprint(self) -> str:
         """Return a hex digest over everything in the registry: the stages of one run work with one and the same.
 
-        It stands in plans and rounds, which another version may carry on: a setting counts by the name that it has in
-        the file, and one that came after November 2026 only where it isn't left at its default.
+        It stands in plans and rounds, which another version may carry on: a setting counts by the name that it had in
+        the file then, and one that came after November 2026 only where it isn't left at its default.
         """
         return digest(_fingerprint_fields(self, self.model_dump(mode="json", by_alias=True)))
 
@@ -358,6 +358,8 @@ FIRST_SETTINGS: Final[dict[type[StrictModel], frozenset[str]]] = {
         ),
     )
 }
+# What a setting was called when the first fingerprints were written.
+_FINGERPRINT_NAMES: Final = {(Region, "bulk_copy_threshold"): "large_copy"}
 
 
 def _fingerprint_fields(value: Any, dumped: Any) -> Any:
@@ -371,8 +373,9 @@ def _fingerprint_fields(value: Any, dumped: Any) -> Any:
     first_settings, included = FIRST_SETTINGS.get(type(value), frozenset()), {}
     for attribute, model_field in type(value).model_fields.items():
         name, setting = model_field.serialization_alias or attribute, getattr(value, attribute)
-        if name in first_settings or setting != model_field.get_default(call_default_factory=True):
-            included[name] = _fingerprint_fields(setting, dumped[name])
+        recorded_name = _FINGERPRINT_NAMES.get((type(value), attribute), name)
+        if recorded_name in first_settings or setting != model_field.get_default(call_default_factory=True):
+            included[recorded_name] = _fingerprint_fields(setting, dumped[name])
     return included
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sterna.config.renamed import SERVICES_SETTINGS
 from sterna.config.sections.model import Services
 from sterna.config.sections.queries import SQL_CHECK, SqlCheck
 from sterna.config.yaml import parse_model
@@ -22,4 +23,4 @@ def parse_services(text: str, name: str, *, sql_check: SqlCheck | None = None) -
     Raises:
         ServicesError: with file, line, field and what was expected, for every fault found.
     """
-    return parse_model(text, name, Services, ServicesError, context={SQL_CHECK: sql_check})
+    return parse_model(text, name, Services, ServicesError, renamed=SERVICES_SETTINGS, context={SQL_CHECK: sql_check})

@@ -108,7 +108,9 @@ def require_reachable(
     try:
         ReachabilityWalk(context, reached.update, progress).visit(versions)
     except ReplicaBroken as error:
-        raise SnapshotGone(f"it can't be pinned any more: {error.message}", table=error.table, file=error.file) from error
+        raise SnapshotGone(
+            f"it can't be pinned any more: {error.message}", table=error.table, file=error.file
+        ) from error
     missing = [uri for uri, size in context.objects.sizes(reached).items() if size is None]
     if missing:
         raise SnapshotGone(f"it can't be pinned any more: {len(missing)} of its files are gone", file=min(missing))

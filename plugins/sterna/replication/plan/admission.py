@@ -36,7 +36,9 @@ def bulk_state_for_plan(context: RegionContext, head: Head, options: SyncOptions
         StoreUnreachable, StoreDenied: the region's store doesn't answer.
     """
     is_relevant = (
-        context.region.large_copy > 0 and options.lane != "all" and any(held_key.bytes for held_key in head.held)
+        context.region.bulk_copy_threshold > 0
+        and options.lane != "all"
+        and any(held_key.bytes for held_key in head.held)
     )
     return read_bulk_state(context.objects, context.region) if is_relevant else None
 
@@ -153,7 +155,7 @@ def hold_large_tables(
         changes: what was committed together.
         bulk_state: what the large lane is at.
     """
-    limit = context.region.large_copy
+    limit = context.region.bulk_copy_threshold
     missing_bytes = {name: size for name, (_, size) in inventory.copied_by_table().items()}
     entries: list[Held] = []
     for group in publication_groups(changes.atomic_groups, resolution.actions, changes.relaxed):

@@ -41,4 +41,4 @@ class SyncOptions:
 
     def defers_large(self, region: Region) -> bool:
         """Whether a plan leaves large copies to the large lane."""
-        return self.lane == "small" and region.large_copy > 0
+        return self.lane == "small" and region.bulk_copy_threshold > 0

@@ -48,7 +48,7 @@ def sync(
     with engine_or_spark(context, progress, engine) as active_engine:
         if not until_done:
             return _sync_once(context, options, progress, active_engine)
-        if options.lane == "all" and context.region.large_copy:
+        if options.lane == "all" and context.region.bulk_copy_threshold:
             return _sync_both_lanes(context, options, progress, active_engine)
         return _sync_until_done(context, options, progress, active_engine)
 

@@ -360,7 +360,7 @@ def test_a_stretch_of_many_files_gives_several_batches(many: World, monkeypatch:
 
 
 def test_the_large_lane_publishes_it_when_all_its_batches_are_here(many: World) -> None:
-    regions = [{**region.model_dump(), "large_copy": 1} for region in many.registry.regions]
+    regions = [{**region.model_dump(), "bulk_copy_threshold": 1} for region in many.registry.regions]
     world = with_registry(many, regions=regions)
     lines: list[str] = []
     report = sync(world.context(), OPTIONS, lines.append, engine=here)
@@ -370,7 +370,7 @@ def test_the_large_lane_publishes_it_when_all_its_batches_are_here(many: World) 
 
 
 def test_a_round_of_the_large_lane_names_the_batches_of_a_table_in_parts(many: World) -> None:
-    regions = [{**region.model_dump(), "large_copy": 1} for region in many.registry.regions]
+    regions = [{**region.model_dump(), "bulk_copy_threshold": 1} for region in many.registry.regions]
     world = with_registry(many, regions=regions)
     context = world.context()
     sync(context, replace(OPTIONS, lane="small"), quiet, engine=here)
@@ -503,7 +503,7 @@ def test_of_several_tables_in_parts_the_smallest_is_brought_first(many: World) -
 
 def test_a_table_that_is_left_to_the_large_lane_leaves_no_lists(many: World) -> None:
     grown(many)
-    regions = [{**region.model_dump(), "large_copy": 1} for region in many.registry.regions]
+    regions = [{**region.model_dump(), "bulk_copy_threshold": 1} for region in many.registry.regions]
     world, runs = with_registry(many, regions=regions), many.folder / "eu/replica/_sterna/runs"
     before = set(runs.rglob("copy-*"))
     report = sync(world.context(), replace(OPTIONS, lane="small"), quiet, engine=here)

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 _FIRST = 10_000_000  # beyond all numbers that others give
 HOLD = "sterna-hold-eu-99991231T000000Z-"
 _SETTINGS = Maintenance.model_validate(
-    {"tables": [{"match": ["**"], "keep": "1h"}], "grace": "1h", "heads": "2h"}
+    {"tables": [{"match": ["**"], "keep": "1h"}], "grace": "1h", "keep_heads": "2h"}
 ).with_dependents((FLOW,))
-assert KEEP.total_seconds() == _SETTINGS.heads
+assert KEEP.total_seconds() == _SETTINGS.keep_heads
 assert MIN_GRACE.total_seconds() == _SETTINGS.grace
 
 
@@ -186,7 +186,7 @@ class Upkeeping:
         gone = [FAR_REGION] if self.far.left_out else []
         # Nobody syncs us here.
         return _SETTINGS.model_copy(
-            update={"patience": self.far.patience.total_seconds(), "without": ["us"], "gone": gone}
+            update={"max_wait": self.far.patience.total_seconds(), "exclude_regions": ["us"], "gone": gone}
         )
 
     def waits_for_far(self) -> int | None:

@@ -445,7 +445,10 @@ class Serial:
 @cache
 def registry() -> Registry:
     names = ("us", "eu", "ap")
-    regions = [samples.region(name, f"s3://{name}-replica", localize="here", bulk_copy_threshold=LARGE - 1) for name in names]
+    regions = [
+        samples.region(name, f"s3://{name}-replica", localize="here", bulk_copy_threshold=LARGE - 1)
+        for name in names
+    ]
     lakes = [
         samples.location(f"{name}-{part}", f"s3://{name}-{part}", name)
         for name in names

@@ -27,7 +27,11 @@ REGISTRY_SETTINGS: Final[Mapping[str, str]] = {
 """Settings of the registry: where the old one stood, with `*` for a list's number or a mapping's key, and the new one's
 last part."""
 
-SERVICES_SETTINGS: Final[Mapping[str, str]] = {}
+SERVICES_SETTINGS: Final[Mapping[str, str]] = {
+    "upkeep.patience": "max_wait",
+    "upkeep.without": "exclude_regions",
+    "upkeep.heads": "keep_heads",
+}
 """Settings of the services file, written as those of the registry, below sections that have their new names."""
 
 AIRFLOW_OPTIONS: Final[Mapping[str, str]] = {}

@@ -63,7 +63,7 @@ def names(world: World) -> set[str]:
 def settings(own: OwnRegion, **more: Any) -> Maintenance:
     others = [registered["name"] for registered in own.registry["regions"] if registered["name"] != own.name]
     rule = {"match": ["behind.**"], "keep": "1h"}
-    options = {"tables": [rule], "without": others, "heads": "1h", "grace": "24h"}
+    options = {"tables": [rule], "exclude_regions": others, "keep_heads": "1h", "grace": "24h"}
     return Maintenance.model_validate({**options, **more})
 
 
@@ -129,7 +129,7 @@ def test_what_a_lagging_region_needs_stays_until_it_has_caught_up(region: OwnReg
     done = expired(region)
     assert (done.done, set(done.expired), snapshots(region)) == (True, {first[0][0], first[1][0]}, 4)
     assert not expired(region).expired, "there is nothing more"
-    assert not expired(region, later=timedelta(0), without=[]).expired
+    assert not expired(region, later=timedelta(0), exclude_regions=[]).expired
     region.sync()
     world.catalog.create_tag("kept", "main", world.catalog.reference("main").hash)
     world.sql(f"INSERT INTO {TABLE} VALUES (6)")
@@ -150,7 +150,7 @@ def test_a_region_that_knows_nothing_blocks_until_it_is_left_out(region: OwnRegi
     with region.context() as context:
         now = datetime.now(UTC) + SOON
         expiry = expire_snapshots(
-            context, settings(region, without=["us"]), remove=SparkSnapshotRemover(context), now=now
+            context, settings(region, exclude_regions=["us"]), remove=SparkSnapshotRemover(context), now=now
         )
         assert [block.region for block in expiry.blocks] == ["eu"]
         assert "it has no watermark" in expiry.tables[0].problem and not expiry.tables[0].done
@@ -159,7 +159,7 @@ def test_a_region_that_knows_nothing_blocks_until_it_is_left_out(region: OwnRegi
         with pytest.raises(UsageError):
             expire_snapshots(context, settings(region), tables=["behind.other"])
     with pytest.raises(UpkeepBlocked, match="eu: it has no watermark"):
-        swept(region, without=["us"])
+        swept(region, exclude_regions=["us"])
     assert expired(region).done
 
 
@@ -256,7 +256,7 @@ def test_the_command_line(region: OwnRegion, tmp_path: Path) -> None:
     services = tmp_path / "services.yaml"
     others = [registered["name"] for registered in region.registry["regions"] if registered["name"] != region.name]
     rule = {"match": ["behind.**"], "keep": "1s"}
-    services.write_text(json.dumps({"upkeep": {"tables": [rule], "without": others, "heads": "1s"}}))
+    services.write_text(json.dumps({"upkeep": {"tables": [rule], "exclude_regions": others, "keep_heads": "1s"}}))
 
     def sterna(*arguments: str) -> subprocess.CompletedProcess[str]:
         region.context().close()

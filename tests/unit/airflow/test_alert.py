@@ -238,13 +238,13 @@ def test_a_silent_region_that_upkeep_waits_for_is_an_alarm_where_upkeep_is_confi
     look: Any, metrics: dict[str, float], tmp_path: Any
 ) -> None:
     services = tmp_path / "services.yaml"
-    services.write_text("version: 1\nupkeep: {tables: [{match: ['**']}], patience: 2d}\n")
+    services.write_text("version: 1\nupkeep: {tables: [{match: ['**']}], max_wait: 2d}\n")
     silent = replace(SOUND, silent=(LaggingRegion("ap", 3 * 86_400.0), LaggingRegion("us", None, "was changed")))
     assert message(look, silent, services=str(services)) == (
         "upkeep of main waits for ap, and storage grows: it is 259200 s behind main; "
         "upkeep of main waits for us, and storage grows: was changed"
     )
-    assert look.asked["upkeep"].patience == 2 * 86_400
+    assert look.asked["upkeep"].max_wait == 2 * 86_400
     assert (metrics["sterna.upkeep_waits_for"], metrics["sterna.alarms"]) == (2, 1)
     assert look(replace(SOUND, silent=()), services=str(services)) == 0.0
     assert metrics["sterna.upkeep_waits_for"] == 0

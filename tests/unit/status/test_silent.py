@@ -33,8 +33,8 @@ def test_a_region_behind_for_longer_than_patience_is_told_by_the_others(world: W
     world.commit(a=world.write("a"))
     run(world, "eu")
     assert silent(world, settings()) == {"us": True}
-    assert silent(world, settings(patience="11d")) == {}
-    assert silent(world, settings(without=["us"])) == {}
+    assert silent(world, settings(max_wait="11d")) == {}
+    assert silent(world, settings(exclude_regions=["us"])) == {}
     run(world, "us")
     assert silent(world, settings()) == {}
 

@@ -47,8 +47,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
 
 
 def settings(*gone: str, without: Sequence[str] = ()) -> Maintenance:
-    fields = {"tables": [{"match": ["**"], "keep": "1s"}], "heads": "1s", "grace": "24h"}
-    return Maintenance.model_validate({**fields, "without": ["us", *without], "gone": list(gone)})
+    fields = {"tables": [{"match": ["**"], "keep": "1s"}], "keep_heads": "1s", "grace": "24h"}
+    return Maintenance.model_validate({**fields, "exclude_regions": ["us", *without], "gone": list(gone)})
 
 
 def swept(world: World, *gone: str, without: Sequence[str] = (), hours: int = 26, delete: bool = True) -> SweepReport:

@@ -28,7 +28,7 @@ from tests.support.small_world import World, make_world, run, with_registry
 
 SERVICES = """
 version: 1
-upkeep: {tables: [{match: ["**"], keep: 1s}], without: [us], heads: 1s}
+upkeep: {tables: [{match: ["**"], keep: 1s}], exclude_regions: [us], keep_heads: 1s}
 features:
   online: {eu: {url: "valkey://127.0.0.1:1", credential_id: store}}
   entities: [{name: user, key: {id: long}}]
@@ -77,7 +77,7 @@ def test_what_says_nothing_keeps_nothing(world: World) -> None:
     write_feature_view_position(world.context(), "user", "ns.people", first)
     assert read_inputs(world.context("us"), settings(), after(hours=3))[0].consumer_positions == ()
     write_feature_view_position(world.context(), "user", "ns.users", first)
-    assert expired(world, without=["us", "eu"]) != set(), "a region that is left out"
+    assert expired(world, exclude_regions=["us", "eu"]) != set(), "a region that is left out"
     refused = with_registry(world, policies=[{"tables": ["ns.users"], "replicate": False}])
     assert read_inputs(refused.context("us"), settings(), after(hours=3))[0].consumer_positions == ()
 

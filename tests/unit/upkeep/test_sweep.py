@@ -51,7 +51,7 @@ def swept(
     world: World, now: datetime | None = None, *, asked: bool = False, delete: bool = True, **more: Any
 ) -> SweepReport:
     """A sweep a day from now, or then, or when the clock says that it is, if `asked`."""
-    fields = {"tables": [{"match": ["**"]}], "without": ["us"], "heads": "1h", "grace": "24h", **more}
+    fields = {"tables": [{"match": ["**"]}], "exclude_regions": ["us"], "keep_heads": "1h", "grace": "24h", **more}
     return sweep(
         world.context("us"),
         Maintenance.model_validate(fields),

@@ -52,26 +52,26 @@ class Maintenance(StrictModel):
 
     Args:
         tables: rules; a table that none matches is left alone.
-        patience: seconds that a silent region is waited for without an alarm.
-        without: regions that have no replica to wait for, by name: what only their watermark and their held tables need
-            goes. Their replica branch is a reference as any other. Their catalogs still have to be seen.
+        max_wait: seconds that a silent region is waited for without an alarm.
+        exclude_regions: regions that have no replica to wait for, by name: what only their watermark and their held
+            tables need goes. Their replica branch is a reference as any other. Their catalogs still have to be seen.
         gone: regions that are gone for good, by name: the same holds, and a catalog of theirs that gives no sign is not
             waited for.
         grace: seconds between the two passes of a sweep.
         credential_id: Airflow connection id of whoever may commit to `main` at the catalog; none: the region's own
             `catalog.credential_id`.
-        heads: seconds for which heads of replica branches stay readable: the longest `--keep` of any region's clean-up.
+        keep_heads: seconds for which heads of replica branches stay readable: the longest `--keep` of any region's gc.
         reproduce: tables whose snapshots stay readable for some seconds, by their names: what was current then, too.
             Views of features add theirs.
         spark: the Spark master of compaction; "": the region's.
     """
 
     tables: list[MaintenanceRule] = Field(min_length=1)
-    patience: Duration = 604_800
-    without: list[str] = Field(default_factory=list)
+    max_wait: Duration = 604_800
+    exclude_regions: list[str] = Field(default_factory=list)
     gone: list[str] = Field(default_factory=list)
     grace: Duration = 86_400
-    heads: Duration = 604_800
+    keep_heads: Duration = 604_800
     reproduce: dict[str, Duration] = Field(default_factory=dict)
     spark: str = ""
     credential_id: str | None = None
@@ -82,7 +82,7 @@ class Maintenance(StrictModel):
     @property
     def excluded_regions(self) -> frozenset[str]:
         """The regions whose replicas don't count, by name."""
-        return frozenset((*self.without, *self.gone))
+        return frozenset((*self.exclude_regions, *self.gone))
 
     @property
     def transforms(self) -> tuple[Transform, ...]:

@@ -161,7 +161,7 @@ def require_unblocked(report: ExpiryReport) -> None:
 
 def _read_state(context: RegionContext, settings: Maintenance, now: datetime) -> _ExpiryState:
     inputs, _ = read_inputs(context, settings, now)
-    max_wait = timedelta(seconds=settings.patience)
+    max_wait = timedelta(seconds=settings.max_wait)
     return _ExpiryState(
         context, inputs, compute_retention(inputs, max_wait=max_wait, exclude_regions=settings.excluded_regions)
     )

@@ -58,7 +58,7 @@ def read_inputs(
     term = require_certain_term(context, settings.gone)
     references = ReferencePoller(context)
     polled = references.poll()
-    since = now - timedelta(seconds=settings.heads)
+    since = now - timedelta(seconds=settings.keep_heads)
     # The head of `main` last: what regions stand for then lies behind it.
     regions = tuple(_read_region(context, region, since) for region in context.registry.regions)
     head = context.primary.reference(SOURCE_BRANCH).hash

@@ -80,7 +80,7 @@ def sweep(
     started_at = now or min(started_at, write_begin_marker(context, pass_id) or started_at)
     inputs, references = read_inputs(context, settings, started_at)
     retention = compute_retention(
-        inputs, max_wait=timedelta(seconds=settings.patience), exclude_regions=settings.excluded_regions
+        inputs, max_wait=timedelta(seconds=settings.max_wait), exclude_regions=settings.excluded_regions
     )
     _require_unblocked(retention.blocks)
     referenced = ReferencedFiles(context, progress)
@@ -153,8 +153,8 @@ def _require_unblocked(blocks: tuple[Block, ...]) -> None:
         reasons = "; ".join(f"{block.region}: {block.reason}" for block in blocks)
         raise UpkeepBlocked(
             f"nothing is deleted while a region has to be waited for: {reasons}",
-            hint="bring it up to date, or name it in the services file: in upkeep.without if it has no replica, in "
-            "upkeep.gone if it is gone for good",
+            hint="bring it up to date, or name it in the services file: in upkeep.exclude_regions if it has no "
+            "replica, in upkeep.gone if it is gone for good",
         )
 
 

@@ -183,7 +183,7 @@ def _lagging_regions(context: RegionContext, maintenance: Maintenance) -> list[L
         except (BranchChanged, Diverged) as error:
             lagging.append(LaggingRegion(region.name, None, str(error)))
             continue
-        if lag > maintenance.patience:
+        if lag > maintenance.max_wait:
             lagging.append(LaggingRegion(region.name, lag))
     return lagging
 

@@ -105,7 +105,7 @@ class _Table:
     def ours(self) -> dict[str, Any]:
         """Compact by upkeep."""
         settings = Maintenance.model_validate(
-            {"tables": [{"match": [f"{NAMESPACE}.small"], "quiet": "1s"}], "spark": "local"}
+            {"tables": [{"match": [f"{NAMESPACE}.small"], "min_age": "1s"}], "spark": "local"}
         )
         with open_region(self.world.stage.registry, "us", environment_secrets()) as context:
             # What was written a moment ago counts as quiet: nobody waits for it in a bench.

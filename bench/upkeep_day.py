@@ -88,7 +88,7 @@ def _day(world: Regions, name: str, commits: int, *, kept: bool) -> _Costs:
 
 def _upkeep(world: Regions, name: str) -> None:
     settings = Maintenance.model_validate(
-        {"tables": [{"match": [f"{NAMESPACE}.{name}"], "quiet": "1s"}], "spark": "local"}
+        {"tables": [{"match": [f"{NAMESPACE}.{name}"], "min_age": "1s"}], "spark": "local"}
     )
     with open_region(world.stage.registry, "us", environment_secrets()) as context:
         done = run_maintenance(

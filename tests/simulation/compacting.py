@@ -55,7 +55,7 @@ from tests.support.regions import injected
 from tests.support.small_world import no_secrets
 
 _KEY: Key = ("k", "t")
-_SETTINGS = Maintenance.model_validate({"tables": [{"match": ["k.**"], "quiet": "1s"}]})
+_SETTINGS = Maintenance.model_validate({"tables": [{"match": ["k.**"], "min_age": "1s"}]})
 _FAULTS = Faults(switch=0.05, crash=0.01, unreachable=0.005, unknown=0.15)
 _LOST_RACES = 0.1
 _TURNS_OF_A_WRITE = 6  # of others, at most, while a group is written

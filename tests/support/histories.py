@@ -155,7 +155,7 @@ def _commit(world: World, branch: str, *tables: str) -> None:
 def _upkeep(world: World, region: str, target: str, table: str) -> None:
     """Compact one region's files of a table, which has the same rows afterwards, with the same ids."""
     before = ask(world.spark, f"main_us.{table}").rows["now"]
-    rule = {"match": [table], "target": target, "quiet": "1s"}
+    rule = {"match": [table], "target": target, "min_age": "1s"}
     settings = Maintenance.model_validate({"tables": [rule], "spark": "local[2]"})
     with world.context(region) as context:
         done = run_maintenance(

@@ -25,7 +25,7 @@ _DOC = """\
 | task | what it does |
 |---|---|
 | materialize | brings rows that changed in the replica into the region's store |
-| look | fails when a view is later than its `late`, or the store may lack rows of it |
+| look | fails when a view is later than its `max_staleness`, or the store may lack rows of it |
 | watcher | fails where one of these did, so that the run is red; else it is skipped |
 
 A new head of the replica starts a run, and so does the clock, as a net. With something to do, `materialize` stays for

@@ -31,6 +31,11 @@ SERVICES_SETTINGS: Final[Mapping[str, str]] = {
     "upkeep.patience": "max_wait",
     "upkeep.without": "exclude_regions",
     "upkeep.heads": "keep_heads",
+    "upkeep.reproduce": "time_travel",
+    "upkeep.tables.*.quiet": "min_age",
+    "features.views.*.reproduce": "time_travel",
+    "features.views.*.late": "max_staleness",
+    "outlets.*.give_up": "retry_timeout",
 }
 """Settings of the services file, written as those of the registry, below sections that have their new names."""
 

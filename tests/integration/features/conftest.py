@@ -29,7 +29,7 @@ online: {eu: {url: URL, credential_id: valkey_eu}}
 entities: [{name: user, key: {user_id: long}}]
 views:
 - {name: user, entity: user, table: NS.users, features: [age, city, balance, last_updated_ts], unique: true,
-   event_time: last_updated_ts, reproduce: 90d}
+   event_time: last_updated_ts, time_travel: 90d}
 - {name: hot, entity: user, table: NS.users, features: [city], unique: true, serve: cache, ttl: 3600}
 - {name: seen, entity: user, table: NS.clicks, features: [page], event_time: at, max_age: 2h}
 services: [{name: pricing, features: [user.age, user.balance, seen.page]}]

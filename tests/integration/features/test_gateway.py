@@ -269,7 +269,7 @@ def test_what_is_not_materialized_is_not_told_from_the_replica_either(shop: Feat
     )
     shop.world.sync()
     shop.section["services"] = []
-    odd = {"table": f"{name}.odd", "features": ["small"], "unique": True, "event_time": None, "reproduce": None}
+    odd = {"table": f"{name}.odd", "features": ["small"], "unique": True, "event_time": None, "time_travel": None}
     refused: dict[str, tuple[dict[str, Any], int]] = {
         "two rows of a key": ({}, 1),
         "a time that is text": ({"unique": False, "event_time": "at"}, 2),
@@ -304,7 +304,8 @@ def test_lists_are_the_same_from_the_store_and_from_the_replica(shop: FeatureTes
     sql(f"INSERT INTO main_us.{name}.vectors VALUES {', '.join(values)}")
     shop.world.sync()
     shop.section["services"] = [{"name": "all", "features": ["user.v", "user.n"]}]
-    view = {"table": f"{name}.vectors", "features": ["v", "n"], "unique": False, "event_time": "at", "reproduce": None}
+    view = {"table": f"{name}.vectors", "features": ["v", "n"], "unique": False}
+    view |= {"event_time": "at", "time_travel": None}
     changed_testbed = shop.with_view("user", **view)
     jobs = {"service": "all", "entities": [{"user_id": id} for id in range(len(pairs))]}
     with gateway(changed_testbed) as (client, _):

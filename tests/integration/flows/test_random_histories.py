@@ -118,7 +118,7 @@ class History:
 
     def compact(self) -> None:
         """Sterna's own upkeep of the table."""
-        rule = {"match": [self.key], "quiet": "1s"}
+        rule = {"match": [self.key], "min_age": "1s"}
         settings = Maintenance.model_validate({"tables": [rule], "spark": "local[2]"})
         world, later = self.layers.world, datetime.now(UTC) + timedelta(hours=1)
         with world.context("us") as context:

@@ -44,7 +44,7 @@ def space(world: World) -> Iterator[World]:
 def settings(**rule: Any) -> Maintenance:
     # What tests write is old enough after a second, where it isn't told to be quiet for longer.
     return Maintenance.model_validate(
-        {"tables": [{"match": [f"{SPACE}.**"], "quiet": "1s", **rule}], "spark": "local[2]"}
+        {"tables": [{"match": [f"{SPACE}.**"], "min_age": "1s", **rule}], "spark": "local[2]"}
     )
 
 
@@ -184,7 +184,7 @@ def test_a_partition_that_is_being_written_is_left_and_named(space: World):
     before = rows(space, table)
     space.sql(f"ALTER TABLE {table} ADD PARTITION FIELD bucket(2, id)")
     with space.context("us") as context:
-        plan = plan_maintenance(context, settings(quiet="10m"), [f"{SPACE}.parts"])
+        plan = plan_maintenance(context, settings(min_age="10m"), [f"{SPACE}.parts"])
         assert [group.when for group in plan.tables[0].groups] == ["quiet", "quiet"]
         assert plan.tables[0].left == ("part=0: written too recently", "part=1: written too recently")
         # What doesn't fit a day waits: one of the two does.

@@ -87,7 +87,7 @@ def test_a_crash_before_the_position_moved_repeats_and_skips_nothing(branch: Bra
 def test_a_stuck_outlet_holds_up_no_other(branch: Branch) -> None:
     stuck, well = Receiver(), Receiver()
     stuck.make_unavailable()
-    services = settings(stuck={"give_up": "2d"}, well={})
+    services = settings(stuck={"retry_timeout": "2d"}, well={})
     with room(branch, services, {"stuck": stuck, "well": well}) as service:
         branch.update("a")
         wait_until(lambda: well.tables == ["ns.a"])
@@ -182,7 +182,7 @@ def test_after_give_up_an_event_goes_to_the_dead_letters_and_delivery_goes_on(br
         if message.table == "ns.bad"
         else SendOutcome(1)
     )
-    with room(branch, settings(pager={"give_up": "1s"}), receiver) as service:
+    with room(branch, settings(pager={"retry_timeout": "1s"}), receiver) as service:
         branch.update("a")
         newest = branch.update("bad")
         branch.update("b")

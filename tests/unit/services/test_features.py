@@ -15,7 +15,7 @@ online: {eu: {url: valkeys://store.eu.example.com:6380, credential_id: valkey_eu
 entities: [{name: user, key: {user_id: long}}]
 views:
 - {name: user, entity: user, table: default.user_feature_store, features: [age, city, last_updated_ts],
-   event_time: last_updated_ts, unique: true, serve: complete, max_age: 2h, reproduce: 90d}
+   event_time: last_updated_ts, unique: true, serve: complete, max_age: 2h, time_travel: 90d}
 - {name: clicks, entity: user, table: default.clicks, features: [page], event_time: at, serve: cache, ttl: 3600}
 services: [{name: pricing, features: [user.age, user.city, clicks.page]}]
 """)
@@ -45,8 +45,8 @@ def test_the_whole_section() -> None:
 
 
 def test_what_views_reproduce_is_upkeep_s_to_keep() -> None:
-    rule = {"tables": [{"match": ["*"]}], "reproduce": {"default.user_feature_store": "1d", "a.b": "2d"}}
-    assert read(WHOLE, upkeep=rule).upkeep.reproduce == {"default.user_feature_store": 90 * 86_400, "a.b": 2 * 86_400}
+    rule = {"tables": [{"match": ["*"]}], "time_travel": {"default.user_feature_store": "1d", "a.b": "2d"}}
+    assert read(WHOLE, upkeep=rule).upkeep.time_travel == {"default.user_feature_store": 90 * 86_400, "a.b": 2 * 86_400}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_views_reproduce_is_upkeep_s_to_keep() -> None:
         ("views.0.features", ["user_id"], "the key is no feature"),
         ("views.0.ttl", "1h", "ttl is for serve: cache"),
         ("views.0.table", "plain", "whole name"),
-        ("views.0.reproduce", "long", "expected a duration"),
+        ("views.0.time_travel", "long", "expected a duration"),
         ("views.0.event_time", None, "max_age needs an event_time"),
         ("views.1.event_time", None, "name an event_time, or say unique"),
         ("views.1.name", "user", "user stands twice"),

@@ -148,8 +148,8 @@ def test_a_rule_for_readers_that_says_nothing_clear_is_refused(rule: str, field:
             "s.yaml:1: queries.kpi.sql: stands twice, first in line 1: keep one",
         ),
         (
-            "upkeep:\n  tables: [{match: [a.*]}]\n  reproduce:\n    a.b: 1d\n    'a.b': 2d\n",
-            "s.yaml:5: upkeep.reproduce.a.b: stands twice, first in line 4: keep one",
+            "upkeep:\n  tables: [{match: [a.*]}]\n  time_travel:\n    a.b: 1d\n    'a.b': 2d\n",
+            "s.yaml:5: upkeep.time_travel.a.b: stands twice, first in line 4: keep one",
         ),
         (
             "outlets:\n  a: &a\n    credential_id: k\n    target: {webhook: {url: 'https://h'}}\n  b:\n    <<: *a\n"

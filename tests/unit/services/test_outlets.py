@@ -18,7 +18,7 @@ outlets:
       webhook: {url: "https://hooks.example.com/sterna?team=a", timeout: 10s}
     credential_id: pager_hook
     roles: [finance]
-    give_up: 2d
+    retry_timeout: 2d
   inside:
     target: {webhook: {url: "http://hooks.internal:8080/", allow_networks: [10.1.0.0/16, "fd00::/8"]}}
     credential_id: hook
@@ -38,9 +38,9 @@ def test_what_may_be_said() -> None:
     assert read.configured_sections == ["outlets"]
     assert [outlet.target.kind for outlet in read.outlets.values()] == ["webhook", "webhook", "kafka", "amqp", "amqp"]
     pager, inside, stream, bus, _ = read.outlets.values()
-    assert (pager.give_up, pager.target.webhook and pager.target.webhook.timeout) == (172_800, 10)
+    assert (pager.retry_timeout, pager.target.webhook and pager.target.webhook.timeout) == (172_800, 10)
     assert pager.sends_from("eu") and not pager.sends_from("us") and inside.sends_from("us")
-    assert (inside.tables, inside.give_up) == (["**"], 86_400)
+    assert (inside.tables, inside.retry_timeout) == (["**"], 86_400)
     assert stream.target.kafka and (stream.target.kafka.topic, stream.target.kafka.tls) == ("fresh.tables", True)
     target = bus.target.amqp
     assert target and (target.topic, target.port, target.tls) == ("iceberg.table.updates", 5671, True)
@@ -77,8 +77,8 @@ REST = "    credential_id: b\n    target: {webhook: {url: 'https://a.example'}}"
         ),
         ("outlets:\n  a:\n    credential_id: x\n    target: {kafka: {servers: ['b:1'], tls: false}}", 2, "outlets.a"),
         ("outlets:\n  a:\n    credential_id: x\n    target: {amqp: {host: b, tls: false}}", 2, "outlets.a"),
-        (f"outlets:\n  a:\n    give_up: soon\n{REST}", 3, "outlets.a.give_up"),
-        (f"outlets:\n  a:\n    give_up: 0s\n{REST}", 3, "outlets.a.give_up"),
+        (f"outlets:\n  a:\n    retry_timeout: soon\n{REST}", 3, "outlets.a.retry_timeout"),
+        (f"outlets:\n  a:\n    retry_timeout: 0s\n{REST}", 3, "outlets.a.retry_timeout"),
         (f"outlets:\n  a:\n    tables: []\n{REST}", 3, "outlets.a.tables"),
         (f"outlets:\n  a:\n    topic: t\n{REST}", 3, "outlets.a.topic"),
         (f"outlets:\n  a:\n    password: x\n{REST}", 3, "outlets.a.password"),

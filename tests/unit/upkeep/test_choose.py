@@ -15,7 +15,7 @@ from sterna.maintenance.tables.model import DUE, OVER_BUDGET, TOO_RECENT, Group,
 
 NOON = 1_000_000_000
 MIB = 1 << 20
-RULE = MaintenanceRule.model_validate({"match": ["**"], "target": "100MiB", "quiet": "10m"})
+RULE = MaintenanceRule.model_validate({"match": ["**"], "target": "100MiB", "min_age": "10m"})
 
 
 def file(name: int, size: int = 1 * MIB, **more: Any) -> LiveFile:

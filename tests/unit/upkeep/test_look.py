@@ -43,7 +43,7 @@ from sterna.text.maintenance import done_fields, done_text, plan_fields, plan_te
 from tests.support.small_world import World, make_world, ruled
 from tests.support.small_world import table as content
 
-SETTINGS = Maintenance.model_validate({"tables": [{"match": ["ns.**"], "quiet": "10m", "egress_per_day": 1.0}]})
+SETTINGS = Maintenance.model_validate({"tables": [{"match": ["ns.**"], "min_age": "10m", "egress_per_day": 1.0}]})
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_what_is_being_written_is_left_and_named(world: World) -> None:
 def test_a_table_that_is_never_quiet_is_called_starved(world: World) -> None:
     """By how long its files wait; and by how many, for expiry leaves no older snapshot that would tell when."""
     many(world, "a")
-    quiet = MaintenanceRule.model_validate({"match": ["ns.**"], "quiet": "2d"})
+    quiet = MaintenanceRule.model_validate({"match": ["ns.**"], "min_age": "2d"})
     settings = SETTINGS.model_copy(update={"tables": [quiet]})
     left_by_hours = {
         hours: plan_maintenance(world.context(), settings, now=later(hours)).tables[0].left for hours in (23, 25)
@@ -166,7 +166,7 @@ def test_files_of_a_partition_whose_column_was_dropped_are_no_work_and_cost_noth
     price = plan_maintenance(world.context(), SETTINGS, now=later()).tables[0].groups[-1].price
     # A day's price that does for one group isn't spent on the one that Iceberg can't write.
     settings = Maintenance.model_validate(
-        {"tables": [{"match": ["ns.**"], "quiet": "10m", "egress_per_day": price * 1.5}]}
+        {"tables": [{"match": ["ns.**"], "min_age": "10m", "egress_per_day": price * 1.5}]}
     )
     (table_plan,) = plan_maintenance(world.context(), settings, now=later()).tables
     assert [(group.partition, group.files, group.when) for group in table_plan.groups] == [("", 5, "now")]
@@ -201,7 +201,7 @@ def test_a_day_s_price_counts_what_upkeep_has_spent(world: World, monkeypatch: p
     many(world, "a")
     price = plan_maintenance(world.context(), SETTINGS, now=later()).tables[0].groups[0].price
     settings = Maintenance.model_validate(
-        {"tables": [{"match": ["ns.**"], "quiet": "10m", "egress_per_day": price + 0.5}]}
+        {"tables": [{"match": ["ns.**"], "min_age": "10m", "egress_per_day": price + 0.5}]}
     )
     assert plan_maintenance(world.context(), settings, now=later()).tables[0].groups[0].when == "now"
     spent = spend(world, "0.75")
@@ -242,7 +242,7 @@ def spend(world: World, price: str) -> Path:
 @pytest.mark.parametrize("price", ["nan", "-1000000", "-inf", "much", ""])
 def test_a_price_that_is_none_counts_as_all_that_the_day_may_cost(world: World, price: str) -> None:
     many(world, "a")
-    settings = Maintenance.model_validate({"tables": [{"match": ["ns.**"], "quiet": "10m", "egress_per_day": 5.0}]})
+    settings = Maintenance.model_validate({"tables": [{"match": ["ns.**"], "min_age": "10m", "egress_per_day": 5.0}]})
     spend(world, price)
     assert plan_maintenance(world.context(), settings, now=later()).money[0].spent == float("inf")
 
@@ -251,7 +251,7 @@ def test_what_another_region_spends_meanwhile_is_not_spent_twice(world: World) -
     many(world, "a")
     price = plan_maintenance(world.context(), SETTINGS, now=later()).tables[0].groups[0].price
     settings = Maintenance.model_validate(
-        {"tables": [{"match": ["ns.**"], "quiet": "10m", "egress_per_day": price + 0.5}]}
+        {"tables": [{"match": ["ns.**"], "min_age": "10m", "egress_per_day": price + 0.5}]}
     )
     context = world.context("us")
     run = MaintenanceRun(context, settings, "upkeep-1", None, print, later)  # type: ignore[arg-type]
@@ -266,7 +266,7 @@ def test_manifests_have_a_price_and_wait_for_another_day_when_that_is_too_much(w
     many(world, "a", 24)
 
     def planned(money: float) -> TablePlan:
-        rule = {"match": ["ns.**"], "quiet": "10m", "egress_per_day": money}
+        rule = {"match": ["ns.**"], "min_age": "10m", "egress_per_day": money}
         plan = plan_maintenance(world.context(), Maintenance.model_validate({"tables": [rule]}), now=later())
         assert ("manifests would be rewritten; price" in plan_text(plan)) == plan.tables[0].merge_manifests
         return plan.tables[0]

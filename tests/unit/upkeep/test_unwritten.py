@@ -44,7 +44,7 @@ from sterna.storage.objects import Objects
 from sterna.text.maintenance import done_text
 from tests.support.small_world import World, make_world
 
-RULE = {"match": ["ns.**"], "quiet": "10m"}
+RULE = {"match": ["ns.**"], "min_age": "10m"}
 SETTINGS = Maintenance.model_validate({"tables": [RULE]})
 NOW = datetime.now(UTC) + timedelta(hours=1)
 

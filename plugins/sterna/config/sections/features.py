@@ -104,8 +104,8 @@ class FeatureView(StrictModel):
         serve: `complete`: the store holds all rows; `cache`: those that were asked for, for `ttl`.
         ttl: seconds that the cache keeps a row.
         max_age: seconds after which a row is too old to be told; none: never.
-        reproduce: seconds for which upkeep keeps the history that past answers are read from.
-        late: seconds that the store may be behind the replica, before that is an alarm.
+        time_travel: seconds for which upkeep keeps the history that past answers are read from.
+        max_staleness: seconds that the store may be behind the replica, before that is an alarm.
     """
 
     name: Name
@@ -117,8 +117,8 @@ class FeatureView(StrictModel):
     serve: Literal["complete", "cache"] = "complete"
     ttl: Ttl | None = None
     max_age: Duration | None = None
-    reproduce: Duration | None = None
-    late: Duration = 900
+    time_travel: Duration | None = None
+    max_staleness: Duration = 900
 
     @field_validator("table")
     @classmethod
@@ -228,8 +228,8 @@ class Features(StrictModel):
         """Return for how many seconds the history of each table is kept that says so."""
         seconds_by_table: dict[str, int] = {}
         for view in self.views:
-            if view.reproduce is not None:
-                seconds_by_table[view.table] = max(seconds_by_table.get(view.table, 0), view.reproduce)
+            if view.time_travel is not None:
+                seconds_by_table[view.table] = max(seconds_by_table.get(view.table, 0), view.time_travel)
         return seconds_by_table
 
 

@@ -34,7 +34,7 @@ class MaintenanceRule(StrictModel):
         sort: columns that rewritten files are sorted by, such as `a, b desc` or `zorder(a, b)`; "": as they are.
         keep: seconds of history that expiry leaves, whatever else would let it go. A floor above which the horizon
             still keeps more.
-        quiet: seconds without a write before a partition is rewritten.
+        min_age: seconds without a write before a partition is rewritten.
         egress_per_day: what shipping rewritten files to other regions may cost a day, in the registry's currency;
             None: no limit.
     """
@@ -43,7 +43,7 @@ class MaintenanceRule(StrictModel):
     target: Size = 256 << 20
     sort: Annotated[str, AfterValidator(_validate_sort)] = ""
     keep: Duration = 3_600
-    quiet: Duration = 600
+    min_age: Duration = 600
     egress_per_day: Annotated[float, Field(ge=0)] | None = None
 
 
@@ -61,7 +61,7 @@ class Maintenance(StrictModel):
         credential_id: Airflow connection id of whoever may commit to `main` at the catalog; none: the region's own
             `catalog.credential_id`.
         keep_heads: seconds for which heads of replica branches stay readable: the longest `--keep` of any region's gc.
-        reproduce: tables whose snapshots stay readable for some seconds, by their names: what was current then, too.
+        time_travel: tables whose snapshots stay readable for some seconds, by their names: what was current then, too.
             Views of features add theirs.
         spark: the Spark master of compaction; "": the region's.
     """
@@ -72,7 +72,7 @@ class Maintenance(StrictModel):
     gone: list[str] = Field(default_factory=list)
     grace: Duration = 86_400
     keep_heads: Duration = 604_800
-    reproduce: dict[str, Duration] = Field(default_factory=dict)
+    time_travel: dict[str, Duration] = Field(default_factory=dict)
     spark: str = ""
     credential_id: str | None = None
     # The sections `flows` and `features` of the same file: whatever lets snapshots go has to know who follows them.

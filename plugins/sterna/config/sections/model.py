@@ -56,13 +56,13 @@ class Services(StrictModel):
 
     @model_validator(mode="after")
     def _link_maintenance(self) -> Services:
-        # What flows and views go on from, and what views reproduce, is theirs to say and upkeep's to keep.
+        # What flows and views go on from, and what views read of the past, is theirs to say and upkeep's to keep.
         if self.upkeep is not None:
-            time_travel = dict(self.upkeep.reproduce)
+            time_travel = dict(self.upkeep.time_travel)
             for table, seconds in (self.features.time_travel_seconds() if self.features else {}).items():
                 time_travel[table] = max(time_travel.get(table, 0), seconds)
             maintenance = self.upkeep.with_dependents(self.flows, self.features).model_copy(
-                update={"reproduce": time_travel}
+                update={"time_travel": time_travel}
             )
             object.__setattr__(self, "upkeep", maintenance)  # the model is frozen for everybody else
         return self

@@ -177,7 +177,7 @@ class Sink(StrictModel):
         target: where to.
         credential_id: the Airflow connection with the target's secrets; None: a broker asks for none.
         roles: what the receiver may be told, where `readers` has rules: the roles that it counts as having.
-        give_up: an event that can't be delivered for so long goes to the dead letters.
+        retry_timeout: an event that can't be delivered for so long goes to the dead letters.
     """
 
     tables: list[Pattern] = Field(default=["**"], min_length=1)
@@ -185,7 +185,7 @@ class Sink(StrictModel):
     target: Target
     credential_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")] | None = None
     roles: list[Role] = Field(default_factory=list)
-    give_up: Seconds = 86_400
+    retry_timeout: Seconds = 86_400
 
     @model_validator(mode="after")
     def _validate_credential(self) -> Sink:

@@ -49,7 +49,7 @@ def plan_groups(files: Iterable[LiveFile], rule: MaintenanceRule, now_ms: int, p
         )
     groups: list[Group] = []
     for (region, spec_id, partition), partition_files in sorted(by_partition.items()):
-        settled = now_ms - last_written[spec_id, partition] >= rule.quiet * 1000
+        settled = now_ms - last_written[spec_id, partition] >= rule.min_age * 1000
         candidates = [
             file for file in partition_files if is_small(file, rule.target) or file.deleted_ratio >= _MIN_DELETED_RATIO
         ]

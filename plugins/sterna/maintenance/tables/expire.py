@@ -125,7 +125,7 @@ def expire_snapshots(
             matched for matched in _matching_tables(state.inputs, settings, patterns) if matched[0].key not in done
         ]
         for version, rule in remaining:
-            table = _decide(state, version, rule, settings.reproduce.get(version.key, 0))
+            table = _decide(state, version, rule, settings.time_travel.get(version.key, 0))
             if remove is None or table.problem or not table.expired:
                 done[table.key] = table
                 continue

@@ -69,7 +69,7 @@ def inspect_table(
     groups, unwritable = _split_writable(metadata, plan_groups(files, rule, now_ms, parts))
     groups = tuple(_with_destination(context, prices, table, metadata, home, files, group) for group in groups)
     last_written = max(snapshot_files.partition_times(), default=0)
-    settled = now_ms - last_written >= rule.quiet * 1000
+    settled = now_ms - last_written >= rule.min_age * 1000
     merge_manifests = len(manifests) >= _min_manifests_to_merge(manifests)
     merge_deletes = settled and metadata.format_version == 2 and snapshot_files.are_deletes_mergeable(home)
     metadata_path = f"{metadata.location.rstrip('/')}/metadata"

@@ -58,7 +58,7 @@ class SinkService:
         self.deliverers = tuple(
             Deliverer(
                 DeliveryJob(
-                    name, build_table_filter(sink, audience), sink.give_up, partial(opener, sink, context.secrets)
+                    name, build_table_filter(sink, audience), sink.retry_timeout, partial(opener, sink, context.secrets)
                 ),
                 self._context,
                 source,

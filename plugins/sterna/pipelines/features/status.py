@@ -136,8 +136,8 @@ def _seconds_behind(metadata: TableMetadata | None, state: State, now: datetime)
 
 
 def _alarm(view: FeatureView, behind: float | None, ready: bool, same_settings: bool) -> str:
-    if behind is not None and behind > view.late:
-        return f"the store is {behind:.0f} s behind the replica: more than {view.late} s"
+    if behind is not None and behind > view.max_staleness:
+        return f"the store is {behind:.0f} s behind the replica: more than {view.max_staleness} s"
     if not same_settings:
         return "the store holds rows of other settings: the replica answers"
     if view.serve == "complete" and not ready:

@@ -19,7 +19,7 @@ _MAX_SHOWN_HELD = 100
 
 
 def read_limits(
-    lag: timedelta, allow_held: Sequence[str] | None, gc: timedelta | None, slot: float | None
+    lag: timedelta, ignore_held: Sequence[str] | None, gc: timedelta | None, slot: float | None
 ) -> AlarmLimits:
     """Return from where on something is an alarm: what a caller gives, else what Airflow's configuration says.
 
@@ -31,7 +31,7 @@ def read_limits(
     evidence_limit = get_timedelta("gc_limit") if gc is None else gc
     return AlarmLimits(
         lag=lag.total_seconds(),
-        allow_held=get_patterns("allow_held") if allow_held is None else tuple(allow_held),
+        ignore_held=get_patterns("ignore_held") if ignore_held is None else tuple(ignore_held),
         gc=evidence_limit.total_seconds() or None,
         slot=get_float("slot_limit") if slot is None else slot,
     )
@@ -65,7 +65,7 @@ def check_region(
     else:
         lagging = [*(table.held for table in status.held), *(table.held for table in status.transit)]
         bytes_left = sum(table.bytes_left for table in status.transit)
-        record_lags(status.region, status.watermark_lag_seconds, lagging, limits.allow_held, bytes_left)
+        record_lags(status.region, status.watermark_lag_seconds, lagging, limits.ignore_held, bytes_left)
     record_alarms(status, raised)
     if raised:
         raise AirflowFailException("\n".join(alarm.text for alarm in raised))

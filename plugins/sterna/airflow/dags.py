@@ -74,7 +74,7 @@ _LAG_DOC = """\
 Fails, with a line an alarm, when
 
 * the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`
-* a table is held for as long, unless `[sterna] allow_held` names it
+* a table is held for as long, unless `[sterna] ignore_held` names it
 * the replica branch can't be used, or the region is cut off from the primary's catalog
 * no clean-up has got ahead for `[sterna] gc_limit`
 * a replication slot is near its limit (`[sterna] slot_limit`)

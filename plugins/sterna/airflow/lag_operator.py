@@ -21,7 +21,7 @@ class SternaLagOperator(SternaOperator):
 
     Args:
         limit: the lag from which on the task fails.
-        allow_held: patterns of tables that may be held without an alarm; None for `[sterna] allow_held`.
+        ignore_held: patterns of tables that may be held without an alarm; None for `[sterna] ignore_held`.
         gc_limit: how long evidence of a run may stay, which a clean-up deletes; 0 where no clean-up is run; None for
             `[sterna] gc_limit`.
         slot_limit: the share of `max_slot_wal_keep_size` that a slot may need; None for `[sterna] slot_limit`.
@@ -35,7 +35,7 @@ class SternaLagOperator(SternaOperator):
         self,
         *,
         limit: timedelta,
-        allow_held: Sequence[str] | None = None,
+        ignore_held: Sequence[str] | None = None,
         gc_limit: timedelta | None = None,
         slot_limit: float | None = None,
         services: str | None = None,
@@ -43,7 +43,7 @@ class SternaLagOperator(SternaOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.limit = limit
-        self.allow_held = allow_held
+        self.ignore_held = ignore_held
         self.gc_limit = gc_limit
         self.slot_limit = slot_limit
         self.services = services
@@ -55,7 +55,7 @@ class SternaLagOperator(SternaOperator):
         from sterna.config.services_file import read_services
         from sterna.errors import ServicesError
 
-        limits = read_limits(self.limit, self.allow_held, self.gc_limit, self.slot_limit)
+        limits = read_limits(self.limit, self.ignore_held, self.gc_limit, self.slot_limit)
         maintenance, services_error = None, None
         try:
             maintenance = read_services(self.services or get_option("services")).upkeep

@@ -24,7 +24,7 @@ def record_sync(report: Report) -> None:
     if report.outcome != "copied":
         lagging = (*report.held, *report.transit)
         bytes_left = sum(table.bytes for table in report.transit)
-        record_lags(report.region, report.watermark_lag_seconds, lagging, get_patterns("allow_held"), bytes_left)
+        record_lags(report.region, report.watermark_lag_seconds, lagging, get_patterns("ignore_held"), bytes_left)
     stats.incr("sterna.copied_bytes", report.copied.sent, tags={"region": report.region})
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from sterna.config.renamed import AIRFLOW_OPTIONS
 from sterna.errors import UsageError
 
 SECTION = "sterna"
@@ -69,7 +70,7 @@ OPTIONS = {
         "integer",
         "3600",
     ),
-    "allow_held": Option(
+    "ignore_held": Option(
         "Tables that may be held without an alarm: patterns as in the registry's policies, with commas between them.",
         default="",
         example="scratch.**, shop.old_orders",
@@ -155,10 +156,15 @@ def get_option(name: str) -> str:
     """Return an option's value.
 
     Raises:
-        UsageError: it is not set and has no default.
+        UsageError: it is not set and has no default, or is set by the name that it had in version 0.1.
     """
     from airflow.sdk import conf
 
+    for old_name in (old for old, new in AIRFLOW_OPTIONS.items() if new == name):
+        if conf.get(SECTION, old_name, fallback=None) is not None:
+            raise UsageError(
+                f"[{SECTION}] {old_name} in Airflow's configuration: no such option", hint=f"did you mean {name}?"
+            )
     value = conf.get(SECTION, name, fallback=OPTIONS[name].default)
     if value is None or (not value and OPTIONS[name].default is None):
         variable = f"AIRFLOW__{SECTION.upper()}__{name.upper()}"

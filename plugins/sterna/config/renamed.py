@@ -36,10 +36,14 @@ SERVICES_SETTINGS: Final[Mapping[str, str]] = {
     "features.views.*.reproduce": "time_travel",
     "features.views.*.late": "max_staleness",
     "outlets.*.give_up": "retry_timeout",
+    "ingest.tenants.*.limits.at_once": "max_concurrency",
+    "queries.limits.at_once": "max_concurrency",
 }
 """Settings of the services file, written as those of the registry, below sections that have their new names."""
 
-AIRFLOW_OPTIONS: Final[Mapping[str, str]] = {}
+AIRFLOW_OPTIONS: Final[Mapping[str, str]] = {
+    "allow_held": "ignore_held",
+}
 """Options of section [sterna] in Airflow's configuration."""
 
 

@@ -22,14 +22,14 @@ class AlarmLimits:
 
     Args:
         lag: seconds that a region, or a table that it holds, may be behind.
-        allow_held: patterns, as in policies, of tables that an operator accepts to be held.
+        ignore_held: patterns, as in policies, of tables that an operator accepts to be held.
         gc: seconds that evidence of a run may stay, which a clean-up deletes when it is older than its `--keep`; None
             where no clean-up is run.
         slot: the share of what the primary keeps of its log at most, that a region may need.
     """
 
     lag: float
-    allow_held: tuple[str, ...] = ()
+    ignore_held: tuple[str, ...] = ()
     gc: float | None = None
     slot: float = 0.8
 
@@ -76,7 +76,7 @@ def alarm_lag(status: RegionStatus, limits: AlarmLimits) -> float | None:
     """Return a region's lag without the held tables that an operator accepts; None when it is unknown."""
     if status.watermark_lag_seconds is None:
         return None
-    held = held_lag(without_allowed([table.held for table in status.held], limits.allow_held))
+    held = held_lag(without_allowed([table.held for table in status.held], limits.ignore_held))
     if status.unread_held:
         held = status.held_lag_seconds  # which of them are accepted, nobody knows
     return Lags(status.watermark_lag_seconds, held, status.transit_lag_seconds).oldest
@@ -117,7 +117,7 @@ def _held_text(status: RegionStatus, limits: AlarmLimits) -> str:
     if status.unread_held:
         return f"{status.region}: {status.unread_held.line}"
     counted_keys = {
-        counted_table.key for counted_table in without_allowed([table.held for table in status.held], limits.allow_held)
+        counted.key for counted in without_allowed([table.held for table in status.held], limits.ignore_held)
     }
     overdue = [
         held_table

@@ -17,7 +17,7 @@ from tests.unit.query.tables import current
 SERVICES = parse_services(
     """
 queries:
-  limits: {at_once: 1}
+  limits: {max_concurrency: 1}
   total: {sql: "SELECT count(*) AS n, sum(id) AS total FROM ns.a", default: true}
   both: {sql: SELECT count(*) AS n FROM ns.a JOIN ns.b USING (id)}
 """,

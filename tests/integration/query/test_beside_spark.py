@@ -17,7 +17,7 @@ from sterna.serving.queries.sql import check_sql
 from tests.support.asked_tables import KINDS, NAMESPACE, Kind
 from tests.support.world import World
 
-LIMITS = {"at_once": 1, "seconds": 120, "spark_bytes": "1MiB"}
+LIMITS = {"max_concurrency": 1, "seconds": 120, "spark_bytes": "1MiB"}
 LARGE = "large"
 
 

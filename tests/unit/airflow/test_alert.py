@@ -123,7 +123,7 @@ def test_a_table_in_transit_is_not_held_and_lags(look: Any, metrics: dict[str, f
 
 def test_a_table_that_waits_for_another_counts_as_well(look: Any, metrics: dict[str, float]) -> None:
     waiting = held("ns.b", 100.0, "Waits", "committed together with ns.a, which is held", waits_for="ns.a")
-    text = message(look, replace(SOUND, held=(held("ns.a", 100.0), waiting)), allow_held=["ns.a"])
+    text = message(look, replace(SOUND, held=(held("ns.a", 100.0), waiting)), ignore_held=["ns.a"])
     assert "holds 1 tables" in text
     assert "ns.b for 100 s: Waits: committed together with ns.a" in text
     assert metrics["sterna.held_lag_seconds"] == pytest.approx(100.0, abs=60)

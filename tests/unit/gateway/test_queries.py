@@ -34,7 +34,7 @@ SECRET = "wJalrXUtnFEMIsecret"
 FILE = """
 readers: [{tables: [ns.b], roles: [hr]}]
 queries:
-  limits: {at_once: 2, queue: 1}
+  limits: {max_concurrency: 2, queue: 1}
   total: {sql: SELECT sum(id) AS total FROM ns.a, default: true}
   over: {sql: SELECT id FROM ns.a WHERE id > $n ORDER BY id, params: {n: long}, answer: rows}
   named: {sql: "SELECT count(*) AS n FROM ns.a WHERE $text = 'x' AND $day > DATE '2020-01-01'",
@@ -468,7 +468,7 @@ def test_a_dark_catalog_is_503_and_kept_answers_are_served_on(tmp_path: Path) ->
 def test_processes_of_its_own_answer_and_end_with_it_also_at_work(world: World) -> None:
     many = [f"a{number}" for number in range(24)]  # of three rows each: 3 to the power of 24 together
     endless = f"SELECT sum({' + '.join(f'{alias}.id' for alias in many)}) AS n FROM ns.a {', ns.a '.join(many)}"
-    text = FILE.replace("at_once: 2", "at_once: 1, seconds: 100") + f'  endless: {{sql: "{endless}"}}\n'
+    text = FILE.replace("max_concurrency: 2", "max_concurrency: 1, seconds: 100") + f'  endless: {{sql: "{endless}"}}\n'
     answers: list[httpx.Response] = []
     with gateway(world, parse_services(text, "s.yaml")) as running:  # type: ignore[arg-type]
         cursor = world.catalog.reference("main_replica_eu").hash

@@ -35,7 +35,7 @@ _SUM = " + ".join(f"t{number}.id" for number in range(24))
 ENDLESS = parse_services(
     f"""
 queries:
-  limits: {{at_once: 1, queue: 2, seconds: 300}}
+  limits: {{max_concurrency: 1, queue: 2, seconds: 300}}
   endless: {{sql: "SELECT count(*) AS n FROM {_MANY} WHERE {_SUM} > $n", params: {{n: long}}}}
   total: {{sql: SELECT sum(id) AS total FROM ns.a, default: true}}
 """,
@@ -169,7 +169,7 @@ def test_the_next_slot_is_for_who_has_fewest() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_slots_and_places_are_never_lost(seed: int) -> None:
-    """Whoever comes and goes in whatever order: no more than `at_once` run, and in the end all is free."""
+    """Whoever comes and goes in whatever order: no more than `max_concurrency` run, and in the end all is free."""
     import random
 
     draw = random.Random(seed)

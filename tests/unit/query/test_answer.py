@@ -20,7 +20,7 @@ from tests.unit.query.tables import document
 
 SECRET = "wJalrXUtnFEMIsecret"
 QUERIES = {
-    "limits": {"queue": 1, "at_once": 1},
+    "limits": {"queue": 1, "max_concurrency": 1},
     "total": {"sql": "SELECT sum(id) AS total FROM ns.a", "default": True},
     "over": {"sql": "SELECT id FROM ns.a WHERE id > $n", "params": {"n": "long"}, "answer": "rows"},
     "since": {"sql": "SELECT sum(id) AS n FROM ns.a WHERE id > $n", "params": {"n": {"type": "long", "default": "1"}}},

@@ -30,14 +30,14 @@ def test_a_query_needs_no_more_than_its_sql() -> None:
     query = queries.by_name["revenue"]
     assert (query.sql, query.params, query.answer, queries.default) == (SQL, {}, "kpi", "revenue")
     assert queries.limits == SharedLimits()
-    assert (queries.limits.seconds, queries.limits.memory, queries.limits.at_once) == (10.0, 256 << 20, 2)
+    assert (queries.limits.seconds, queries.limits.memory, queries.limits.max_concurrency) == (10.0, 256 << 20, 2)
     assert (queries.limits.queue, queries.limits.rows, queries.limits.bytes) == (32, 10_000, 1 << 20)
 
 
 def test_all_that_can_be_said() -> None:
     queries = read(f"""
 queries:
-  limits: {{seconds: 5, memory: 1GiB, rows: 100, bytes: 64KiB, at_once: 4, queue: 0, cache: 1MiB}}
+  limits: {{seconds: 5, memory: 1GiB, rows: 100, bytes: 64KiB, max_concurrency: 4, queue: 0, cache: 1MiB}}
   revenue: {{sql: "{SQL}", default: true}}
   by_day:
     sql: {SINCE} AND shop = $shop AND n < $n

@@ -114,7 +114,7 @@ class TenantLimits(StrictModel):
         footer_time: seconds that it may take.
         depth: how deep values may be nested.
         requests: drops a second, in one gateway.
-        at_once: uploads under way, in one gateway.
+        max_concurrency: uploads under way, in one gateway.
         upload: seconds that one upload may take.
         bytes: bytes a day; None: no such limit.
         tables: tables that may be written to; None: no such limit.
@@ -135,7 +135,7 @@ class TenantLimits(StrictModel):
     footer_time: Duration = 60
     depth: Annotated[int, Field(ge=1, le=500)] = 32
     requests: Count = 200
-    at_once: Annotated[int, Field(ge=1, le=10_000)] = 32
+    max_concurrency: Annotated[int, Field(ge=1, le=10_000)] = 32
     upload: Duration = 600
     bytes: Size | None = None
     tables: Count | None = None

@@ -186,7 +186,7 @@ class SharedLimits(StrictModel):
         memory: a run's memory, beside what its process takes idle.
         rows, bytes: an answer's size.
         spark_bytes: what the region's Spark hands over for a run, on this machine's disk meanwhile.
-        at_once: runs at the same time.
+        max_concurrency: runs at the same time.
         queue: runs that wait for one of those.
         cache: bytes of answers that are kept.
     """
@@ -196,7 +196,7 @@ class SharedLimits(StrictModel):
     rows: Rows = 10_000
     bytes: Size = 1 << 20
     spark_bytes: TransferSize = 256 << 20
-    at_once: Annotated[int, Field(ge=1, le=64)] = 2
+    max_concurrency: Annotated[int, Field(ge=1, le=64)] = 2
     queue: Annotated[int, Field(ge=0, le=10_000)] = 32
     cache: Size = 64 << 20
 

@@ -32,7 +32,7 @@ class TenantGate:
     def __init__(self, name: str, limits: TenantLimits) -> None:
         self.limits = limits
         self._threads = ThreadPoolExecutor(
-            min(_MAX_THREADS, limits.at_once), thread_name_prefix=f"sterna-ingest-{name}"
+            min(_MAX_THREADS, limits.max_concurrency), thread_name_prefix=f"sterna-ingest-{name}"
         )
         self._upload_rate, self._query_rate = (
             _TokenBucket(limits.requests, "requests"),
@@ -52,8 +52,8 @@ class TenantGate:
             raise RequestError(413, f"{headers.length} bytes, {max_bytes} are allowed (limits.{name})")
         if not headers.length:
             raise RequestError(422, "the body is empty")
-        if self._active_uploads >= self.limits.at_once:
-            raise too_many_requests("too many uploads are under way (limits.at_once)", 1)
+        if self._active_uploads >= self.limits.max_concurrency:
+            raise too_many_requests("too many uploads are under way (limits.max_concurrency)", 1)
         self._upload_rate.take_token()
         self._active_uploads += 1
         try:

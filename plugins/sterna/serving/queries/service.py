@@ -128,7 +128,7 @@ class QueryService:
         limits = queries.limits
         self.context, self._queries = context, queries
         self.spark = SparkFallback(context)
-        self.workers = QueryWorkerPool(0 if run else limits.at_once, self.spark.fetch)
+        self.workers = QueryWorkerPool(0 if run else limits.max_concurrency, self.spark.fetch)
         self._run: Callable[[QueryJob, Stop], dict[str, Any]] = (
             (lambda job, stop: run(job)) if run else self.workers.run
         )
@@ -138,9 +138,9 @@ class QueryService:
         self._current_seconds = current_seconds
         self._current_lookups: dict[tuple[Key, ...], tuple[float, asyncio.Future[Current]]] = {}
         self._answer_cache = AnswerCache(limits.cache)
-        self._flights = SingleFlight[bytes](limits.at_once, limits.queue)
-        self._runs = ThreadPoolExecutor(limits.at_once, thread_name_prefix="sterna-queries")
-        self._lookups = Lookups[Any]("sterna-pins", limits.at_once + limits.queue)
+        self._flights = SingleFlight[bytes](limits.max_concurrency, limits.queue)
+        self._runs = ThreadPoolExecutor(limits.max_concurrency, thread_name_prefix="sterna-queries")
+        self._lookups = Lookups[Any]("sterna-pins", limits.max_concurrency + limits.queue)
 
     async def answer(self, request: QueryRequest) -> Answer:
         """Answer a request; whatever goes wrong is an answer, too.

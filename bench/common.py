@@ -205,7 +205,7 @@ def kind_of(command: list[str]) -> str:
     line = " ".join(command)
     kinds = {
         "pyspark.daemon": "worker",
-        "rclone_child": "copy child",
+        "rclone/child.py": "copy child",
         "serve s3": "endpoint",
         "rclone": "rclone",
         "nessie": "nessie",

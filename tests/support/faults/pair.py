@@ -115,7 +115,7 @@ class Pair:
         """No endpoint's secret is in some texts, a log, a replica commit, what runs left beside the replica, or was
         on a command line.
         """
-        assert "rclone_child.py" in self.command_lines.words, "no copy was ever looked at"
+        assert "rclone/child.py" in self.command_lines.words, "no copy was ever looked at"
         assert not self.command_lines.showing
         left = [
             path

@@ -446,8 +446,7 @@ class Serial:
 def registry() -> Registry:
     names = ("us", "eu", "ap")
     regions = [
-        samples.region(name, f"s3://{name}-replica", localize="here", bulk_copy_threshold=LARGE - 1)
-        for name in names
+        samples.region(name, f"s3://{name}-replica", localize="here", bulk_copy_threshold=LARGE - 1) for name in names
     ]
     lakes = [
         samples.location(f"{name}-{part}", f"s3://{name}-{part}", name)

@@ -128,7 +128,9 @@ def test_a_table_that_never_had_a_row_needs_no_old_drop(world: World) -> None:
         tables = ("public.a",) if number < 7 else ("public.a", "public.void")
         columns_by_table |= dict.fromkeys(tables, columns)
         parts = {table: (Part(f"s3://x/{number}", 1, 1, columns),) for table in tables}
-        assert journal.commit_segment(Segment(1, number, {}, {}, parts, complete=number == 1, columns=dict(columns_by_table)))
+        assert journal.commit_segment(
+            Segment(1, number, {}, {}, parts, complete=number == 1, columns=dict(columns_by_table))
+        )
     for old in range(1, 5):
         name = f"{10**12 - old:012}.json"
         (world.folder / "eu" / "lake" / "inbox" / "_cdc" / "drops" / "shop" / "000001" / name).unlink()

@@ -90,7 +90,11 @@ def test_what_waits_is_not_told_where_the_tracker_went_dark_and_once_says_so(mon
     def open_step_context(context: Region, ingest: Any) -> Iterator[Any]:
         yield SimpleNamespace(read_limits=SimpleNamespace(seconds=1.0))
 
-    for name, value in (("open_step_context", open_step_context), ("Worker", ScriptedWorker), ("count_states", unreachable)):
+    for name, value in (
+        ("open_step_context", open_step_context),
+        ("Worker", ScriptedWorker),
+        ("count_states", unreachable),
+    ):
         monkeypatch.setattr(worker_service, name, value)
     region: Any = Region(iter(["us", "us"]))
     ingest: Any = Named()

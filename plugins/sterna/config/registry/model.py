@@ -359,7 +359,7 @@ FIRST_SETTINGS: Final[dict[type[StrictModel], frozenset[str]]] = {
     )
 }
 # What a setting was called when the first fingerprints were written.
-_FINGERPRINT_NAMES: Final = {(Region, "bulk_copy_threshold"): "large_copy"}
+_FINGERPRINT_NAMES: Final[dict[tuple[type[StrictModel], str], str]] = {(Region, "bulk_copy_threshold"): "large_copy"}
 
 
 def _fingerprint_fields(value: Any, dumped: Any) -> Any:

@@ -153,7 +153,7 @@ def _newest_report_uris(context: RegionContext, since: datetime) -> list[str]:
 
 
 def with_lagging_regions(context: RegionContext, status: RegionStatus, maintenance: Maintenance | None) -> RegionStatus:
-    """Return a region's status with the regions that upkeep has waited for longer than its `patience`.
+    """Return a region's status with the regions that upkeep has waited for longer than its `max_wait`.
 
     Args:
         context: the region that looks; it looks at all regions, for a silent one may not tell itself.

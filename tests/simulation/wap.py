@@ -123,7 +123,7 @@ class Seen:
         elif isinstance(change, Append):
             current = base.state.current
             rows = (*(base.rows[current] if current else ()), *self.brought(base, change.snapshot))
-            base = self.table.add(base, rows, parent=current, live=True, published=step.id)
+            base = self.table.add(base, rows, parent=current, live=True, published_wap_id=step.id)
         return self.marked(base, step)
 
     def marked(self, version: Version, step: Step) -> Version:

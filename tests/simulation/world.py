@@ -385,7 +385,7 @@ class World:
                 patch.object(expire, "datetime", time),
                 patch.object(orphan_files, "datetime", time),
                 *(
-                    patch.object(module, "certain_epoch", self.upkeep.require_certain_term)
+                    patch.object(module, "require_certain_term", self.upkeep.require_certain_term)
                     for module in _DELETING_MODULES
                 ),
                 patch.object(orphan_files, "new_id", self.upkeep.new_id),

@@ -104,7 +104,8 @@ def test_manifests_with_deletes_wait_for_what_these_become(world: World) -> None
 
 @pytest.mark.parametrize("many", [source_sizes.LISTING_MIN_FILES, 3])
 def test_what_a_killed_plan_wrote_is_taken_over(world: World, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    for module, name in ((manifests, "MANY"), (manifests, "WAITING_OBJECTS"), (localize, "MANY")):
+    many_of = ((manifests, "LISTING_MIN_FILES"), (manifests, "MAX_PENDING_OBJECTS"), (localize, "LISTING_MIN_FILES"))
+    for module, name in many_of:
         monkeypatch.setattr(module, name, many)
     for _ in range(MANY):
         location = world.write("a")

@@ -115,6 +115,12 @@ class Content:
         loaded: dict[str, Any] = json.loads(self.document)
         return loaded
 
+    @property
+    def snapshot_id(self) -> int | None:
+        """The current snapshot of a table; None where it has none, for which Nessie writes -1."""
+        snapshot_id = self.payload.get("snapshotId")
+        return snapshot_id if isinstance(snapshot_id, int) and snapshot_id >= 0 else None
+
     def with_id(self, content_id: str | None) -> Content:
         """Return the same content under another content id, or under none (None): see `Put`."""
         payload = {name: value for name, value in self.payload.items() if name != "id"}
@@ -195,6 +201,11 @@ class Commit:
     message: str
     properties: Mapping[str, str] = field(hash=False)
     operations: tuple[Operation, ...] | None = None
+
+    @property
+    def puts(self) -> tuple[Put, ...]:
+        """The contents that it put; empty where its operations were not asked for."""
+        return tuple(operation for operation in self.operations or () if isinstance(operation, Put))
 
 
 @dataclass(frozen=True)

@@ -83,3 +83,22 @@ class CatalogReader(Protocol):
     def exists(self, hash: str) -> bool:
         """Return whether the catalog knows a commit."""
         ...
+
+
+def entries_since(catalog: CatalogReader, ref: str, since: str | None, hash: str) -> Iterator[tuple[Key, Content]]:
+    """Yield what a commit holds; where an earlier one was read already, only the keys whose content differs from it.
+
+    Args:
+        catalog: the catalog.
+        ref: the reference whose rights are used.
+        since: the earlier commit; None or the catalog's "no ancestor": nothing was read.
+        hash: the commit.
+    """
+    if hash == catalog.no_ancestor():
+        return
+    if since in (None, catalog.no_ancestor()):
+        yield from catalog.entries(ref, hash)
+        return
+    for entry in catalog.diff(ref, since, hash):
+        if entry.new is not None:
+            yield entry.key, entry.new

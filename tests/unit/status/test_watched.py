@@ -17,6 +17,7 @@ from sterna.operations.status.gather import read_alarm_status
 from sterna.operations.status.read import read_status
 from sterna.replication.failover.model import Slot
 from sterna.replication.replica.region import RegionContext
+from sterna.storage.objects import Objects
 from tests.support.cleaning import clean
 from tests.support.regions import injected
 from tests.support.small_world import World, no_secrets, run
@@ -46,7 +47,7 @@ def test_a_store_that_does_not_answer_is_named(world: World, monkeypatch: pytest
     def unreachable(self: object, uri: str) -> None:
         raise catalog_probes.StoreError("does not answer")
 
-    monkeypatch.setattr(catalog_probes.Objects, "list", unreachable)
+    monkeypatch.setattr(Objects, "list", unreachable)
     status = with_oldest_evidence(world.context(), read_status(world.context()))
     assert (status.oldest_evidence, status.unseen) == ("", ("the evidence of runs: does not answer",))
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Put, Reference, key_name
-from sterna.catalog.reader import CatalogReader
+from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Reference, key_name
+from sterna.catalog.reader import CatalogReader, entries_since
 from sterna.config.mapping import validate_bindings
 from sterna.config.registry.model import SOURCE_BRANCH, is_inside, prefix_spellings
 from sterna.errors import Busy, ReferenceNotFound, ReplicaBroken, UsageError
@@ -79,11 +79,7 @@ class OtherReferences:
         seen_hash = self._seen_hashes.get(name)
         if seen_hash == reference.hash:
             return set()
-        if seen_hash in (None, catalog.no_ancestor()):
-            entries = catalog.entries(reference.name, reference.hash)
-        else:
-            changes = catalog.diff(reference.name, seen_hash, reference.hash)
-            entries = ((entry.key, entry.new) for entry in changes if entry.new is not None)
+        entries = entries_since(catalog, reference.name, seen_hash, reference.hash)
         versions = set(_versions_below_root(self._context, entries))
         self._seen_hashes[name] = reference.hash
         return versions
@@ -217,9 +213,7 @@ def _past_main_versions(context: RegionContext, since: datetime) -> set[TableVer
 
 
 def _put_versions(context: RegionContext, commit: Commit) -> Iterator[TableVersion]:
-    return _versions_below_root(
-        context, ((put.key, put.content) for put in commit.operations or () if isinstance(put, Put))
-    )
+    return _versions_below_root(context, ((put.key, put.content) for put in commit.puts))
 
 
 def _held_list_versions(context: RegionContext, commit: Commit) -> Iterator[TableVersion]:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Key, Put, Reference, key_name
-from sterna.catalog.reader import CatalogReader
+from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Key, Reference, key_name
+from sterna.catalog.reader import CatalogReader, entries_since
 from sterna.config.registry.model import SOURCE_BRANCH, Region, Registry
 from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import BrokenMetadata, CredentialError, ReferenceNotFound, StoreError
@@ -173,13 +173,7 @@ class ReferencePoller:
         if reference.hash in (polled_hash, catalog.no_ancestor()):
             return []
         try:
-            if polled_hash is None:
-                versions = tuple(read_versions(catalog, reference.name, reference.hash))
-            else:
-                changes = catalog.diff(reference.name, polled_hash, reference.hash)
-                versions = tuple(
-                    _content_versions((entry.key, entry.new) for entry in changes if entry.new is not None)
-                )
+            versions = tuple(_content_versions(entries_since(catalog, reference.name, polled_hash, reference.hash)))
         except ReferenceNotFound:
             if reference.name in {existing.name for existing in catalog.references()}:
                 raise  # it moved, or the catalog has forgotten what it was: a later run looks anew
@@ -257,20 +251,15 @@ def _excluded_keys(registry: Registry, region: str, keys: Iterable[str]) -> froz
 
 
 def read_versions(catalog: CatalogReader, reference: str, hash: str) -> Iterator[ContentVersion]:
-    """Yield what a reference shows at a commit."""
-    if hash != catalog.no_ancestor():
-        yield from _content_versions(catalog.entries(reference, hash))
+    """Return what a reference shows at a commit, read as it is iterated over."""
+    return _content_versions(entries_since(catalog, reference, None, hash))
 
 
 def _put_versions(commit: Commit) -> Iterator[ContentVersion]:
-    return _content_versions(
-        (operation.key, operation.content) for operation in commit.operations or () if isinstance(operation, Put)
-    )
+    return _content_versions((put.key, put.content) for put in commit.puts)
 
 
 def _content_versions(entries: Iterable[tuple[Key, Content]]) -> Iterator[ContentVersion]:
     for key, content in entries:
         if content.kind != NAMESPACE:
-            snapshot = content.payload.get("snapshotId")
-            current = snapshot if isinstance(snapshot, int) and snapshot >= 0 else None  # Nessie says -1 for none
-            yield ContentVersion(key_name(key), content.kind, content.metadata_location or "", current)
+            yield ContentVersion(key_name(key), content.kind, content.metadata_location or "", content.snapshot_id)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from math import inf
 
-from sterna.catalog.model import ICEBERG_TABLE, Content, Key, Put, key_name, parse_key
+from sterna.catalog.model import ICEBERG_TABLE, Content, Key, key_name, parse_key
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.maintenance import Maintenance, MaintenanceRule
@@ -191,15 +191,15 @@ def _read_spending(context: RegionContext, since: datetime) -> list[tuple[str, f
             break
         if commit.properties.get("app-id") != APP_ID:
             continue
-        for operation in commit.operations or ():
-            if not isinstance(operation, Put) or not operation.content.metadata_location:
+        for put in commit.puts:
+            if not put.content.metadata_location:
                 continue
-            key, snapshot = operation.key, operation.content.payload.get("snapshotId")
+            key, snapshot = put.key, put.content.snapshot_id
             if key not in prices_by_key:
                 prices_by_key[key] = _read_current_prices(context, key)
-            price = prices_by_key[key].get(snapshot) if isinstance(snapshot, int) else None
+            price = prices_by_key[key].get(snapshot) if snapshot is not None else None
             if price is None:
-                price = _read_price(context, operation.content.metadata_location)
+                price = _read_price(context, put.content.metadata_location)
             spending.append((key_name(key), price))
     return spending
 

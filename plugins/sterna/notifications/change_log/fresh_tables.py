@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sterna.catalog.model import ICEBERG_TABLE, Content, Key, Put, key_name
+from sterna.catalog.model import ICEBERG_TABLE, Content, Key, key_name
 from sterna.replication.replica.head import PLANNED_HASH, read_head
 from sterna.replication.replica.region import RegionContext
 
@@ -54,9 +54,9 @@ def read_fresh_tables(context: RegionContext, last_hash: str | None) -> Announce
     reached = False
     for count, commit in enumerate(catalog.history(f"{branch}@{head.hash}", operations=True, until=last_hash)):
         source_hash = commit.properties.get(PLANNED_HASH, "")
-        for operation in commit.operations or ():
-            if isinstance(operation, Put) and operation.key not in fresh:
-                fresh[operation.key] = _fresh_table(operation.key, operation.content, commit.hash, source_hash)
+        for put in commit.puts:
+            if put.key not in fresh:
+                fresh[put.key] = _fresh_table(put.key, put.content, commit.hash, source_hash)
         reached = commit.parent == last_hash
         if count >= _MAX_COMMITS:
             break
@@ -73,6 +73,4 @@ def read_fresh_tables(context: RegionContext, last_hash: str | None) -> Announce
 
 
 def _fresh_table(key: Key, content: Content, replica_hash: str, source_hash: str) -> FreshTable:
-    snapshot = content.payload.get("snapshotId")
-    snapshot_id = snapshot if isinstance(snapshot, int) and snapshot >= 0 else None
-    return FreshTable(key_name(key), replica_hash, source_hash, snapshot_id, content.metadata_location or "")
+    return FreshTable(key_name(key), replica_hash, source_hash, content.snapshot_id, content.metadata_location or "")

@@ -11,16 +11,15 @@ from itertools import islice
 from sterna.errors import CatalogError, CredentialError, StoreError, TableError
 from sterna.maintenance.gc.evidence import read_newest_gc_report
 from sterna.operations.status.model import InTransitStatus, RegionStatus, StorageUsage
+from sterna.operations.status.read import open_probe_store
 from sterna.replication.failover.catalog_seed import slot_name
 from sterna.replication.failover.model import Slot
 from sterna.replication.failover.site import read_slots
 from sterna.replication.replica.bulk_state import BulkState, read_bulk_state
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.run_folder import runs_folder
-from sterna.storage.objects import Objects
 
 _PAGE_OBJECTS = 1000  # objects
-_TIMEOUT_SECONDS = 3.0  # seconds: a store that is dark must not hold up the answer
 
 
 def with_slots(context: RegionContext, status: RegionStatus) -> RegionStatus:
@@ -53,7 +52,7 @@ def with_transit(context: RegionContext, status: RegionStatus) -> RegionStatus:
     """
     if not status.transit:
         return status
-    objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT_SECONDS)
+    objects = open_probe_store(context)
     try:
         bulk_state = read_bulk_state(objects, context.region, count_remaining=True)
     except (StoreError, CredentialError) as error:
@@ -81,7 +80,7 @@ def with_oldest_evidence(context: RegionContext, status: RegionStatus) -> Region
     Runs' names begin with their time and stores list in the order of names, so the first page is enough. Where a store
     lists in another order the answer may be too young, never too old.
     """
-    objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT_SECONDS)
+    objects = open_probe_store(context)
     try:
         page = islice(objects.list(runs_folder(context)), _PAGE_OBJECTS)
         oldest = min((modified for _, _, modified in page), default=None)
@@ -96,7 +95,7 @@ def with_storage_usage(context: RegionContext, status: RegionStatus) -> RegionSt
     Nothing is counted anew: a replica may have many millions of objects.
     """
     try:
-        collected = read_newest_gc_report(context, Objects(context.mapping, context.secrets, timeout=_TIMEOUT_SECONDS))
+        collected = read_newest_gc_report(context, open_probe_store(context))
     except (StoreError, CredentialError, TableError) as error:
         return replace(status, unseen=(*status.unseen, f"the records of clean-ups: {error}"))
     if collected is None or not collected.at:

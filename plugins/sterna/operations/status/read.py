@@ -17,7 +17,8 @@ from sterna.replication.replica.lag import Lags, held_key_lag, watermark_lag
 from sterna.replication.replica.region import RegionContext
 from sterna.storage.objects import Objects
 
-_TIMEOUT_SECONDS = 3.0  # seconds: a store that is dark must not hold up the answer
+_STORE_TIMEOUT_SECONDS = 3.0
+_STORE_WORKERS = 32
 
 
 def read_status(context: RegionContext) -> RegionStatus:
@@ -71,13 +72,23 @@ def read_status(context: RegionContext) -> RegionStatus:
     )
 
 
+def open_probe_store(context: RegionContext, workers: int = _STORE_WORKERS) -> Objects:
+    """Open the stores with a short time limit: one that does not answer must not hold up a status.
+
+    Args:
+        context: the region.
+        workers: how many requests run at a time.
+    """
+    return Objects(context.mapping, context.secrets, timeout=_STORE_TIMEOUT_SECONDS, workers=workers)
+
+
 def _with_held(context: RegionContext, head: Head) -> tuple[Head, UnreadableHeldList | None]:
     """Return a head with its held keys; and what is known of them all the same where their list can't be read."""
     listed = head.held_list
     if listed.entries is not None:
         return head, None
     try:
-        objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT_SECONDS)
+        objects = open_probe_store(context)
         listed = read_held_list(objects, listed)
     except (StoreError, CredentialError) as error:
         listed = replace(listed, entries=(), read_error=f"the list of held tables can't be read: {error}")

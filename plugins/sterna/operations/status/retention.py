@@ -7,18 +7,18 @@ from dataclasses import replace
 from itertools import islice
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, key_name, parse_key
+from sterna.catalog.reader import entries_since
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import CatalogError, SternaError
 from sterna.iceberg.metadata.history import MAX_AGE_PROPERTY
 from sterna.operations.status.model import RegionStatus, ShortRetention
+from sterna.operations.status.read import open_probe_store
 from sterna.replication.replica.region import RegionContext
-from sterna.storage.objects import Objects
 
 _DEFAULT_MS = 5 * 86_400_000  # Iceberg's
 _WARNING_LAG_FACTOR = 2  # lags
 MAX_CHECKED_TABLES = 64  # tables, all at once
 _MAX_NAMED_TABLES = 3  # tables in one line
-_TIMEOUT_SECONDS = 3.0  # seconds: a region that is dark must not hold up the answer
 
 
 def with_short_retention(context: RegionContext, status: RegionStatus) -> RegionStatus:
@@ -77,9 +77,8 @@ def lagging_tables(context: RegionContext, status: RegionStatus, held: Iterable[
     """Yield what `main` shows of the tables that the region hasn't got yet, and of those that it holds."""
     catalog = context.primary
     if status.watermark and status.watermark != status.source_hash:
-        for difference in catalog.diff(SOURCE_BRANCH, status.watermark, status.source_hash):
-            if difference.new is not None:
-                yield key_name(difference.key), difference.new
+        for key, content in entries_since(catalog, SOURCE_BRANCH, status.watermark, status.source_hash):
+            yield key_name(key), content
     for key, content in catalog.contents(SOURCE_BRANCH, status.source_hash, [parse_key(name) for name in held]).items():
         yield key_name(key), content
 
@@ -88,7 +87,7 @@ def _read_retentions(context: RegionContext, uris: list[str]) -> Iterator[tuple[
     """Yield how many seconds each table that can be read keeps a snapshot; None where nothing expires them."""
     from sterna.iceberg.metadata.table import read_table_metadata
 
-    objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT_SECONDS, workers=MAX_CHECKED_TABLES)
+    objects = open_probe_store(context, workers=MAX_CHECKED_TABLES)
     for uri, body in objects.read_many(uris):
         if not isinstance(body, bytes):
             continue

@@ -217,4 +217,4 @@ def _with_lost_commits(
 
 
 def _changed_keys(commit: Commit) -> set[str]:
-    return {key_name(put.key) for put in commit.operations or () if isinstance(put, Put)}
+    return {key_name(put.key) for put in commit.puts}

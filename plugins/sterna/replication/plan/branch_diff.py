@@ -196,8 +196,8 @@ def _hashes_ahead(context: RegionContext, head: Head) -> dict[Key, str]:
                 break
             # What a restored branch has back is what an earlier commit took.
             planned = "" if RESTORED_OVER in commit.properties else commit.properties.get(PLANNED_HASH, "")
-            puts = [operation.key for operation in commit.operations or () if planned and isinstance(operation, Put)]
-            hashes = dict.fromkeys(puts, planned) | hashes
+            if planned:
+                hashes = dict.fromkeys((put.key for put in commit.puts), planned) | hashes
     return hashes
 
 

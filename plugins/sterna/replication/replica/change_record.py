@@ -228,9 +228,8 @@ def change_record_uri(context: RegionContext, run_id: str) -> str:
 
 
 def content_snapshot_id(content: Content | None) -> int | None:
-    """Return the snapshot that the catalog names for a table."""
-    snapshot_id = content.payload.get("snapshotId") if content and content.kind == ICEBERG_TABLE else None
-    return snapshot_id if isinstance(snapshot_id, int) and snapshot_id >= 0 else None
+    """Return the snapshot that the catalog names for a table; None where there is no table."""
+    return content.snapshot_id if content and content.kind == ICEBERG_TABLE else None
 
 
 def _build_record(

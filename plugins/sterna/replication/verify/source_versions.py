@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from sterna.catalog.model import Content, Put, key_name, parse_key
+from sterna.catalog.model import Content, key_name, parse_key
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import ReferenceNotFound
 from sterna.replication.replica.head import PLANNED_HASH, Head
@@ -87,9 +87,9 @@ def _planned_hashes(context: RegionContext, head: Head, names: Iterable[str]) ->
     if not pending:
         return hashes
     for commit in context.catalog.history(f"{context.region.replica_branch}@{head.hash}", operations=True):
-        for operation in commit.operations or ():
-            if isinstance(operation, Put) and operation.key in pending:
-                hashes[pending.pop(operation.key)] = commit.properties.get(PLANNED_HASH, "")
+        for put in commit.puts:
+            if put.key in pending:
+                hashes[pending.pop(put.key)] = commit.properties.get(PLANNED_HASH, "")
         if not pending:
             break
     return hashes

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Key, Put, key_name
+from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Key, key_name
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import NoSuchQuery, NotYetHere, ObjectMissing, ReferenceNotFound, SnapshotGone
 from sterna.replication.replica.head import REGION, RUN_ID, Head, newest_commit, read_head
@@ -119,13 +119,13 @@ class SnapshotResolver:
     def find_older(self, head: Head, key: Key, snapshot: int) -> Content | None:
         """Return what an older commit of the replica branch held under a key, if it shows a snapshot."""
         puts = [
-            operation.content
+            put.content
             for commit in self._read_commits(head)
-            for operation in commit.operations or ()
-            if isinstance(operation, Put) and operation.key == key and _is_readable(operation.content)
+            for put in commit.puts
+            if put.key == key and _is_readable(put.content)
         ]
         # What was current is told by the content alone; what stood beside it, by the file.
-        for content in (*(put for put in puts if _snapshot_id(put) == snapshot), *puts[:_MAX_OLDER_FILES]):
+        for content in (*(put for put in puts if put.snapshot_id == snapshot), *puts[:_MAX_OLDER_FILES]):
             try:
                 if snapshot in self._read_snapshots(content).all:
                     return content
@@ -154,13 +154,12 @@ class SnapshotResolver:
         content = (
             catalog.contents(SOURCE_BRANCH, main_hash, [key]).get(key) if main_hash != catalog.no_ancestor() else None
         )
-        if content is not None and _snapshot_id(content) == snapshot:
+        if content is not None and content.snapshot_id == snapshot:
             return True
         commits = catalog.history(f"{SOURCE_BRANCH}@{main_hash}", operations=True, until=head.watermark or None)
         for commit in islice(commits, _MAX_NEWER_COMMITS):
-            for operation in commit.operations or ():
-                if isinstance(operation, Put) and operation.key == key and _snapshot_id(operation.content) == snapshot:
-                    return True
+            if any(put.key == key and put.content.snapshot_id == snapshot for put in commit.puts):
+                return True
         return None if content is None else False
 
     def _read_snapshots(self, content: Content) -> _SnapshotIds:
@@ -193,7 +192,3 @@ def _is_readable(content: Content) -> bool:
 def _uri(content: Content) -> str:
     return content.metadata_location or ""
 
-
-def _snapshot_id(content: Content) -> int | None:
-    snapshot_id = content.payload.get("snapshotId")
-    return snapshot_id if isinstance(snapshot_id, int) and snapshot_id >= 0 else None  # Nessie says -1 for none

@@ -1,4 +1,4 @@
-"""Deleting in parts: what can't be deleted is told, and a store that deletes nothing ends it."""
+"""Deletion in parts. Files that can't be deleted are reported; a store that deletes nothing ends it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_PART_FILES = 5_000
-"""Files between two looks at whether the deletion may go on."""
+"""Files between two checks whether the deletion may continue."""
 MAX_SHOWN_FAILURES = 100
 
 
@@ -28,7 +28,7 @@ class DeletionTally:
         deleted: what was deleted.
         failed: how many files could not be.
         failures: these, the first 100.
-        store_error: why nothing goes on: it is the store, not the files.
+        store_error: why the deletion ended: the store failed, not single files.
     """
 
     deleted: Files = field(default_factory=Files)
@@ -51,7 +51,7 @@ class DeletionTally:
         return Files(exclude_reached(filter_by_uri(unreachable.parts(), self.deleted.parts(), wanted=False), reached))
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return a one-line summary."""
         return f"{self.done.files} files, {self.done.bytes} bytes deleted, {self.failed} failed"
 
 
@@ -83,9 +83,9 @@ class Garbage:
         """Delete the first part of it.
 
         Args:
-            tally: takes what was deleted, and what wasn't.
-            delete: returns the error of each file that may still be there. Where none of a full part could be deleted,
-                or none at all, nothing of the rest is tried, and the tally is stopped.
+            tally: records what was deleted, and what wasn't.
+            delete: returns the error of each file that may still exist. Where every file of a full part failed, or
+                every file so far, the rest is not tried, and the tally has a `store_error`.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -107,7 +107,7 @@ class Garbage:
 
 
 def _full_parts(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield full parts: of few files all may fail though the store deletes others."""
+    """Yield parts of full size: in a small part all files may fail though the store deletes others."""
     import pyarrow as pa
 
     waiting: list[pa.Table] = []

@@ -36,7 +36,7 @@ class Files:
         parts: tables of `schema`, in any order.
 
     Raises:
-        EngineError: there is no room on local disk; `add` says so too.
+        EngineError: the local disk is full; `add` raises it too.
     """
 
     def __init__(self, parts: Iterable[pa.Table] = ()) -> None:
@@ -46,7 +46,7 @@ class Files:
             self.add(part)
 
     def add(self, part: pa.Table) -> None:
-        """Take more files in; no file may come twice."""
+        """Add files; no file may be added twice."""
         if part.num_rows:
             self._rows.add(part)
             self.amount += table_amount(part)
@@ -65,7 +65,7 @@ def to_table(files: Sequence[ListedObject]) -> pa.Table:
 
 
 def split_chunks(listing: Iterable[ListedObject]) -> Iterator[list[ListedObject]]:
-    """Yield a listing in parts that are looked at at once."""
+    """Yield a listing in chunks that are checked at once."""
     objects = iter(listing)
     while chunk := list(islice(objects, MAX_CHUNK_FILES)):
         yield chunk
@@ -99,7 +99,7 @@ def exclude_reached(parts: Iterable[pa.Table], reached: ReachedFiles) -> Iterato
 
 
 def filter_by_uri(parts: Iterable[pa.Table], others: Iterable[pa.Table], *, wanted: bool = True) -> Iterator[pa.Table]:
-    """Yield the files whose URIs are among others, or aren't; one table of each is in memory.
+    """Yield the files whose URIs are among others, or those whose URIs aren't; one table of each is in memory.
 
     Args:
         parts: the files, in the order of their URIs.

@@ -13,10 +13,10 @@ MIN_GRACE = timedelta(hours=1)
 
 
 def validate_grace(grace: timedelta) -> None:
-    """See that a grace is longer than any run, query or write takes.
+    """Require a grace that is longer than any run, query or write takes.
 
     Raises:
-        UsageError: nobody could rely on it.
+        UsageError: it is shorter than `MIN_GRACE`.
     """
     if grace < MIN_GRACE:
         raise UsageError(
@@ -32,11 +32,11 @@ class Amount:
     bytes: int = 0
 
     def __add__(self, other: Amount) -> Amount:
-        """Add up."""
+        """Return the sum."""
         return Amount(self.files + other.files, self.bytes + other.bytes)
 
     def __sub__(self, other: Amount) -> Amount:
-        """Take away."""
+        """Return the difference."""
         return Amount(self.files - other.files, self.bytes - other.bytes)
 
 

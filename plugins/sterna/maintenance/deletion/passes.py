@@ -1,7 +1,7 @@
-"""The records of passes, and what two of them say together.
+"""The records of passes, and which files all of them found unreachable.
 
-A pass writes down what it found unreachable and left there. A file goes when every pass since one that is old enough
-found it so, and the file itself is as old.
+A pass records what it found unreachable and did not delete. A file is deleted when every pass since one that is old
+enough found it unreachable, and the file itself is as old.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Pass:
     """What an earlier pass found unreachable.
 
     Args:
-        written_at: when the store says that its record was written.
+        written_at: when its record was written, by the clock of the store.
         uris: yields what was unreachable: tables with a column `uri`, in its order.
     """
 
@@ -41,9 +41,9 @@ class Pass:
 
 
 def save_pass(context: RegionContext, folder: str, pass_id: str, unreachable: Files) -> None:
-    """Write down what a pass found unreachable and left there: a later pass may delete it.
+    """Record what a pass found unreachable and did not delete: a later pass may delete it.
 
-    The object with the pass's own name comes last: without it there was no pass.
+    The object with the pass's own name is written last: without it the record is incomplete, and is ignored.
     """
     parts, pending, number = unreachable.parts(), [schema().empty_table()], 0
     for part in parts:
@@ -56,10 +56,10 @@ def save_pass(context: RegionContext, folder: str, pass_id: str, unreachable: Fi
 
 
 def read_passes(context: RegionContext, folder: str, before: datetime) -> list[Pass]:
-    """Return the newest pass that was written down before a moment, and all after it, oldest first; none where none
-    is so old.
+    """Return the newest pass that was recorded before a moment, and all after it, oldest first; none where none is so
+    old.
 
-    An object of a record that can't be read names nothing, so that nothing is deleted until it is too old to matter.
+    An object of a record that can't be read counts as empty, so that nothing is deleted until it is too old to matter.
     """
     records: defaultdict[str, dict[str, datetime]] = defaultdict(dict)
     for uri, _, modified in context.objects.list(folder):

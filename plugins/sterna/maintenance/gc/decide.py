@@ -34,14 +34,14 @@ class Rules:
 
     Args:
         mapping: the region's mapping.
-        location_ids: ids of the locations whose files stand below the replica root, those that the registry no longer
-            has included.
+        location_ids: ids of the locations whose copies are stored below the replica root, including those that the
+            registry no longer has.
         now: the time.
-        keep, grace: as in `Options`.
+        keep, grace: as in `GcOptions`.
         passes: earlier passes, oldest first: the newest that is at least `grace` old, and all after it; empty where
             none is so old.
-        in_transit_since: since when a table is in transit: files that are younger may be its, however long that takes.
-            None where none is.
+        in_transit_since: since when a table is in transit: younger files may belong to it, however long its copy takes.
+            None where no table is in transit.
     """
 
     mapping: Mapping
@@ -53,10 +53,10 @@ class Rules:
     in_transit_since: datetime | None = None
 
     def classify(self, uri: str) -> str:
-        """Tell what an object is by its place.
+        """Return the kind of an object, by its path.
 
-        A file of tables, evidence of runs or passes, a dead letter, which waits for an operator, or nothing that sterna
-        writes.
+        A file of a table, evidence of runs or passes, a dead letter, which only an operator removes, or unknown: not
+        written by sterna.
         """
         root = f"{self.mapping.region.replica_root}/"
         if not uri.startswith(root):
@@ -74,20 +74,20 @@ class Rules:
         return FILE
 
     def is_working_file(self, uri: str) -> bool:
-        """Tell whether the stages of a run hand an object on to one another."""
+        """Return whether an object is intermediate: written by one stage of a run for the next."""
         runs = f"{state_folder(self.mapping.region.replica_root, RUNS)}/"
         return uri.startswith(runs) and is_intermediate(uri.removeprefix(runs).partition("/")[2])
 
     def is_expired(self, uri: str, modified: datetime) -> bool:
-        """Tell whether evidence is older than `keep`, and no record of a pass that is still needed.
+        """Return whether evidence is older than `keep`, and not the record of a pass that is still needed.
 
-        What the stages of a run hand on to one another has had its time after `grace`.
+        Intermediate objects of a run expire after `grace`.
         """
         root = self.mapping.region.replica_root
         state_folders = (f"{state_folder(root, name)}/" for name in (SWEEP, FEATURES, TRANSFORMS))
         if uri.startswith((*state_folders, bulk_run_uri(self.mapping.region))):
-            # A sweep knows which of its records it needs, a view may stand still for long, a flow may fail for long and
-            # would look well without its file, a round begins any time.
+            # A sweep deletes its own records; a view may have no change for long; a flow may fail for long, and would
+            # look healthy without its file; a bulk run may begin any time.
             return False
         if self.is_working_file(uri):
             return modified <= self.now - min(self.grace, self.keep)
@@ -97,7 +97,7 @@ class Rules:
 
 
 def _classify_own(path: Sequence[str]) -> str:
-    """Tell what an object is that sterna wrote down for itself."""
+    """Return the kind of an object in one of sterna's own folders."""
     folder = path[0] if path else ""
     if folder == folders.HELD:
         return FILE if len(path) == 2 else UNKNOWN
@@ -108,13 +108,13 @@ def _classify_own(path: Sequence[str]) -> str:
 
 @dataclass
 class ClassifiedFiles:
-    """What lies below a replica root.
+    """The objects below a replica root, by kind.
 
     Args:
         objects: everything.
-        unknown: what sterna did not write.
-        evidence: what runs and passes wrote down.
-        superseded: metadata.json that older heads alone name.
+        unknown: objects that sterna did not write.
+        evidence: plans, reports and records of runs and passes.
+        superseded: metadata.json that only older heads name.
         unreachable: what no kept head reaches.
         refused: what only refused tables reach.
     """
@@ -134,14 +134,14 @@ def classify_files(
     refused: ReachedFiles,
     superseded: Collection[str] = frozenset(),
 ) -> ClassifiedFiles:
-    """Tell what is reachable of a listing.
+    """Classify a listing by kind and by reachability.
 
     Args:
         listing: everything below the replica root.
         rules: what else it depends on.
         kept: what kept heads reach.
-        refused: what refused tables reach; what is kept is kept nevertheless.
-        superseded: metadata.json that is kept for older heads alone.
+        refused: what refused tables reach; what `kept` has is kept nevertheless.
+        superseded: metadata.json that is kept only for older heads.
     """
     objects = unknown = evidence = superseded_amount = Amount()
     unreachable, only_refused = Files(), Files()
@@ -169,9 +169,9 @@ def classify_files(
 def select_garbage(unreachable: Files, rules: Rules) -> Files:
     """Return what may be deleted of the unreachable.
 
-    Older than `grace`, and unreachable in every pass since one that is as old. While a table is in transit nothing that
-    may have been brought for it. What stages of a run hand on to one another waits for no pass: nobody but a living run
-    reads it, and that would read at the source.
+    Files older than `grace` that every pass since one of that age found unreachable; while a table is in transit, none
+    that may have been copied for it. Intermediate objects of a run need no earlier pass: only a live run reads them,
+    and it can read the source instead.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

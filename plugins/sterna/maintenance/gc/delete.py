@@ -36,12 +36,12 @@ class Deletion:
     Args:
         context: the region.
         pass_id: names it.
-        options: what was asked for.
+        options: of this clean-up.
         term: of the primary when the heads were read.
-        runs: the syncs that it doesn't disturb.
-        heads: what was walked; goes on with the branch.
-        walk: the walk over what is kept, to be taken further when the branch moves.
-        progress: called with lines for people.
+        runs: the syncs that it waits for.
+        heads: what was walked; advances with the branch.
+        walk: the walk over what is kept; it continues when the branch moves.
+        progress: receives progress messages.
     """
 
     context: RegionContext
@@ -72,7 +72,7 @@ class Deletion:
         fruitless = 0
         while garbage.has_more():
             self._wait_for_syncs()
-            # Most of what was published is walked while syncs may go on; the fence is left with the last of it.
+            # Most of what was published is walked while syncs may publish; behind the fence only the last is left.
             self._extend_reach(read_head(self.context.primary, self._branch).hash, include_references=True)
             if not garbage.has_more():
                 break
@@ -91,10 +91,10 @@ class Deletion:
         return self.context.region.replica_branch
 
     def _wait_for_syncs(self) -> None:
-        """Wait for the syncs that are about to be published, and for no other one that begins meanwhile.
+        """Wait for the syncs that are about to publish, but not for those that begin meanwhile.
 
-        Syncs may follow one another without a pause. One that is planned between this look and the fence has to be
-        planned again, and then the next look finds it.
+        Syncs may follow one another without a pause. One that is planned between this check and the fence has to plan
+        again, and the next check sees it.
         """
         deadline = time.monotonic() + self.options.max_wait_seconds
         pending: tuple[str, ...] | None = None
@@ -115,7 +115,7 @@ class Deletion:
             time.sleep(_POLL_SECONDS)
 
     def _extend_reach(self, head: str, *, include_references: bool) -> None:
-        """Walk what the branch reaches by now, and what other references do."""
+        """Walk what the branch reaches by now, and what other references reach."""
         versions = versions_since(self.context, self.heads.head.hash, head)
         if include_references:
             versions |= self.heads.other_references.read_new_versions()
@@ -136,7 +136,7 @@ class Deletion:
                 return  # another clean-up was first
             try:
                 with fence(self.context, parent, self.pass_id) as active_fence:
-                    # What was published up to the very commit that the fence stands on. Nothing is, from here on.
+                    # What was published up to the commit that the fence is built on; from here on nothing is.
                     self._extend_reach(parent.hash, include_references=False)
                     self._delete_slice(garbage, active_fence, result)
                 break

@@ -1,6 +1,4 @@
-"""What earlier passes and running syncs left beside the replica.
-
-Records of what was unreachable, and plans not yet published.
+"""The reports of clean-ups, and the syncs that have a plan and are not published yet.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from sterna.replication.replica.run_folder import load_plan, runs_folder
 if TYPE_CHECKING:
     from sterna.storage.objects import Objects
 
-# Between a run's beginning, which its name tells, and its plan. Who plans for longer may be disturbed.
+# Between a run's start, which is in its name, and its plan. A sync that plans for longer may have to plan again.
 _MAX_PLANNING_TIME = timedelta(hours=1)
 
 GC_REPORT: Final = Record(
@@ -53,12 +51,12 @@ GC_REPORT: Final = Record(
 
 
 def save_gc_report(context: RegionContext, report: GcReport) -> None:
-    """Write down what a clean-up found and did: `status` shows it."""
+    """Store the report of a clean-up, which `sterna status` shows."""
     context.objects.write_new(f"{gc_folder(context)}/{report.pass_id}.json", GC_REPORT.dumps(report).encode())
 
 
 def read_newest_gc_report(context: RegionContext, objects: Objects) -> GcReport | None:
-    """Return what the newest clean-up found and did; None where none has come to its end, or nobody can read it.
+    """Return the newest report of a clean-up; None where there is none, or it can't be read.
 
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
@@ -75,13 +73,13 @@ def read_newest_gc_report(context: RegionContext, objects: Objects) -> GcReport 
 class PendingRuns:
     """The syncs that are between plan and publication: such a run has a plan and no report.
 
-    One that was planned for another head than the branch has now can't be published any more, and one older than
-    `grace` is dead. The folders of runs are listed once; a later look lists what began since.
+    One that was planned for another head than the current one can't be published any more, and one older than `grace`
+    is dead. The runs' folders are listed once; a later call lists only runs that began since.
 
     Args:
         context: the region.
         now: the time.
-        grace: longer than any run takes.
+        grace: no run takes longer.
     """
 
     context: RegionContext
@@ -96,14 +94,14 @@ class PendingRuns:
         return self.still_in_flight([run for run in self._planned_heads if run not in reported], replica_hash)
 
     def still_in_flight(self, runs: Iterable[str], replica_hash: str) -> tuple[str, ...]:
-        """Return those of some runs in flight that still are; nothing is listed."""
+        """Return those of some runs that are still in flight, without listing the folders again."""
         waiting = [run for run in runs if self._planned_heads[run] in (None, replica_hash)]
         reports = {f"{runs_folder(self.context)}/{run}/{run_names.REPORT}": run for run in waiting}
         sizes = self.context.objects.sizes(reports) if reports else {}
         return tuple(sorted(run for uri, run in reports.items() if sizes[uri] is None))
 
     def _list_new_runs(self) -> set[str]:
-        """Take note of the plans that are new; return the runs of those listed that have a report."""
+        """Remember the plans that are new; return the listed runs that have a report."""
         folder = runs_folder(self.context)
         planned: set[str] = set()
         reported: set[str] = set()
@@ -123,7 +121,7 @@ class PendingRuns:
 
 
 def _earliest_concurrent_run(run: str) -> str:
-    """Return where the runs begin that may have been planned after one was; "" where its name isn't a run's."""
+    """Return the earliest name of a run that may be planned after a given one; "" where its name isn't a run's."""
     try:
         return format_timestamp(parse_start_time(run) - _MAX_PLANNING_TIME)
     except ValueError:
@@ -134,13 +132,14 @@ def _planned_head(context: RegionContext, run: str) -> str | None:
     """Return the head that a run was planned for; None where its plan can't be understood."""
     try:
         plan = load_plan(context, run)
-        return "" if plan.lane else plan.replica_hash  # the large lane publishes nothing: what it brings is looked for
+        # A bulk run publishes nothing; the next sync checks what it copied.
+        return "" if plan.lane else plan.replica_hash
     except UsageError:
-        return ""  # it is gone by now
+        return ""  # it was deleted meanwhile
     except ValueError:
         return None
 
 
 def gc_folder(context: RegionContext) -> str:
-    """Return the URI of the folder in which the records of clean-ups lie."""
+    """Return the URI of the folder with the records of clean-ups."""
     return state_folder(context.region.replica_root, GC)

@@ -1,13 +1,13 @@
-"""Keeping syncs and deletions apart: by the replica branch's head, which every sync is planned for and
+"""The fence that keeps syncs and deletions apart: the replica branch's head, which every sync is planned for and
 compares-and-swaps.
 
 A clean-up commits twice around each of its deletions, and changes nothing but a property. So a sync that was planned
-before the first commit can't be published: its head is gone. One that would be planned between them waits: the head
-says so. One that is planned after the second looks for every file after the last of them was deleted. What was
-published before the first commit is on the commit that it stands on, and is read before anything is deleted. No order
-of the two lets a sync publish a file that it found and a clean-up then deleted. Nothing that is written beside the
-replica, or lost there, changes that: a plan believes what the large lane says that it has brought as long as no such
-commit came since (`sterna.replication.replica.head.files_replaced_since`).
+before the first commit can't be published: its head was replaced. One that would be planned between them waits: the
+head has a marker. One that is planned after the second checks every file after the last deletion. What was published
+before the first commit is part of that commit, and is read before anything is deleted. So in no order of the two does
+a sync publish a file that it found and a clean-up then deleted. Files that are written beside the replica, or lost
+there, don't change that: a plan trusts a bulk run's record of what it copied only as long as no such commit came since
+(`sterna.replication.replica.head.files_replaced_since`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sterna.replication.replica.commit_access import writer
 from sterna.replication.replica.head import GC_EXPIRY_SECONDS, GC_MARKER, RUN_ID, read_head
 from sterna.replication.replica.region import RegionContext
 
-# Far from the time after which syncs take the clean-up for dead: requests may be slow.
+# Well below the time after which syncs take the clean-up for dead: requests may be slow.
 _DELETING_SECONDS = GC_EXPIRY_SECONDS / 12
 _LAST_REQUEST_SECONDS = GC_EXPIRY_SECONDS / 3
 
@@ -45,16 +45,16 @@ class Fence:
 
     @property
     def has_time(self) -> bool:
-        """Whether more may be begun."""
+        """Whether another part may be begun."""
         return self.age() < _DELETING_SECONDS
 
     def may_send(self) -> bool:
-        """Tell whether another request may be sent."""
+        """Return whether another request may be sent."""
         return self.age() < _LAST_REQUEST_SECONDS
 
     def age(self) -> float:
         """Return how many seconds ago the fence was set."""
-        # By either clock, for one of them stands still while a machine sleeps.
+        # By either clock: the monotonic one may stop while a machine sleeps.
         return max(time.time() - self.wall_time, time.monotonic() - self.monotonic_time)
 
 
@@ -64,16 +64,16 @@ def fence(context: RegionContext, parent: Commit, pass_id: str) -> Iterator[Fenc
 
     Args:
         context: the region.
-        parent: the replica branch's head as the caller knows it. Before anything is deleted, the caller makes sure that
-            it isn't reachable from there; that is done best behind the fence, where the branch stands still.
+        parent: the replica branch's head as the caller read it. Before the caller deletes a file, it makes sure that
+            the file isn't reachable from there; best behind the fence, where the branch doesn't move.
         pass_id: names the clean-up.
 
     Yields:
-        The fence; its hash afterwards is the head that it left.
+        The fence; afterwards its hash is the new head of the branch.
 
     Raises:
         CatalogConflict: the branch has moved.
-        CatalogError: the catalog doesn't answer; a fence that can't be taken down stops counting by itself.
+        CatalogError: the catalog doesn't answer; a fence that can't be removed expires by itself.
     """
     properties = dict(parent.properties)
     new_fence = Fence()
@@ -88,13 +88,13 @@ def fence(context: RegionContext, parent: Commit, pass_id: str) -> Iterator[Fenc
 
 
 def commit_fence(context: RegionContext, expected_hash: str, pass_id: str, properties: dict[str, str]) -> str:
-    """Put a fence up or take it down by a commit to the replica branch; return the new head.
+    """Set or remove a fence by a commit to the replica branch; return the new head.
 
     Args:
         context: the region.
         expected_hash: the head to commit on.
         pass_id: of the clean-up.
-        properties: of the commit; with `COLLECTING` the fence is up.
+        properties: of the commit; with `GC_MARKER` it sets the fence.
     """
     branch = context.region.replica_branch
     raising = properties.get(GC_MARKER, "")
@@ -106,5 +106,5 @@ def commit_fence(context: RegionContext, expected_hash: str, pass_id: str, prope
     except CatalogConflict:
         if raising:
             raise
-        # Somebody took this clean-up for dead and went on: then the fence is down already.
+        # A sync took this clean-up for dead and committed: the fence is removed already.
         return read_head(context.primary, branch).hash

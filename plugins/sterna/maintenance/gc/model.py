@@ -1,4 +1,4 @@
-"""What a clean-up is asked for, and what it says when it is done."""
+"""The options and the report of a clean-up."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount, NotDeleted, v
 
 @dataclass(frozen=True)
 class GcOptions:
-    """What a caller may ask of one clean-up.
+    """The options of one clean-up.
 
     Args:
         keep: heads of the replica branch that are no older than this keep all that they reach.
         grace: how long a file has to be unreachable, and how old it has to be; longer than any run or query takes.
-        delete: delete; otherwise only say what would be.
+        delete: delete; otherwise only report what would be deleted.
         evict: files of tables that the registry refuses go at once, without regard to `keep` and `grace`.
         max_wait_seconds: seconds to wait for a sync that is between its plan and its publication.
         excluded_regions: names of regions that are not waited for while they are silent (`upkeep.gone`).
@@ -37,13 +37,13 @@ class GcOptions:
 
 @dataclass(frozen=True)
 class GcReport:
-    """What a clean-up found below a replica root, and what it did.
+    """What a clean-up found below a replica root, and what it deleted.
 
     Args:
-        region, pass_id, replica_hash: which region, which pass, and the replica head that it was made for.
+        region, pass_id, replica_hash: the region, the pass, and the replica head that the report is for.
         dry_run: nothing was to be deleted.
         objects: everything below the replica root.
-        strange: of these, what sterna did not write: left alone.
+        strange: of these, what sterna did not write; it is never deleted.
         unreachable: what no kept head reaches, garbage included.
         garbage: what may be deleted now: unreachable since a pass at least `grace` ago, and older than that itself.
         refused: files of refused tables that no other table and no current head reaches; part of the garbage with

@@ -1,6 +1,6 @@
-"""Pins: a commit of the replica branch stays readable for longer than the clean-up keeps heads, by a tag.
+"""Pins: a tag keeps a commit of the replica branch readable for longer than the clean-up keeps heads.
 
-A clean-up keeps what any reference shows, tags included. It takes those of ours away when they are over.
+A clean-up keeps what any reference shows, tags included. It deletes pins that have expired.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from sterna.replication.replica.tags import pin_tag, pinned_until
 
 @dataclass(frozen=True)
 class Pin:
-    """A commit of the replica branch that is pinned.
+    """A commit of the replica branch that is kept readable.
 
     Args:
         tag: the tag's name.
         cursor: the commit.
-        until: when it is over (ISO 8601, UTC).
+        until: when it expires (ISO 8601, UTC).
         tables: tables and views below the replica root.
-        in_place: those of them that come from a location of this region. Files of theirs may lie where writers own
-            them, and whoever expires snapshots on `main` may delete those.
+        in_place: those of them whose source is in a location of this region. Their files may be ones that writers own,
+            which an expiry of snapshots on `main` may delete.
     """
 
     tag: str
@@ -54,13 +54,13 @@ def pin(
         context: the region.
         cursor: hash of the commit.
         duration: for how long.
-        progress: called with lines for people.
+        progress: receives progress messages.
         now: the time; default: the clock's.
 
     Raises:
-        SnapshotGone: the commit isn't known, or files of it are gone.
+        SnapshotGone: there is no such commit, or files of it are missing.
         Busy: a clean-up deleted files meanwhile; try again.
-        CatalogError, StoreError: something doesn't answer; the tag may be there, and ends by itself.
+        CatalogError, StoreError: something doesn't answer; the tag may exist, and expires by itself.
     """
     until = (now or datetime.now(UTC)) + duration
     previous_head = read_head(context.primary, context.region.replica_branch)
@@ -81,11 +81,11 @@ def pin(
 def delete_expired_pins(
     context: RegionContext, now: datetime, progress: Callable[[str], None], references: Mapping[str, str]
 ) -> None:
-    """Take away those of some references that are pins of this region and have expired."""
+    """Delete those of some references that are expired pins of this region."""
     for name, hash in references.items():
         until = pinned_until(context.region.name, name)
         if until is not None and until <= now:
-            with suppress(CatalogConflict):  # somebody moved it: it isn't ours any more
+            with suppress(CatalogConflict):  # another client moved it: it isn't a pin any more
                 writer(context).delete_tag(name, hash)
                 progress(f"{name} is over")
 
@@ -103,7 +103,11 @@ def _require_replica_commit(context: RegionContext, cursor: str) -> None:
 def require_reachable(
     context: RegionContext, versions: Iterable[TableVersion], progress: Callable[[str], None]
 ) -> None:
-    """See that every file below the replica root that some versions reach is there."""
+    """Require every file below the replica root that some versions reach.
+
+    Raises:
+        SnapshotGone: a file is missing, or metadata can't be read.
+    """
     reached: set[str] = set()
     try:
         ReachabilityWalk(context, reached.update, progress).visit(versions)
@@ -117,10 +121,10 @@ def require_reachable(
 
 
 def _require_no_gc_since(context: RegionContext, previous_head: Head) -> None:
-    """Raise Busy where a clean-up may have looked before the tag was there, and deleted afterwards.
+    """Raise Busy where a clean-up may have read the references before the tag existed, and deleted files afterwards.
 
-    One that looked before and puts its fence up after this can't be seen. It deletes nothing of a commit that it keeps
-    anyway: pin those.
+    One that read them before and sets its fence after this check can't be detected. It deletes nothing of a commit that
+    it keeps by its own rules: pin only such commits.
     """
     branch = context.region.replica_branch
     commits = list(context.primary.history(branch, operations=False, until=previous_head.hash or None))

@@ -1,6 +1,4 @@
-"""Which versions of which tables must stay readable.
-
-Those of the heads that are kept, by what the catalog says of them.
+"""Which versions of which tables must stay readable: those that the retained heads show, by the catalog.
 """
 
 from __future__ import annotations
@@ -24,8 +22,9 @@ HELD_LIST = "held list"
 
 
 class OtherReferences:
-    """What lies below this replica root and is shown by other references, or by the region's own, older copy of the
-    catalog. The second look, and each one after it, costs what changed since.
+    """The versions below this replica root that other references show, or the region's own, older copy of the catalog.
+
+    Each call after the first costs only what changed since.
 
     Args:
         context: the region.
@@ -33,15 +32,15 @@ class OtherReferences:
 
     def __init__(self, context: RegionContext) -> None:
         self._context = context
-        self._seen_hashes: dict[str, str] = {}  # by what was looked at, the commit
+        self._seen_hashes: dict[str, str] = {}  # by reference; "" for the own copy
 
     @property
     def seen(self) -> dict[str, str]:
-        """The references that were looked at, with their commits."""
+        """The references that were read, with their commits."""
         return {name: hash for name, hash in self._seen_hashes.items() if name}
 
     def read_new_versions(self) -> set[TableVersion]:
-        """Return what is shown; of what an earlier look has returned, only what was put there again."""
+        """Return the versions that are shown; of what an earlier call has returned, only what was put again."""
         context, branch, versions = self._context, self._context.region.replica_branch, set[TableVersion]()
         for reference in context.primary.references():
             if reference.name != branch:
@@ -73,7 +72,7 @@ class OtherReferences:
             return self._read_changes(self._context.catalog, reference, "") | lists
         except ReferenceNotFound:
             self._seen_hashes.pop("", None)
-            return set()  # the copy has not got it yet: nobody reads it there
+            return set()  # the copy does not have it yet: it has no readers there
 
     def _read_changes(self, catalog: CatalogReader, reference: Reference, name: str) -> set[TableVersion]:
         seen_hash = self._seen_hashes.get(name)
@@ -113,7 +112,7 @@ def read_retained_heads(context: RegionContext, since: datetime, *, whole_histor
     """Find the versions that must stay readable.
 
     These are what the replica branch's head holds and what each of its heads since a moment held; and what any other
-    branch or tag holds below this replica root: a tag that somebody set there, `main` itself after a promotion with
+    branch or tag holds below this replica root: a tag that was set there, `main` itself after a promotion with
     tables, since that moment too.
 
     Args:
@@ -122,7 +121,7 @@ def read_retained_heads(context: RegionContext, since: datetime, *, whole_histor
         whole_history: look for versions of refused keys in older commits, too.
 
     Raises:
-        UsageError: there is no replica branch, so that nobody knows what is needed.
+        UsageError: there is no replica branch, so that what is needed isn't known.
         ReplicaBroken: a kept head's list of held tables can't be understood.
         BranchChanged, RegistryError: the branch's head isn't sterna's, or was made for other prefixes.
     """
@@ -151,8 +150,8 @@ def versions_since(context: RegionContext, older: str, newer: str) -> set[TableV
     """Return the versions that commits of the replica branch after one head, up to another, put there.
 
     Raises:
-        ReplicaBroken: as `kept_heads`.
-        Busy: the branch was reset meanwhile: what the older head stood for may not be known any more.
+        ReplicaBroken: as `read_retained_heads`.
+        Busy: the branch was reset meanwhile: the commits since the older head may not be readable any more.
     """
     if older == newer:
         return set()
@@ -197,9 +196,7 @@ def _versions_since_time(
 
 
 def _past_main_versions(context: RegionContext, since: datetime) -> set[TableVersion]:
-    """Return what `main_hash` held below this replica root since a moment, where it held something there (after a
-    promotion with tables).
-    """
+    """Return what `main` held below this replica root since a moment: only after a promotion with tables it does."""
     main_hash = context.primary.reference(SOURCE_BRANCH).hash
     commits = context.primary.history(f"{SOURCE_BRANCH}@{main_hash}", operations=False)
     older_hash = next(
@@ -226,7 +223,7 @@ def _held_list_versions(context: RegionContext, commit: Commit) -> Iterator[Tabl
         digest = parse_held_list(commit.properties.get(HELD, "[]")).digest
     except ValueError as error:
         if RUN_ID not in commit.properties:
-            return  # somebody else's commit, that was put right since
+            return  # another client's commit, corrected since
         raise ReplicaBroken(
             f"commit {commit.hash} of the replica branch names a list of held tables that can't be understood: {error}",
             hint="a newer version may have written it: clean up with that one, or let a shorter --keep leave it out",

@@ -1,4 +1,4 @@
-"""A clean-up: what the kept heads reach stays; what none of them reaches goes once it has been so for long enough."""
+"""A clean-up: files that no retained head reaches are deleted once that has been so for long enough."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def run_gc(
     *,
     now: datetime | None = None,
 ) -> GcReport:
-    """Find what nothing reaches below a region's replica root, and delete it where that was asked for.
+    """Find unreachable files below a region's replica root, and delete them with `options.delete`.
 
-    A pass writes down what it found unreachable and left there. A file is deleted when no kept head reaches it, every
+    A pass records what it found unreachable and did not delete. A file is deleted when no kept head reaches it, every
     pass since one that is at least `grace` old found it unreachable, and the file itself is as old.
 
     Args:
         context: the region.
-        options: what the caller asks for.
-        progress: called with lines for people.
+        options: of this clean-up.
+        progress: receives progress messages.
         now: the time; default: the clock's.
 
     Returns:
@@ -55,8 +55,8 @@ def run_gc(
         UpkeepBlocked: which region is the primary isn't certain; then nothing is deleted.
         Busy: a sync or another clean-up was at work for longer than the caller would wait, or the primary was switched.
         UsageError: there is no replica branch.
-        CatalogError, StoreError: something doesn't answer; a later run goes on.
-        EngineError: very much is reached, and there is no room on local disk for it; a later run goes on.
+        CatalogError, StoreError: something doesn't answer; a later run continues.
+        EngineError: the local disk is too full for the list of reachable files; a later run continues.
     """
     now = now or datetime.now(UTC)
     pass_id = new_id(now, GC_ID_PREFIX)
@@ -86,9 +86,9 @@ def run_gc(
         store_error = deleted.tally.store_error
         report = _with_deleted(report, deleted, _deleted_evidence(deleted, rules))
         remaining = deleted.tally.remaining(remaining, kept)
-    # At the end, so that a clean-up that was killed leaves the earlier passes as its next try needs them.
+    # At the end, so that a clean-up that was killed leaves the earlier passes as the next one needs them.
     save_pass(context, gc_folder(context), pass_id, remaining)
-    if store_error:  # with its record: else what can't be deleted would be all that later passes have in common
+    if store_error:  # recorded first: else later passes would have only what can't be deleted in common
         raise store_error
     report = replace(report, left=remaining.amount)
     save_gc_report(context, report)
@@ -120,7 +120,7 @@ def build_report(
     runs: PendingRuns,
     now: datetime,
 ) -> GcReport:
-    """Return what was found."""
+    """Return the report of what was found, before anything is deleted."""
     return GcReport(
         region=context.region.name,
         pass_id=pass_id,
@@ -166,9 +166,9 @@ def _build_rules(context: RegionContext, heads: RetainedHeads, options: GcOption
 
 
 def _in_transit_since(context: RegionContext, head: Head, oldest: datetime) -> datetime | None:
-    """Return since when a table is in transit, by the store's clock; what the large lane brought for it is younger.
+    """Return since when a table is in transit, by the store's clock; what a bulk run copied for it is younger.
 
-    For one that has a fault by now that is kept as long as anything that was replaced: it may never come.
+    For one that has a fault by now its files are kept as long as replaced ones: its copy may never complete.
     """
     held_list = load_held_list(context.objects, head).held_list
     in_transit = [
@@ -189,9 +189,7 @@ def _catch_up(context: RegionContext, heads: RetainedHeads, walk: ReachabilityWa
 
 
 def _select_deletable(classified: ClassifiedFiles, rules: Rules, options: GcOptions) -> tuple[Files, Files]:
-    """Return what is to be deleted, and of evidence, which goes last: how old the oldest is tells whether clean-ups get
-    to their end.
-    """
+    """Return the files and the evidence to delete; evidence goes last: its age shows whether clean-ups complete."""
     import pyarrow.compute as pc
 
     refused = classified.refused.parts() if options.evict else ()

@@ -1,4 +1,4 @@
-"""Which files are rewritten: pure, from what a table's manifests say.
+"""Which files are rewritten; pure, from a table's manifests.
 
 Sizes and thresholds are those of Iceberg's `rewrite_data_files`, but that files which are too large stay as they are:
 splitting them would ship them again, and save a reader nothing.
@@ -19,11 +19,11 @@ _MIN_INPUT_FILES: Final = 5
 _MIN_DELETED_RATIO: Final = 0.3
 _MAX_SPREAD_RATIO: Final = 1.1
 _MAX_OUTPUT_FILES_PER_GROUP: Final = 40
-"""How many files a group becomes at most: what one commit brings, and what one conflict costs."""
+"""The most files that a group becomes: the size of a commit, and the cost of a conflict."""
 
 
 def is_small(file: LiveFile, target: int) -> bool:
-    """Tell whether a file is smaller than it should be."""
+    """Return whether a file is below `SMALL_FILE_RATIO` of its target size."""
     return file.size < SMALL_FILE_RATIO * target
 
 
@@ -34,11 +34,11 @@ def plan_groups(files: Iterable[LiveFile], rule: MaintenanceRule, now_ms: int, p
         files: the data files of its current snapshot.
         rule: the table's.
         now_ms: the time, in milliseconds since 1970.
-        parts: into how many smaller ones each group is cut: where somebody deletes rows all the time, less is in
-            conflict.
+        parts: how many smaller groups each group is split into: where rows are deleted all the time, a conflict then
+            costs less.
 
     Returns:
-        Groups, each of one region and partition; those of partitions that were written within `settled` say so.
+        Groups, each of one region and partition; those of recently written partitions have `when=TOO_RECENT`.
     """
     by_partition: dict[tuple[str, int, str], list[LiveFile]] = {}
     last_written: dict[tuple[int, str], int] = {}
@@ -61,8 +61,7 @@ def plan_groups(files: Iterable[LiveFile], rule: MaintenanceRule, now_ms: int, p
 
 
 def fit_budget(groups: Sequence[Group], budget: float | None) -> tuple[tuple[Group, ...], float | None]:
-    """Let those groups wait that don't fit what is left of a day's price; what saves most files for its price goes
-    first.
+    """Defer the groups that don't fit what is left of a day's budget, those that save most files for their price last.
 
     Returns:
         The groups in their order, and what is left then.
@@ -83,7 +82,7 @@ def fit_budget(groups: Sequence[Group], budget: float | None) -> tuple[tuple[Gro
 
 
 def fit_merges_in_budget(table: TablePlan, budget: float | None) -> tuple[TablePlan, float | None]:
-    """Let files of deletes, and manifests, wait where they don't fit what is left of a day's price.
+    """Defer the merge of delete files, and of manifests, where it doesn't fit what is left of a day's budget.
 
     Returns:
         The plan, and what is left then.
@@ -121,8 +120,8 @@ def eligible_since(files: Iterable[LiveFile], target: int) -> int:
         target: the table's.
 
     Returns:
-        When that file was written that made them enough. Where deleted rows alone make it pay, when the partition was
-        last written: since when so many are deleted isn't known.
+        When the file was written that completed the group. Where only deleted rows make it worthwhile, when the
+        partition was last written: since when so many are deleted isn't known.
     """
     size, last_changed = 0, 0
     for number, file in enumerate(sorted(files, key=lambda file: file.written_ms), 1):
@@ -164,9 +163,9 @@ def _build_group(region: str, partition: str, spec_id: int, files: Sequence[Live
     live_bytes = sum(
         column_size * (1 - min(1.0, file.deleted_ratio)) for column_size, file in zip(column_sizes, files, strict=True)
     )
-    # What a format needs beside the columns stands once in each file.
-    # Never nothing, whatever seems to be deleted: what happens is priced by what was planned. An equality delete
-    # counts as a row, and may take none away.
+    # Each file has the overhead of its format once.
+    # Never 0, however much seems deleted: the actual cost is estimated from the plan. An equality delete counts as a
+    # row, and may match none.
     new_bytes = max(1, int(live_bytes + new_files * overhead / len(files)))
     return Group(
         region,

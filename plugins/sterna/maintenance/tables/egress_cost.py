@@ -1,4 +1,4 @@
-"""What rewriting costs: the bytes that other regions get again, and what the registry says of their price."""
+"""What a rewrite costs: the bytes that other regions copy again, at the prices of the registry."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from sterna.errors import TableError
 
 
 class Prices:
-    """The regions that have a replica of a table, and what they pay for a file.
-
-    Args:
-        registry: the registry.
-    """
+    """The regions that have a replica of a table, and what they pay for a file."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -20,7 +16,7 @@ class Prices:
         self._prices = {location.id: location.egress_per_gb for location in registry.locations}
 
     def shipped_bytes(self, table: str, target_uri: str, size: int) -> dict[str, int]:
-        """Return, by region, the bytes that it gets of a file that is written anew.
+        """Return, by region, the bytes that it copies of a rewritten file.
 
         Args:
             table: key name.
@@ -35,7 +31,7 @@ class Prices:
         }
 
     def price(self, target_uri: str, shipped: dict[str, int]) -> float:
-        """Return what shipping from a place costs."""
+        """Return what it costs to copy bytes to other regions from a URI's location."""
         location = self._mappings[self._registry.regions[0].name].locate(target_uri).location.id
         prices = self._prices[location]
         return sum(size / 1e9 * prices.get(region, prices.get("*", 0.0)) for region, size in shipped.items())

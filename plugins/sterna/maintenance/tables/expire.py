@@ -1,4 +1,4 @@
-"""Expiry: snapshots of `main`'s tables that nobody needs any more go from their metadata. No file is deleted."""
+"""Expiry: snapshots of `main`'s tables that nothing needs are removed from their metadata. It deletes no file."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _MAX_ATTEMPTS = 5
 
 
 class RemoveSnapshots(Protocol):
-    """Whoever commits."""
+    """Commits the removal of snapshots."""
 
     def __call__(self, key: str, metadata: str, snapshots: Collection[int]) -> bool:
-        """Take snapshots out of a table's metadata, if `main` still shows it as it was looked at.
+        """Remove snapshots from a table's metadata, if `main` still shows it as it was read.
 
         Args:
             key: key name.
-            metadata: the metadata.json that was looked at.
-            snapshots: ids of those that go.
+            metadata: the metadata.json that was read.
+            snapshots: their ids.
 
         Returns:
-            Whether it was done; not where somebody else committed first.
+            Whether it was done; not where another client committed first.
         """
         ...
 
@@ -50,7 +50,7 @@ class SparkSnapshotRemover:
 
     Args:
         context: the region.
-        settings: of upkeep: who may commit to `main`, and which Spark; None: as the region has it.
+        settings: the credential that may commit to `main`, and the Spark; None: as the region has it.
     """
 
     def __init__(self, context: RegionContext, settings: Maintenance | None = None) -> None:
@@ -63,7 +63,7 @@ class SparkSnapshotRemover:
         return self._spark.remove(parse_key(key), metadata, snapshots, self._properties(metadata))
 
     def _properties(self, metadata: str) -> dict[str, str]:
-        """Return the settings of a Nessie catalog at the primary, whose FileIO reaches where the metadata lies."""
+        """Return the settings of a Nessie catalog at the primary, whose FileIO reaches the metadata's store."""
         address = self._context.ports.primary_region.catalog
         location = self._context.mapping.locate(metadata).location
         credential = self._context.secrets(location.credential_id) if location.credential_id else None
@@ -79,7 +79,7 @@ class SparkSnapshotRemover:
 
 @dataclass(frozen=True)
 class _ExpiryState:
-    """What every table of one look has in common."""
+    """What all tables of one attempt share."""
 
     context: RegionContext
     inputs: RetentionInputs
@@ -95,24 +95,25 @@ def expire_snapshots(
     progress: Callable[[str], None] = lambda line: None,
     now: datetime | None = None,
 ) -> ExpiryReport:
-    """Take out of the metadata of `main`'s tables the snapshots that lie behind the horizon.
+    """Remove the snapshots that nothing needs from the metadata of `main`'s tables.
 
     Args:
         context: the region.
-        settings: of upkeep: its rules say which tables, and how much of their history stays in any case.
+        settings: its rules name the tables, and how much of their history is kept in any case.
         tables: patterns over key names; none: all that a rule matches.
-        remove: commits; None: it is only told what would be done.
-        progress: called with lines for people.
+        remove: commits the removal; None: a dry run.
+        progress: receives progress messages.
         now: the time; default: the clock's.
 
     Returns:
-        What was found and done. A table that another writer was too fast for has a `problem`: a later run goes on.
+        What was found and done. A table that other writers changed at every attempt has a `problem`; a later run
+        continues.
 
     Raises:
-        UsageError: a table was asked for that isn't there, or that no rule matches.
+        UsageError: a pattern of `tables` matches no table that a rule matches.
         UpkeepBlocked: which region is the primary isn't certain.
         Busy: the primary was switched meanwhile.
-        CatalogError, StoreError, EngineError: something doesn't answer; a later run goes on.
+        CatalogError, StoreError, EngineError: something doesn't answer; a later run continues.
     """
     at = now or datetime.now(UTC)
     done: dict[str, ExpiredTable] = {}
@@ -149,7 +150,7 @@ def expire_snapshots(
 
 
 def require_unblocked(report: ExpiryReport) -> None:
-    """Raise what kept tables from being expired, once all others are.
+    """Raise the first reason for which a table was not expired.
 
     Raises:
         UpkeepBlocked: a region has to be waited for, or a table's metadata can't be read.
@@ -190,7 +191,7 @@ def _validate_patterns(inputs: RetentionInputs, settings: Maintenance, patterns:
 def _decide(
     state: _ExpiryState, version: ContentVersion, rule: MaintenanceRule, time_travel_seconds: int
 ) -> ExpiredTable:
-    """Return what is to become of one table."""
+    """Return which snapshots of a table expire, or why none do."""
     try:
         metadata = _read_metadata(state.context, version)
     except SternaError as error:

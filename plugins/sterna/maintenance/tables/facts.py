@@ -1,4 +1,4 @@
-"""What a horizon is made of: who shows which version of which table, and how far each region is. Plain data."""
+"""The inputs of retention as plain data: which reference shows which version, and how far each region is."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ReferenceVersions:
     Args:
         name: its name.
         versions: what it shows.
-        replica_of: the region whose replica it shows, where sterna made it; else "".
+        replica_of: the region whose replica it shows, where sterna created it; else "".
     """
 
     name: str
@@ -57,13 +57,13 @@ class ReferenceVersions:
 
 @dataclass(frozen=True)
 class RegionState:
-    """How far a region is, as the head of its replica branch says at the primary.
+    """How far a region is, by the head of its replica branch at the primary.
 
     Args:
         name: its name.
-        watermark: the commit of `main` that its replica stands for; "" while it has none.
+        watermark: the commit of `main` that its replica is at; "" while it has none.
         held: tables that it holds, and those in transit.
-        held_problem: why nobody knows what it holds; "" where that is known.
+        held_problem: why it isn't known what it holds; "" where it is.
         head_versions: what the heads of its replica branch showed within the time for which clean-ups keep them.
         excluded_keys: keys that policies or residency keep off it.
     """
@@ -82,8 +82,8 @@ class ConsumerPosition:
 
     Args:
         key: the table's key name.
-        snapshot: the snapshot up to which it has come: what came since is read from there.
-        consumer: the flow's name, or the view's and its region's.
+        snapshot: the snapshot that it has read; it continues from there.
+        consumer: name of the flow, or `region/view`.
     """
 
     key: str
@@ -93,12 +93,12 @@ class ConsumerPosition:
 
 @dataclass(frozen=True)
 class UnknownPosition:
-    """A view of features of which nobody can tell how far it is.
+    """A flow or view of features whose position isn't known.
 
     Args:
         key: its table's key name.
         region: its region.
-        reason: why, for people.
+        reason: why not.
     """
 
     key: str
@@ -108,20 +108,20 @@ class UnknownPosition:
 
 @dataclass(frozen=True)
 class RetentionInputs:
-    """All that a horizon depends on, read from the primary under one epoch.
+    """All that retention depends on, read from the primary under one epoch.
 
     Args:
         now: the time.
         head: the head of `main`.
         main: what it shows.
-        commits: the commits of `main`, newest first, back to the oldest that anything below asks for; all of them where
-            something asks for one that isn't there.
+        commits: the commits of `main`, newest first, back to the oldest that a region needs; all of them where a region
+            names one that isn't there.
         base: what `main` showed at the last of these.
         references: all other branches and tags, and what this region's own copy of the catalog shows.
         regions: all regions.
         term: the epoch; "" where the regions share one catalog.
         consumer_positions: how far each flow and each view of features has come.
-        unknown_positions: views of features of which that isn't known.
+        unknown_positions: those of them whose position isn't known.
     """
 
     now: datetime

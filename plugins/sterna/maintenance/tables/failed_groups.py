@@ -1,11 +1,11 @@
-"""Groups of files that a run couldn't write: told once, and left alone while nothing about them is another.
+"""Groups of files that a run couldn't write: reported once, and skipped as long as they don't change.
 
-They stand in `<replica root>/_sterna/upkeep/unwritten.json` of the region whose files they are, by a digest of the
-table, the files and how they would be written. Another file in the group, or another rule, is another group. So a table
-with one broken file doesn't start Spark at each run, and takes nothing of a day's price from the others.
+They are recorded in `<replica root>/_sterna/upkeep/unwritten.json` of their region, by a digest of the table, the files
+and how they would be written. With another file, or by another rule, it is another group. So a table with one broken
+file doesn't start Spark at each run, and uses nothing of a day's budget.
 
-Where the same run wrote no other group to its location, the store may be to blame as well: then a group is left alone
-from the third run on that can't write it.
+Where the run wrote no other group to the same location, the store may be at fault: then a group is skipped only after
+three runs in a row couldn't write it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from sterna.storage.objects import Objects
 
 _log = logging.getLogger(__name__)
 RETRY_AFTER: Final = timedelta(days=1)
-"""After so long such a group is tried again: what was to blame may lie outside of it."""
+"""Such a group is tried again after this time: the cause may not be in the group."""
 _RETENTION: Final = timedelta(days=7)
-"""For so long it counts that an earlier run couldn't write a group."""
+"""How long the record of a failed group is kept."""
 _MAX_ATTEMPTS: Final = 3
 _MAX_RECORDED_GROUPS: Final = 1_000
 STORE_TIMEOUT_SECONDS: Final = 10.0
-"""How long all other regions' stores may stay silent: without an answer a plan counts a price too many."""
+"""Time limit for the stores of all other regions together: without an answer the plan includes groups that would be
+skipped."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class UnwrittenGroup:
     unproven: int = 0
 
     def is_skipped(self, now: datetime) -> bool:
-        """Tell whether no run tries it yet."""
+        """Return whether runs skip it at a time."""
         return now - RETRY_AFTER < self.at <= now + RETRY_AFTER and (
             self.unproven == 0 or self.unproven >= _MAX_ATTEMPTS
         )
@@ -107,12 +108,12 @@ def build_unwritten_group(table: str, group: Group, rule: MaintenanceRule, reaso
 
 
 def read_unwritten(context: RegionContext, now: datetime, regions: Iterable[str] = ()) -> dict[str, UnwrittenGroup]:
-    """Return the groups that no run tries yet, by their digests; where a region's can't be read, there are none.
+    """Return the groups that runs skip, by their digests; none of a region whose record can't be read.
 
     Args:
-        context: the region that asks.
+        context: the region.
         now: the time.
-        regions: whose; none: the region's own.
+        regions: names of the regions to read; none: the region's own.
     """
     names = tuple(regions) or (context.region.name,)
     return {group.digest: group for group in _read_regions(context, names) if group.is_skipped(now)}
@@ -121,7 +122,7 @@ def read_unwritten(context: RegionContext, now: datetime, regions: Iterable[str]
 def write_unwritten(
     context: RegionContext, groups: Iterable[UnwrittenGroup], now: datetime, unproven: Iterable[UnwrittenGroup] = ()
 ) -> None:
-    """Write down groups beside those of the region's that count still; where its store takes nothing, the log says so.
+    """Record groups beside the region's earlier ones that still count; where its store fails, log a warning.
 
     Args:
         context: the region.
@@ -179,9 +180,9 @@ def _digest(table: str, group: Group, rule: MaintenanceRule) -> str:
 
 
 def _read_regions(context: RegionContext, regions: Iterable[str]) -> list[UnwrittenGroup]:
-    """Return the groups of several regions; of others' stores, which are asked at once, within one limit of time.
+    """Return the groups of several regions, whose stores are read concurrently within one time limit.
 
-    Nobody waits for a thread that hangs: it ends by itself or with the process.
+    A thread that hangs is abandoned: it ends by itself or with the process.
     """
     deadline = time.monotonic() + STORE_TIMEOUT_SECONDS
     futures = {
@@ -206,7 +207,7 @@ def read_region_groups(context: RegionContext, region: str) -> tuple[UnwrittenGr
     try:
         return UNWRITTEN.loads(objects.read(_uri(context, region))).groups
     except (SternaError, MalformedRecord):
-        return ()  # they are tried again: that costs time, and loses nothing
+        return ()  # they are tried again, which only costs time
 
 
 def _uri(context: RegionContext, region: str) -> str:

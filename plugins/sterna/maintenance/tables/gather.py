@@ -1,6 +1,4 @@
-"""The one place where facts are gathered: at the primary, under its epoch.
-
-A follower may not have the newest hold yet.
+"""Reads the inputs of retention: at the primary, under its epoch, since a follower may not have the newest pin yet.
 """
 
 from __future__ import annotations
@@ -39,27 +37,27 @@ OWN_COPY = "this region's copy of"
 def read_inputs(
     context: RegionContext, settings: Maintenance, now: datetime
 ) -> tuple[RetentionInputs, ReferencePoller]:
-    """Gather all that a horizon depends on.
+    """Read all that retention depends on.
 
     Args:
-        context: the region that asks.
+        context: the region.
         settings: which regions are left out, and for how long heads are kept.
         now: the time.
 
     Returns:
-        The facts, and the references, to be looked at again.
+        The inputs, and the poller of references, for later polls.
 
     Raises:
         UpkeepBlocked: which region is the primary isn't certain.
         Busy: the primary was switched meanwhile, or a branch was reset.
-        BranchChanged: a replica branch was changed by somebody else.
+        BranchChanged: a replica branch was changed by another client.
         CatalogError, StoreError: something doesn't answer.
     """
     term = require_certain_term(context, settings.gone)
     references = ReferencePoller(context)
     polled = references.poll()
     since = now - timedelta(seconds=settings.keep_heads)
-    # The head of `main` last: what regions stand for then lies behind it.
+    # The head of `main` last, so that the watermarks of all regions are behind it.
     regions = tuple(_read_region(context, region, since) for region in context.registry.regions)
     head = context.primary.reference(SOURCE_BRANCH).hash
     main = tuple(read_versions(context.primary, SOURCE_BRANCH, head))
@@ -89,9 +87,9 @@ def read_inputs(
 def read_flow_positions(
     context: RegionContext, settings: Maintenance, main: Iterable[ContentVersion]
 ) -> tuple[tuple[ConsumerPosition, ...], tuple[UnknownPosition, ...]]:
-    """Return how far the flows have come, and those whose marks name no snapshot.
+    """Return the positions of the flows, and the flows whose applied position names no snapshot.
 
-    One that has no target yet, or no mark there, begins anew and needs nothing.
+    A flow without a target, or without a position there, begins with all rows and needs no snapshot.
 
     Raises:
         BrokenMetadata: a target's metadata can't be read.
@@ -118,9 +116,9 @@ def read_flow_positions(
 def _read_view_positions(
     context: RegionContext, settings: Maintenance
 ) -> tuple[tuple[ConsumerPosition, ...], tuple[UnknownPosition, ...]]:
-    """Return how far the views of features are in each region that has a store of them, and those that nobody tells of.
+    """Return the positions of the feature views in each region that serves them, and the views of unknown position.
 
-    A view that was never filled begins with all rows, and needs nothing.
+    A view that was never filled begins with all rows, and needs no snapshot.
     """
     features, positions, unknown = settings.features, list[ConsumerPosition](), list[UnknownPosition]()
     regions = [candidate for candidate in context.registry.regions if candidate.name not in settings.excluded_regions]
@@ -140,8 +138,9 @@ def _read_view_positions(
 
 
 class ReferencePoller:
-    """All branches and tags, and what this region's own copy of the catalog shows of `main` and of its replica. The
-    second look, and each one after it, costs what changed since.
+    """Polls all branches and tags, and `main` and the replica branch in this region's own copy of the catalog.
+
+    Each poll after the first costs only what changed since.
 
     Args:
         context: the region.
@@ -152,7 +151,7 @@ class ReferencePoller:
         self._polled_hashes: dict[str, str] = {}
 
     def poll(self) -> tuple[ReferenceVersions, ...]:
-        """Return what the references show; of one that was looked at before, what was put there since."""
+        """Return what the references show; of one that was polled before, what was put there since."""
         context, changed = self._context, []
         for reference in context.primary.references():
             changed += self._read_changes(context.primary, reference, reference.name)
@@ -165,7 +164,7 @@ class ReferencePoller:
         try:
             reference = self._context.catalog.reference(branch)
         except ReferenceNotFound:
-            return []  # the copy has not got it yet: nobody reads it there
+            return []  # the copy does not have it yet: it has no readers there
         return self._read_changes(self._context.catalog, reference, f"{OWN_COPY} {branch}")
 
     def _read_changes(self, catalog: CatalogReader, reference: Reference, name: str) -> list[ReferenceVersions]:
@@ -176,7 +175,7 @@ class ReferencePoller:
             versions = tuple(_content_versions(entries_since(catalog, reference.name, polled_hash, reference.hash)))
         except ReferenceNotFound:
             if reference.name in {existing.name for existing in catalog.references()}:
-                raise  # it moved, or the catalog has forgotten what it was: a later run looks anew
+                raise  # it moved, or the polled commit was deleted: a later run starts afresh
             return []
         self._polled_hashes[name] = reference.hash
         return [ReferenceVersions(name, versions, _replica_of(self._context.registry, reference))]
@@ -222,7 +221,7 @@ def read_head_versions(catalog: CatalogReader, region: Region, head: Head, since
 def _read_history(
     catalog: CatalogReader, head: str, regions: Iterable[RegionState]
 ) -> tuple[tuple[MainCommit, ...], tuple[ContentVersion, ...]]:
-    """Return the commits of `main` back to the oldest that a region asks for, and what stood at the last of them."""
+    """Return the commits of `main` back to the oldest that a region needs, and what `main` showed at that one."""
     unmet_hashes = {
         hash
         for region in regions

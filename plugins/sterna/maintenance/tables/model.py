@@ -1,4 +1,4 @@
-"""What upkeep plans and does, as data."""
+"""Plans and reports of compaction, as data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 APP_ID: Final = "sterna-upkeep"
-"""What `app-id` says in the properties of upkeep's commits to `main`."""
+"""The `app-id` of upkeep's commits to `main`."""
 RUN_PROPERTY: Final = "sterna.upkeep"
 """In the summary of upkeep's snapshots: the run."""
 REGION_PROPERTY: Final = "sterna.upkeep-region"
@@ -27,12 +27,12 @@ class LiveFile:
         path: its URI.
         size: in bytes.
         rows: how many it has.
-        column_bytes: bytes of its columns; -1 where nobody tells.
+        column_bytes: bytes of its columns; -1 where the manifest has no sizes.
         spec_id: its partition spec.
         partition: as text.
-        region: where it lies.
-        location: the id of the location that it lies in.
-        deleted_ratio: the share of its rows that files of deletes take away.
+        region: of its location.
+        location: the id of its location.
+        deleted_ratio: the share of its rows that delete files remove.
         last_changed_ms: when it, or deletes for it, were written, in milliseconds since 1970; sterna's upkeep doesn't
             count.
         written_ms: when it was written itself, or later where the snapshot that added it has expired; 0 by a rewrite.
@@ -56,7 +56,7 @@ class Group:
     """Files of one partition and region that a run makes fewer.
 
     Args:
-        region: where they lie, and the new ones will.
+        region: where they are stored, and the new ones will be.
         partition: as text, "" where there is none.
         spec_id: their partition spec.
         files: how many they are.
@@ -67,7 +67,7 @@ class Group:
         price: of that, by the registry.
         when: `now`, `quiet` (written too recently) or `price` (beyond what a day may cost).
         paths: the files.
-        into: the URI prefix below which the new ones are written; "" where the table writes anyway.
+        into: the URI prefix below which the new ones are written; "": the table's own data path.
     """
 
     region: str
@@ -86,7 +86,7 @@ class Group:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What upkeep finds of one table.
+    """What upkeep would do to one table.
 
     Args:
         table: key name.
@@ -101,8 +101,8 @@ class TablePlan:
         merge_deletes: the same for files of deletes.
         manifests_price: what shipping rewritten manifests costs, where they should be.
         deletes_price: the same for files of deletes.
-        home: the region that the table's metadata lies in.
-        left: what is left alone, and why.
+        home: the region that stores the table's metadata.
+        left: what is not rewritten, and why.
         unwritten: the regions with groups that a run couldn't write, and that none tries yet.
         starved: the regions with files that are enough for a rewrite, and never old enough for one.
     """
@@ -131,7 +131,7 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class Budget:
-    """What one rule has spent of what a day may cost.
+    """What one rule has spent of its daily budget.
 
     Args:
         match: the rule's patterns.
@@ -149,7 +149,7 @@ class MaintenancePlan:
     """What upkeep would do to `main`.
 
     Args:
-        source_hash: the commit of `main` that it looked at.
+        source_hash: the commit of `main` that was read.
         tables: those that a rule matches.
         money: of each rule with a limit.
     """
@@ -179,13 +179,13 @@ class TableReport:
     Args:
         table: key name.
         groups: how many groups were committed.
-        conflicts: how many were thrown away, since somebody deleted rows of them meanwhile.
+        conflicts: how many were discarded, since rows of them were deleted meanwhile.
         replaced: files and bytes that were replaced.
-        planned: what the plan said of the groups that were committed.
+        planned: the plan's estimate for the groups that were committed.
         written: what was.
         manifests: how many there were and are, where they were rewritten.
-        deletes: the same for files of deletes.
-        left: what is left alone, and why.
+        deletes: the same for delete files.
+        left: what was not rewritten, and why.
         failed: what went wrong, or "".
     """
 
@@ -202,7 +202,7 @@ class TableReport:
 
     @property
     def starved(self) -> bool:
-        """Whether all that was rewritten of it was thrown away."""
+        """Whether all that was rewritten of it was discarded."""
         return bool(self.conflicts) and not self.groups
 
 
@@ -211,8 +211,8 @@ class MaintenanceReport:
     """What a run did.
 
     Args:
-        region: whose files it rewrote.
-        run_id: stands in the snapshots that it made.
+        region: the region whose files it rewrote.
+        run_id: of the run; in the summary of the snapshots that it created.
         dry_run: nothing was changed.
         plan: what it began with.
         tables: what it did.
@@ -234,7 +234,7 @@ class MaintenanceReport:
 
     @property
     def starved(self) -> tuple[str, ...]:
-        """The tables whose files of the region are not rewritten since others write there all the time."""
+        """The tables whose files in the region are not rewritten, since other writers change them all the time."""
         if self.dry_run:
             return ()
         starved = {table.table for table in self.tables if table.starved}

@@ -1,4 +1,4 @@
-"""A sweep: of a region's own files of `main`, what nothing needs goes once it has been so for long enough."""
+"""A sweep: a region's own files of `main` that nothing needs are deleted once that has been so for long enough."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from sterna.replication.replica.ids import SWEEP_ID_PREFIX, new_id
 from sterna.replication.replica.region import RegionContext
 
 _MAX_SHOWN_FOLDERS = 20
-_FOLDER_DEPTH = 2  # names below a location's prefix that tell a folder from others
-_LEASE_SECONDS = 30.0  # of deleting after a look at all references
-# What writers of tables call their files; whatever else lies in a bucket is no table's.
+_FOLDER_DEPTH = 2  # path elements below a location's prefix by which the report groups folders
+_LEASE_SECONDS = 30.0  # of deletions after a poll of all references
+# The suffixes of tables' files; all other objects of a bucket are left alone.
 _TABLE_FILE_SUFFIXES = (".parquet", ".orc", ".avro", ".puffin", ".stats", ".metadata.json", ".metadata.json.gz")
 
 
@@ -50,7 +50,7 @@ def sweep(
     progress: Callable[[str], None] = lambda line: None,
     now: datetime | None = None,
 ) -> SweepReport:
-    """Find what nothing needs in a region's own locations that the registry opts in, and delete it where asked.
+    """Find files that nothing needs in a region's own locations that the registry opts in; delete them with `delete`.
 
     A file is deleted when no version of a table that is needed reaches it, every pass since one that is at least the
     settings' grace old found it so, and the file itself is as old.
@@ -58,19 +58,19 @@ def sweep(
     Args:
         context: the region.
         settings: of upkeep.
-        delete: delete; otherwise only say what would be, and write it down for later.
+        delete: delete; otherwise only report what would be deleted, and record the pass.
         excluded_prefixes: URI prefixes below which nothing is a table's file, whatever its name: the inboxes of
             ingestion.
-        progress: called with lines for people.
+        progress: receives progress messages.
         now: the time; default: by the clock of the region's store.
 
     Raises:
         UsageError: no location of the region is opted in, or the grace is too short.
-        UpkeepBlocked: a region has to be waited for, a file that is needed can't be read, or who is the primary isn't
+        UpkeepBlocked: a region has to be waited for, a needed file can't be read, or which region is the primary isn't
             certain: nothing is deleted.
         Busy: the primary was switched meanwhile.
-        CatalogError, StoreError: something doesn't answer; a later run goes on.
-        EngineError: very much is reached, and there is no room on local disk for it; a later run goes on.
+        CatalogError, StoreError: something doesn't answer; a later run continues.
+        EngineError: the local disk is too full for the list of needed files; a later run continues.
     """
     grace = timedelta(seconds=settings.grace)
     validate_grace(grace)
@@ -116,7 +116,7 @@ class _Listing:
 
 @dataclass
 class _Deletion:
-    """A deletion that is under way: each part of it after a fresh look at who the primary is, and at all references."""
+    """A deletion in progress: before each part it checks which region is the primary, and polls all references."""
 
     context: RegionContext
     gone: Collection[str]
@@ -161,7 +161,7 @@ def _require_unblocked(blocks: tuple[Block, ...]) -> None:
 def _list_locations(
     context: RegionContext, referenced: ReferencedFiles, excluded_prefixes: Collection[str]
 ) -> _Listing:
-    """List this region's locations that are swept, and tell what of it isn't needed."""
+    """List this region's swept locations; return the files that aren't needed."""
     objects = strange = ZERO_AMOUNT
     unreachable = Files()
     for location in swept_locations(context.mapping):
@@ -176,7 +176,7 @@ def _list_locations(
 
 
 class _LocationFilter:
-    """Tells whether an object belongs to a location, and not to one within it, nor to what is sterna's."""
+    """Whether an object belongs to a location, and not to a nested one or to sterna's own files."""
 
     def __init__(self, context: RegionContext, id: str, excluded_prefixes: Collection[str]) -> None:
         self._mapping, self._location_id = context.mapping, id
@@ -196,7 +196,7 @@ class _LocationFilter:
         try:
             location = self._mapping.locate(uri).location
         except TableError:
-            return False  # it has a name that nobody could follow: whoever made it takes it away
+            return False  # an unsafe name, which is never followed: its writer has to delete it
         if any(is_inside(canonical_prefix(uri), prefix) for prefix in self._excluded_prefixes):
             return False
         return location.id == self._location_id and may_sweep(self._mapping, uri, location)
@@ -212,7 +212,7 @@ def build_report(
     *,
     delete: bool,
 ) -> SweepReport:
-    """Return what was found, before anything is deleted."""
+    """Return the report of what was found, before anything is deleted."""
     return SweepReport(
         region=context.region.name,
         pass_id=pass_id,
@@ -230,7 +230,7 @@ def build_report(
 
 
 def _largest_folders(context: RegionContext, files: Files) -> tuple[FolderSize, ...]:
-    """Return where most of some files is: so that a person sees what he may not have meant."""
+    """Return the folders with most of some files, for an operator to check before a deletion."""
     prefixes = [location.prefix for location in swept_locations(context.mapping)]
     sizes: dict[str, Amount] = defaultdict(Amount)
     for part in files.parts():

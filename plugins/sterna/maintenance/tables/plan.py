@@ -1,4 +1,4 @@
-"""What upkeep would do to `main`: looks only."""
+"""Plans compaction of `main`; changes nothing."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def plan_maintenance(
     """Plan the upkeep of `main`.
 
     Args:
-        context: the region that looks; what it finds of all regions' files is the same everywhere.
+        context: the region that plans; the plan for all regions' files is the same everywhere.
         settings: section `upkeep` of the services file.
         tables: key names or patterns; none: all that a rule matches.
-        progress: called with lines for people.
+        progress: receives progress messages.
         now: the time; default: the clock's.
 
     Raises:
@@ -76,7 +76,7 @@ def plan_maintenance(
     unwritten = read_unwritten(
         context, now, [region.name for region in context.registry.regions if region.name not in gone]
     )
-    # Whoever names a table has it tried at once: what was to blame may be mended.
+    # A table that is named is tried at once: the cause of a failure may be fixed.
     table_plans = [
         table if table.table in tables else exclude_unwritten(table, matched.rule, unwritten)
         for matched, table in zip(matched_tables, table_plans, strict=True)
@@ -137,7 +137,7 @@ def find_tables(
 def inspect_matched(
     context: RegionContext, prices: Prices, matched: MatchedTable, now: datetime, parts: int = 1
 ) -> TablePlan:
-    """Look at one table; one that can't be read is left alone, with the reason."""
+    """Inspect one table; the plan of one that can't be read has only the reason."""
     try:
         uri = matched.content.metadata_location or ""
         return inspect_table(context, prices, matched.name, uri, matched.rule, int(now.timestamp() * 1000), parts)
@@ -160,9 +160,9 @@ def read_budgets(
 ) -> Mapping[int, Budget]:
     """Return, by the number of each rule, what it may cost and what upkeep has spent of it in the last 24 hours.
 
-    What was spent stands in the snapshots that upkeep's commits to `main` made: the table's newest metadata lists them,
-    for expiry leaves them as long. Of a table that is gone the commit's own metadata tells; what can't be read any more
-    counts as all that the day may cost.
+    The prices are in the summaries of the snapshots of upkeep's commits to `main`: in the table's newest metadata,
+    since expiry keeps them for a day. For a dropped table the commit's own metadata is read; what can't be read any more
+    counts as the whole budget.
     """
     rule_indexes = {matched.rule_index for matched in matched_tables}
     spent = dict.fromkeys(rule_indexes, 0.0)
@@ -205,7 +205,7 @@ def _read_spending(context: RegionContext, since: datetime) -> list[tuple[str, f
 
 
 def _read_current_prices(context: RegionContext, key: Key) -> dict[int, float]:
-    """Return, by snapshot, the prices that a table's newest metadata tells."""
+    """Return, by snapshot, the prices in a table's newest metadata."""
     head = context.primary.reference(SOURCE_BRANCH).hash
     content = context.primary.contents(SOURCE_BRANCH, head, [key]).get(key)
     if content is None or not content.metadata_location:
@@ -231,4 +231,4 @@ def _snapshot_price(snapshot: Snapshot) -> float:
         price = float(dict(snapshot.sterna_properties).get(PRICE_PROPERTY, "0"))
     except ValueError:
         return inf
-    return price if price >= 0 else inf  # of NaN and of less than nothing nobody can say what is left of the day
+    return price if price >= 0 else inf  # NaN, or negative: the rest of the budget is unknown

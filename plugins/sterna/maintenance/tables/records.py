@@ -38,14 +38,14 @@ SWEEP_REPORT: Final = Record(
 
 
 def sweep_folder(context: RegionContext) -> str:
-    """Return the URI of the folder in which the records of sweeps lie."""
+    """Return the URI of the folder with the records of sweeps."""
     return state_folder(context.region.replica_root, SWEEP)
 
 
 def write_begin_marker(context: RegionContext, pass_id: str) -> datetime | None:
-    """Say that a pass begins, and return when that was by the clock of the store: the one that files have their age by.
+    """Record that a pass begins; return when, by the clock of the store, which also sets the age of files.
 
-    None where the store doesn't list it.
+    None where the store doesn't list the record.
 
     Raises:
         StoreUnreachable, StoreDenied: the region's store can't be used.
@@ -57,14 +57,12 @@ def write_begin_marker(context: RegionContext, pass_id: str) -> datetime | None:
 
 
 def write_sweep_report(context: RegionContext, report: SweepReport) -> None:
-    """Write down what a sweep found and did."""
+    """Store the report of a sweep."""
     context.objects.write_new(f"{sweep_folder(context)}/{report.pass_id}.json", SWEEP_REPORT.dumps(report).encode())
 
 
 def read_last_sweep(context: RegionContext) -> SweepReport | None:
-    """Return what the region's newest sweep found and did, as it was written down.
-
-    None: there was none, or its record can't be read.
+    """Return the report of the region's newest sweep; None where there is none, or it can't be read.
     """
     listed = context.objects.list(sweep_folder(context))
     records = [(modified, uri) for uri, _, modified in listed if uri.endswith(".json")]
@@ -77,7 +75,7 @@ def read_last_sweep(context: RegionContext) -> SweepReport | None:
 
 
 def delete_older_records(context: RegionContext, passes: list[Pass]) -> None:
-    """Delete the records of passes that no later one asks for any more."""
+    """Delete the records of passes that no later pass needs."""
     if passes:
         listed = context.objects.list(sweep_folder(context))
         obsolete = [uri for uri, _, modified in listed if modified < passes[0].written_at]

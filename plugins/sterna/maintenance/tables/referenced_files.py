@@ -1,4 +1,4 @@
-"""Which of a region's own files are needed: all that any version that is needed reaches."""
+"""Which of a region's own files are needed: all that any needed version reaches."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _PAST_REASONS = (NeedReason.HISTORY, NeedReason.HELD, NeedReason.TRANSIT, NeedRe
 
 @dataclass
 class ReferencedFiles:
-    """What is needed of a region's own files; it grows while a sweep goes on.
+    """The region's own files that are needed; the set grows during a sweep.
 
     Args:
         context: the region.
-        progress: called with lines for people.
+        progress: receives progress messages.
     """
 
     context: RegionContext
@@ -46,23 +46,23 @@ class ReferencedFiles:
         self._seen: set[TableVersion] = set()
 
     def add_retained(self, retention: Retention) -> None:
-        """Reach all that a horizon needs.
+        """Add the files of all versions that must be retained.
 
-        Replicas of other regions reach nothing here: what they name lies in their own region.
+        Replicas of other regions reach nothing here: they name files of their own region.
 
         Raises:
-            UpkeepBlocked: a file of it can't be read, or names files in a way that nobody here knows.
+            UpkeepBlocked: a metadata file can't be read, or it names files that can't be mapped to this region.
         """
         versions = [(version, need) for version, need in retention.needed.items() if self._is_relevant(need.replica_of)]
         self._walk_new(self._walk, (version for version, need in versions if need.reason not in _PAST_REASONS))
-        # No reference shows these any more: what is gone of them nobody can read, and it leads nowhere.
+        # No reference shows these any more: files of them that are missing have no reader.
         self._walk_new(self._lenient_walk, (version for version, need in versions if need.reason in _PAST_REASONS))
 
     def add_references(self, references: Iterable[ReferenceVersions]) -> bool:
-        """Reach what references show that moved, or are new; tell whether there was anything.
+        """Add the files that changed or new references reach; return whether there were new versions.
 
         Raises:
-            UpkeepBlocked: as `of`.
+            UpkeepBlocked: as `add_retained`.
         """
         before = len(self._seen)
         self._walk_new(
@@ -93,11 +93,11 @@ class ReferencedFiles:
         self._seen |= unseen
 
     def add(self, uris: Iterable[str]) -> None:
-        """Count some files as needed, in whatever spelling metadata names them."""
+        """Add files, in any spelling of their URIs that metadata may have."""
         self.files.add(self._listed_uris(uris))
 
     def _listed_uris(self, uris: Iterable[str]) -> Iterator[str]:
-        """Yield what lies in a swept location, as the store lists it; and what is read there in place of a copy."""
+        """Yield the URIs in swept locations, as the store lists them; of a copy, those of its original."""
         for uri in uris:
             for target in (uri, *self._origin(uri)):
                 for spelling in (target, *_alternate_uris(target)):
@@ -127,10 +127,10 @@ def _table_version(version: ContentVersion) -> TableVersion:
 
 
 def _alternate_uris(uri: str) -> Iterator[str]:
-    """Yield what else a URI may be called where the place that it lies in is listed.
+    """Yield the other URIs under which a listing may show a file.
 
-    Azure's two drivers, of which Iceberg takes both, have a scheme and a host each for one container. Some engines take
-    several slashes for one.
+    Azure's two drivers, both of which Iceberg accepts, have a scheme and a host each for the same container. Some
+    engines treat several slashes as one.
     """
     scheme, _, path = uri.partition("://")
     other_scheme, host_suffix, other_suffix = _DRIVERS.get(scheme, ("", "", ""))
@@ -142,7 +142,7 @@ def _alternate_uris(uri: str) -> Iterator[str]:
 
 
 def _decoded_uris(uri: str) -> Iterator[str]:
-    """Yield other spellings under which a store may list an odd name: one too many is kept rather than one too few."""
+    """Yield other spellings under which a store may list an unusual name; one too many only keeps a file."""
     scheme, _, path = uri.partition("://")
     if "//" in path:
         yield f"{scheme}://{_SLASHES.sub('/', path)}"

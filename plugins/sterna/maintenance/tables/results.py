@@ -1,4 +1,4 @@
-"""What expiry and sweep are asked for, and what they say when they are done."""
+"""The reports of expiry and sweep."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from sterna.maintenance.tables.retention import Block
 
 @dataclass(frozen=True)
 class ExpiredTable:
-    """What expiry does to one table.
+    """What expiry did, or would do, to one table.
 
     Args:
         key: key name.
-        metadata: its metadata.json, as it was looked at.
+        metadata: its metadata.json, as it was read.
         snapshots: how many snapshots it has there.
-        expired: ids of those that go.
-        needed: by reason, how many others are needed still.
-        done: they are gone.
-        problem: why nothing was done, "" where nothing stood in the way.
+        expired: ids of those that are removed.
+        needed: by reason, how many others are still needed.
+        done: they were removed.
+        problem: why nothing was done; "" where nothing prevented it.
     """
 
     key: str
@@ -36,12 +36,12 @@ class ExpiryReport:
     """What expiry found and did.
 
     Args:
-        region: who asked.
+        region: the region that ran it.
         dry_run: nothing was to be changed.
         at: when it began (ISO 8601, UTC).
-        main: the commit of `main` that was looked at last.
+        main: the commit of `main` that was read last.
         epoch: of the primary; "" where the regions share one catalog.
-        tables: those that a rule of the services file matches, and that were asked for.
+        tables: those that a rule of the services file and the requested patterns match.
         blocks: regions that upkeep has to wait for.
     """
 
@@ -67,14 +67,14 @@ class SweepReport:
     """What a sweep found in a region's own stores, and what it did.
 
     Args:
-        region, pass_id: which region, and which pass.
+        region, pass_id: the region and the pass.
         dry_run: nothing was to be deleted.
         at: when it began (ISO 8601, UTC).
-        main: the commit of `main` that was looked at.
+        main: the commit of `main` that was read.
         epoch: of the primary; "" where the regions share one catalog.
         locations: ids of the locations that were swept.
-        objects: all that lies there.
-        strange: of these, what is no file of a table's: left alone.
+        objects: all objects there.
+        strange: of these, those that are no files of tables; they are never deleted.
         unreachable: what nothing needs, garbage included.
         garbage: what may be deleted now: unreachable since a pass at least `grace` ago, and older than that itself.
         deleted: what was deleted.

@@ -1,7 +1,7 @@
-"""The horizon: what is needed still, by whom, and what keeps upkeep waiting. Pure.
+"""Retention: which versions are still needed, by what, and what blocks expiry and sweep. Pure.
 
-A snapshot is needed while somebody's catalog entry shows it as current. A file is needed while the metadata.json of any
-such entry reaches it, whatever snapshot it is of.
+A snapshot is needed while any catalog entry shows it as current. A file is needed while the metadata.json of any such
+entry reaches it, by whatever snapshot.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Block:
 
     Args:
         region: its name.
-        reason: why, for people.
-        alarm: it is silent for longer than it is waited for without one.
+        reason: why.
+        alarm: it has been silent for longer than the time that it is waited for without an alarm.
         spares: keys that it isn't entitled to: these don't wait.
     """
 
@@ -71,7 +71,7 @@ class Retention:
     Args:
         needed: by version, why.
         anchor_snapshots: snapshots that `main` showed since the oldest watermark, and those from which a flow or a view
-            goes on.
+            continues.
         blocks: what upkeep has to wait for.
         table_blocks: what expiry of single tables has to wait for, by key.
     """
@@ -83,7 +83,7 @@ class Retention:
 
     @property
     def snapshots(self) -> dict[int, Need]:
-        """The snapshots that somebody shows as current."""
+        """The snapshots that an entry shows as current."""
         needs: dict[int, Need] = {}
         for version, need in self.needed.items():
             if version.snapshot is not None:
@@ -91,14 +91,14 @@ class Retention:
         return needs
 
     def blocks_of(self, key: str) -> tuple[Block, ...]:
-        """Return what keeps one table waiting."""
+        """Return what blocks one table."""
         return (*(block for block in self.blocks if key not in block.spares), *self.table_blocks.get(key, ()))
 
 
 def compute_retention(
     inputs: RetentionInputs, *, max_wait: timedelta, exclude_regions: Collection[str] = ()
 ) -> Retention:
-    """Return what is needed, and by whom.
+    """Return what is needed, and by what.
 
     Args:
         inputs: all that it depends on.
@@ -143,20 +143,24 @@ def expirable_snapshots(
 ) -> tuple[int, ...]:
     """Return the ids of a table's snapshots that may be taken out of its metadata, oldest first.
 
-    What its own settings and its branches ask for stays, whatever a rule says; all of it where that can't be read. The
-    heads of its refs stay, the current snapshot, staged ones that nobody has published, and what is younger than
-    `keep`; what upkeep made within a day, for the price of a day is told by it; and on the current snapshot's line
-    whatever lies before one that `main` showed since the oldest watermark: a commit may bring several. The same before
-    one that stays and that a channel's mark was set with: else it would be no ancestor any more, and the table look as
-    if it had been rolled back. And before one that was staged and published, while a replica needs it: else it would
-    look as if it had never been published, and stay for ever.
+    These are kept:
+
+    - what the table's own settings and branches keep, whatever a rule says; all snapshots where that can't be read;
+    - the heads of its refs, the current snapshot, staged ones that were not published, and those younger than `keep`;
+    - those that upkeep created within a day, whose summaries have the prices of the daily budget;
+    - on the current snapshot's lineage, those after one that `main` showed since the oldest watermark: a commit may
+      add several;
+    - those after one that a channel's applied position names: else it would be no ancestor any more, and the table
+      look as if it had been rolled back;
+    - those after one that was staged and published, while a replica needs it: else it would look unpublished, and be
+      kept for ever.
 
     Args:
         metadata: the table, as `main` shows it.
         retention: what is needed.
-        keep: a floor: it keeps more, never less.
+        keep: a minimum age: it keeps more, never less.
         now: the time.
-        time_travel: for so long what was current stays readable, and what lies between it and now; none: not.
+        time_travel: how far back what was current stays readable, with all snapshots since; 0: not at all.
     """
     kept_by_settings = configured_snapshots(metadata, now.timestamp() * 1000)
     if kept_by_settings is None:
@@ -203,7 +207,7 @@ def _table_blocks(inputs: RetentionInputs, exclude_regions: Collection[str]) -> 
 
 
 def _current_at(metadata: TableMetadata, lineage: list[int], since: datetime | None) -> set[int]:
-    """Return the snapshot of the current line that was current at a moment; later ones lie before it."""
+    """Return the snapshot of the current lineage that was current at a moment."""
     if since is None or not lineage:
         return set()
     times = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in metadata.snapshots}
@@ -211,7 +215,7 @@ def _current_at(metadata: TableMetadata, lineage: list[int], since: datetime | N
 
 
 def _is_temporary(need: Need | None) -> bool:
-    """Tell whether something is needed for a while, by a replica alone; somebody's tag may stay for ever."""
+    """Return whether something is needed only for a while, by a replica; a tag may exist for ever."""
     return need is not None and bool(need.replica_of)
 
 
@@ -225,7 +229,7 @@ def _all_versions(inputs: RetentionInputs) -> Iterator[ContentVersion]:
 def _region_block(
     inputs: RetentionInputs, region: RegionState, commit_index: Mapping[str, int], max_wait: timedelta
 ) -> Block | None:
-    """Return why a region has to be waited for, None where nothing about it is unknown."""
+    """Return why a region has to be waited for; None where its position is known and recent."""
     if not region.watermark:
         return Block(
             region.name, "it has no watermark: it was never synced, or is being seeded", spares=region.excluded_keys
@@ -269,7 +273,7 @@ def versions_needed_by(
 
 
 def _good_position(commits: tuple[MainCommit, ...], commit_index: Mapping[str, int], held_table: Held) -> int | None:
-    """Return where in `main`'s history the last good commit of a held key is; None where nobody knows."""
+    """Return the index of a held key's last good commit in `main`'s history; None where it is unknown."""
     if held_table.good:
         return commit_index.get(held_table.good)
     since = held_since(held_table)

@@ -1,4 +1,4 @@
-"""A run of upkeep: one region's files of tables on `main`, rewritten where they lie."""
+"""A run of compaction: one region's files of tables on `main`, rewritten in their own region."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ from sterna.spark.main_catalog import CommitConflict, MainTables, TableChanged
 from sterna.spark.rewrite_data_files import PlannedGroup, TableRewrite, WrittenGroup
 
 _PARTS_PER_ATTEMPT: Final = (1, 4, 16)
-"""Into how many parts groups are cut at each look at a table. There is a second one where somebody deleted rows of what
-was being rewritten."""
+"""Into how many parts groups are split, by attempt at a table. A second attempt follows where rows of what was being
+rewritten were deleted meanwhile."""
 _MAX_COMMITS_PER_TABLE: Final = 10
 """Into about how many commits the groups of one table go."""
 _MAX_CONCURRENCY: Final = 4
@@ -66,15 +66,15 @@ def run_maintenance(
 ) -> MaintenanceReport:
     """Rewrite small files of this region, and files many of whose rows are deleted, into fewer.
 
-    Writers go on meanwhile. A group of files of which somebody deletes rows is thrown away, and looked at again.
+    Writers may commit meanwhile. A group is discarded, and planned again, where rows of its files were deleted.
 
     Args:
-        context: the region, whose files alone are read and written.
+        context: the region; only its files are read and written.
         settings: section `upkeep` of the services file.
         tables: key names or patterns; none: all that a rule matches.
-        progress: called with lines for people.
+        progress: receives progress messages.
         dry_run: only plan.
-        now: the time; default: the clock's at each look.
+        now: the time; default: the clock's at each attempt.
 
     Returns:
         What was planned and done, table by table; what went wrong with one table ends no other.
@@ -103,12 +103,12 @@ def run_maintenance(
 
 
 def has_work(table: TablePlan, region: str) -> bool:
-    """Tell whether a region has anything to rewrite of a table now."""
+    """Return whether a region has anything to rewrite of a table now."""
     return bool(table.due_groups(region)) or (table.home == region and (table.merge_manifests or table.merge_deletes))
 
 
 def _starved_lines(report: TableReport) -> tuple[str, ...]:
-    """Return a line where all that was rewritten of a table was thrown away."""
+    """Return a line where all that was rewritten of a table was discarded."""
     if not report.starved:
         return ()
     return (
@@ -124,9 +124,9 @@ class MaintenanceRun:
 
     Args:
         context, settings: of the run.
-        run_id: stands in the snapshots that it makes.
+        run_id: of the run; in the summary of the snapshots that it creates.
         spark: Spark's driver.
-        progress: called with lines for people.
+        progress: receives progress messages.
         clock: the time.
         requested: key names of tables whose groups are tried though an earlier run could not write them.
 
@@ -148,7 +148,7 @@ class MaintenanceRun:
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000_000)))
 
     def rewrite_table(self, name: str) -> TableReport:
-        """Rewrite one table; what goes wrong with it stands in the result."""
+        """Rewrite one table; an error is part of the report."""
         report = TableReport(name)
         try:
             for parts in _PARTS_PER_ATTEMPT:
@@ -212,7 +212,7 @@ class MaintenanceRun:
         return self.context.mapping.locate(group.into or matched.content.metadata_location or "").location.id
 
     def inspect(self, name: str, parts: int = 1) -> tuple[TablePlan | None, MatchedTable | None]:
-        """Look at a table as it is now, with what is left of the day's price."""
+        """Plan a table in its current state, within the rest of the day's budget."""
         now = self.clock()
         _, matched = find_tables(self.context, self.settings, [name])
         if not matched:
@@ -222,7 +222,7 @@ class MaintenanceRun:
         remaining = None if budget.per_day is None else budget.per_day - budget.spent
         if name not in self.requested:
             table = exclude_unwritten(table, matched[0].rule, self._read_earlier())
-        # A group that this run couldn't write isn't tried again in smaller ones: it is told once.
+        # A group that this run couldn't write isn't tried again in smaller ones: it is reported once.
         tried = frozenset[str]().union(*(group.paths for _, group, _ in self.unwritten))
         regional = tuple(
             group
@@ -238,7 +238,7 @@ class MaintenanceRun:
         if not groups or matched is None:
             return report, table
         size = -(-len(groups) // _MAX_COMMITS_PER_TABLE)
-        # Where somebody deletes rows all the time, no batch is read before it is its turn.
+        # Where rows are deleted all the time, each batch is read only when it is its turn.
         read_at_once = size if parts > 1 else len(groups)
         rewriting: TableRewrite | None = None
         for start in range(0, len(groups), size):
@@ -273,9 +273,9 @@ class MaintenanceRun:
     def write_batch(
         self, rewriting: TableRewrite, matched: MatchedTable, groups: Sequence[Group], report: TableReport
     ) -> TableReport:
-        """Write some groups and commit them: together, or each alone where one of them was changed meanwhile.
+        """Write some groups and commit them: together, or one by one where one of them was changed meanwhile.
 
-        A group that can't be written is its own: the others are committed.
+        A group that can't be written doesn't prevent the others.
         """
         failed: list[str] = []
 
@@ -351,7 +351,7 @@ class MaintenanceRun:
         )
 
     def _merge_metadata_files(self, name: str, report: TableReport) -> TableReport:
-        """Rewrite a table's files of deletes and manifests where they are many, in the region where they lie."""
+        """Rewrite a table's delete files and manifests where they are many, in the table's home region."""
         table, _ = self.inspect(name)
         if table is None or table.home != self.context.region.name:
             return report
@@ -368,7 +368,7 @@ class MaintenanceRun:
                     report, manifests=rewriting.rewrite_manifests(self._summary_properties(table.manifests_price))
                 )
         except (TableChanged, CommitConflict) as error:
-            # Nothing is lost by leaving it: the next run looks again.
+            # The next run tries again.
             return replace(report, left=(*report.left, f"manifests or files of deletes, changed by others: {error}"))
         return report
 

@@ -1,4 +1,4 @@
-"""One table of `main`, as its manifests tell: read by sterna itself, without Spark."""
+"""The files of one table of `main`, read from its manifests without Spark."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ _TARGET_MANIFEST_BYTES: Final = 8 << 20  # Iceberg's own target
 _MIN_DELETE_FILES_TO_MERGE: Final = 5
 _STARVED_MS: Final = 24 * 3_600_000
 STARVED_FILES: Final = 1_000
-"""What waits so long, or is so many, is called starved. Files may be older than any snapshot that expiry has left."""
+"""A group that waits for `_STARVED_MS`, or has so many files, is starved."""
 
 
 def inspect_table(
     context: RegionContext, prices: Prices, table: str, uri: str, rule: MaintenanceRule, now_ms: int, parts: int = 1
 ) -> TablePlan:
-    """Look at one table.
+    """Plan one table from its metadata and manifests, without a budget.
 
     Args:
-        context: the region that looks.
-        prices: what shipping costs.
+        context: the region that plans.
+        prices: of copies to other regions.
         table: key name.
         uri: its metadata.json.
         rule: the table's.
         now_ms: the time, in milliseconds since 1970.
-        parts: see `choose`.
+        parts: see `plan_groups`.
 
     Returns:
-        What upkeep finds, before anybody asked what a day may cost.
+        What upkeep would rewrite, whatever it costs.
 
     Raises:
-        TableError: a file is gone, broken or unsupported.
+        TableError: a file is missing, broken or unsupported.
         StoreError, CredentialError: a store can't be used.
     """
     metadata = read_metadata(context, uri)
@@ -116,12 +116,12 @@ def _read_amounts(context: RegionContext, uri: str, data: bytes) -> tuple[FileSt
 
 
 def _shipping_price(prices: Prices, table: str, target_uri: str, size: int) -> float:
-    """Return what shipping costs of files that are written anew at a place."""
+    """Return what it costs to copy rewritten files of a location to other regions."""
     return prices.price(target_uri, prices.shipped_bytes(table, target_uri, size))
 
 
 def _data_path(metadata: TableMetadata) -> str:
-    """Return below which URI the table's writers put data files."""
+    """Return the URI below which the table's writers put data files."""
     return (metadata.properties.get("write.data.path") or metadata.location).rstrip("/")
 
 
@@ -153,11 +153,11 @@ class _PartitionDeletes:
 
 @dataclass
 class _SnapshotFiles:
-    """The live files of a snapshot, taken together from its manifests.
+    """The live files of a snapshot, collected from its manifests.
 
     Args:
         times: by snapshot, when it was written.
-        mapping: of the region that looks.
+        mapping: of the region that plans.
     """
 
     times: dict[int, int]
@@ -172,8 +172,8 @@ class _SnapshotFiles:
     _vectors: set[str] = field(default_factory=set)
 
     def add(self, manifest: ManifestFile, entries: Iterable[FileStats]) -> None:
-        """Take up a manifest's entries."""
-        # A snapshot that has expired is older than those that are left.
+        """Add a manifest's entries."""
+        # A snapshot that has expired is older than the remaining ones.
         oldest = min((at for at in self.times.values() if at), default=0)
         spec = manifest.partition_spec_id
         for entry in entries:
@@ -206,13 +206,13 @@ class _SnapshotFiles:
         return self._last_written.values()
 
     def are_deletes_mergeable(self, home: str) -> bool:
-        """Tell whether files of deletes are worth a rewrite, and lie where that writes."""
+        """Return whether delete files are worth a rewrite, and all are stored in the table's home region."""
         if len(self._delete_paths) < _MIN_DELETE_FILES_TO_MERGE:
             return False
         return all(self.mapping.locate(path).location.region == home for path in self._delete_paths)
 
     def data_files(self) -> tuple[list[LiveFile], tuple[str, ...]]:
-        """Return the data files, and what is left alone of them."""
+        """Return the data files, and notes on those that are skipped."""
         rows: dict[tuple[int, str], int] = {}
         for spec, entry, _, _ in self._data_entries:
             rows[spec, entry.partition] = rows.get((spec, entry.partition), 0) + entry.record_count
@@ -248,7 +248,7 @@ class _SnapshotFiles:
 
 
 def _split_writable(metadata: TableMetadata, groups: Sequence[Group]) -> tuple[tuple[Group, ...], tuple[str, ...]]:
-    """Return the groups that Iceberg can write, and why it can't the others: they cost nothing, and start no Spark."""
+    """Return the groups that Iceberg can write, and notes on the others, for which no Spark is started."""
     dropped_columns = metadata.dropped_source_fields
     files: dict[tuple[str, int], int] = {}
     for group in groups:
@@ -273,7 +273,7 @@ def _with_destination(
     files: Sequence[LiveFile],
     group: Group,
 ) -> Group:
-    """Return a group with where its new files go, and what shipping them costs."""
+    """Return a group with the destination of its new files, and the price of copying them."""
     region_files = [file for file in files if file.region == group.region]
     into = "" if group.region == home else _regional_folder(context, table, region_files)
     target_uri = into or _data_path(metadata)
@@ -282,7 +282,7 @@ def _with_destination(
 
 
 def _regional_folder(context: RegionContext, table: str, files: Sequence[LiveFile]) -> str:
-    """Return the folder in which a region that isn't the table's own has its files."""
+    """Return the folder with a table's files in a region that isn't its home."""
     sizes: dict[str, int] = {}
     for file in files:
         sizes[file.location] = sizes.get(file.location, 0) + file.size
@@ -300,7 +300,7 @@ def _regional_folder(context: RegionContext, table: str, files: Sequence[LiveFil
 
 
 def recent_write_lines(groups: Iterable[Group], files: Iterable[LiveFile], target: int, now_ms: int) -> tuple[str, ...]:
-    """Say which partitions are written too recently, and which of them have been so for long."""
+    """Return a line on each partition that was written too recently, with a note where that starves it."""
     waiting = _waiting_groups(groups, files, target)
     return tuple(
         f"{name}: written too recently{_starved_note(since, sum(group.files for group in partition_groups), now_ms)}"
@@ -309,7 +309,7 @@ def recent_write_lines(groups: Iterable[Group], files: Iterable[LiveFile], targe
 
 
 def _starved_regions(groups: Iterable[Group], files: Iterable[LiveFile], target: int, now_ms: int) -> tuple[str, ...]:
-    """Return the regions with files of partitions that are called starved."""
+    """Return the regions with files of starved partitions."""
     waiting = _waiting_groups(groups, files, target)
     starved = (
         partition_groups

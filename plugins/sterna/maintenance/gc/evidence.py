@@ -1,5 +1,4 @@
-"""The reports of clean-ups, and the syncs that have a plan and are not published yet.
-"""
+"""The reports of clean-ups, and the syncs that have a plan and are not published yet."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Which versions of which tables must stay readable: those that the retained heads show, by the catalog.
-"""
+"""Which versions of which tables must stay readable: those that the retained heads show, by the catalog."""
 
 from __future__ import annotations
 

@@ -161,8 +161,8 @@ def read_budgets(
     """Return, by the number of each rule, what it may cost and what upkeep has spent of it in the last 24 hours.
 
     The prices are in the summaries of the snapshots of upkeep's commits to `main`: in the table's newest metadata,
-    since expiry keeps them for a day. For a dropped table the commit's own metadata is read; what can't be read any more
-    counts as the whole budget.
+    since expiry keeps them for a day. For a dropped table the commit's own metadata is read; what can't be read any
+    more counts as the whole budget.
     """
     rule_indexes = {matched.rule_index for matched in matched_tables}
     spent = dict.fromkeys(rule_indexes, 0.0)

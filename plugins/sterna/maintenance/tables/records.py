@@ -62,8 +62,7 @@ def write_sweep_report(context: RegionContext, report: SweepReport) -> None:
 
 
 def read_last_sweep(context: RegionContext) -> SweepReport | None:
-    """Return the report of the region's newest sweep; None where there is none, or it can't be read.
-    """
+    """Return the report of the region's newest sweep; None where there is none, or it can't be read."""
     listed = context.objects.list(sweep_folder(context))
     records = [(modified, uri) for uri, _, modified in listed if uri.endswith(".json")]
     if not records:

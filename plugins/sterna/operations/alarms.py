@@ -1,4 +1,4 @@
-"""What somebody has to be told of a region: pure, from its status and the limits that an operator has set."""
+"""The alarms of a region: pure, from its status and the limits that an operator has set."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sterna.replication.replica.held import Held
 from sterna.replication.replica.lag import Lags, held_lag
 
 _MAX_NAMED_TABLES = 5  # tables in one alarm
-_HEALTHY_WAL_STATUSES = ("reserved", "extended")  # of any other word of Postgres' nobody knows whether the log is kept
+_HEALTHY_WAL_STATUSES = ("reserved", "extended")  # with any other status Postgres may drop the log
 
 
 @dataclass(frozen=True)
 class AlarmLimits:
-    """From where on something is an alarm.
+    """The limits beyond which something is an alarm.
 
     Args:
         lag: seconds that a region, or a table that it holds, may be behind.
@@ -36,12 +36,12 @@ class AlarmLimits:
 
 @dataclass(frozen=True)
 class Alarm:
-    """One thing that somebody has to be told.
+    """One thing that needs an operator.
 
     Args:
         kind: `branch`, `lag`, `transit`, `held`, `cut off`, `gc`, `slot`, `upkeep` or `unseen`; the run book
             has an entry for each.
-        text: what is wrong, for people, in one line.
+        text: what is wrong, in one line.
     """
 
     kind: str
@@ -49,14 +49,10 @@ class Alarm:
 
 
 def find_alarms(status: RegionStatus, limits: AlarmLimits) -> tuple[Alarm, ...]:
-    """Return what is wrong with a region; empty when it needs nobody.
+    """Return what is wrong with a region; empty when it needs no operator.
 
-    What is unknown is never taken for good: a branch that can't be used, a table of which nobody knows since when it
-    is held, and what could not be looked at are alarms.
-
-    Args:
-        status: the region's state.
-        limits: from where on something is an alarm.
+    What is unknown is an alarm: a branch that can't be used, a table that is held since an unknown time, and what could
+    not be read.
     """
     text_by_kind = {
         "branch": status.problem,
@@ -78,7 +74,7 @@ def alarm_lag(status: RegionStatus, limits: AlarmLimits) -> float | None:
         return None
     held = held_lag(without_allowed([table.held for table in status.held], limits.ignore_held))
     if status.unread_held:
-        held = status.held_lag_seconds  # which of them are accepted, nobody knows
+        held = status.held_lag_seconds  # which of them are accepted is unknown
     return Lags(status.watermark_lag_seconds, held, status.transit_lag_seconds).oldest
 
 
@@ -91,12 +87,12 @@ def without_allowed(held: Iterable[Held], allowed: Sequence[str]) -> list[Held]:
 
 
 def oldest_first(held: Iterable[HeldStatus]) -> list[HeldStatus]:
-    """Return held keys, first those that nobody knows since when, then by their lag."""
+    """Return held keys, first those of unknown lag, then by their lag."""
     return sorted(held, key=lambda table: (table.lag_seconds is not None, -(table.lag_seconds or 0.0), table.held.key))
 
 
 def evidence_age(status: RegionStatus) -> float | None:
-    """Return how many seconds old the oldest evidence of a run is, None when there is none or nobody looked."""
+    """Return the age of the oldest evidence of a run in seconds; None when there is none or it was not read."""
     if not status.oldest_evidence:
         return None
     return (datetime.now(UTC) - datetime.fromisoformat(status.oldest_evidence)).total_seconds()

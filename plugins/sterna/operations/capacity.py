@@ -17,7 +17,7 @@ _ITERATIONS = 200
 
 @dataclass(frozen=True)
 class Load:
-    """What goes on, seen from one region.
+    """The load, seen from one region.
 
     Args:
         tables: tables on `main`.
@@ -68,8 +68,8 @@ class Costs:
     Args:
         sync_seconds: a sync, before its first table.
         table_seconds: one more table that changed in it, of one small file and few snapshots.
-        snapshot_seconds: one more kept snapshot of such a table: it stands in metadata.json, which is read and written
-            at each change.
+        snapshot_seconds: one more kept snapshot of such a table: it is part of metadata.json, which is read and
+            written at each change.
         plan_seconds: one more file in a plan of many.
         localize_core_seconds: one more manifest entry localized, over all cores.
         copy_file_seconds: one more copied file of a batch, at the default of 32 at once.
@@ -85,7 +85,7 @@ class Costs:
         sync_requests, table_requests: requests to this region's store, a sync and a changed table.
         source_requests: requests to the store of origin, a changed table.
         file_requests: requests to both stores, a copied file.
-        poll_seconds: between two looks at `main`.
+        poll_seconds: between two polls of `main`.
     """
 
     sync_seconds: float = 0.30
@@ -133,13 +133,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Need:
-    """One line of the answer.
+    """One need of a region.
 
     Args:
         name: what is needed.
         value: how much.
         unit: of what.
-        limit: where it ends; None: nowhere that the model knows.
+        limit: where it ends; None: the model has no limit.
         remedy: what to do at the limit.
     """
 
@@ -160,7 +160,7 @@ class Capacity:
     """What a region needs.
 
     Args:
-        load: what was asked about.
+        load: the load that the needs are for.
         steady: what the commits need, all the time.
         seed: what the first copy of everything needs, once.
     """
@@ -180,24 +180,18 @@ _MEASURED_COSTS, _ASSUMED_LIMITS = Costs(), Limits()
 
 
 def capacity(load: Load, costs: Costs = _MEASURED_COSTS, limits: Limits = _ASSUMED_LIMITS) -> Capacity:
-    """Return what one region needs.
-
-    Args:
-        load: what goes on.
-        costs: of one piece of work.
-        limits: where a part of the system ends.
-    """
+    """Return what one region needs for a load, by the given unit costs and limits."""
     return Capacity(load, _steady_needs(load, costs, limits), _seed_needs(load, costs, limits))
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How the small lane goes on under a load.
+    """How a follower's syncs keep up with a load.
 
     Args:
         sync: how long one sync takes, in seconds; infinite: files come faster than they can be copied.
         syncs: syncs a second.
-        tables: changed tables that one sync brings.
+        tables: changed tables that one sync copies.
         lag: from a commit until it can be read here, in the mean, in seconds.
     """
 
@@ -213,14 +207,14 @@ class Pace:
 
     @property
     def changes(self) -> float:
-        """Tables brought a second."""
+        """Tables copied a second."""
         return self.tables * self.syncs
 
 
 def pace(load: Load, costs: Costs = _MEASURED_COSTS) -> Pace:
-    """Return how the small lane goes on.
+    """Return how a follower's syncs keep up.
 
-    A sync brings all tables that changed while the one before it ran. A table that changed twice is brought once, so
+    A sync copies all tables that changed while the one before it ran. A table that changed twice is copied once, so
     its time is bounded by that of all tables together, as long as their files can be copied.
     """
     single_sync_seconds = sync_seconds(1, load.commit_files, load, costs)
@@ -243,7 +237,7 @@ def changed_tables(load: Load, seconds: float) -> float:
 
 
 def sync_seconds(tables: float, files: float, load: Load, costs: Costs = _MEASURED_COSTS) -> float:
-    """Return how long a sync takes that brings so many changed tables, and so many new files in all regions."""
+    """Return how long a sync takes that copies some changed tables, and some new files in all regions."""
     table = costs.table_seconds + costs.snapshot_seconds * load.snapshots
     return costs.sync_seconds + tables * table + files * _file_seconds(load, costs)
 
@@ -254,7 +248,7 @@ def _file_seconds(load: Load, costs: Costs) -> float:
 
 
 def _mean_lag(seconds: float, utilization: float, costs: Costs) -> float:
-    """Return the mean lag: an idle lane looks for commits now and then, and a busy one ends its sync first."""
+    """Return the mean lag: an idle follower polls for commits, and a busy one ends its sync first."""
     return (1 - utilization) * costs.poll_seconds / 2 + utilization * seconds / 2 + seconds
 
 

@@ -113,8 +113,7 @@ def _starved_lines(report: TableReport) -> tuple[str, ...]:
         return ()
     return (
         f"starved: {report.conflicts} groups were rewritten in vain; others deleted or upserted rows of them "
-        "meanwhile, "
-        "and nothing was committed",
+        "meanwhile, and nothing was committed",
     )
 
 

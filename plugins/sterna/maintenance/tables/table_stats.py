@@ -257,8 +257,7 @@ def _split_writable(metadata: TableMetadata, groups: Sequence[Group]) -> tuple[t
             files[region_spec] = files.get(region_spec, 0) + group.files
     notes = tuple(
         f"{number} files of {region} stay as they are: the columns of their partition fields "
-        f"{', '.join(dropped_columns[spec])} "
-        "were dropped, and Iceberg writes no such files any more"
+        f"{', '.join(dropped_columns[spec])} were dropped, and Iceberg writes no such files any more"
         for (region, spec), number in sorted(files.items())
     )
     return tuple(group for group in groups if group.spec_id not in dropped_columns), notes

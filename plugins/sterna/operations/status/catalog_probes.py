@@ -1,6 +1,6 @@
-"""What is looked at beside the catalog: replication slots, whether a clean-up gets ahead, and what it has counted.
+"""Probes beside the catalog: replication slots, copies in transit, and the evidence and the report of clean-ups.
 
-Each costs one question. What can't be looked at is named in `unseen`, and is no fault of the region's.
+Each costs one request. What can't be read is named in `unseen`, and is no fault of the region's.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _PAGE_OBJECTS = 1000  # objects
 
 
 def with_slots(context: RegionContext, status: RegionStatus) -> RegionStatus:
-    """Return a region's status with the slots that matter to it; nothing is asked where the regions share a catalog.
+    """Return a region's status with its replication slots; nothing is read where the regions share a catalog.
 
-    A copy for which the primary keeps none gets nothing any more: that one is `missing`.
+    A copy for which the primary keeps no slot gets no changes any more: its slot is `missing`.
 
     Args:
-        context: the region, as it was opened: also where the primary's Nessie does not answer its Postgres may.
-        status: what is known already.
+        context: the region, as it was opened: where the primary's Nessie does not answer, its Postgres may.
+        status: as read so far.
     """
     if not context.registry.has_regional_catalogs:
         return status
@@ -46,9 +46,9 @@ def with_slots(context: RegionContext, status: RegionStatus) -> RegionStatus:
 
 
 def with_transit(context: RegionContext, status: RegionStatus) -> RegionStatus:
-    """Return a region's status with how far the copies of its tables in transit are, as the large lane tells.
+    """Return a region's status with the progress of its tables in transit, by the state of the bulk run.
 
-    Where it tells nothing, they are as far as the replica's head says.
+    Without such a state the progress is that of the replica's head.
     """
     if not status.transit:
         return status
@@ -74,11 +74,11 @@ def _with_bulk_progress(table: InTransitStatus, bulk_state: BulkState | None) ->
 def with_oldest_evidence(context: RegionContext, status: RegionStatus) -> RegionStatus:
     """Return a region's status with the time of the oldest evidence of a run that is still there.
 
-    A clean-up that works deletes it once it is older than `--keep`, and after all other garbage. So its age tells
-    whether one does: one that never runs, only counts, is killed each time or can't delete leaves it.
+    A working clean-up deletes it once it is older than `--keep`, after all other garbage. So its age shows whether
+    there is one: a clean-up that never runs, only counts, is killed each time or can't delete leaves it.
 
-    Runs' names begin with their time and stores list in the order of names, so the first page is enough. Where a store
-    lists in another order the answer may be too young, never too old.
+    Names of runs begin with their time and stores list by name, so the first page is enough. Where a store lists in
+    another order the time may be too young, never too old.
     """
     objects = open_probe_store(context)
     try:
@@ -92,7 +92,7 @@ def with_oldest_evidence(context: RegionContext, status: RegionStatus) -> Region
 def with_storage_usage(context: RegionContext, status: RegionStatus) -> RegionStatus:
     """Return a region's status with what the newest clean-up, or its dry run, counted below the replica root.
 
-    Nothing is counted anew: a replica may have many millions of objects.
+    Nothing is counted now: a replica may have many millions of objects.
     """
     try:
         collected = read_newest_gc_report(context, open_probe_store(context))

@@ -1,4 +1,4 @@
-"""All that is known of a region's state, put together in one place."""
+"""Gathers a region's state: from the catalog, its store, the reports of its runs, and other regions' branches."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _REPORT_WINDOWS = (timedelta(hours=1), timedelta(days=1))
 
 
 def gather_status(context: RegionContext, *, maintenance: Maintenance | None = None) -> RegionStatus:
-    """Return a region's whole state: what the catalog says, then what its store and the reports of its runs add.
+    """Return a region's whole state: from the catalog, then from its store and the reports of its runs.
 
-    Only the catalog has to answer. What a store would add stays unknown while it is dark, for a status is asked for
-    when something is wrong.
+    Only the catalog has to answer. What a store would add stays unknown while the store doesn't answer, since a status
+    is requested when something is wrong.
 
     Args:
-        context: the region. A primary that does not answer is asked once, and left alone from then on.
-        maintenance: section `maintenance` of the services file; None where there is none.
+        context: the region. A primary that does not answer is contacted only once.
+        maintenance: section `upkeep` of the services file; None where there is none.
 
     Raises:
         CatalogError: the region's own catalog does not answer.
@@ -56,12 +56,12 @@ def gather_status(context: RegionContext, *, maintenance: Maintenance | None = N
 def read_alarm_status(
     context: RegionContext, *, evidence: bool = True, maintenance: Maintenance | None = None
 ) -> RegionStatus:
-    """Return what alarms need of a region's state: what the catalog says, and one question each to others.
+    """Return what alarms need of a region's state: from the catalog, and one request each to other systems.
 
     Args:
         context: the region.
-        evidence: look for the oldest evidence of a run, and for what the newest clean-up counted, too.
-        maintenance: section `maintenance` of the services file: whom that waits for; None where there is none.
+        evidence: read the oldest evidence of a run, and the report of the newest clean-up, too.
+        maintenance: section `upkeep` of the services file, for the regions that it waits for; None where there is none.
 
     Raises:
         CatalogError: the region's own catalog does not answer.
@@ -74,8 +74,7 @@ def read_alarm_status(
 def with_excluded_sizes(context: RegionContext, status: RegionStatus) -> RegionStatus:
     """Return a region's status with the files that each refused key still has below the replica root.
 
-    Where the store doesn't answer, or what is left can't be read, it stays unknown: a status is asked for when
-    something is wrong.
+    Where the store doesn't answer, or metadata can't be read, the sizes stay unknown.
     """
     if not status.refused or not status.replica_hash:
         return status
@@ -104,7 +103,7 @@ def _stored_amount(context: RegionContext, versions: set[TableVersion]) -> Amoun
 
 
 def with_retries(context: RegionContext, status: RegionStatus) -> RegionStatus:
-    """Return a region's status with how many of the newest 500 reports tell that a key is held, since it is.
+    """Return a region's status with how many of the newest 500 reports have each held key since it is held.
 
     A sync that failed as a whole leaves no report. Where the store doesn't answer, the count stays unknown.
     """
@@ -156,9 +155,9 @@ def with_lagging_regions(context: RegionContext, status: RegionStatus, maintenan
     """Return a region's status with the regions that upkeep has waited for longer than its `max_wait`.
 
     Args:
-        context: the region that looks; it looks at all regions, for a silent one may not tell itself.
-        status: what is known already.
-        maintenance: section `maintenance` of the services file; None: no upkeep is configured, and nothing is asked.
+        context: the region; it reads the branches of all regions, for a silent one may have no status of its own.
+        status: as read so far.
+        maintenance: section `upkeep` of the services file; None: no upkeep is configured, and nothing is read.
     """
     if maintenance is None:
         return status

@@ -1,4 +1,4 @@
-"""What is known of a region's state: facts that commands, pages and tasks show, each in its own way."""
+"""The state of a region as plain data, which commands, pages and tasks show."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class HeldStatus:
     """A held key with its own lag, and what to do about it.
 
     Args:
-        held: what the replica's head says of it.
-        lag_seconds: since when it is behind; None when nobody knows.
+        held: its entry in the replica's head.
+        lag_seconds: how far it is behind; None when unknown.
         do: what an operator does.
-        tries: how many syncs have reported it since, as far as their reports are still there; None where nobody looked.
+        tries: how many syncs have reported it since, as far as their reports still exist; None where not read.
         last_try: when the newest of them began (ISO 8601, UTC), "" when there is none.
     """
 
@@ -35,11 +35,11 @@ class InTransitStatus:
     """A key in transit.
 
     Args:
-        held: what the replica's head says of it.
-        lag_seconds: how far it is behind; None when nobody knows.
-        bytes_left: what is left to be copied, as far as the large lane tells, else as the head says; 0 for one that
-            only waits for others.
-        under_way: a large lane is at work on it; None where nobody looked.
+        held: its entry in the replica's head.
+        lag_seconds: how far it is behind; None when unknown.
+        bytes_left: what is left to be copied, by the state of the bulk run, else by the head; 0 for one that only waits
+            for others.
+        under_way: a bulk run is copying it; None where not read.
     """
 
     held: Held
@@ -50,7 +50,7 @@ class InTransitStatus:
 
 @dataclass(frozen=True)
 class UnreadableHeldList:
-    """Held keys of which nobody knows more than the replica's head says, since the list of them can't be read.
+    """Held keys whose list can't be read: only what the replica's head has of them is known.
 
     Args:
         count: how many there are.
@@ -64,7 +64,7 @@ class UnreadableHeldList:
 
     @property
     def line(self) -> str:
-        """What people are told, in one line."""
+        """The message for operators, in one line."""
         return printable(f"{self.count} tables are held, among them {', '.join(self.first)}; {self.why}", 10_000)
 
 
@@ -75,7 +75,7 @@ class ExcludedTable:
     Args:
         key: key name.
         reason: the rule that says so.
-        files, bytes: what the region still holds of it, from the time before the rule; None where nobody looked.
+        files, bytes: what the region still stores of it, from the time before the rule; None where not read.
     """
 
     key: str
@@ -101,13 +101,13 @@ class ShortRetention:
 
 @dataclass(frozen=True)
 class StorageUsage:
-    """What lies below a region's replica root, as the newest clean-up counted and left it.
+    """The objects below a region's replica root, as the newest clean-up counted and left them.
 
     Args:
-        at: when that clean-up began (ISO 8601, UTC): what came or went since isn't in it.
+        at: when that clean-up began (ISO 8601, UTC); later changes aren't included.
         objects: all.
         evidence: plans and reports of runs, and records of clean-ups.
-        superseded: metadata.json that stay for older heads alone.
+        superseded: metadata.json that are kept only for older heads.
         unreachable: what no kept head reaches, garbage included.
         garbage: what may be deleted at once.
     """
@@ -136,7 +136,7 @@ class LaggingRegion:
 
     @property
     def line(self) -> str:
-        """What people are told, in one line."""
+        """The message for operators, in one line."""
         problem = self.why or f"it is {self.lag_seconds or 0.0:.0f} s behind main"
         return printable(f"upkeep of main waits for {self.name}, and storage grows: {problem}", 10_000)
 
@@ -148,34 +148,34 @@ class RegionStatus:
     Args:
         region, branch: which.
         replica_hash: the branch's head, "" when it doesn't exist yet.
-        watermark: hash of `main` that it stands for, "" while it is being seeded.
+        watermark: hash of `main` that it is at, "" while it is being seeded.
         source_hash: `main`'s head.
         lag_seconds: how far it is behind with all tables: the oldest of the three lags below. None when one of them is
             unknown.
         last_run: id of the run that made the head.
         last_commit: when (ISO 8601, UTC), "" when never.
         held: keys that stay behind, since something is wrong.
-        unread_held: those of which only the number is known; then `held` is empty. None where it has all of them.
+        unread_held: those whose list can't be read; then `held` is empty. None where `held` has all of them.
         other_registry: regions whose last commit was made with another registry than this one.
         problem: why the branch can't be used, or "".
         refused: keys of `main` that policies or residency keep off this region.
         unserved: the branch's head at the primary, where the region's own copy of the catalog does not serve it yet.
-        cut_off: the primary does not answer: all else is what the region's own copy says. None when it does.
-        short_retention: tables that `main` may expire too soon for this region, where that was asked.
+        cut_off: the primary does not answer: all else is from the region's own copy of the catalog. None when it does.
+        short_retention: tables that `main` may expire too soon for this region; empty where not read.
         watermark_lag_seconds: how far it is behind with the tables that are neither held nor in transit; from the first
             commit of `main` on while it is being seeded. None when there is a problem. Cut off: at most so much.
         held_lag_seconds: how far it is behind with the table that is held for the longest time; 0 when none is, None
-            when nobody knows.
+            when unknown.
         slots: what the primary keeps of its log for this region; all its slots where this region is the primary. Empty
-            where the regions have no catalogs of their own, or nobody looked.
+            where the regions have no catalogs of their own, or it was not read.
         oldest_evidence: when the oldest evidence of a run was written that no clean-up has deleted yet (ISO 8601), ""
-            when there is none or nobody looked.
-        unseen: what could not be looked at, and why.
-        stored: what the newest clean-up counted; None when there was none, or nobody looked.
-        transit: keys that stay behind while the large lane brings them.
+            when there is none or it was not read.
+        unseen: what could not be read, and why.
+        stored: what the newest clean-up counted; None when there was none, or it was not read.
+        transit: keys that stay behind while a bulk run copies them.
         transit_lag_seconds: how far it is behind with the table that is in transit for the longest time; 0 when none
-            is, None when nobody knows.
-        silent: regions for which upkeep waits for longer than its `max_wait`; None where no upkeep is configured, or
+            is, None when unknown.
+        silent: regions for which upkeep waits for longer than its `patience`; None where no upkeep is configured, or
             nobody looked.
     """
 

@@ -1,4 +1,4 @@
-"""Whether everything that a registry names works from here: catalogs, stores, rclone and Spark."""
+"""Probes of all that a registry names, from this machine: catalogs, stores, rclone and Spark."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _check_catalog(catalog: CatalogReader) -> str:
 
 
 def _check_store(context: RegionContext, location: Location) -> str:
-    with suppress(UnsafeUri):  # somebody's odd key: it was listed all the same
+    with suppress(UnsafeUri):  # an unusual key: the store was listed all the same
         next(iter(context.objects.list(location.prefix)), None)
     return "can be listed"
 

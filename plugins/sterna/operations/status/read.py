@@ -1,4 +1,4 @@
-"""Where a region stands, by its catalog: watermark, lag, held tables, last run, other registries."""
+"""A region's state by its catalog: watermark, lag, held tables, last run, other registries."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ _STORE_WORKERS = 32
 
 
 def read_status(context: RegionContext) -> RegionStatus:
-    """Read where a region stands; reads the catalog, and the list of held tables where that stands beside the replica.
+    """Read a region's state from the catalog, and its list of held tables where that is an object beside the replica.
 
-    It stays unknown where the store does not answer, as what else a status asks of one.
-
-    A primary that does not answer is asked once, and left alone from then on.
+    That list stays unknown where the store does not answer. A primary that does not answer is contacted only once.
 
     Raises:
         CatalogError: the region's own catalog does not answer.
@@ -83,7 +81,7 @@ def open_probe_store(context: RegionContext, workers: int = _STORE_WORKERS) -> O
 
 
 def _with_held(context: RegionContext, head: Head) -> tuple[Head, UnreadableHeldList | None]:
-    """Return a head with its held keys; and what is known of them all the same where their list can't be read."""
+    """Return a head with its held keys; where their list can't be read, also what the head has of them."""
     listed = head.held_list
     if listed.entries is not None:
         return head, None

@@ -1,4 +1,4 @@
-"""Whether `main` keeps snapshots for longer than a region needs to bring them: asked only of tables that are behind."""
+"""Whether `main` keeps snapshots for longer than a region needs to copy them; only for tables that are behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_NAMED_TABLES = 3  # tables in one line
 
 
 def with_short_retention(context: RegionContext, status: RegionStatus) -> RegionStatus:
-    """Return a region's status with the tables of `short_retention`, and what could not be looked at for them."""
+    """Return a region's status with the tables of `short_retention`, and what could not be read for them."""
     short, unreadable = _check_retention(context, status)
     return replace(status, short_retention=short, unseen=(*status.unseen, unreadable) if unreadable else status.unseen)
 
@@ -30,27 +30,27 @@ def with_short_retention(context: RegionContext, status: RegionStatus) -> Region
 def short_retention(context: RegionContext, status: RegionStatus) -> tuple[ShortRetention, ...]:
     """Return the tables of which `main` keeps snapshots for less than twice the lag.
 
-    Nothing is asked where there is no lag. Looked at are tables that changed since the watermark, are held or in
-    transit, 64 of them; what can't be read at once is left out.
+    Nothing is read where there is no lag. Checked are up to 64 tables that changed since the watermark, are held or in
+    transit; those that can't be read at once are left out.
     """
     return _check_retention(context, status)[0]
 
 
 def _check_retention(context: RegionContext, status: RegionStatus) -> tuple[tuple[ShortRetention, ...], str]:
-    """Return the tables, and a line on what could not be looked at, or ""."""
+    """Return the tables, and a line on what could not be read, or ""."""
     lags = {table.held.key: table.lag_seconds or 0.0 for table in status.held}
     lags |= {table.held.key: table.lag_seconds or 0.0 for table in status.transit}
     if not lags and not status.watermark_lag_seconds:
         return (), ""
     try:
         lagging = dict(lagging_tables(context, status, lags))
-    except CatalogError as error:  # a watermark that the catalog has forgotten, or a catalog that is gone
+    except CatalogError as error:  # a watermark that the catalog has no more, or no catalog
         return (), f"how long main keeps what this region has not got: {error}"
     tables = {content.metadata_location: key for key, content in lagging.items() if content.kind == ICEBERG_TABLE}
     chosen = dict(islice(((uri, key) for uri, key in tables.items() if uri), MAX_CHECKED_TABLES))
     lag = status.watermark_lag_seconds or 0.0
     retention_by_uri = dict(_read_retentions(context, list(chosen)))
-    # What is held or in transit is told as that.
+    # What is held or in transit is reported as such.
     unreadable = sorted(key for uri, key in chosen.items() if uri not in retention_by_uri and key not in lags)
     candidates = (
         ShortRetention(chosen[uri], retention, max(lag, lags.get(chosen[uri], 0.0)))
@@ -100,5 +100,5 @@ def _read_retentions(context: RegionContext, uris: list[str]) -> Iterator[tuple[
 def _retention_seconds(properties: dict[str, str]) -> float | None:
     if MAX_AGE_PROPERTY in properties:
         return int(properties[MAX_AGE_PROPERTY]) / 1000
-    # Iceberg's expiry refuses such a table, unless somebody has said how long its snapshots stay.
+    # Iceberg's expiry refuses such a table, unless its properties set the age of snapshots.
     return None if properties.get("gc.enabled", "true").lower() == "false" else _DEFAULT_MS / 1000

@@ -1,4 +1,4 @@
-"""What a person approves of a promotion, as a value: what is shown to them is prose, and may be worded anew. Pure."""
+"""What an operator approves of a promotion, as a value: the text that is shown may be worded differently. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sterna.replication.failover.tables import MovePlan
 
 @dataclass(frozen=True)
 class Approval:
-    """What one promotion is approved by.
+    """The facts by which one promotion is approved.
 
     Args:
         region: the primary to be.
         epoch: the epoch that begins.
         old: the primary until then; "" for none.
         planned: that one stops first.
-        newest: when the last commit was made that the region has; None where that isn't told.
-        unknown: what nobody can tell of it, and whoever approves takes upon himself.
-        tables: digest of the tables that go on, and of what each loses; "" for a promotion without tables.
+        newest: time of the last commit that the region has; None where unknown.
+        unknown: what can't be verified, and is accepted by the approval.
+        tables: digest of the tables that move, and of what each loses; "" for a promotion without tables.
     """
 
     region: str
@@ -52,12 +52,7 @@ APPROVAL: Final = Record(
 
 
 def approval_of(promotion: Promotion, moves: MovePlan | None) -> Approval:
-    """Return what a promotion is approved by.
-
-    Args:
-        promotion: what would happen.
-        moves: the same of a promotion with tables.
-    """
+    """Return the facts by which a promotion, with its moves of tables, is approved."""
     return Approval(
         region=promotion.region,
         epoch=str(promotion.epoch),

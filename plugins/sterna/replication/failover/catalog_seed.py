@@ -1,8 +1,8 @@
 """Making a region's catalog a copy of the primary's: one way for the first time, for a lost slot, and after a failover.
 
-What is missing is copied; nothing is emptied first, so reads go on. The references are replaced in one transaction by
-those of one moment of the primary, and the subscription goes on from that very moment: what the region shows is at each
-time a state that the primary had, and a state never older than the one before, as long as the primary was ahead.
+What is missing is copied; nothing is emptied first, so reads continue. The references are replaced in one transaction
+by those of one moment of the primary, and the subscription continues from that moment. So the region always shows a
+state that the primary had, and never an older one than before, as long as the primary was ahead.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Seeded:
     Args:
         region: the region that was seeded.
         source: the primary it follows now.
-        objects: how many objects it had not.
+        objects: how many objects were copied.
         main: head of `main` that it shows from then on.
     """
 
@@ -57,7 +57,7 @@ def seed(
         source: the primary.
         others: regions that may still keep a slot for the target.
         secrets: finds credentials.
-        progress: told of the progress.
+        progress: receives progress messages.
 
     Raises:
         DatabaseUnreachable: one of the two does not answer, or stopped to.
@@ -71,7 +71,7 @@ def seed(
         unsubscribe(target_connection)
         for other in (source, *others):
             _drop_slots(other, slot, secrets)
-        _drop_slots(target, "%", secrets)  # nobody follows a copy
+        _drop_slots(target, "%", secrets)  # a copy has no followers
         # Once without a slot, so that the primary keeps little of its log while most is copied.
         copied = copy_missing_objects(source_connection, target_connection, progress)
         with _export_snapshot(source, slot, secrets) as (snapshot, lsn), source_connection.transaction():
@@ -118,7 +118,7 @@ def copy_missing_objects(source: Connection[Any], target: Connection[Any], progr
 
 
 def unsubscribe(connection: Connection[Any]) -> None:
-    """End a region's subscription without asking the primary, which may be gone."""
+    """End a region's subscription without a request to the primary, which may not answer."""
     own_subscription = (
         "SELECT 1 FROM pg_subscription JOIN pg_database d ON d.oid = subdbid WHERE subname = 'sterna' "
         "AND datname = current_database()"
@@ -131,12 +131,12 @@ def unsubscribe(connection: Connection[Any]) -> None:
 
 
 def slot_name(region: Region) -> str:
-    """Return the name of the slot that a primary keeps for a region; slots' names know no hyphen."""
+    """Return the name of the slot that a primary keeps for a region; names of slots can't have hyphens."""
     return f"{REPLICATION_NAME}_{region.name.replace('-', '_')}"
 
 
 def replace_rows(source: Connection[Any], target: Connection[Any], table: str, columns: tuple[str, ...]) -> None:
-    """Give a table of one catalog the rows that another one's has."""
+    """Replace the rows of a table of one catalog by those of another one."""
     names = ", ".join(column if column != "heads" else "heads::text" for column in columns)
     rows = source.execute(f"SELECT {names} FROM {table}".encode()).fetchall()  # noqa: S608 - our own names
     target.execute(f"DELETE FROM {table}".encode())  # noqa: S608
@@ -146,10 +146,10 @@ def replace_rows(source: Connection[Any], target: Connection[Any], table: str, c
 
 
 def subscribe(connection: Connection[Any], source: Region, slot: str, lsn: str, secrets: Secrets) -> None:
-    """Let a copy follow a region's catalog by a slot, from a place in its log on."""
+    """Subscribe a copy to a region's catalog by a slot, from an LSN on."""
     database = source.catalog.database
-    assert database is not None  # `connected` saw to it
-    # The statement holds a password: it goes into no log of the server.
+    assert database is not None  # `open_connection` requires it
+    # The statement has a password, which must not be in the server's logs.
     for setting in ("log_statement = 'none'", "log_min_duration_statement = -1", "log_min_error_statement = 'panic'"):
         connection.execute(f"SET {setting}".encode())
     connection_string = conninfo(database, secrets)
@@ -157,7 +157,7 @@ def subscribe(connection: Connection[Any], source: Region, slot: str, lsn: str, 
 
     run_sql(connection, "subscription", conninfo=connection_string, slot=sql.Identifier(slot))
     connection.execute(sql.SQL("COMMENT ON SUBSCRIPTION sterna IS {}").format(source.name))
-    # What was seeded counts as received: how far two regions are can be compared from the start.
+    # What was seeded counts as received, so that regions can be compared from the start.
     connection.execute(
         "SELECT pg_replication_origin_advance('pg_' || oid, %s) FROM pg_subscription WHERE subname = 'sterna'", (lsn,)
     )
@@ -165,7 +165,7 @@ def subscribe(connection: Connection[Any], source: Region, slot: str, lsn: str, 
 
 
 def _drop_slots(region: Region, name: str, secrets: Secrets) -> None:
-    """Drop slots of ours that still stand in a region; one that does not answer keeps them, within its own bound."""
+    """Drop sterna's slots in a region; one that does not answer keeps them, within its own limit."""
     query = """SELECT slot_name, active_pid FROM pg_replication_slots
               WHERE database = current_database() AND slot_name LIKE 'sterna\\_%%' AND slot_name LIKE %s"""
     try:
@@ -187,9 +187,9 @@ def _drop_slots(region: Region, name: str, secrets: Secrets) -> None:
 
 @contextmanager
 def _export_snapshot(source: Region, slot: str, secrets: Secrets) -> Iterator[tuple[str, str]]:
-    """Make a slot; yield the snapshot of the very moment from which it keeps the log, and that place in the log.
+    """Create a slot; yield the snapshot at the LSN from which it keeps the log, and that LSN.
 
-    The slot is gone again when the block fails.
+    The slot is dropped when the block fails.
     """
     with open_connection(source, secrets, replication=True) as connection:
         with connection.abort_on_timeout():

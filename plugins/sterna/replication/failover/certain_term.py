@@ -1,6 +1,6 @@
-"""The epoch that deletions go by: where every region was seen, and nothing contradicts it.
+"""The epoch that deletions rely on: every region was seen, and nothing contradicts it.
 
-A sync may follow the newest epoch of the regions that answer: what it publishes can be put right. A deletion can't.
+A sync may follow the newest epoch of the regions that answer: what it publishes can be corrected. A deletion can't.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def require_certain_term(context: RegionContext, gone: Collection[str] = ()) -> 
 
     Args:
         context: the region.
-        gone: names of the regions that are gone for good, as an operator says (`upkeep.gone`): one that is silent is
-            not waited for.
+        gone: names of the regions that an operator declared lost (`upkeep.gone`): one that is silent is not waited
+            for.
 
     Raises:
         UpkeepBlocked: another region was not seen, so that it may be the primary by now, or what was seen contradicts
@@ -38,12 +38,12 @@ def require_certain_term(context: RegionContext, gone: Collection[str] = ()) -> 
 
 
 def require_same_term(context: RegionContext, gone: Collection[str], expected: str) -> None:
-    """See that what was looked at still is what counts.
+    """Require that the epoch has not changed since it was read.
 
     Args:
         context: the region.
         gone: as in `require_certain_term`.
-        expected: what was looked at.
+        expected: the epoch as it was read.
 
     Raises:
         UpkeepBlocked: that isn't certain any more.
@@ -59,7 +59,8 @@ def require_same_term(context: RegionContext, gone: Collection[str], expected: s
 def require_certain_primary(sites: Sequence[CatalogSite], gone: Collection[str]) -> None:
     """Refuse to delete by an epoch that may be an old one.
 
-    A region that answers and lets nobody in may be at work: it has to be seen, whoever left it out. So has the primary.
+    A region that answers but refuses the login may be at work: it has to be seen, even one named in `gone`. So has the
+    primary.
 
     Args:
         sites: of all regions, with their epochs.

@@ -1,4 +1,4 @@
-"""What a region's catalog looks like from outside, and what some of them tell about the primary."""
+"""The state of a region's catalog, and which region is the primary by the states of several."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sterna.postgres.term import Term
 
 @dataclass(frozen=True)
 class Slot:
-    """A place in a primary's log that it keeps for one region.
+    """A replication slot: the log that a primary keeps for one region.
 
     Args:
         name: `sterna_<region>`.
         active: the region is connected.
-        wal_status: Postgres' word: reserved, extended, unreserved, lost.
+        wal_status: as Postgres has it: reserved, extended, unreserved, lost.
         behind: bytes of log that the region has not confirmed.
-        used: the share that it needs of `max_slot_wal_keep_size`, beyond which the log is taken away; None where there
-            is no such limit.
+        used: the share that it needs of `max_slot_wal_keep_size`, beyond which the log is dropped; None where there is
+            no such limit.
     """
 
     name: str
@@ -34,10 +34,10 @@ class CatalogSubscription:
     """How a region follows a primary.
 
     Args:
-        region: whom.
-        working: connected, and it has heard something: a worker whose connection is never answered waits for ever.
+        region: the region that it follows.
+        working: connected, and it has received a message: a worker without any answer waits for ever.
         received: the primary's log position up to which everything was applied.
-        heard: when it last heard from the primary.
+        heard: when it last received a message from the primary.
     """
 
     region: str
@@ -52,12 +52,12 @@ class CatalogSite:
 
     Args:
         region: its name.
-        problem: why it can't be looked at, or ""; then nothing below is known.
+        problem: why it can't be read, or ""; then nothing below is known.
         refuses: that is because it answers and refuses: so it may be at work.
-        unasked: that is because its credential is missing here, and it was not asked: so it may be at work.
+        unasked: that is because its credential is missing here: so it may be at work.
         slow: that is because it granted a connection and gave no answer in time, or its name could not be looked up:
             so it may be at work.
-        epoch: the newest epoch that it knows.
+        epoch: the newest epoch in its table of epochs.
         writable: its Nessie has the right to write references.
         main: head of `main` as it serves it, "" when it was not seeded yet.
         references: digest over all references and where they point, "" when it was not seeded yet.
@@ -79,12 +79,12 @@ class CatalogSite:
 
     @property
     def is_silent(self) -> bool:
-        """It gives no answer: it may be gone, or only out of reach from here."""
+        """It gives no answer: it may be lost, or only unreachable from here."""
         return bool(self.problem) and not (self.refuses or self.unasked or self.slow)
 
     @property
     def unseen_reason(self) -> str:
-        """In a word or two why it was not seen, "" when it was."""
+        """Why it was not seen, in a word or two; "" when it was."""
         if not self.problem:
             return ""
         flags = {"refuses": self.refuses, "was not asked": self.unasked, "is slow": self.slow}
@@ -93,14 +93,14 @@ class CatalogSite:
 
 @dataclass(frozen=True)
 class Primary:
-    """Who the primary is, as far as the regions' catalogs tell.
+    """Which region is the primary, by the regions' catalogs.
 
     Args:
         known: every region was seen, and nothing contradicts anything.
-        region: the primary; "" where there is none yet, and where that can't be told.
-        newest: the newest epoch that was seen, None where no region that was seen knows one.
-        unseen: by region, why its catalog was not seen: it may know a newer epoch.
-        doubts: what contradicts itself in what was seen.
+        region: the primary; "" where there is none yet, or it isn't certain.
+        newest: the newest epoch that was seen, None where no region that was seen has one.
+        unseen: by region, why its catalog was not seen: it may have a newer epoch.
+        doubts: contradictions in what was seen.
     """
 
     known: bool

@@ -1,4 +1,4 @@
-"""Making another region the primary: planned, with nothing lost; or because the primary is gone, with a known loss."""
+"""Promotes another region to primary: planned, without loss; or because the primary is lost, with a known loss."""
 
 from __future__ import annotations
 
@@ -41,13 +41,12 @@ class Promotion:
         region: the primary to be.
         epoch: the epoch that begins.
         old: the primary until now; "" where there is none yet.
-        planned: the old primary is asked to stop first, so that nothing is lost.
-        heard: when the region last heard from the old primary; None once the connection has ended.
+        planned: the old primary is fenced first, so that nothing is lost.
+        heard: when the region last received a message from the old primary; None once the connection has ended.
         main: head of `main` that the region has.
-        newest: when that was committed, None where its Nessie doesn't say: what the old primary took later is lost,
+        newest: when that was committed, None where its Nessie doesn't answer: what the old primary took later is lost,
             unless it returns.
-        silent: regions that don't answer and have to be seeded once they do; nobody can tell whether they know a newer
-            epoch.
+        silent: regions that don't answer and have to be seeded once they do; they may have a newer epoch.
         gone: those among them that an operator gave up.
         resumed: the region is the one of the newest epoch, and takes no commits: another one may have replaced it.
     """
@@ -72,7 +71,7 @@ class Promoted:
         epoch: the epoch that began.
         following: regions that follow the new primary.
         left: regions that have to rejoin, with the reason.
-        lost: commits that one of the regions that follow had and the new primary had not, kept on branches.
+        lost: commits that a following region had and the new primary had not; they are kept on branches.
         tables: what was done to `main`, for a promotion with tables.
     """
 
@@ -86,20 +85,19 @@ class Promoted:
 def plan_promotion(
     registry: Registry, secrets: Secrets, name: str, *, planned: bool, gone: Collection[str] = ()
 ) -> Promotion:
-    """Look at all regions and say what a promotion would do; changes nothing.
+    """Read the state of all regions and plan a promotion; changes nothing.
 
     Args:
         registry: all regions have a `catalog.database`.
         secrets: finds credentials.
         name: the region to be promoted.
         planned: stop the old primary first and wait for equality.
-        gone: regions of which an operator says that they take no commits, though something answers for them, or their
+        gone: regions that an operator declares to take no commits, though something answers for them, or their
             credential is missing here.
 
     Raises:
-        UsageError: the promotion makes no sense, would lose more than another one, or might make a second primary; the
-            message says which.
-        CatalogUnreachable: whether there is a primary can't be told.
+        UsageError: the promotion makes no sense, would lose more than another one, or might make a second primary.
+        CatalogUnreachable: whether there is a primary isn't certain.
         DatabaseUnreachable: a region that has to answer does not.
         DatabaseRefused: it refuses the login.
         CredentialError: its credential is missing.
@@ -135,11 +133,11 @@ def plan_promotion(
 
 
 def require_unchanged(approved: Promotion, current: Promotion) -> None:
-    """Refuse a promotion that is no more the one that somebody has agreed to: an answer may take hours.
+    """Refuse a promotion that differs from the approved one: an approval may take hours.
 
     Args:
-        approved: what was shown.
-        current: what a look after the answer finds.
+        approved: the promotion as it was shown.
+        current: the promotion as planned after the approval.
 
     Raises:
         UsageError: another epoch would begin, another primary be replaced, less of `main` be there, or less was seen.
@@ -175,10 +173,10 @@ def promote(
         registry: the registry that it was planned with.
         secrets: finds credentials.
         promotion: what to do.
-        progress: told of each step.
+        progress: receives a message for each step.
         max_wait: seconds until a planned promotion gives up waiting for equality, and gives the old primary its right
             back.
-        moves: with tables: those that somebody agreed to.
+        moves: with tables: the approved ones.
 
     Raises:
         DatabaseUnreachable: a region that has to answer does not, or a commit at the old primary did not end in time.
@@ -190,7 +188,7 @@ def promote(
         ensure_schema(connection, target)
         if promotion.planned and promotion.old:
             _hand_over(registry.region(promotion.old), target, secrets, progress, max_wait)
-        # In one transaction: whoever follows nobody could not be promoted again, were this killed in between.
+        # In one transaction: a region without a subscription could not be promoted again, were this killed in between.
         with connection.transaction():
             unsubscribe(connection)
             begin_term(connection, target, promotion.epoch.number)
@@ -203,7 +201,7 @@ def promote(
             not_following[other.name] = "it was the primary: sterna catalog rejoin, when it is back"
             continue
         try:
-            # With all that a rejoin looks at: when a promotion is repeated, this may be an old primary that came back
+            # With all checks of a rejoin: when a promotion is repeated, this may be an old primary that came back
             # meanwhile.
             lost += rejoin_to_primary(registry, other, target, secrets, progress).lost
             following.append(other.name)
@@ -218,11 +216,11 @@ def promote(
 
 
 def newest_commit_time(region: Region, secrets: Secrets) -> datetime | None:
-    """Return the time of the newest commit that a region's copy of `main` has; None: it can't be told."""
+    """Return the time of the newest commit of a region's copy of `main`; None where it can't be read."""
     try:
         with open_nessie(region.catalog.read, region.catalog.credential_id, secrets) as catalog:
             commit = next(iter(catalog.history(SOURCE_BRANCH, operations=False)), None)
-    except CatalogError:  # it is good to know, and no condition
+    except CatalogError:  # it is informative, and no condition
         return None
     return commit.commit_time if commit else None
 
@@ -230,7 +228,7 @@ def newest_commit_time(region: Region, secrets: Secrets) -> datetime | None:
 def _with_abandoned_regions(
     sites: Mapping[str, CatalogSite], name: str, gone: Collection[str]
 ) -> dict[str, CatalogSite]:
-    """Return the sites, with those that an operator gives up as ones that are silent."""
+    """Return the sites; those that an operator gives up count as silent."""
     for region in gone:
         if region not in sites or region == name or not sites[region].problem:
             raise UsageError(f"{region} isn't another region whose catalog can't be seen: nobody can give it up")
@@ -241,7 +239,7 @@ def _with_abandoned_regions(
 
 
 def _validate_first_term(primary: Primary) -> None:
-    """Refuse to begin the first epoch unless it is known that there is none."""
+    """Refuse to begin the first epoch unless it is certain that there is none."""
     if primary.unseen:
         raise CatalogUnreachable(
             f"can't tell whether there is a primary already: {'; '.join(primary.unseen.values())}",
@@ -252,13 +250,12 @@ def _validate_first_term(primary: Primary) -> None:
 
 
 def _validate_resumed_term(sites: Mapping[str, CatalogSite], newest_term: Term, planned: bool) -> None:
-    """Refuse to go on with an epoch that the region does not know itself, or after which another one may have begun."""
+    """Refuse to resume an epoch that the region itself does not have, or after which another one may have begun."""
     target = sites[newest_term.region]
     if target.epoch != newest_term:
         raise UsageError(
             f"region {target.region} does not know its own epoch {newest_term}: its database was emptied or "
-            "restored, and "
-            "the others would become copies of it",
+            "restored, and the others would become copies of it",
             hint="another region has the catalog; nothing was changed",
         )
     if planned and not target.writable:
@@ -266,7 +263,7 @@ def _validate_resumed_term(sites: Mapping[str, CatalogSite], newest_term: Term, 
 
 
 def _require_no_silent_region(sites: Mapping[str, CatalogSite], primary: str) -> None:
-    """Refuse while a region is silent that the primary, which takes no commits, may have made way for."""
+    """Refuse while a region is silent that may have replaced the primary, which takes no commits."""
     if silent := [site for site in sites.values() if site.is_silent]:
         raise UsageError(
             f"{primary} takes no commits, and whether it was replaced can't be told: "
@@ -307,7 +304,7 @@ def _validate_promotion(sites: Mapping[str, CatalogSite], name: str, old: str, p
         )
     for site in sites.values():
         subscription = site.following
-        # Places in the log alone don't tell: one that was seeded later, from the same state, is further on.
+        # LSNs alone aren't enough: a region that was seeded later, from the same state, has a later one.
         is_ahead = subscription and subscription.region == old and subscription.received > target.following.received
         if is_ahead and site.region != name and site.references != target.references:
             raise UsageError(f"region {site.region} has received more of {old} than {name}: promote that one")

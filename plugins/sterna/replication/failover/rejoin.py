@@ -1,6 +1,6 @@
-"""Bringing a region back after a failover.
+"""Rejoins a region after a failover.
 
-What only it has is kept on branches, then it becomes a copy like the others.
+Commits that only it has are kept on branches; then it becomes a copy like the others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LostCommits:
     """Commits of one branch, or under one tag, that only the region has.
 
     Args:
-        branch: where they were made; of a tag alone `refs/tags/…`.
+        branch: where they were made; `refs/tags/…` for those only under a tag.
         head: the last of them.
         kept: the branch that keeps them, `lost/<date>/<hash>`.
         commits: all of them, newest first.
@@ -77,13 +77,13 @@ def rejoin(
         registry: all regions have a `catalog.database`.
         secrets: finds credentials.
         name: the region.
-        progress: told of each step.
-        keep: look for commits that only this region has; without it they are forgotten.
+        progress: receives a message for each step.
+        keep: keep commits that only this region has; without it they are lost.
 
     Raises:
         UsageError: the region is the primary; or another region is at work and can't be read.
-        NotPrimary: the region of the newest epoch does not say itself that it takes commits.
-        CatalogUnreachable: who the primary is can't be told.
+        NotPrimary: the region of the newest epoch takes no commits, or has another epoch itself.
+        CatalogUnreachable: which region is the primary isn't certain.
         DatabaseUnreachable: one of the two does not answer.
         DatabaseRefused: one of the two refuses the login.
         CredentialError: a credential of one of the two is missing.
@@ -105,11 +105,11 @@ def rejoin_to_primary(
     *,
     keep: bool = True,
 ) -> Rejoined:
-    """Do what `rejoin` does, with a primary that is known; see there.
+    """Rejoin a region to a known primary; see `rejoin`.
 
     Raises:
         DatabaseUnreachable: one of the two does not answer.
-        UsageError: the region has commits and knows no epoch: which of them only it has can't be told.
+        UsageError: the region has commits and no epoch: which of them only it has isn't known.
     """
     lost: tuple[LostCommits, ...] = ()
     with open_connection(target, secrets) as target_connection, open_connection(source, secrets) as source_connection:
@@ -142,13 +142,14 @@ class GuardCheck:
 
 
 def fence_if_stale(region: Region, registry: Registry, secrets: Secrets) -> str:
-    """Do what `guard_region` does, and return the region of the newest epoch that was seen."""
+    """Fence a region as `guard_region` does; return the region of the newest epoch that was seen."""
     return guard_region(region, registry, secrets).primary
 
 
 def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardCheck:
-    """Fence a region's catalog when another region knows a newer epoch; what is run before and beside a region's
-    Nessie servers. It never gives a right back.
+    """Fence a region's catalog when another region has a newer epoch; run before and beside a region's Nessie servers.
+
+    It never lifts a fence.
 
     Args:
         region: the region.
@@ -159,9 +160,8 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
         DatabaseUnreachable: the region's own Postgres does not answer.
         DatabaseRefused: it refuses the login.
         CredentialError: its credential is missing.
-        CatalogUnreachable: no other region was seen, or one of them was not and the others know no epoch: nobody can
-            tell.
-        NotPrimary: no region was ever promoted; or the region is named the primary and does not know it.
+        CatalogUnreachable: no other region was seen, or one of them was not and the others have no epoch.
+        NotPrimary: no region was ever promoted; or the newest epoch is the region's, and it doesn't have it itself.
     """
     sites = inspect_sites(registry.regions, secrets)
     own = sites.pop(region.name)
@@ -180,11 +180,10 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
     if newest_term.region == region.name and own.epoch != newest_term:
         raise NotPrimary(
             f"{region.name} is named the primary of epoch {newest_term} and knows epoch {own.epoch} itself: its "
-            "database "
-            "was emptied or restored",
+            "database was emptied or restored",
             hint="start no Nessie of it before it is certain which region has the catalog: sterna catalog status",
         )
-    # Only where there is something to take: the fence waits for a commit under way, and new ones wait behind it.
+    # Only where it may write: the fence waits for commits in progress, and new ones wait behind it.
     if newest_term.region != region.name and (own.writable or not own.main):
         with open_connection(region, secrets) as connection:
             ensure_schema(connection, region)
@@ -193,7 +192,7 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
 
 
 def _resolve_source(sites: Mapping[str, CatalogSite], name: str) -> str:
-    """Return the region to be followed: one that says itself that it is the primary, and takes commits."""
+    """Return the region to follow: the primary by its own epoch, which takes commits."""
     if sites[name].problem:
         raise unseen_error(sites[name], f"whether region {name} is the primary itself can't be told: ")
     primary = resolve_primary(list(sites.values()))
@@ -219,7 +218,7 @@ def _resolve_source(sites: Mapping[str, CatalogSite], name: str) -> str:
 
 
 def _no_primary_error(primary: Primary) -> CatalogUnreachable | NotPrimary:
-    """Return the error where no region that was seen knows an epoch."""
+    """Return the error where no region that was seen has an epoch."""
     if not primary.known:
         reasons = "; ".join((*primary.unseen.values(), *primary.doubts))
         return CatalogUnreachable(f"can't tell which region's catalog is the primary: {reasons}")
@@ -227,10 +226,7 @@ def _no_primary_error(primary: Primary) -> CatalogUnreachable | NotPrimary:
 
 
 def _require_no_commits(connection: Connection[Any], target: Region) -> None:
-    """Refuse where a region that knows no epoch has commits.
-
-    Nobody can tell since when they are its own, so that they would be forgotten.
-    """
+    """Refuse a region that has commits and no epoch: which of them are its own isn't known, so they would be lost."""
     is_seeded = connection.execute("SELECT to_regclass('refs2') IS NOT NULL").fetchone()
     branches = (
         [name for name, head in read_references(connection).items() if head != _NO_ANCESTOR]
@@ -281,16 +277,16 @@ def _preserve_lost_commits(
 
 
 def lost_branch(since: datetime, head: str) -> str:
-    """Return the branch that keeps what only an old primary had, of the moment when another one followed it."""
+    """Return the branch that keeps what only an old primary had, by the time of the epoch that followed."""
     return f"lost/{since:%Y-%m-%d}/{head[:16]}"
 
 
 def _next_switch(
     target_connection: Connection[Any], source_connection: Connection[Any]
 ) -> tuple[dict[str, str], datetime] | None:
-    """Return where the references stood when the first epoch began that this region does not know, and when that was.
+    """Return the heads of references at the beginning of the first epoch that this region doesn't have, and its time.
 
-    None where it knows all: since the newest one it was a copy, and had nothing of its own.
+    None where it has all: since the newest one it was a copy, without commits of its own.
     """
     last_term = read_term(target_connection)
     rows = source_connection.execute(
@@ -304,7 +300,7 @@ def _next_switch(
 
 
 def read_references(connection: Connection[Any]) -> dict[str, str]:
-    """Return where branches stand by their names, and behind them tags by `refs/tags/…`."""
+    """Return the heads of branches by their names, then those of tags by `refs/tags/…`."""
     rows = connection.execute(
         "SELECT ref_name, encode(pointer, 'hex') FROM refs2 WHERE ref_name ~ '^refs/(heads|tags)/' "
         "AND deleted IS NOT TRUE ORDER BY ref_name"
@@ -313,13 +309,13 @@ def read_references(connection: Connection[Any]) -> dict[str, str]:
 
 
 def _is_managed_reference(name: str, regions: Sequence[Region]) -> bool:
-    """Tell whether a reference is sterna's: what replicas show, which is made again, and how far their readers are."""
+    """Return whether a reference is sterna's: a replica branch, which is published again, or a tag of a region."""
     tag = name.removeprefix(_TAGS_PREFIX) if name.startswith(_TAGS_PREFIX) else ""
     return any(name == region.replica_branch or has_region_prefix(region.name, tag) for region in regions)
 
 
 def _commits_beyond(primary: NessieCatalog, head: str, histories: Sequence[_LazyHistory]) -> tuple[Commit, ...]:
-    """Return the commits from a head back to the first one that lies on any of some lines."""
+    """Return the commits from a head back to the first one that is part of any of some histories."""
     history = primary.history(f"-@{head}", operations=False)
     return tuple(
         takewhile(lambda commit: not any(line_history.contains(commit) for line_history in histories), history)
@@ -327,7 +323,7 @@ def _commits_beyond(primary: NessieCatalog, head: str, histories: Sequence[_Lazy
 
 
 class _LazyHistory:
-    """A line of history, read backwards from a head no further than somebody asks.
+    """The history before a head, read only as far back as needed.
 
     Args:
         primary: the catalog.
@@ -339,7 +335,7 @@ class _LazyHistory:
         self._visited: set[str] = set()
 
     def contains(self, commit: Commit) -> bool:
-        """Say whether a commit lies on the line."""
+        """Return whether a commit is part of the history."""
         for ancestor in self._commits:
             self._visited.add(ancestor.hash)
             if ancestor.commit_time < commit.commit_time - _MAX_CLOCK_SKEW:

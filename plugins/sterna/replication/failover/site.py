@@ -1,4 +1,4 @@
-"""Looking at regions' catalogs, and the two rights that matter: fenced, or not."""
+"""Reads the state of regions' catalogs, and fences or unfences them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 MAIN_REFERENCE = "refs/heads/main"
-MAX_WAIT_SECONDS = 60.0  # seconds until whoever needs a lock gives up
-LOCK_TIMEOUT_SECONDS = 1.0  # of these a try: commits wait behind it meanwhile
+MAX_WAIT_SECONDS = 60.0  # for a lock, over all tries
+LOCK_TIMEOUT_SECONDS = 1.0  # of one try: commits wait behind it meanwhile
 _LOCK_RETRY_SECONDS = 0.5
 _SUBSCRIPTION_QUERY = """
     SELECT coalesce(obj_description(s.oid, 'pg_subscription'), ''),
@@ -46,7 +46,7 @@ def run_sql(connection: Connection[Any], name: str, **values: object) -> None:
     Args:
         connection: where.
         name: the file, without its ending.
-        values: what stands in braces in it: psycopg's composables, or values.
+        values: for its placeholders in braces: psycopg's composables, or values.
     """
     from psycopg import sql
 
@@ -58,7 +58,7 @@ def run_sql(connection: Connection[Any], name: str, **values: object) -> None:
 
 
 def inspect_site(region: Region, secrets: Secrets) -> CatalogSite:
-    """Return what a region's catalog looks like now.
+    """Return the current state of a region's catalog.
 
     One that does not answer, that refuses, or whose credential is missing here, is a site with a problem.
     """
@@ -66,17 +66,17 @@ def inspect_site(region: Region, secrets: Secrets) -> CatalogSite:
 
 
 def inspect_term(region: Region, secrets: Secrets) -> CatalogSite:
-    """Return a region's catalog with its epoch alone: as `look_at`, and needs no right but to read that."""
+    """Return a region's catalog with only its epoch; as `inspect_site`, but it needs only the right to read epochs."""
     return _inspect(region, secrets, lambda connection: CatalogSite(region.name, epoch=read_term(connection)))
 
 
 def read_slots(region: Region, secrets: Secrets) -> tuple[Slot, ...]:
-    """Return what a region's catalog keeps of its log for others; needs no right but to log in.
+    """Return the replication slots of a region's catalog; it needs only the right to log in.
 
     Raises:
         CredentialError: its credential is missing.
         DatabaseUnreachable: it does not answer.
-        DatabaseRefused: it refused the login or the question.
+        DatabaseRefused: it refused the login or the query.
     """
     with probe_connection(region, secrets) as connection:
         return _read_slots(connection)
@@ -85,7 +85,7 @@ def read_slots(region: Region, secrets: Secrets) -> tuple[Slot, ...]:
 def inspect_sites(
     regions: Sequence[Region], secrets: Secrets, inspect: Callable[[Region, Secrets], CatalogSite] = inspect_site
 ) -> dict[str, CatalogSite]:
-    """Return all regions' catalogs by region, looked at together; one that can't be seen is a site with a problem."""
+    """Return all regions' catalogs, read concurrently; one that can't be seen is a site with a problem."""
     from sterna.postgres.timeouts import query_regions
 
     answers = query_regions(regions, lambda region: inspect(region, secrets), probe_seconds)
@@ -121,19 +121,19 @@ def unseen_error(site: CatalogSite, prefix: str = "") -> SternaError:
 
 
 def newest_term(sites: Sequence[CatalogSite]) -> Term | None:
-    """Return the newest epoch that any of some sites knows."""
+    """Return the newest epoch that any of some sites has."""
     return max((site.epoch for site in sites if site.epoch), default=None)
 
 
 def require_readable(sites: Iterable[CatalogSite], alternative: str) -> None:
-    """Refuse while a region is at work and can't be read: it may be the primary by now.
+    """Refuse while a region that can't be read may be at work: it may be the primary by now.
 
     Args:
         sites: of all regions.
-        alternative: what else than mending its login an operator can do; `{region}` stands for the region.
+        alternative: what an operator can do besides fixing its login; `{region}` is replaced by the region.
 
     Raises:
-        UsageError: one is.
+        UsageError: there is such a region.
     """
     for site in sites:
         if site.problem and not site.is_silent:
@@ -145,9 +145,9 @@ def require_readable(sites: Iterable[CatalogSite], alternative: str) -> None:
 
 
 def resolve_primary(sites: Sequence[CatalogSite]) -> Primary:
-    """Return who the primary is, as far as some sites tell.
+    """Return which region is the primary, by the state of some sites.
 
-    That is known only where every region was seen and nothing contradicts anything: one that was not seen may know a
+    That is known only where every region was seen and nothing contradicts anything: one that was not seen may have a
     newer epoch than all others.
     """
     term = newest_term(sites)
@@ -160,7 +160,7 @@ def resolve_primary(sites: Sequence[CatalogSite]) -> Primary:
 
 
 def _contradictions(sites: Sequence[CatalogSite], term: Term | None) -> Iterator[str]:
-    """Yield what can't be in regions that follow one primary."""
+    """Yield what is impossible in regions that follow one primary."""
     readable = [site for site in sites if not site.problem]
     if term is None:
         for site in readable:
@@ -182,15 +182,15 @@ def _contradictions(sites: Sequence[CatalogSite], term: Term | None) -> Iterator
 
 
 def fence(connection: Connection[Any], region: Region, *, max_wait: float = MAX_WAIT_SECONDS) -> None:
-    """Take the right to write from a region's Nessie; returns when no commit is under way any more.
+    """Revoke the right to write from a region's Nessie; returns when no commit is in progress any more.
 
     Args:
         connection: to its Postgres.
-        region: whose.
+        region: the region.
         max_wait: seconds until it gives up waiting for them.
 
     Raises:
-        DatabaseUnreachable: somebody's commit did not end in time; nothing was changed.
+        DatabaseUnreachable: a commit did not end in time; nothing was changed.
     """
     _change_under_lock(connection, region, lambda: run_sql(connection, "fence", role=_role(region)), max_wait)
 
@@ -203,15 +203,15 @@ def begin_term(connection: Connection[Any], region: Region, number: int) -> None
 
 
 def unfence(connection: Connection[Any], region: Region) -> None:
-    """Give a region's Nessie the right to write back."""
+    """Grant a region's Nessie the right to write again."""
     run_sql(connection, "unfence", role=_role(region))
 
 
 def ensure_schema(connection: Connection[Any], region: Region) -> None:
-    """Make what a region's catalog needs beside Nessie's own tables; safe to repeat.
+    """Create what a region's catalog needs beside Nessie's own tables; safe to repeat.
 
     Raises:
-        DatabaseUnreachable: there was something to change, and somebody was at the tables all the time.
+        DatabaseUnreachable: there was something to change, and the tables were locked all the time.
     """
 
     def create() -> None:
@@ -236,7 +236,7 @@ def _change_under_lock(
 ) -> None:
     """Change something under a lock, in one transaction; again, where the lock is not granted at once.
 
-    Whoever waits for a table's lock lets all others wait behind: so it waits for moments only, and lets them pass.
+    While a request waits for a table's lock, all later ones wait behind it: so each try is short, with pauses between.
     """
     import psycopg
 
@@ -259,7 +259,7 @@ def _change_under_lock(
 
 
 def read_site(connection: Connection[Any], region: Region) -> CatalogSite:
-    """Return what a region's catalog says of itself, by a connection to it."""
+    """Return the state of a region's catalog, by a connection to it."""
     seeded = connection.execute("SELECT to_regclass('refs2') IS NOT NULL").fetchone()
     writable, main, references = False, "", ""
     if seeded and seeded[0]:

@@ -1,4 +1,4 @@
-"""Letting tables go on from a region's replica when the storage that they live in is gone: promotion with tables.
+"""Promotion with tables: tables continue from a region's replica when their own storage is lost.
 
 The entries of `main` are pointed at the region's localized metadata, in one commit. From then on `main` names files
 below that region's replica root; other regions take each of them back to its origin (`sterna.config.mapping`), so
@@ -27,14 +27,14 @@ _CHANGED_REASON = "it has changed since it was looked at: repeat this"
 
 @dataclass(frozen=True)
 class Move:
-    """One table or view that goes on from the region's replica.
+    """One table or view that continues from the region's replica.
 
     Args:
         key: key name.
         now: its metadata.json on `main`.
         to: the region's localized one.
-        lost: commits of `main` that changed it and that the region has not got, newest first.
-        untold: the region has an older version, and nobody can tell which commits it lacks.
+        lost: commits of `main` that changed it and that the region does not have, newest first.
+        untold: the region has an older version, and which commits it lacks is unknown.
     """
 
     key: str
@@ -49,10 +49,10 @@ class MovePlan:
     """What a promotion with tables would do to `main`, or did.
 
     Args:
-        region: where the tables go on.
-        lost: regions whose storage is gone.
-        moves: tables and views that go on there.
-        left: by key name, why a table or view stays as it is.
+        region: where the tables continue.
+        lost: regions whose storage is lost.
+        moves: tables and views that continue there.
+        left: by key name, why a table or view is not moved.
     """
 
     region: str
@@ -62,11 +62,11 @@ class MovePlan:
 
 
 def plan_moves(context: RegionContext, lost: Collection[str]) -> MovePlan:
-    """Find the tables that would go on from a region's replica, as its own catalog has them; changes nothing.
+    """Plan which tables continue from a region's replica, by its own catalog; changes nothing.
 
     Args:
         context: the region.
-        lost: regions whose storage is gone: tables whose metadata.json lies there go on here.
+        lost: regions whose storage is lost: tables whose metadata.json is there continue here.
 
     Raises:
         UsageError: no region is named, or one that there isn't, or this one.
@@ -88,8 +88,8 @@ def apply_moves(context: RegionContext, approved: MovePlan, progress: Callable[[
 
     Args:
         context: the region, whose catalog is the primary now.
-        approved: what somebody was shown and wants; whatever differs from it meanwhile stays as it is.
-        progress: told what was done.
+        approved: the approved plan; a table that differs from it by now is not moved.
+        progress: receives a message when it is done.
 
     Returns:
         What was moved and what was left.
@@ -153,7 +153,7 @@ def _plan_at(
         table_move = Move(name, content.metadata_location or "", replica_content.metadata_location or "")
         (moves if _is_current(context, name, content, replica_content) else outdated)[name] = table_move
     last_good = {held.key: held.good for held in head.held}
-    # Where the list of held tables is lost, nobody can tell which commits a table has.
+    # Where the list of held tables can't be read, which commits a table has is unknown.
     default_commit = "" if head.held_list.read_error else head.watermark
     since = {name: last_good.get(name) or default_commit for name in outdated}
     recreated = _recreated_keys(catalog, {name: contents[name] for name in outdated}, since)
@@ -168,7 +168,7 @@ def _is_located_in(context: RegionContext, uri: str, regions: Collection[str]) -
     try:
         return context.mapping.locate(uri).location.region in regions
     except TableError:
-        return False  # in no location: no region's storage can be meant
+        return False  # in no location, so in no region's storage
 
 
 def _is_current(context: RegionContext, name: str, content: Content, replica_content: Content) -> bool:

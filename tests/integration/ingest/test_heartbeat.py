@@ -35,17 +35,17 @@ from sterna.pipelines.ingest import worker as working
 from sterna.pipelines.ingest.work_queue import PostgresQueue
 from tests.support.ingest import pool_of
 
-class Consolidation:
-    def __init__(self, shop, batch, name, advanced):
+class StuckPublisher:
+    def __init__(self, step_context, batch, name, on_progress):
         self.batch = batch
     def prepare(self):
         threading.Event().wait()
     def close(self):
         pass
 
-working.Consolidation = Consolidation
-shop = type("Shop", (), {"queue": PostgresQueue(pool_of(Database(**json.loads(sys.argv[1]))))})()
-working.Worker(shop, print, print, lease=4.5, stall=float(sys.argv[2])).run()
+working.BatchPublisher = StuckPublisher
+step_context = type("StepContext", (), {"queue": PostgresQueue(pool_of(Database(**json.loads(sys.argv[1]))))})()
+working.Worker(step_context, print, print, lease=4.5, stall=float(sys.argv[2])).run()
 """
 
 

@@ -165,9 +165,9 @@ def test_a_column_that_was_added_with_a_value_is_known_when_the_value_is_written
         sql(statement)
         snapshots.append(json.loads(json.dumps(database.identities(tables, snapshots[-1], {}))))
     with pytest.raises(NeedsResync, match="column u was added with a value"):
-        database.refuse_filled("public.a", ["u"])
+        database.validate_added_columns("public.a", ["u"])
     sql(rewrite)
-    database.refuse_filled("public.a", ["u"])
+    database.validate_added_columns("public.a", ["u"])
     with pytest.raises(NeedsResync, match="column u was added, and the table was written anew"):
         database.identities(tables, snapshots[-1], {})
     refreshed = database.identities(tables, {}, {})  # that has the value in all rows
@@ -247,12 +247,12 @@ def test_a_publication_that_leaves_changes_out_stops_its_tables(source: Any) -> 
         with pytest.raises(NeedsResync, match=r"its publication was altered.*\[table public\.a\]"):
             database.identities(tables, before, {})
         if is_whole:
-            assert database.publish(epoch, "public.a")
+            assert database.publish_table(epoch, "public.a")
             database.identities(tables, {"public.a": older}, {})
             continue
         # Nor does one table's new reading go on with it, nor what a version before wrote down.
         with pytest.raises(NeedsResync, match=r"its publication was altered.*\[table public\.a\]"):
-            database.publish(epoch, "public.a")
+            database.publish_table(epoch, "public.a")
         with pytest.raises(NeedsResync, match="its publication was altered"):
             database.identities(tables, {"public.a": older}, {})
     database.prepare(7, ["public.a"])
@@ -274,7 +274,7 @@ def test_a_table_that_is_published_again_stops_no_other_one(source: Any) -> None
         if is_seen:
             sql(f"ALTER PUBLICATION {database.name(1)} ADD TABLE b")
             before = json.loads(json.dumps(database.identities(tables, before, {})))
-        assert database.publish(1, "public.b")
+        assert database.publish_table(1, "public.b")
         now = database.identities(tables, before, {})
         assert now["public.a"]["published"] != before["public.a"]["published"]
         before = now
@@ -309,10 +309,10 @@ def test_a_table_that_goes_while_it_is_asked_for_is_told_by_name(source: Any, pl
     """Its columns are asked for after it went, or its publication is made; a newcomer of its name is left out."""
     database, sql = source
     sql("ALTER TABLE a ADD COLUMN plain int, ADD COLUMN filled int DEFAULT 7")
-    database.refuse_filled("public.a", ["plain"])
+    database.validate_added_columns("public.a", ["plain"])
     for table, column, reason in (("a", "filled", "column filled was added"), ("b", "plain", "was dropped")):
         with pytest.raises(NeedsResync, match=reason) as caught:
-            database.refuse_filled(f"public.{table}", [column])
+            database.validate_added_columns(f"public.{table}", [column])
         assert caught.value.table == f"public.{table}"
     with pytest.raises(Busy):
         database.prepare(1, ["public.a", "public.b"])

@@ -36,7 +36,7 @@ def sending(at: AmqpReceiver | AmqpPeer, topic: str, credential: Credential | No
 
 def test_an_event_is_a_cloud_event_in_binary_mode(artemis: AmqpReceiver) -> None:
     sender = sending(artemis, "binary")
-    assert sender.send([message(1, "ns.größe"), message(2, "ns.\ud800")]).count == 2
+    assert sender.send([message(1, "ns.größe"), message(2, "ns.\ud800")]).acknowledged == 2
     sender.close()
     first, second = artemis.got("binary", at_least=2)
     attributes = {f"cloudEvents:{name}": value for name, value in ABOUT.items()}
@@ -51,11 +51,11 @@ def test_a_full_queue_is_waited_for_and_each_table_s_order_is_kept(artemis: Amqp
     left = messages
     for _ in range(100):
         sent = sender.send(left)
-        left = left[sent.count :]
+        left = left[sent.acknowledged :]
         artemis.got("full.a")  # which makes room
         if not left:
             break
-        assert isinstance(sent.problem, ReceiverUnreachable) and "resource-limit-exceeded" in str(sent.problem)
+        assert isinstance(sent.error, ReceiverUnreachable) and "resource-limit-exceeded" in str(sent.error)
     sender.close()
     got = artemis.got("full.a", at_least=len(messages))
     for table in {received.table for received in got}:
@@ -78,10 +78,10 @@ def test_what_a_refusal_means(peer: AmqpPeer, condition: str, kind: type[Excepti
     peer.rules(topic, rejects={"ns.bad": condition})
     sender = sending(peer, topic)
     sent = sender.send([message(1, "ns.a"), message(2, "ns.bad"), message(3, "ns.bad"), message(4, "ns.b")])
-    assert sent.count == 1 and type(sent.problem) is kind
+    assert sent.acknowledged == 1 and type(sent.error) is kind
     assert [received.table for received in peer.got(topic)] == ["ns.a"]
     peer.rules(topic)
-    assert sender.send([message(2, "ns.bad")]).count == 1
+    assert sender.send([message(2, "ns.bad")]).acknowledged == 1
     sender.close()
 
 
@@ -90,7 +90,7 @@ def test_what_is_over_the_announced_limit_is_not_even_tried(peer: AmqpPeer) -> N
     sender = sending(peer, "limit")
     sent = sender.send([message(1, "ns.a"), message(2, "ns." + "x" * 2_000), message(3, "ns.b")])
     sender.close()
-    assert sent.count == 1 and isinstance(sent.problem, EventRefused) and "limit of 1000" in str(sent.problem)
+    assert sent.acknowledged == 1 and isinstance(sent.error, EventRefused) and "limit of 1000" in str(sent.error)
     assert [received.table for received in peer.got("limit")] == ["ns.a"]
 
 
@@ -100,20 +100,20 @@ def test_a_broker_that_is_full_as_a_whole_is_told_as_that(peer: AmqpPeer) -> Non
     sender.answer_seconds = 3.0
     sent = sender.send([message(1)])
     sender.answer_seconds = 15.0
-    assert sent.count == 0 and isinstance(sent.problem, ReceiverUnreachable) and "no credit" in str(sent.problem)
+    assert sent.acknowledged == 0 and isinstance(sent.error, ReceiverUnreachable) and "no credit" in str(sent.error)
     peer.rules("disk")
-    assert sender.send([message(1)]).problem is None
+    assert sender.send([message(1)]).error is None
     sender.close()
 
 
 def test_a_connection_on_which_nothing_happened_is_opened_anew(peer: AmqpPeer) -> None:
     peer.rules("idle")
     sender = sending(peer, "idle")
-    assert sender.send([message(1)]).problem is None
+    assert sender.send([message(1)]).error is None
     peer.kill()
     peer.start()
     sender.idle_seconds = 0.0
-    assert sender.send([message(2)]).problem is None
+    assert sender.send([message(2)]).error is None
     sender.close()
 
 
@@ -122,8 +122,8 @@ def test_logins(artemis: AmqpReceiver, caplog: pytest.LogCaptureFixture) -> None
         wrong = sending(artemis, "login", replace(artemis.credential, password="hunter2"))
         sent = wrong.send([message(1)])
         wrong.close()
-    assert isinstance(sent.problem, ReceiverUnreachable) and "amqp:unauthorized-access" in str(sent.problem)
-    assert "hunter2" not in str(sent.problem) + caplog.text
+    assert isinstance(sent.error, ReceiverUnreachable) and "amqp:unauthorized-access" in str(sent.error)
+    assert "hunter2" not in str(sent.error) + caplog.text
     with pytest.raises(CredentialError, match="login and password"):
         sending(artemis, "login", Credential("a", login=USER))
 
@@ -135,4 +135,4 @@ def test_an_authority_that_nobody_believes_is_refused(artemis: AmqpReceiver, tmp
         sender = sending(artemis, "tls")
         sent = sender.send([message(1)])
         sender.close()
-    assert isinstance(sent.problem, ReceiverUnreachable) and str(sent.problem).endswith("TLS")
+    assert isinstance(sent.error, ReceiverUnreachable) and str(sent.error).endswith("TLS")

@@ -46,7 +46,7 @@ def sending(kafka: KafkaReceiver, topic: str, credential: Credential | None = No
 def test_an_event_is_a_cloud_event_in_binary_mode_under_its_table_s_key(kafka: KafkaReceiver) -> None:
     kafka.make("binary")
     sender = sending(kafka, "binary")
-    assert sender.send([message(1, "ns.größe"), message(2, "ns.\ud800")]).count == 2
+    assert sender.send([message(1, "ns.größe"), message(2, "ns.\ud800")]).acknowledged == 2
     sender.close()
     first, second = kafka.got("binary")
     assert first.data == {"table_identifier": "ns.größe", "number": 1, "filling": ""}
@@ -154,8 +154,8 @@ def wait_for_problem(sender: Any, word: str) -> str:
     while word not in problems:
         assert time.monotonic() < end, problems
         sent = sender.send([message(2)])
-        assert isinstance(sent.problem, ReceiverUnreachable)
-        problems += f"{sent.problem}\n"
+        assert isinstance(sent.error, ReceiverUnreachable)
+        problems += f"{sent.error}\n"
     sender.close()
     return problems
 

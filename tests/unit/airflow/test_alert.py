@@ -177,10 +177,10 @@ def test_a_clean_up_that_does_not_get_ahead_fails(look: Any, metrics: dict[str, 
 
 def test_where_no_clean_up_is_run_nobody_looks_for_what_it_left(look: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     look(SOUND)
-    assert look.asked == {"evidence": True, "upkeep": None}
+    assert look.asked == {"evidence": True, "maintenance": None}
     monkeypatch.setenv("AIRFLOW__STERNA__GC_LIMIT", "0")
     look(replace(SOUND, oldest_evidence=ago(MONTH)))
-    assert look.asked == {"evidence": False, "upkeep": None}
+    assert look.asked == {"evidence": False, "maintenance": None}
 
 
 @pytest.mark.parametrize(
@@ -244,12 +244,12 @@ def test_a_silent_region_that_upkeep_waits_for_is_an_alarm_where_upkeep_is_confi
         "upkeep of main waits for ap, and storage grows: it is 259200 s behind main; "
         "upkeep of main waits for us, and storage grows: was changed"
     )
-    assert look.asked["upkeep"].max_wait == 2 * 86_400
+    assert look.asked["maintenance"].max_wait == 2 * 86_400
     assert (metrics["sterna.upkeep_waits_for"], metrics["sterna.alarms"]) == (2, 1)
     assert look(replace(SOUND, silent=()), services=str(services)) == 0.0
     assert metrics["sterna.upkeep_waits_for"] == 0
     look(SOUND)
-    assert look.asked["upkeep"] is None
+    assert look.asked["maintenance"] is None
 
 
 def test_a_broken_services_file_hides_no_alarm_and_is_told(look: Any, tmp_path: Any) -> None:

@@ -102,7 +102,7 @@ def stages(known_dags: None, monkeypatch: pytest.MonkeyPatch, metrics: dict[str,
 
     stages = Stages()
     monkeypatch.setattr(dags, "RemedyRetryPolicy", partial(RemedyRetryPolicy, delay=timedelta(seconds=0.1)))
-    for name in ("plan", "copy", "localize", "publish", "arrive"):
+    for name in ("plan", "copy", "localize", "publish", "finish_bulk"):
         monkeypatch.setattr(sync_stages, name, getattr(stages, name))
     monkeypatch.setattr(fresh_tables, "read_fresh_tables", stages.since)
     monkeypatch.setattr(
@@ -277,7 +277,7 @@ class FakeFollower:
     seconds: list[float] = field(default_factory=list)
 
     def __call__(self, region: object, on_published: Any, notify: Any, options: Any) -> FakeFollower:
-        assert options.yields, "neither the next run nor the large lane begins before this task has ended"
+        assert options.stop_on_handover, "neither the next run nor the large lane begins before this task has ended"
         self.on_published = on_published
         return self
 

@@ -56,10 +56,10 @@ def test_what_is_written_is_counted_and_what_failed_is_raised(services: Path, mo
     asked: list[Any] = []
     failed: list[FailedView] = []
 
-    def played(region: Any, features: Any, *, linger: float, done: Any, say: Any) -> Any:
-        asked.append(linger)
+    def played(region: Any, features: Any, *, follow_for: float, on_done: Any, report: Any) -> Any:
+        asked.append(follow_for)
         for _ in range(2):
-            done(Materialization("user", "changes", "", 7, 3, 1))
+            on_done(Materialization("user", "changes", "", 7, 3, 1))
         return [], failed
 
     monkeypatch.setattr(features_region, "materialize_all", played)

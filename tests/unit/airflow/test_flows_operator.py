@@ -59,7 +59,7 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaTransformsOpe
     operator = SternaTransformsOperator(
         task_id="follow", services=str(tmp_path / "services.yaml"), linger=timedelta(minutes=1)
     )
-    kept = SimpleNamespace(now=lambda: None, forget=lambda: None)
+    kept = SimpleNamespace(current=lambda: None, disconnect=lambda: None)
     monkeypatch.setattr(SternaTransformsOperator, "open_reloading", lambda self: kept)
     monkeypatch.setattr(flows_run, "Runner", FakeRunner)
     return operator

@@ -24,11 +24,11 @@ def test_a_task_adds_and_returns_the_snapshot(monkeypatch: pytest.MonkeyPatch, t
     uris = ["s3://us-lake/a.parquet"]
 
     def adding(ingest: Any, mapping: Any, catalog: Any, table: str, files: Sequence[str]) -> Any:
-        def do(*, act: bool) -> FileAdditionOutcome:
-            acted.append((table, list(files), act))
+        def run(*, apply: bool) -> FileAdditionOutcome:
+            acted.append((table, list(files), apply))
             return FileAdditionOutcome(table, (ProvenFile(files[0], 9, 3),), 9, 3, snapshot=7, commit="c", done=True)
 
-        return SimpleNamespace(do=do)
+        return SimpleNamespace(run=run)
 
     @contextmanager
     def catalog(*_: Any) -> Iterator[None]:

@@ -92,5 +92,5 @@ def test_its_defaults_are_those_of_the_library() -> None:
 
     defaults = {name: parameter.default for name, parameter in inspect.signature(follow).parameters.items()}
     default = FollowOptions()
-    assert (defaults["most_bytes"], defaults["most_files"]) == (default.limits.max_bytes, default.limits.max_files)
+    assert (defaults["max_bytes"], defaults["max_files"]) == (default.limits.max_bytes, default.limits.max_files)
     assert (defaults["poll"], defaults["poll"] / 5) == (default.idle_poll_seconds, default.busy_poll_seconds)

@@ -79,7 +79,7 @@ def test_rows_come_back_in_order(in_memory: int, batch: int, runs: int, stretch:
 @given(parts=st.lists(st.lists(st.integers(-20, 20), max_size=8), max_size=12), most=st.integers(0, 12))
 def test_numbers_are_there_or_not(parts: list[list[int]], most: int) -> None:
     class Few(Int64Set):
-        in_memory = most
+        max_in_memory = most
 
     numbers, there = Few(), set[int]()
     candidates = [*range(-21, 22), 0, -(1 << 63), (1 << 63) - 1]
@@ -92,7 +92,7 @@ def test_numbers_are_there_or_not(parts: list[list[int]], most: int) -> None:
 
 def test_numbers_that_are_on_disk_are_not_written_again(folder: Path) -> None:
     class Few(Int64Set):
-        in_memory = 100
+        max_in_memory = 100
 
     numbers = Few()
     for _ in range(50):

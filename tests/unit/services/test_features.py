@@ -37,7 +37,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 def test_the_whole_section() -> None:
     services = read(WHOLE)
-    assert services.configured == ["features"]
+    assert services.configured_sections == ["features"]
     user, clicks = services.features.views
     assert (user.columns, user.kept, user.max_age) == (("age", "city", "last_updated_ts"), None, 7200)
     assert (clicks.columns, clicks.kept) == (("page", "at"), 3600)

@@ -51,12 +51,12 @@ from sterna.airflow.dags import sync_dag
 # an airflow dag
 dag = sync_dag(region="us", dag_id="seed_us", params={"seed_group": 1}, is_paused_upon_creation=True)
 """
-# Another sync of eu, whose runs linger; it stays paused until a test wants it.
+# Another sync of eu, whose runs follow for a while; it stays paused until a test wants it.
 _LINGERING = """\
 from sterna.airflow.dags import sync_dag
 
 # an airflow dag
-dag = sync_dag(dag_id="lingering", lanes=True, linger="75s", is_paused_upon_creation=True)
+dag = sync_dag(dag_id="lingering", lanes=True, follow_for="75s", is_paused_upon_creation=True)
 """
 # Three layers, for a DAG that stays paused until a test wants it.
 _FLOWS = [

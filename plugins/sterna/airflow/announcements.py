@@ -1,4 +1,4 @@
-"""Announcing as assets what became fresh, and lingering for what comes next."""
+"""Announcing as assets what became fresh, and following for what comes next."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class SternaFollowOperator(SternaAnnounceOperator):
     `SternaAnnounceOperator`, so that the run's own tables don't wait for it.
 
     Args:
-        linger: for how long.
+        follow_for: for how long.
         kwargs: see `SternaAnnounceOperator`.
     """
 
-    def __init__(self, *, linger: timedelta, **kwargs: Any) -> None:
+    def __init__(self, *, follow_for: timedelta, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.linger = linger
+        self.follow_for = follow_for
 
     def execute(self, context: TaskContext) -> int:
         """Follow, and announce."""
@@ -89,7 +89,7 @@ class SternaFollowOperator(SternaAnnounceOperator):
             trigger_bulk_lane(context, report)
 
         Follower(self.open_reloading(), on_publication, self.log_progress, FollowOptions(stop_on_handover=True)).run(
-            self.linger.total_seconds()
+            self.follow_for.total_seconds()
         )
         return self.announce(context, self.open())
 

@@ -1,4 +1,4 @@
-"""Change capture as an operator that lingers, and its DAG."""
+"""Change capture as an operator that follows for a while, and its DAG."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DOC = """\
 ### Follow databases, for region `{region}`
 
 What happens to their rows happens to tables on `main`: whole transactions, each change once. The run goes on for
-`[sterna] cdc_linger`, with the reading engine and Spark warm.
+`[sterna] cdc_follow_for`, with the reading engine and Spark warm.
 
 Which databases says section `cdc` of the services file. Without one for this region the task is skipped.
 
@@ -33,7 +33,7 @@ class SternaCdcOperator(SternaOperator):
 
     Args:
         sources: names of sources; none: all of the region's.
-        linger: for how long.
+        follow_for: for how long.
         services: path of the services file; None for `[sterna] services`.
         kwargs: see `SternaOperator`.
     """
@@ -44,13 +44,13 @@ class SternaCdcOperator(SternaOperator):
         self,
         *,
         sources: Sequence[str] = (),
-        linger: timedelta = timedelta(minutes=1),
+        follow_for: timedelta = timedelta(minutes=1),
         services: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.sources = tuple(sources)
-        self.linger = linger
+        self.follow_for = follow_for
         self.services = services
         self._runner: Any = None
 
@@ -65,7 +65,7 @@ class SternaCdcOperator(SternaOperator):
         if not any(source.region == region.region.name for source in services.cdc.sources):
             raise AirflowSkipException("the services file has no source in cdc.sources for this region")
         self._runner = Runner(open_sources(region, services, self.sources), self.log_progress)
-        summary = self._runner.run(self.linger.total_seconds())
+        summary = self._runner.run(self.follow_for.total_seconds())
         if summary.failed:
             name, reason = next(iter(summary.failed.items()))
             raise AirflowFailException(f"{len(summary.failed)} failed; {name}: {reason}")
@@ -84,7 +84,7 @@ def cdc_dag(
     services: str | None = None,
     dag_id: str = "sterna_cdc",
     sources: Sequence[str] = (),
-    linger: str | None = None,
+    follow_for: str | None = None,
     **kwargs: Any,
 ) -> DAG:
     """Return a DAG whose task follows databases, again and again.
@@ -95,14 +95,14 @@ def cdc_dag(
         services: path of the services file; None for `[sterna] services`.
         dag_id: the DAG's id.
         sources: names of sources; none: all of the region's.
-        linger: for how long a run follows, such as `10m`; None for `[sterna] cdc_linger`.
+        follow_for: for how long a run follows, such as `10m`; None for `[sterna] cdc_follow_for`.
         kwargs: see `DAG`; they go before what is set here.
 
     Raises:
         UsageError: a setting is missing or wrong.
     """
     region, registry = region or get_option("region"), registry or get_option("registry")
-    duration = parse_follow_duration(get_option("cdc_linger") if linger is None else linger)
+    duration = parse_follow_duration(get_option("cdc_follow_for") if follow_for is None else follow_for)
     settings: dict[str, Any] = {
         "description": f"Follow databases, for region {region}",
         "doc_md": _DOC.format(region=region),
@@ -117,7 +117,7 @@ def cdc_dag(
             registry=registry,
             services=services,
             sources=sources,
-            linger=duration,
+            follow_for=duration,
             execution_timeout=duration + get_timedelta("cdc_timeout"),
         )
     return dag

@@ -106,7 +106,7 @@ def sync_dag(
     schedule: str | None = None,
     poll_interval: float | None = None,
     lanes: bool = False,
-    linger: str | None = None,
+    follow_for: str | None = None,
     **kwargs: Any,
 ) -> DAG:
     """Return the DAG that keeps a region's replica up to date; the module that calls it holds it in a variable.
@@ -119,8 +119,8 @@ def sync_dag(
             schedule`.
         poll_interval: seconds between two looks at the head of `main`; None for `[sterna] poll_interval`.
         lanes: leave what is large to the DAG of `bulk_dag`, which then has to be there. Otherwise one run takes all.
-        linger: for how long a run that published goes on following `main`, such as `60s`; "" for not at all; None for
-            `[sterna] linger`.
+        follow_for: for how long a run that published goes on following `main`, such as `60s`; "" for not at all; None
+            for `[sterna] follow_for`.
         kwargs: see `DAG`; they go before what is set here.
 
     Raises:
@@ -139,7 +139,8 @@ def sync_dag(
         **common_settings(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
-        _sync_tasks(region, registry, parse_follow_duration(get_option("linger") if linger is None else linger))
+        duration = parse_follow_duration(get_option("follow_for") if follow_for is None else follow_for)
+        _sync_tasks(region, registry, duration)
     return dag
 
 
@@ -266,15 +267,15 @@ def gc_dag(
     return dag
 
 
-def _sync_tasks(region: str, registry: str, linger: timedelta) -> None:
+def _sync_tasks(region: str, registry: str, follow_for: timedelta) -> None:
     common: dict[str, Any] = {"region": region, "registry": registry}
     publish = _add_sync_stages("{{ params | tojson }}", SternaPublishOperator, "publish", common)
     # After a run with nothing to do as well: an earlier announcement may have been killed.
     announce = SternaAnnounceOperator(task_id="announce", execution_timeout=get_timedelta("publish_timeout"), **common)
     publish >> announce
-    if linger:
-        deadline = linger + get_timedelta("publish_timeout")
-        announce >> SternaFollowOperator(task_id="linger", linger=linger, execution_timeout=deadline, **common)
+    if follow_for:
+        deadline = follow_for + get_timedelta("publish_timeout")
+        announce >> SternaFollowOperator(task_id="linger", follow_for=follow_for, execution_timeout=deadline, **common)
 
 
 def _add_sync_stages(

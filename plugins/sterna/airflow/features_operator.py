@@ -29,7 +29,8 @@ _DOC = """\
 | watcher | fails where one of these did, so that the run is red; else it is skipped |
 
 A new head of the replica starts a run, and so does the clock, as a net. With something to do, `materialize` stays for
-`[sterna] features_linger`, with Spark warm. Without `features.online.{region}` in the services file it does nothing.
+`[sterna] features_follow_for`, with Spark warm. Without `features.online.{region}` in the services file it does \
+nothing.
 
 **When it fails**: the gateway goes on telling what the store holds. What to do stands in docs/operations.md, *By what
 you see*.
@@ -66,13 +67,13 @@ class SternaMaterializeOperator(SternaFeaturesOperator):
     """Bring all views to what the replica shows, for a while; return rows that were written, by view.
 
     Args:
-        linger: for how long it looks for more.
+        follow_for: for how long it looks for more.
         kwargs: see `SternaFeaturesOperator`.
     """
 
-    def __init__(self, *, linger: timedelta = timedelta(0), **kwargs: Any) -> None:
+    def __init__(self, *, follow_for: timedelta = timedelta(0), **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.linger = linger
+        self.follow_for = follow_for
 
     def execute(self, context: TaskContext) -> dict[str, int]:
         """Fill, and tell of each view."""
@@ -87,7 +88,7 @@ class SternaMaterializeOperator(SternaFeaturesOperator):
             counts[materialized.view] = counts.get(materialized.view, 0) + materialized.rows + materialized.gone
             self.log_progress(materialized_text(materialized))
 
-        follow_seconds = self.linger.total_seconds()
+        follow_seconds = self.follow_for.total_seconds()
         _, failed = materialize_all(
             region, features, follow_for=follow_seconds, on_done=on_view_done, report=self.log_progress
         )
@@ -132,7 +133,7 @@ def features_dag(
     tables: Sequence[str] = (),
     dag_id: str = "sterna_features",
     schedule: str | None = None,
-    linger: str | None = None,
+    follow_for: str | None = None,
     **kwargs: Any,
 ) -> DAG:
     """Return the DAG that keeps a region's features ready.
@@ -145,7 +146,7 @@ def features_dag(
         dag_id: the DAG's id; one a region.
         schedule: cron expression (UTC) of the runs that catch what events missed, "" for none; None for `[sterna]
             features_schedule`.
-        linger: for how long a run looks for more, such as `5m`; None for `[sterna] features_linger`.
+        follow_for: for how long a run looks for more, such as `5m`; None for `[sterna] features_follow_for`.
         kwargs: see `DAG`; they go before what is set here.
 
     Raises:
@@ -153,7 +154,7 @@ def features_dag(
     """
     region, registry = region or get_option("region"), registry or get_option("registry")
     cron = get_option("features_schedule") if schedule is None else schedule
-    duration = parse_follow_duration(get_option("features_linger") if linger is None else linger)
+    duration = parse_follow_duration(get_option("features_follow_for") if follow_for is None else follow_for)
     triggering_assets = freshness_schedule(region, tables)
     settings: dict[str, Any] = {
         "description": f"Keep features of region {region} ready for online reads",
@@ -168,7 +169,7 @@ def features_dag(
     timeout = get_timedelta("features_timeout")
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
         materialize = SternaMaterializeOperator(
-            task_id="materialize", linger=duration, execution_timeout=duration + timeout, **common
+            task_id="materialize", follow_for=duration, execution_timeout=duration + timeout, **common
         )
         check = SternaFeaturesStatusOperator(
             task_id="look", trigger_rule="all_done", execution_timeout=timeout, **common

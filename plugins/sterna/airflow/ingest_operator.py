@@ -1,4 +1,4 @@
-"""A worker of ingestion as an operator that lingers, and its DAG."""
+"""A worker of ingestion as an operator that follows for a while, and its DAG."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _DOC = """\
 ### Put what came in at region `{region}` on `main`
 
 Each task is a worker: it takes closed batches, one after another, and puts each on `main` once, as few files near the
-writer. It stays warm for `[sterna] ingest_linger`. Workers share the work by the tracker's queue, and any of them may
-be killed: another one goes on.
+writer. It stays warm for `[sterna] ingest_follow_for`. Workers share the work by the tracker's queue, and any of them
+may be killed: another one goes on.
 
 Without `ingest` for this region in the services file it does nothing.
 
@@ -34,16 +34,16 @@ class SternaIngestOperator(SternaOperator):
     """Work off closed batches for a while; return how many were settled, by state.
 
     Args:
-        linger: for how long it looks for more.
+        follow_for: for how long it looks for more.
         services: path of the services file; None for `[sterna] services`.
         kwargs: see `SternaOperator`.
     """
 
     template_fields = (*SternaOperator.template_fields, "services")
 
-    def __init__(self, *, linger: timedelta = timedelta(0), services: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, follow_for: timedelta = timedelta(0), services: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.linger = linger
+        self.follow_for = follow_for
         self.services = services
 
     def execute(self, context: TaskContext) -> dict[str, int]:
@@ -67,7 +67,12 @@ class SternaIngestOperator(SternaOperator):
         ingest = open_ingest(region, services)
         try:
             summary = run_worker(
-                region, ingest, on_batch_done, self.log_progress, self.linger.total_seconds(), once=not self.linger
+                region,
+                ingest,
+                on_batch_done,
+                self.log_progress,
+                self.follow_for.total_seconds(),
+                once=not self.follow_for,
             )
         finally:
             ingest.close()
@@ -83,7 +88,7 @@ def ingest_dag(
     services: str | None = None,
     dag_id: str = "sterna_ingest",
     schedule: str | None = None,
-    linger: str | None = None,
+    follow_for: str | None = None,
     workers: int | None = None,
     **kwargs: Any,
 ) -> DAG:
@@ -95,7 +100,7 @@ def ingest_dag(
         services: path of the services file; None for `[sterna] services`.
         dag_id: the DAG's id; one a region.
         schedule: cron expression (UTC), "" for none; None for `[sterna] ingest_schedule`.
-        linger: for how long a worker looks for more, such as `10m`; None for `[sterna] ingest_linger`.
+        follow_for: for how long a worker looks for more, such as `10m`; None for `[sterna] ingest_follow_for`.
         workers: how many work at once; None for `[sterna] ingest_workers`.
         kwargs: see `DAG`; they go before what is set here.
 
@@ -104,7 +109,7 @@ def ingest_dag(
     """
     region, registry = region or get_option("region"), registry or get_option("registry")
     cron = get_option("ingest_schedule") if schedule is None else schedule
-    duration = parse_follow_duration(get_option("ingest_linger") if linger is None else linger)
+    duration = parse_follow_duration(get_option("ingest_follow_for") if follow_for is None else follow_for)
     owner, link = get_option("owner"), get_option("owner_link")
     settings: dict[str, Any] = {
         "description": f"Put on main what came in at region {region}",
@@ -125,7 +130,7 @@ def ingest_dag(
                 region=region,
                 registry=registry,
                 services=services,
-                linger=duration,
+                follow_for=duration,
                 execution_timeout=duration + get_timedelta("ingest_timeout"),
             )
     return dag

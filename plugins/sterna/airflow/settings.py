@@ -59,7 +59,7 @@ OPTIONS = {
     "copy_timeout": Option("Deadline of one copy task, in seconds.", "integer", "21600"),
     "localize_timeout": Option("Deadline of the localize task, in seconds.", "integer", "21600"),
     "publish_timeout": Option("Deadline of the publish task and of the announce task, in seconds.", "integer", "1800"),
-    "linger": Option(
+    "follow_for": Option(
         "For how long a run that published goes on following main, so that commits that follow one another need no run "
         "each; empty: not at all.",
         default="",
@@ -98,18 +98,18 @@ OPTIONS = {
     ),
     "upkeep_timeout": Option("Deadline of one run of upkeep, in seconds.", "integer", "21600"),
     "ingest_schedule": Option(
-        "Cron expression (UTC) of the runs of the DAG sterna_ingest, whose workers linger in between; empty: by hand "
+        "Cron expression (UTC) of the runs of the DAG sterna_ingest, whose workers go on in between; empty: by hand "
         "alone.",
         default="*/10 * * * *",
     ),
-    "ingest_linger": Option("For how long a worker of ingestion looks for more batches.", default="9m"),
+    "ingest_follow_for": Option("For how long a worker of ingestion looks for more batches.", default="9m"),
     "ingest_workers": Option("How many workers of ingestion work at once.", "integer", "1"),
     "ingest_timeout": Option("Seconds that a worker of ingestion may take beyond that.", "integer", "3600"),
     "cdc_schedule": Option(
-        "Cron expression (UTC) of the runs of the DAG sterna_cdc, which linger in between; empty: by hand alone.",
+        "Cron expression (UTC) of the runs of the DAG sterna_cdc, which follow in between; empty: by hand alone.",
         default="*/10 * * * *",
     ),
-    "cdc_linger": Option("For how long a run of sterna_cdc follows databases.", default="9m"),
+    "cdc_follow_for": Option("For how long a run of sterna_cdc follows databases.", default="9m"),
     "cdc_timeout": Option("Seconds that a run of sterna_cdc may take beyond that.", "integer", "3600"),
     "flows_sources": Option(
         "Tables whose news start the DAG sterna_flows, with commas between them; empty: whatever becomes fresh in the "
@@ -117,7 +117,7 @@ OPTIONS = {
         default="",
         example="acme.ods, acme.dwd",
     ),
-    "flows_linger": Option(
+    "flows_follow_for": Option(
         "For how long a run of sterna_flows goes on with its Spark warm; empty: each flow once.", default="9m"
     ),
     "flows_timeout": Option("Seconds that a run of sterna_flows may take beyond that.", "integer", "3600"),
@@ -125,7 +125,9 @@ OPTIONS = {
         "Cron expression (UTC) of the runs of the DAG sterna_features that catch what events missed; empty: none.",
         default="*/10 * * * *",
     ),
-    "features_linger": Option("For how long a run of sterna_features looks for more; empty: not at all.", default="5m"),
+    "features_follow_for": Option(
+        "For how long a run of sterna_features looks for more; empty: not at all.", default="5m"
+    ),
     "features_timeout": Option("Seconds that a run of sterna_features may take beyond that.", "integer", "3600"),
     "feature_service_url": Option(
         "Address of the feature service, for the inspector among the pages; empty: it says that there is none.",
@@ -204,7 +206,7 @@ def get_timedelta(name: str) -> timedelta:
 
 
 def parse_follow_duration(value: str) -> timedelta:
-    """Return for how long a run lingers; nothing for an empty text.
+    """Return for how long a run follows; nothing for an empty text.
 
     Raises:
         UsageError: it is no duration such as 60s, or longer than an hour: asset events wait for its end.
@@ -212,7 +214,7 @@ def parse_follow_duration(value: str) -> timedelta:
     match = _DURATION.fullmatch(value.strip() or "0s")
     duration = timedelta(seconds=int(match[1]) * _UNIT_SECONDS[match[2]]) if match else None
     if duration is None or duration > timedelta(hours=1):
-        raise UsageError(f"linger {value!r}: expected a duration such as 60s or 5m, of an hour at most")
+        raise UsageError(f"follow_for {value!r}: expected a duration such as 60s or 5m, of an hour at most")
     return duration
 
 

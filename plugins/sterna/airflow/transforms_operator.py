@@ -1,4 +1,4 @@
-"""Flows as an operator that lingers, and their DAG."""
+"""Flows as an operator that follows for a while, and their DAG."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _DOC = """\
 ### Let tables follow others, as region `{region}` has them
 
 Each step reads what changed in a flow's source since the last one, from the region's replica, and puts on `main` what
-follows, once. The run goes on for `[sterna] flows_linger` with Spark warm. Where nothing has come it starts no Spark.
+follows, once. The run goes on for `[sterna] flows_follow_for` with Spark warm. Where nothing has come it starts no
+Spark.
 
 Which table follows which says section `flows` of the services file. Without one the task is skipped. It may run in
 several regions at once.
@@ -39,7 +40,7 @@ class SternaTransformsOperator(SternaOperator):
 
     Args:
         flows: names of flows; none: all.
-        linger: for how long it looks for more.
+        follow_for: for how long it looks for more.
         services: path of the services file; None for `[sterna] services`.
         kwargs: see `SternaOperator`.
     """
@@ -50,13 +51,13 @@ class SternaTransformsOperator(SternaOperator):
         self,
         *,
         flows: Sequence[str] = (),
-        linger: timedelta = timedelta(0),
+        follow_for: timedelta = timedelta(0),
         services: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.flows = tuple(flows)
-        self.linger = linger
+        self.follow_for = follow_for
         self.services = services
 
     def execute(self, context: TaskContext) -> dict[str, int]:
@@ -70,7 +71,7 @@ class SternaTransformsOperator(SternaOperator):
             raise AirflowSkipException("the services file has no section flows")
         region = self.open_reloading()
         try:
-            summary = Runner(region.current, transforms, folder, self.log_progress).run(self.linger.total_seconds())
+            summary = Runner(region.current, transforms, folder, self.log_progress).run(self.follow_for.total_seconds())
         finally:
             region.disconnect()
         for name, reason in summary.idle.items():
@@ -103,7 +104,7 @@ def transforms_dag(
     dag_id: str = "sterna_flows",
     flows: Sequence[str] = (),
     sources: Sequence[str] | None = None,
-    linger: str | None = None,
+    follow_for: str | None = None,
     **kwargs: Any,
 ) -> DAG:
     """Return a DAG whose task takes flows' steps, whenever a table that they follow is fresh in the region.
@@ -116,14 +117,14 @@ def transforms_dag(
         flows: names of flows; none: all of the services file.
         sources: tables whose news start a run; none: whatever becomes fresh in the region; None for
             `[sterna] flows_sources`.
-        linger: for how long a run looks for more, such as `10m`; None for `[sterna] flows_linger`.
+        follow_for: for how long a run looks for more, such as `10m`; None for `[sterna] flows_follow_for`.
         kwargs: see `DAG`; they go before what is set here.
 
     Raises:
         UsageError: a setting is missing or wrong.
     """
     region, registry = region or get_option("region"), registry or get_option("registry")
-    duration = parse_follow_duration(get_option("flows_linger") if linger is None else linger)
+    duration = parse_follow_duration(get_option("flows_follow_for") if follow_for is None else follow_for)
     tables = get_patterns("flows_sources") if sources is None else tuple(sources)
     settings: dict[str, Any] = {
         "description": f"Let tables follow others, as region {region} has them",
@@ -139,7 +140,7 @@ def transforms_dag(
             registry=registry,
             services=services,
             flows=flows,
-            linger=duration,
+            follow_for=duration,
             execution_timeout=duration + get_timedelta("flows_timeout"),
         )
     return dag

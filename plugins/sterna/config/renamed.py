@@ -43,6 +43,11 @@ SERVICES_SETTINGS: Final[Mapping[str, str]] = {
 
 AIRFLOW_OPTIONS: Final[Mapping[str, str]] = {
     "allow_held": "ignore_held",
+    "linger": "follow_for",
+    "ingest_linger": "ingest_follow_for",
+    "cdc_linger": "cdc_follow_for",
+    "flows_linger": "flows_follow_for",
+    "features_linger": "features_follow_for",
 }
 """Options of section [sterna] in Airflow's configuration."""
 

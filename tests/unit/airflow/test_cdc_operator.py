@@ -23,18 +23,18 @@ cdc:
 
 
 def test_the_dag_s_shape() -> None:
-    dag = cdc_dag(region="eu", registry="/r.yaml", linger="2m")
+    dag = cdc_dag(region="eu", registry="/r.yaml", follow_for="2m")
     assert dag.is_paused_upon_creation
     assert dag.max_active_runs == 1
     (task,) = dag.tasks
-    assert (task.linger, task.execution_timeout) == (timedelta(minutes=2), timedelta(minutes=62))
+    assert (task.follow_for, task.execution_timeout) == (timedelta(minutes=2), timedelta(minutes=62))
 
 
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaCdcOperator:
     (tmp_path / "services.yaml").write_text(SERVICES)
     operator = SternaCdcOperator(
-        task_id="follow", services=str(tmp_path / "services.yaml"), linger=timedelta(minutes=1)
+        task_id="follow", services=str(tmp_path / "services.yaml"), follow_for=timedelta(minutes=1)
     )
     region = SimpleNamespace(region=SimpleNamespace(name="eu"))
     monkeypatch.setattr(SternaCdcOperator, "open", lambda self: region)

@@ -186,14 +186,14 @@ def test_parsing_them_imports_nothing_heavy() -> None:
 
 
 def test_a_dag_of_one_s_own_may_linger() -> None:
-    dag = sync_dag(region="us", registry="/r.yaml", dag_id="mine", linger="5m")
+    dag = sync_dag(region="us", registry="/r.yaml", dag_id="mine", follow_for="5m")
     task = dag.get_task("linger")
     assert task.upstream_task_ids == {"announce"}
-    assert (task.linger, task.execution_timeout) == (timedelta(minutes=5), timedelta(minutes=35))
-    assert "linger" not in sync_dag(region="us", registry="/r.yaml", dag_id="mine", linger="").task_ids
+    assert (task.follow_for, task.execution_timeout) == (timedelta(minutes=5), timedelta(minutes=35))
+    assert "linger" not in sync_dag(region="us", registry="/r.yaml", dag_id="mine", follow_for="").task_ids
 
 
 @pytest.mark.parametrize("linger", ["60", "-1s", "2h", "1d", "soon", "99999s"])
 def test_a_time_to_linger_that_nobody_can_mean_is_refused(linger: str) -> None:
     with pytest.raises(UsageError, match="expected a duration such as 60s"):
-        sync_dag(region="us", registry="/r.yaml", dag_id="mine", linger=linger)
+        sync_dag(region="us", registry="/r.yaml", dag_id="mine", follow_for=linger)

@@ -46,7 +46,7 @@ def test_the_dag_s_shape() -> None:
     dag = features_dag(region="eu", registry="/r.yaml")
     assert [task.task_id for task in dag.topological_sort()] == ["materialize", "look", "watcher"]
     assert dag.is_paused_upon_creation and dag.max_active_runs == 1 and not dag.catchup
-    assert dag.get_task("materialize").linger == timedelta(minutes=5)
+    assert dag.get_task("materialize").follow_for == timedelta(minutes=5)
     assert dag.get_task("look").trigger_rule == "all_done"
     only = features_dag(region="eu", registry="/r.yaml", tables=["d.t", "d.u"], schedule="", dag_id="of_tables")
     assert isinstance(only.timetable.asset_condition, AssetAny)
@@ -63,7 +63,7 @@ def test_what_is_written_is_counted_and_what_failed_is_raised(services: Path, mo
         return [], failed
 
     monkeypatch.setattr(features_region, "materialize_all", played)
-    task = SternaMaterializeOperator(task_id="work", services=str(services), linger=timedelta(minutes=1))
+    task = SternaMaterializeOperator(task_id="work", services=str(services), follow_for=timedelta(minutes=1))
     assert task.execute({}) == {"user": 8} and asked == [60.0]
     failed.append(FailedView("user", FeatureStoreUnreachable("dark")))
     with pytest.raises(FeatureStoreUnreachable):

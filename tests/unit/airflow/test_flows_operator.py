@@ -25,11 +25,11 @@ flows:
 
 
 def test_the_dag_s_shape() -> None:
-    dag = transforms_dag(region="eu", registry="/r.yaml", sources=["acme.ods", "acme.dwd"], linger="2m")
+    dag = transforms_dag(region="eu", registry="/r.yaml", sources=["acme.ods", "acme.dwd"], follow_for="2m")
     assert dag.is_paused_upon_creation
     assert dag.max_active_runs == 1
     (task,) = dag.tasks
-    assert (task.linger, task.execution_timeout) == (timedelta(minutes=2), timedelta(minutes=62))
+    assert (task.follow_for, task.execution_timeout) == (timedelta(minutes=2), timedelta(minutes=62))
     condition = dag.timetable.asset_condition
     assert isinstance(condition, AssetAny)
     assert [asset.uri for asset in condition.objects] == ["sterna://eu/acme.ods", "sterna://eu/acme.dwd"]
@@ -57,7 +57,7 @@ class FakeRunner:
 def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaTransformsOperator:
     (tmp_path / "services.yaml").write_text(SERVICES)
     operator = SternaTransformsOperator(
-        task_id="follow", services=str(tmp_path / "services.yaml"), linger=timedelta(minutes=1)
+        task_id="follow", services=str(tmp_path / "services.yaml"), follow_for=timedelta(minutes=1)
     )
     kept = SimpleNamespace(current=lambda: None, disconnect=lambda: None)
     monkeypatch.setattr(SternaTransformsOperator, "open_reloading", lambda self: kept)

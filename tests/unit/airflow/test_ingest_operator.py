@@ -32,7 +32,7 @@ def test_the_dag_s_shape() -> None:
     assert dag.is_paused_upon_creation
     assert dag.max_active_runs == 1
     assert not dag.catchup
-    assert all(task.linger == timedelta(minutes=9) for task in dag.tasks)
+    assert all(task.follow_for == timedelta(minutes=9) for task in dag.tasks)
     assert all(task.execution_timeout == timedelta(minutes=69) for task in dag.tasks)
     assert ingest_dag(region="eu", registry="/r.yaml", schedule="").schedule is None
 
@@ -57,7 +57,7 @@ class FakeWorker:
 def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaIngestOperator:
     file = tmp_path / "services.yaml"
     file.write_text(SERVICES)
-    operator = SternaIngestOperator(task_id="work", services=str(file), linger=timedelta(minutes=1))
+    operator = SternaIngestOperator(task_id="work", services=str(file), follow_for=timedelta(minutes=1))
     region = SimpleNamespace(region=SimpleNamespace(name="eu"))
     monkeypatch.setattr(SternaIngestOperator, "open", lambda self: region)
     monkeypatch.setattr(
@@ -74,7 +74,7 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaIngestOperato
 def test_a_task_lingers_and_counts(task: SternaIngestOperator) -> None:
     assert task.execute({}) == {"published": 2}
     assert FakeWorker.ran == (60.0, False)
-    task.linger = timedelta(0)
+    task.follow_for = timedelta(0)
     task.execute({})
     assert FakeWorker.ran == (0.0, True)
 

@@ -44,7 +44,7 @@ def dags() -> dict[str, Any]:
 
     bag = DagBag()
     assert bag.import_errors == {}
-    return {**bag.dags, "sterna_sync": sync_dag(lanes=True, linger="60s")}
+    return {**bag.dags, "sterna_sync": sync_dag(lanes=True, follow_for="60s")}
 
 
 def test_ids_of_dags_and_tasks(dags: dict[str, Any]) -> None:

@@ -281,7 +281,7 @@ def _environment(folder: Path, stage: Deployment) -> dict[str, str]:
         # fail unseen.
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "AIRFLOW__STERNA__SERVICES": str(folder / "services.yaml"),
-        "AIRFLOW__STERNA__INGEST_LINGER": "",
+        "AIRFLOW__STERNA__INGEST_FOLLOW_FOR": "",
         "AIRFLOW__STERNA__INGEST_SCHEDULE": "",
         # Only commits start runs here.
         "AIRFLOW__STERNA__SCHEDULE": "",

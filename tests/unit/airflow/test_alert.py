@@ -132,7 +132,7 @@ def test_a_table_that_waits_for_another_counts_as_well(look: Any, metrics: dict[
 def test_a_table_that_may_be_held_is_shown_and_no_alarm(
     look: Any, metrics: dict[str, float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("AIRFLOW__STERNA__ALLOW_HELD", "scratch.**, ns.o?d")
+    monkeypatch.setenv("AIRFLOW__STERNA__IGNORE_HELD", "scratch.**, ns.o?d")
     status = replace(SOUND, lag_seconds=MONTH, held=(held("ns.old", MONTH), held("scratch.a.b", None)))
     caplog.set_level("INFO")
     assert look(status) == 0.0

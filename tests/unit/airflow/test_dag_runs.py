@@ -296,7 +296,7 @@ class FakeFollower:
 def following(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> FakeFollower:
     follower = FakeFollower(stages)
     monkeypatch.setattr(follow, "Follower", follower)
-    monkeypatch.setenv("AIRFLOW__STERNA__LINGER", "90s")
+    monkeypatch.setenv("AIRFLOW__STERNA__FOLLOW_FOR", "90s")
     return follower
 
 

@@ -50,7 +50,7 @@ def record_lags(
     counted = without_allowed(held, allowed)
     held_lag_seconds, transit_lag = held_lag(counted), held_lag(transit)
     stats.gauge("sterna.held_tables", len(held), tags=tags)
-    stats.gauge("sterna.held_allowed_tables", len(held) - len(counted), tags=tags)
+    stats.gauge("sterna.held_ignored_tables", len(held) - len(counted), tags=tags)
     stats.gauge("sterna.transit_tables", len(transit), tags=tags)
     stats.gauge("sterna.transit_bytes", bytes_left, tags=tags)
     for name, lag in {
@@ -97,7 +97,7 @@ def record_alarms(status: RegionStatus, active_alarms: Sequence[Alarm]) -> None:
         stats.gauge("sterna.superseded_bytes", status.stored.superseded.bytes, tags=tags)
         stats.gauge("sterna.garbage_bytes", status.stored.garbage.bytes, tags=tags)
     if status.silent is not None:
-        stats.gauge("sterna.upkeep_waits_for", len(status.silent), tags=tags)
+        stats.gauge("sterna.maintenance_waits_for", len(status.silent), tags=tags)
     if status.slots:
         stats.gauge("sterna.slot_behind_bytes", max(slot.behind for slot in status.slots), tags=tags)
         stats.gauge("sterna.slot_used", max(slot.used or 0.0 for slot in status.slots), tags=tags)

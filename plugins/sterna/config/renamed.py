@@ -51,6 +51,25 @@ AIRFLOW_OPTIONS: Final[Mapping[str, str]] = {
 }
 """Options of section [sterna] in Airflow's configuration."""
 
+METRICS: Final[Mapping[str, str]] = {
+    "sterna_catalog_looks_total": "sterna_catalog_polls_total",
+    "sterna_resets_total": "sterna_client_resets_total",
+    "sterna_ring_events": "sterna_buffered_events",
+    "sterna_outlet_delivered_total": "sterna_sink_delivered_total",
+    "sterna_outlet_dead_total": "sterna_sink_dead_letters_total",
+    "sterna_outlet_failures_total": "sterna_sink_failures_total",
+    "sterna_outlet_resets_total": "sterna_sink_resets_total",
+    "sterna_outlet_stepped_back_total": "sterna_sink_standby_total",
+    "sterna_outlet_age_seconds": "sterna_sink_age_seconds",
+    "sterna_outlet_state": "sterna_sink_state",
+    "sterna_outlet_unknown_tags": "sterna_sink_unknown_tags",
+    "sterna_features_told_total": "sterna_features_reads_total",
+    "sterna_features_dark_total": "sterna_features_unavailable_total",
+    "sterna.held_allowed_tables": "sterna.held_ignored_tables",
+    "sterna.upkeep_waits_for": "sterna.maintenance_waits_for",
+}
+"""Metrics: of the gateway's `/metrics`, and of Airflow; the label `outlet` became `sink`."""
+
 
 def find_renamed(path: Sequence[str | int], renamed: Mapping[str, str]) -> str:
     """Return the new name of a setting, "" where the old one isn't in the table.

@@ -200,7 +200,7 @@ def test_a_sync_goes_through_all_stages(stages: Stages, metrics: dict[str, float
         "sterna.watermark_lag_seconds": 2.0,
         "sterna.held_lag_seconds": 0.0,
         "sterna.held_tables": 0,
-        "sterna.held_allowed_tables": 0,
+        "sterna.held_ignored_tables": 0,
         "sterna.transit_tables": 0,
         "sterna.transit_bytes": 0,
         "sterna.transit_lag_seconds": 0.0,

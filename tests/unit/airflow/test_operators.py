@@ -38,7 +38,7 @@ LAGS = {
     "sterna.watermark_lag_seconds": 1.5,
     "sterna.held_lag_seconds": 0.0,
     "sterna.held_tables": 0,
-    "sterna.held_allowed_tables": 0,
+    "sterna.held_ignored_tables": 0,
     "sterna.transit_tables": 0,
     "sterna.transit_lag_seconds": 0.0,
     "sterna.transit_bytes": 0,

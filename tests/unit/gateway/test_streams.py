@@ -305,9 +305,9 @@ def _has_failed(running: Running, times: int) -> bool:
 def test_one_poller_asks_for_all_clients(branch: Branch) -> None:
     with gateway(branch, following=PollerOptions(active_seconds=0.05, idle_seconds=0.1)) as running:
         streams = [Stream(running.url) for _ in range(20)]
-        begun, before = time.monotonic(), _number(running.metrics, "sterna_catalog_looks_total")
+        begun, before = time.monotonic(), _number(running.metrics, "sterna_catalog_polls_total")
         time.sleep(1)
-        looks = _number(running.metrics, "sterna_catalog_looks_total") - before
+        looks = _number(running.metrics, "sterna_catalog_polls_total") - before
         assert looks <= 1 + 20 * (time.monotonic() - begun)
         for stream in streams:
             stream.__exit__()

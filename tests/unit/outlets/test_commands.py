@@ -147,10 +147,10 @@ def test_tail_prints_events_from_a_cursor(branch: Branch, sterna: Sterna) -> Non
 
 def test_a_gateway_serves_outlets_and_counts_them(branch: Branch) -> None:
     with gateway(branch, settings(pager={}), only=("events", "outlets")) as running:
-        wait_until(lambda: 'sterna_outlet_state{outlet="pager",state="delivering"} 1' in running.metrics)
+        wait_until(lambda: 'sterna_sink_state{sink="pager",state="delivering"} 1' in running.metrics)
         branch.update("a")
         # Its credential is missing: that is its own trouble, and nobody else's.
-        wait_until(lambda: 'sterna_outlet_state{outlet="pager",state="retrying"} 1' in running.metrics)
+        wait_until(lambda: 'sterna_sink_state{sink="pager",state="retrying"} 1' in running.metrics)
         metrics = running.metrics
-        assert 'sterna_outlet_delivered_total{outlet="pager"} 0' in metrics
-        assert "sterna_outlet_unknown_tags 0" in metrics and 'sterna_outlet_age_seconds{outlet="pager"}' in metrics
+        assert 'sterna_sink_delivered_total{sink="pager"} 0' in metrics
+        assert "sterna_sink_unknown_tags 0" in metrics and 'sterna_sink_age_seconds{sink="pager"}' in metrics

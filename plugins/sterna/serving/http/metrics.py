@@ -61,7 +61,11 @@ def _client_lines(metrics: Metrics) -> Iterator[str]:
         "sterna_streams_refused_total", "counter", "Streams that found no place.", metrics.refused_streams
     )
     yield from _labelled(
-        "sterna_resets_total", "counter", "Clients told to begin anew.", "reason", metrics.client_resets
+        "sterna_client_resets_total",
+        "counter",
+        "Clients that have to read all tables again.",
+        "reason",
+        metrics.client_resets,
     )
     yield from _labelled("sterna_streams_closed_total", "counter", "Streams closed here.", "reason", metrics.closed)
 
@@ -69,13 +73,13 @@ def _client_lines(metrics: Metrics) -> Iterator[str]:
 def _branch_lines(poller: BranchPoller) -> Iterator[str]:
     counts, buffer = poller.counts, poller.buffer
     yield from _single("sterna_catalog_up", "gauge", "Whether the catalog answered last time.", int(not poller.problem))
-    yield from _single("sterna_catalog_looks_total", "counter", "Looks at the branch's head.", counts.polls)
-    yield from _single("sterna_catalog_failures_total", "counter", "Looks that failed.", counts.failures)
+    yield from _single("sterna_catalog_polls_total", "counter", "Polls of the branch's head.", counts.polls)
+    yield from _single("sterna_catalog_failures_total", "counter", "Polls that failed.", counts.failures)
     yield from _single("sterna_branch_commits_total", "counter", "Commits seen on the branch.", counts.commits)
     yield from _single("sterna_branch_events_total", "counter", "Events made of them.", counts.events)
     yield from _single("sterna_branch_rewinds_total", "counter", "Times the branch was rewound.", counts.rewinds)
     yield from _single("sterna_event_delay_seconds", "gauge", "From the newest commit to its events.", counts.delay)
-    yield from _single("sterna_ring_events", "gauge", "Events in memory.", len(buffer) if buffer else 0)
+    yield from _single("sterna_buffered_events", "gauge", "Events in memory.", len(buffer) if buffer else 0)
 
 
 def _query_lines(queries: QueryService) -> Iterator[str]:
@@ -97,29 +101,29 @@ def _query_lines(queries: QueryService) -> Iterator[str]:
 
 def _sink_lines(service: SinkService) -> Iterator[str]:
     statuses = {deliverer.job.name: deliverer.status for deliverer in service.deliverers}
-    template = "sterna_outlet_{}_total"
+    template = "sterna_sink_{}_total"
     for name, help, counts in (
         ("delivered", "Events that were acknowledged.", {name: status.delivered for name, status in statuses.items()}),
         (
-            "dead",
+            "dead_letters",
             "Events that went to the dead letters.",
             {name: status.dead_letters for name, status in statuses.items()},
         ),
         ("failures", "Tries that failed.", {name: status.failures for name, status in statuses.items()}),
         ("resets", "Times that events were skipped.", {name: status.resets for name, status in statuses.items()}),
         (
-            "stepped_back",
-            "Times that another was at work.",
+            "standby",
+            "Times that another process delivered.",
             {name: status.standbys for name, status in statuses.items()},
         ),
     ):
-        yield from _labelled(template.format(name), "counter", help, "outlet", counts)
+        yield from _labelled(template.format(name), "counter", help, "sink", counts)
     ages = {deliverer.job.name: round(deliverer.age, 3) for deliverer in service.deliverers}
-    yield from _labelled("sterna_outlet_age_seconds", "gauge", "Age of what waits longest.", "outlet", ages)
-    yield from _family("sterna_outlet_state", "gauge", "What an outlet is doing.")
+    yield from _labelled("sterna_sink_age_seconds", "gauge", "Age of what waits longest.", "sink", ages)
+    yield from _family("sterna_sink_state", "gauge", "What a sink is doing.")
     for name, status in sorted(statuses.items()):
-        yield f'sterna_outlet_state{{outlet="{name}",state="{status.state}"}} 1'
-    yield from _single("sterna_outlet_unknown_tags", "gauge", "Positions without an outlet.", len(service.unknown))
+        yield f'sterna_sink_state{{sink="{name}",state="{status.state}"}} 1'
+    yield from _single("sterna_sink_unknown_tags", "gauge", "Positions without a sink.", len(service.unknown))
 
 
 def _ingest_lines(service: IngestService) -> Iterator[str]:
@@ -151,10 +155,10 @@ def _ingest_lines(service: IngestService) -> Iterator[str]:
 def _feature_lines(service: FeaturesService) -> Iterator[str]:
     # Without tables and ids: whoever reads these numbers needs no token.
     counts, name = service.reader.counts, "sterna_features_{}_total"
-    yield from _family(name.format("told"), "counter", "Rows asked for, by where they came from.")
+    yield from _family(name.format("reads"), "counter", "Rows asked for, by where they came from.")
     for (view, cache_status), count in sorted(counts.answers.items()):
-        yield f'{name.format("told")}{{view="{view}",from="{cache_status}"}} {count}'
-    yield from _single(name.format("dark"), "counter", "Times that the store didn't answer.", counts.unavailable)
+        yield f'{name.format("reads")}{{view="{view}",from="{cache_status}"}} {count}'
+    yield from _single(name.format("unavailable"), "counter", "Times that the store didn't answer.", counts.unavailable)
     yield from _single(name.format("source"), "counter", "Times that the replica was asked.", counts.source_reads)
     yield from _single(name.format("refused_fills"), "counter", "Fills that came too late.", counts.refused_fills)
     yield from _single(name.format("failed_fills"), "counter", "Fills that failed.", counts.failed_fills)

@@ -110,7 +110,7 @@ def _messages(world: Pair, base: str) -> tuple[Message, ...]:
 
 def _deliver(world: Pair, target: _Target, base: str, events: int) -> float:
     """Let an outlet deliver everything after a commit; return the seconds since it has read the log."""
-    services = Services.model_validate({"outlets": {_OUTLET: target.settings()}})
+    services = Services.model_validate({"sinks": {_OUTLET: target.settings()}})
     with world.context() as context:
         tag = sink_tag("eu", _OUTLET)
         context.ports.writable_primary.create_tag(tag, _BRANCH, base)

@@ -34,7 +34,7 @@ class ExitCode(IntEnum):
     RETRY_LATER = 4, "something does not answer; a later run resumes"
     HELD = 5, "tables are held, or what came in waits for too long or is bad, or features are late"
     CHANGED = 6, "another writer changed the replica branch, `main` has diverged, or a source lost its log"
-    FAULTS = 7, "`verify` found or `repair` left faults, `gc` can't read a file, or an outlet's tag is left"
+    FAULTS = 7, "`verify` found or `repair` left faults, `gc` can't read a file, or a sink's tag is left"
     BLOCKED = 8, "upkeep waits for a region, or for metadata that it can't read"
     INTERRUPTED = 130, "interrupted"
 

@@ -28,7 +28,7 @@ ODD = "<img src=x onerror=alert(1)>"
 ODD_IDS = [" a", "a ", " ", "a\u00a0", "\u3000a", "a\ufeff", "+", "a b"]
 _WAIT_MS = 30_000.0  # milliseconds: other tests keep the machine busy
 OUTLETS = """version: 1
-outlets:
+sinks:
   pager: {target: {webhook: {url: "http://127.0.0.1:1/"}}, credential_id: hook}
 """
 FEATURE_ROWS = {"age": 30, "city": "Shanghai", "last_updated_ts": "2023-10-27T10:00:00.000Z"}
@@ -275,7 +275,7 @@ def test_the_stream_says_how_it_is_connected(page: Page) -> None:
     page.goto("/#/events")
     expect(state).to_have_text("Listening for messages...")
     expect(state).to_have_attribute("data-color", "green")
-    expect(page.get_by_text("No outlet is configured")).to_be_visible()
+    expect(page.get_by_text("No sink is configured")).to_be_visible()
     page.get_by_role("button", name="Disconnect").click()
     expect(state).to_have_text("Disconnected")
     waiting = held_back(page, "**/api/events")

@@ -57,7 +57,7 @@ def restored(tmp_path: Path) -> Iterator[Written]:
 @contextmanager
 def delivering(restored: Written) -> Iterator[dict[str, Receiver]]:
     """All outlets at work, each with a receiver that takes everything."""
-    got = {name: Receiver() for name in restored.services.outlets}
+    got = {name: Receiver() for name in restored.services.sinks}
     with restored.context() as context:
         room = SinkService(
             context,

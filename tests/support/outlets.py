@@ -69,7 +69,7 @@ def settings(**outlets: dict[str, Any]) -> Services:
     """Services with outlets that send to a loopback."""
     target = {"webhook": {"url": "http://127.0.0.1:1/hook"}}
     named = {name: {"target": target, "credential_id": "hook", **more} for name, more in outlets.items()}
-    return Services.model_validate({"outlets": named})
+    return Services.model_validate({"sinks": named})
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def room(
             return receivers
         if not isinstance(receivers, dict):
             return receivers(outlet, secrets)
-        return receivers[next(name for name, candidate in services.outlets.items() if candidate == outlet)]
+        return receivers[next(name for name, candidate in services.sinks.items() if candidate == outlet)]
 
     running = SinkService(context or branch.context(), services, keep, options, opener)
     running.start()

@@ -1,4 +1,4 @@
-"""Opening the sender of an outlet."""
+"""Opening the sender of a sink."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from sterna.config.sections.sinks import Sink, Target
 from sterna.errors import UsageError
 
 
-def open_sender(outlet: Sink, secrets: Secrets) -> Sender:
-    """Return what sends to an outlet's target; it connects when it has something to send.
+def open_sender(sink: Sink, secrets: Secrets) -> Sender:
+    """Return what sends to a sink's target; it connects when it has something to send.
 
     Args:
-        outlet: its settings.
+        sink: its settings.
         secrets: finds its credential.
 
     Raises:
         CredentialError: its credential is missing, or is none for that target.
         UsageError: the library that speaks to the target isn't installed.
     """
-    credential = secrets(outlet.credential_id) if outlet.credential_id else None
-    if outlet.target.webhook is not None and credential is not None:
-        return WebhookSender(outlet.target.webhook, credential)
+    credential = secrets(sink.credential_id) if sink.credential_id else None
+    if sink.target.webhook is not None and credential is not None:
+        return WebhookSender(sink.target.webhook, credential)
     try:
-        return _open_broker_sender(outlet.target, credential)
+        return _open_broker_sender(sink.target, credential)
     except ModuleNotFoundError as error:
         if str(error.name).startswith("sterna"):
             raise
-        raise UsageError(f"{error.name} is missing", hint=f"pip install 'sterna[{outlet.target.kind}]'") from None
+        raise UsageError(f"{error.name} is missing", hint=f"pip install 'sterna[{sink.target.kind}]'") from None
 
 
 def _open_broker_sender(target: Target, credential: Credential | None) -> Sender:

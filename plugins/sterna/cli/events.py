@@ -1,4 +1,4 @@
-"""The commands `sterna events …`: what is told of a region's tables, and how far its outlets are."""
+"""The commands `sterna events …`: what is told of a region's tables, and how far its sinks are."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from sterna.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from sterna.config.sections.sinks import Sink
 
-events_app = typer.Typer(help="Events of a region's tables, and the outlets that send them on.", no_args_is_help=True)
+events_app = typer.Typer(help="Events of a region's tables, and the sinks that send them on.", no_args_is_help=True)
 _MAX_COMMITS_PER_READ = 200  # commits that are read at once
 _POLL_SECONDS = 0.5
 
-SinkName = Annotated[str, typer.Argument(metavar="OUTLET", help="The outlet.")]
+SinkName = Annotated[str, typer.Argument(metavar="SINK", help="The sink.")]
 RetentionPeriod = Annotated[str, typer.Option("--keep", help="How far back events are told, as for sterna serve.")]
 
 
@@ -37,7 +37,7 @@ def events_status(
     keep: RetentionPeriod = "7d",
     as_json: AsJson = False,
 ) -> None:
-    """Say how far each outlet of a region is. Exit code 7: one was taken out of the services file, and its position
+    """Say how far each sink of a region is. Exit code 7: one was taken out of the services file, and its position
     is still there.
     """
     from sterna.notifications.sinks.status import read_sinks
@@ -54,7 +54,7 @@ def events_status(
 def events_dead(
     sink: SinkName, region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False
 ) -> None:
-    """List an outlet's dead letters: events that it gave up."""
+    """List a sink's dead letters: events that it gave up."""
     from sterna.notifications.sinks.dead_letters import read_dead_letters
     from sterna.text.sinks import dead_letters_text
 
@@ -74,7 +74,7 @@ def events_replay(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send an outlet's dead letters again, oldest first. A dry run until --yes."""
+    """Send a sink's dead letters again, oldest first. A dry run until --yes."""
     from sterna.notifications.sinks.replay import replay_dead_letters
     from sterna.text.sinks import replayed_text
 
@@ -139,14 +139,14 @@ def events_forget(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove the position of an outlet that was taken out of the services file. A dry run until --yes."""
+    """Remove the position of a sink that was taken out of the services file. A dry run until --yes."""
     from sterna.notifications.sinks.offset import remove_tag, sink_positions
     from sterna.notifications.sinks.service import region_sinks
     from sterna.text.sinks import forgotten_text
 
     apply = should_apply(yes, dry_run)
     if sink in region_sinks(read_services(services), region):
-        raise UsageError(f"outlet {sink} stands in the services file", hint="take it out there first")
+        raise UsageError(f"sink {sink} stands in the services file", hint="take it out there first")
     with open_context(registry, region) as context:
         hash = sink_positions(region, context.primary.references()).get(sink)
         if apply and hash is not None:
@@ -156,9 +156,9 @@ def events_forget(
 
 
 def _require_sink(name: str, services: Path | None) -> Sink:
-    sinks = read_services(services).outlets
+    sinks = read_services(services).sinks
     if name not in sinks:
-        raise UsageError(f"no outlet {name!r}: there are {', '.join(sinks) or 'none'}")
+        raise UsageError(f"no sink {name!r}: there are {', '.join(sinks) or 'none'}")
     return sinks[name]
 
 
@@ -166,4 +166,4 @@ def _validate_sink_name(name: str) -> None:
     from sterna.config.sections.sinks import SINK_NAME
 
     if not SINK_NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no outlet's name")
+        raise UsageError(f"{name!r} is no sink's name")

@@ -35,9 +35,10 @@ SERVICES_SETTINGS: Final[Mapping[str, str]] = {
     "upkeep.tables.*.quiet": "min_age",
     "features.views.*.reproduce": "time_travel",
     "features.views.*.late": "max_staleness",
-    "outlets.*.give_up": "retry_timeout",
+    "sinks.*.give_up": "retry_timeout",
     "ingest.tenants.*.limits.at_once": "max_concurrency",
     "queries.limits.at_once": "max_concurrency",
+    "outlets": "sinks",
 }
 """Settings of the services file, written as those of the registry, below sections that have their new names."""
 

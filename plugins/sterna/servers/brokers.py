@@ -1,6 +1,6 @@
 """Message brokers on this machine: one node each, on the Java and the cache of the other servers.
 
-Outlets are tested and measured against them. The deployment itself needs none.
+Sinks are tested and measured against them. The deployment itself needs none.
 """
 
 from __future__ import annotations

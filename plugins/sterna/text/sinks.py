@@ -1,4 +1,4 @@
-"""Outlets, for people."""
+"""Sinks, for people."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def sinks_text(status: SinksStatus) -> str:
-    """Return how far each outlet is as lines for people."""
-    lines = [f"{status.region}: {len(status.outlets)} outlets; the branch's head is {status.head[:12]}"]
+    """Return how far each sink is as lines for people."""
+    lines = [f"{status.region}: {len(status.outlets)} sinks; the branch's head is {status.head[:12]}"]
     if status.primary:
         lines.append(f"  the primary doesn't say ({status.primary}): positions are those of the region's own copy")
     lines += [
         f"  {sink.name} ({sink.kind}): {_position_text(sink)}; {sink.dead} dead letters" for sink in status.outlets
     ]
     lines += [
-        f"  ALARM {sink.name}: a position at {(sink.position or '')[:12]} and no such outlet in the services file; "
+        f"  ALARM {sink.name}: a position at {(sink.position or '')[:12]} and no such sink in the services file; "
         f"sterna events forget {sink.name} --yes removes it; {sink.dead} dead letters"
         for sink in status.unknown
     ]
@@ -43,7 +43,7 @@ def _position_text(sink: SinkStatus) -> str:
 
 
 def dead_letters_text(sink: str, letters: Sequence[DeadLetter]) -> str:
-    """Return an outlet's dead letters as lines for people."""
+    """Return a sink's dead letters as lines for people."""
     lines = [f"{sink}: {len(letters)} dead letters"]
     lines += [f"  {letter.at} {printable(letter.table)} {letter.id}: {printable(letter.reason)}" for letter in letters]
     return join_lines(lines)
@@ -58,7 +58,7 @@ def replayed_text(replayed: ReplayReport, *, dry_run: bool) -> str:
 
 
 def forgotten_text(sink: str, hash: str | None, *, dry_run: bool) -> str:
-    """Return what became of an outlet's position as lines for people."""
+    """Return what became of a sink's position as lines for people."""
     if hash is None:
         return f"{sink} has no position"
     if dry_run:

@@ -51,7 +51,7 @@ def delivering(branch: Branch, receiving: Receiving, topic: str) -> Iterator[Sin
 
 
 def services_for(receiving: Receiving, topic: str) -> Services:
-    return Services.model_validate({"outlets": {"out": receiving.outlet(topic)}})
+    return Services.model_validate({"sinks": {"out": receiving.outlet(topic)}})
 
 
 def sender(receiving: Receiving, outlet: Sink) -> Sender:
@@ -150,7 +150,7 @@ def test_what_is_too_large_goes_to_the_dead_letters_and_can_be_sent_again(
     (letter,) = read_dead_letters(context, "out")
     assert letter.table == f"ns.{large}" and large not in letter.reason
     receiving.most(topic, None)
-    sending = sender(receiving, services_for(receiving, topic).outlets["out"])
+    sending = sender(receiving, services_for(receiving, topic).sinks["out"])
     assert replay_dead_letters(context, "out", sending).sent == 1
     sending.close()
     wait_for(receiving, topic, "a", "ba", "z", "c", large)

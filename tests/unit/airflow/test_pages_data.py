@@ -40,7 +40,7 @@ features:
 """
 VISIT = {"name": "visit", "key": ["shop", "n"]}
 OUTLETS = """version: 1
-outlets:
+sinks:
   pager:
     target: {webhook: {url: "http://127.0.0.1:1/"}}
     credential_id: hook

@@ -20,7 +20,7 @@ from tests.support.outlets import Receiver, room, settings, wait_until
 
 Sterna = Callable[..., tuple[int, str, str]]
 FILE = """\
-outlets:
+sinks:
   pager: {target: {webhook: {url: "http://127.0.0.1:1/"}}, credential_id: hook}
   away: {target: {webhook: {url: "http://127.0.0.1:1/"}}, credential_id: hook, regions: [us]}
 """
@@ -146,7 +146,7 @@ def test_tail_prints_events_from_a_cursor(branch: Branch, sterna: Sterna) -> Non
 
 
 def test_a_gateway_serves_outlets_and_counts_them(branch: Branch) -> None:
-    with gateway(branch, settings(pager={}), only=("events", "outlets")) as running:
+    with gateway(branch, settings(pager={}), only=("events", "sinks")) as running:
         wait_until(lambda: 'sterna_sink_state{sink="pager",state="delivering"} 1' in running.metrics)
         branch.update("a")
         # Its credential is missing: that is its own trouble, and nobody else's.

@@ -25,7 +25,7 @@ def refused(text: str) -> list[str]:
 
 
 def test_the_sections_are_those_of_the_rooms() -> None:
-    assert SECTIONS == ("readers", "outlets", "queries", "features", "ingest", "cdc", "flows", "upkeep")
+    assert SECTIONS == ("readers", "sinks", "queries", "features", "ingest", "cdc", "flows", "upkeep")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_is_no_services_file_at_all(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [f"outlets: [{{secret: {SECRET}}}]", f"outlets: [{SECRET}", f"version: {SECRET}", f'outlets: "\\{SECRET}"'],
+    [f"sinks: [{{secret: {SECRET}}}]", f"sinks: [{SECRET}", f"version: {SECRET}", f'sinks: "\\{SECRET}"'],
 )
 def test_a_secret_in_the_wrong_place_is_not_repeated(text: str) -> None:
     assert refused(text)
@@ -152,12 +152,12 @@ def test_a_rule_for_readers_that_says_nothing_clear_is_refused(rule: str, field:
             "s.yaml:5: upkeep.time_travel.a.b: stands twice, first in line 4: keep one",
         ),
         (
-            "outlets:\n  a: &a\n    credential_id: k\n    target: {webhook: {url: 'https://h'}}\n  b:\n    <<: *a\n"
+            "sinks:\n  a: &a\n    credential_id: k\n    target: {webhook: {url: 'https://h'}}\n  b:\n    <<: *a\n"
             "    credential_id: l\n",
-            "s.yaml:7: outlets.b.credential_id: stands twice, first in line 3: keep one",
+            "s.yaml:7: sinks.b.credential_id: stands twice, first in line 3: keep one",
         ),
         (
-            "outlets:\n  a: &a\n    credential_id: k\n    target: {webhook: {url: 'https://h'}}\n"
+            "sinks:\n  a: &a\n    credential_id: k\n    target: {webhook: {url: 'https://h'}}\n"
             "upkeep: {credential_id: K, tables: [{match: [a.*]}]}\n",
             "s.yaml:5: upkeep.credential_id: 'K' and 'k' are one variable, AIRFLOW_CONN_K: rename one",
         ),

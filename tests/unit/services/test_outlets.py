@@ -1,4 +1,4 @@
-"""The section `outlets` of the services file: what is right, and what is refused with its place."""
+"""The section `sinks` of the services file: what is right, and what is refused with its place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sterna.config.sections.sinks import Target
 from sterna.errors import ServicesError
 
 WHOLE = """\
-outlets:
+sinks:
   pager:
     tables: [finance.**]
     regions: [eu]
@@ -35,9 +35,9 @@ outlets:
 
 def test_what_may_be_said() -> None:
     read = parse_services(WHOLE, "s.yaml")
-    assert read.configured_sections == ["outlets"]
-    assert [outlet.target.kind for outlet in read.outlets.values()] == ["webhook", "webhook", "kafka", "amqp", "amqp"]
-    pager, inside, stream, bus, _ = read.outlets.values()
+    assert read.configured_sections == ["sinks"]
+    assert [outlet.target.kind for outlet in read.sinks.values()] == ["webhook", "webhook", "kafka", "amqp", "amqp"]
+    pager, inside, stream, bus, _ = read.sinks.values()
     assert (pager.retry_timeout, pager.target.webhook and pager.target.webhook.timeout) == (172_800, 10)
     assert pager.sends_from("eu") and not pager.sends_from("us") and inside.sends_from("us")
     assert (inside.tables, inside.retry_timeout) == (["**"], 86_400)
@@ -52,36 +52,36 @@ REST = "    credential_id: b\n    target: {webhook: {url: 'https://a.example'}}"
 @pytest.mark.parametrize(
     ("said", "line", "field"),
     [
-        ("outlets: [a]", 1, "outlets"),
-        ("outlets:\n  Pager: {}", 1, "outlets"),
-        ("outlets:\n  a-b: {}", 1, "outlets"),
-        ("outlets:\n  a: {credential_id: b}", 2, "outlets.a.target"),
-        ("outlets:\n  a:\n    credential_id: b\n    target: {}", 4, "outlets.a.target"),
-        ("outlets:\n  a:\n    target: {webhook: {url: 'https://a.example'}}", 2, "outlets.a"),
-        ("outlets:\n  a:\n    target: {webhook: {url: 'https://a.b'}, amqp: {host: b}}", 3, "outlets.a.target"),
-        ("outlets:\n  a:\n    target:\n      pulsar: {}", 4, "outlets.a.target.pulsar"),
-        ("outlets:\n  a:\n    target: {amqp: {host: 'b c'}}", 3, "outlets.a.target.amqp.host"),
-        ("outlets:\n  a:\n    target: {amqp: {host: b, port: 0}}", 3, "outlets.a.target.amqp.port"),
-        ("outlets:\n  a:\n    target: {amqp: {host: b, topic: a b}}", 3, "outlets.a.target.amqp.topic"),
-        ("outlets:\n  a:\n    target: {amqp: {host: 10.0.0.1}}", 3, "outlets.a.target.amqp"),
-        ("outlets:\n  a:\n    target: {amqp: {host: 'u:p@b'}}", 3, "outlets.a.target.amqp.host"),
-        ("outlets:\n  a:\n    target: {kafka: {servers: []}}", 3, "outlets.a.target.kafka.servers"),
-        ("outlets:\n  a:\n    target: {kafka: {servers: [b]}}", 3, "outlets.a.target.kafka.servers"),
-        ("outlets:\n  a:\n    target: {kafka: {servers: ['b:0']}}", 3, "outlets.a.target.kafka.servers"),
-        ("outlets:\n  a:\n    target: {kafka: {servers: ['b:1,c:1']}}", 3, "outlets.a.target.kafka.servers"),
-        ("outlets:\n  a:\n    target: {kafka: {servers: ['b:1'], topic: a/b}}", 3, "outlets.a.target.kafka.topic"),
+        ("sinks: [a]", 1, "sinks"),
+        ("sinks:\n  Pager: {}", 1, "sinks"),
+        ("sinks:\n  a-b: {}", 1, "sinks"),
+        ("sinks:\n  a: {credential_id: b}", 2, "sinks.a.target"),
+        ("sinks:\n  a:\n    credential_id: b\n    target: {}", 4, "sinks.a.target"),
+        ("sinks:\n  a:\n    target: {webhook: {url: 'https://a.example'}}", 2, "sinks.a"),
+        ("sinks:\n  a:\n    target: {webhook: {url: 'https://a.b'}, amqp: {host: b}}", 3, "sinks.a.target"),
+        ("sinks:\n  a:\n    target:\n      pulsar: {}", 4, "sinks.a.target.pulsar"),
+        ("sinks:\n  a:\n    target: {amqp: {host: 'b c'}}", 3, "sinks.a.target.amqp.host"),
+        ("sinks:\n  a:\n    target: {amqp: {host: b, port: 0}}", 3, "sinks.a.target.amqp.port"),
+        ("sinks:\n  a:\n    target: {amqp: {host: b, topic: a b}}", 3, "sinks.a.target.amqp.topic"),
+        ("sinks:\n  a:\n    target: {amqp: {host: 10.0.0.1}}", 3, "sinks.a.target.amqp"),
+        ("sinks:\n  a:\n    target: {amqp: {host: 'u:p@b'}}", 3, "sinks.a.target.amqp.host"),
+        ("sinks:\n  a:\n    target: {kafka: {servers: []}}", 3, "sinks.a.target.kafka.servers"),
+        ("sinks:\n  a:\n    target: {kafka: {servers: [b]}}", 3, "sinks.a.target.kafka.servers"),
+        ("sinks:\n  a:\n    target: {kafka: {servers: ['b:0']}}", 3, "sinks.a.target.kafka.servers"),
+        ("sinks:\n  a:\n    target: {kafka: {servers: ['b:1,c:1']}}", 3, "sinks.a.target.kafka.servers"),
+        ("sinks:\n  a:\n    target: {kafka: {servers: ['b:1'], topic: a/b}}", 3, "sinks.a.target.kafka.topic"),
         (
-            "outlets:\n  a:\n    target: {kafka: {servers: ['b:1'], mechanism: GSSAPI}}",
+            "sinks:\n  a:\n    target: {kafka: {servers: ['b:1'], mechanism: GSSAPI}}",
             3,
-            "outlets.a.target.kafka.mechanism",
+            "sinks.a.target.kafka.mechanism",
         ),
-        ("outlets:\n  a:\n    credential_id: x\n    target: {kafka: {servers: ['b:1'], tls: false}}", 2, "outlets.a"),
-        ("outlets:\n  a:\n    credential_id: x\n    target: {amqp: {host: b, tls: false}}", 2, "outlets.a"),
-        (f"outlets:\n  a:\n    retry_timeout: soon\n{REST}", 3, "outlets.a.retry_timeout"),
-        (f"outlets:\n  a:\n    retry_timeout: 0s\n{REST}", 3, "outlets.a.retry_timeout"),
-        (f"outlets:\n  a:\n    tables: []\n{REST}", 3, "outlets.a.tables"),
-        (f"outlets:\n  a:\n    topic: t\n{REST}", 3, "outlets.a.topic"),
-        (f"outlets:\n  a:\n    password: x\n{REST}", 3, "outlets.a.password"),
+        ("sinks:\n  a:\n    credential_id: x\n    target: {kafka: {servers: ['b:1'], tls: false}}", 2, "sinks.a"),
+        ("sinks:\n  a:\n    credential_id: x\n    target: {amqp: {host: b, tls: false}}", 2, "sinks.a"),
+        (f"sinks:\n  a:\n    retry_timeout: soon\n{REST}", 3, "sinks.a.retry_timeout"),
+        (f"sinks:\n  a:\n    retry_timeout: 0s\n{REST}", 3, "sinks.a.retry_timeout"),
+        (f"sinks:\n  a:\n    tables: []\n{REST}", 3, "sinks.a.tables"),
+        (f"sinks:\n  a:\n    topic: t\n{REST}", 3, "sinks.a.topic"),
+        (f"sinks:\n  a:\n    password: x\n{REST}", 3, "sinks.a.password"),
     ],
 )
 def test_what_is_refused_with_its_place(said: str, line: int, field: str) -> None:
@@ -107,7 +107,7 @@ def test_what_is_refused_with_its_place(said: str, line: int, field: str) -> Non
 )
 def test_urls_that_are_refused(url: str) -> None:
     with pytest.raises(ServicesError) as raised:
-        parse_services(f"outlets: {{a: {{credential_id: b, target: {{webhook: {{url: '{url}'}}}}}}}}", "s.yaml")
+        parse_services(f"sinks: {{a: {{credential_id: b, target: {{webhook: {{url: '{url}'}}}}}}}}", "s.yaml")
     assert "webhook" in str(raised.value) and "hunter2" not in str(raised.value)
 
 

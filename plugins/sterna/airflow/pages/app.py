@@ -172,7 +172,7 @@ def _add_events(app: FastAPI, source: Source, reads: SingleFlightReads, guards: 
         return StreamingResponse(frames, media_type="text/event-stream", headers=_STREAM_HEADERS)
 
     @app.get("/api/outlets")
-    async def outlets() -> Response:
+    async def sinks() -> Response:
         return _json_response(await reads.read("outlets", lambda: events.sinks_view(source)))
 
     @app.get("/api/outlets/{name}/dead")

@@ -1,4 +1,4 @@
-"""The view Events: the region's own log as a live stream, its outlets, and their dead letters."""
+"""The view Events: the region's own log as a live stream, its sinks, and their dead letters."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def event_stream(source: Source, reads: SingleFlightReads, after: str) -> 
 
 
 def sinks_view(source: Source) -> dict[str, Any]:
-    """Return how far this region's outlets are, as `sterna events status` says it.
+    """Return how far this region's sinks are, as `sterna events status` says it.
 
     Raises:
         SternaError: it can't be told.
@@ -72,10 +72,10 @@ def sinks_view(source: Source) -> dict[str, Any]:
 
 
 def dead_letters_view(source: Source, sink: str) -> dict[str, Any]:
-    """Return an outlet's dead letters, the oldest first.
+    """Return a sink's dead letters, the oldest first.
 
     Raises:
-        UsageError: it is no outlet of the services file.
+        UsageError: it is no sink of the services file.
         SternaError: they can't be read.
     """
     from sterna.notifications.sinks.dead_letters import read_dead_letters
@@ -91,15 +91,15 @@ def dead_letters_view(source: Source, sink: str) -> dict[str, Any]:
 
 
 def replay_dead_letters(source: Source, sink: str, expected: int) -> dict[str, Any]:
-    """Send an outlet's dead letters again, as `sterna events replay --yes`.
+    """Send a sink's dead letters again, as `sterna events replay --yes`.
 
     Args:
         source: where the facts are from.
-        sink: the outlet.
+        sink: the sink.
         expected: how many there were when the person confirmed it.
 
     Raises:
-        UsageError: there are others by now, or no such outlet.
+        UsageError: there are others by now, or no such sink.
         SternaError: they can't be read.
     """
     from sterna.brokers.senders import open_sender
@@ -119,9 +119,9 @@ def replay_dead_letters(source: Source, sink: str, expected: int) -> dict[str, A
 
 
 def _require_sink(source: Source, sink: str) -> Any:
-    sinks = source.services().outlets
+    sinks = source.services().sinks
     if sink not in sinks:
-        raise UsageError(f"the services file has no outlet {sink!r}")
+        raise UsageError(f"the services file has no sink {sink!r}")
     return sinks[sink]
 
 

@@ -29,7 +29,7 @@ MAINTENANCE: Final = "upkeep"
 HELD: Final = "held"
 """Long lists of held keys."""
 DEAD_LETTERS: Final = "dead"
-"""Dead letters of outlets."""
+"""Dead letters of sinks."""
 BANDWIDTH: Final = "bandwidth"
 """Leases on the bandwidth of locations."""
 

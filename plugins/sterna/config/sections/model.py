@@ -29,7 +29,7 @@ class Services(StrictModel):
     Args:
         version: of the file's format.
         readers: which tables only some roles may be told of.
-        outlets: where events are sent.
+        sinks: where events are sent.
         queries: queries that have a name.
         features: what is kept for online reads.
         ingest: what comes in from outside.
@@ -40,7 +40,7 @@ class Services(StrictModel):
 
     version: Annotated[Literal[1], BeforeValidator(_validate_version)] = 1
     readers: Readers = Field(default_factory=list)
-    outlets: Sinks = Field(default_factory=dict)
+    sinks: Sinks = Field(default_factory=dict)
     queries: Annotated[NamedQueries | None, BeforeValidator(normalize_section)] = None
     features: FeaturesSection = None
     ingest: IngestSection = None

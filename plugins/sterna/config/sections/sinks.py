@@ -1,4 +1,4 @@
-"""The section `outlets` of the services file: where events are sent (docs/events.md)."""
+"""The section `sinks` of the services file: where events are sent (docs/events.md)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class KafkaTopic(StrictModel):
         servers: where clients begin, each as host:port.
         topic: the topic.
         tls: whether to speak TLS.
-        mechanism: how to log in, where the outlet has a credential.
+        mechanism: how to log in, where the sink has a credential.
     """
 
     servers: list[str] = Field(min_length=1, max_length=100)
@@ -150,7 +150,7 @@ class AmqpAddress(StrictModel):
 
 
 class Target(StrictModel):
-    """Where an outlet sends: exactly one of these."""
+    """Where a sink sends: exactly one of these."""
 
     webhook: Webhook | None = None
     kafka: KafkaTopic | None = None
@@ -206,7 +206,7 @@ def _validate_names(value: Any) -> Any:
         return {}
     for name in value if isinstance(value, dict) else ():
         if not isinstance(name, str) or not SINK_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no outlet's name: small letters, digits and _, beginning with a letter")
+            raise ValueError(f"{name!r} is no sink's name: small letters, digits and _, beginning with a letter")
     return value
 
 

@@ -1,1 +1,1 @@
-"""Outlets: events that are sent on to webhooks and brokers, in order, and at least once."""
+"""Sinks: events that are sent on to webhooks and brokers, in order, and at least once."""

@@ -17,7 +17,7 @@ from sterna.replication.replica.region import RegionContext
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One event that an outlet gave up.
+    """One event that a sink gave up.
 
     Args:
         outlet: whose it is.
@@ -79,17 +79,17 @@ def write_dead_letter(context: RegionContext, sink: str, message: Message, reaso
 
 
 def dead_letter_folder(context: RegionContext, sink: str) -> str:
-    """Return the folder of an outlet's dead letters."""
+    """Return the folder of a sink's dead letters."""
     return f"{state_folder(context.region.replica_root, DEAD_LETTERS)}/{sink}"
 
 
 def list_dead_letters(context: RegionContext, sink: str) -> list[str]:
-    """Return the URIs of an outlet's dead letters, oldest event first."""
+    """Return the URIs of a sink's dead letters, oldest event first."""
     return sorted(uri for uri, _, _ in context.objects.list(dead_letter_folder(context, sink)) if uri.endswith(".json"))
 
 
 def read_dead_letters(context: RegionContext, sink: str) -> Iterator[DeadLetter]:
-    """Yield an outlet's dead letters, oldest event first.
+    """Yield a sink's dead letters, oldest event first.
 
     Raises:
         StoreError: they can't be read.

@@ -1,4 +1,4 @@
-"""One outlet at work: reads the log from its position, sends in order, and goes on after the acknowledgement."""
+"""One sink at work: reads the log from its position, sends in order, and goes on after the acknowledgement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DeliveryOptions:
-    """How outlets are served.
+    """How sinks are served.
 
     Args:
         poll_seconds: seconds between two looks at the branch's head.
@@ -34,7 +34,7 @@ class DeliveryOptions:
         takeover_seconds: seconds for which a position stands still, though there is news, before that one goes on
             himself.
         page_commits: commits that are read at once.
-        unknown_seconds: seconds between two looks for tags that belong to no outlet.
+        unknown_seconds: seconds between two looks for tags that belong to no sink.
     """
 
     poll_seconds: float = 0.3
@@ -49,7 +49,7 @@ class DeliveryOptions:
 
 @dataclass
 class DeliveryStatus:
-    """What an outlet has done since its process began, and how it is."""
+    """What a sink has done since its process began, and how it is."""
 
     state: str = "starting"  # delivering, retrying, standby, disabled
     problem: str = ""  # a word that gives nothing away
@@ -71,10 +71,10 @@ class _PendingStep:
 
 @dataclass(frozen=True)
 class DeliveryJob:
-    """What one outlet is to do.
+    """What one sink is to do.
 
     Args:
-        name: the outlet's.
+        name: the sink's.
         accepts: tells whether a table's events are sent.
         retry_timeout: seconds after which an event goes to the dead letters.
         open_sender: opens its sender.
@@ -87,7 +87,7 @@ class DeliveryJob:
 
 
 class Deliverer:
-    """The deliverer of one outlet, to be run in a thread of its own.
+    """The deliverer of one sink, to be run in a thread of its own.
 
     Args:
         job: what it does.
@@ -177,7 +177,7 @@ class Deliverer:
             raise Busy("the region's own copy may be behind the position")
         self.status.resets += 1
         log.error(
-            "outlet %s: its position %s is not in what the log keeps: it begins at the head %s; events are skipped",
+            "sink %s: its position %s is not in what the log keeps: it begins at the head %s; events are skipped",
             self.job.name, position[:12], head[:12],
         )  # fmt: skip
         self._read_up_to = head
@@ -228,7 +228,7 @@ class Deliverer:
             self._wait_to_retry(receipt.retry_after)
 
     def _is_expired(self, created_at: datetime) -> bool:
-        """Tell whether an event couldn't be delivered for as long as the outlet tries.
+        """Tell whether an event couldn't be delivered for as long as the sink tries.
 
         The time runs from the first of the failures that followed one another, or the event's own beginning: whoever
         was away for days isn't sent what waited for him in vain, but what is younger than that.
@@ -241,7 +241,7 @@ class Deliverer:
         message = self._pending[0].message
         assert message is not None
         uri = write_dead_letter(self._context, self.job.name, message, str(problem))
-        log.error("outlet %s: %s goes to the dead letters, %s: %s", self.job.name, message.id, uri, problem)
+        log.error("sink %s: %s goes to the dead letters, %s: %s", self.job.name, message.id, uri, problem)
         self.status.dead_letters += 1
         self._single_sends = max(0, self._single_sends - 1)
         self._pending.popleft()
@@ -266,7 +266,7 @@ class Deliverer:
         if moved or not self._seen_position:
             self._seen_position, self._unmoved_since = position, time.monotonic()
         elif time.monotonic() - self._unmoved_since >= self.options.takeover_seconds:
-            log.warning("outlet %s: its position stands still, so this gateway goes on", self.job.name)
+            log.warning("sink %s: its position stands still, so this gateway goes on", self.job.name)
             self._read_up_to = position
             self.tag.adopt(position)
             self.status.state = "starting"
@@ -279,7 +279,7 @@ class Deliverer:
         kind = type(error).__name__
         if self.status.problem != kind:
             expected = isinstance(error, SternaError)
-            log.error("outlet %s: %s", self.job.name, error if expected else kind, exc_info=None if expected else error)
+            log.error("sink %s: %s", self.job.name, error if expected else kind, exc_info=None if expected else error)
         self._attempts += 1
         self.status.problem = kind
         if self.status.state != "standby":

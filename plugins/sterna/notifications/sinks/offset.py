@@ -1,4 +1,4 @@
-"""How far an outlet is: a tag at the primary, on the last commit of the replica branch whose events are acknowledged.
+"""How far a sink is: a tag at the primary, on the last commit of the replica branch whose events are acknowledged.
 
 It is moved after the acknowledgement, from where it is known to stand: a crash repeats, and never skips. What it shows
 the clean-up keeps, as what any reference shows.
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def sink_positions(region: str, references: Iterator[Reference] | tuple[Reference, ...]) -> dict[str, str]:
-    """Return how far each outlet of a region is that has a tag, by name: also those that nobody configures any more."""
+    """Return how far each sink of a region is that has a tag, by name: also those that nobody configures any more."""
     named = {
         parse_sink_tag(region, reference.name): reference.hash for reference in references if reference.kind == "TAG"
     }
@@ -28,7 +28,7 @@ def sink_positions(region: str, references: Iterator[Reference] | tuple[Referenc
 
 
 def remove_tag(context: RegionContext, sink: str, hash: str) -> None:
-    """Take an outlet's tag away, if it stands at that very commit.
+    """Take a sink's tag away, if it stands at that very commit.
 
     Raises:
         CatalogConflict: it stands elsewhere by now: somebody delivers.
@@ -37,12 +37,12 @@ def remove_tag(context: RegionContext, sink: str, hash: str) -> None:
 
 
 class PositionTag:
-    """The position of one outlet. Its deliverer says where it is; another thread moves the tag, so that a primary that
+    """The position of one sink. Its deliverer says where it is; another thread moves the tag, so that a primary that
     is dark holds up no delivery.
 
     Args:
         context: the region, with connections of its own.
-        sink: the outlet's name.
+        sink: the sink's name.
     """
 
     def __init__(self, context: RegionContext, sink: str) -> None:

@@ -12,7 +12,7 @@ from sterna.replication.replica.region import RegionContext
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What became of an outlet's dead letters.
+    """What became of a sink's dead letters.
 
     Args:
         outlet: the outlet.
@@ -28,12 +28,12 @@ class ReplayReport:
 
 
 def replay_dead_letters(context: RegionContext, sink: str, sender: Sender | None) -> ReplayReport:
-    """Send an outlet's dead letters again, oldest first, each taken away once it is acknowledged; stop at the first
+    """Send a sink's dead letters again, oldest first, each taken away once it is acknowledged; stop at the first
     that isn't.
 
     Args:
         context: the region.
-        sink: the outlet's name.
+        sink: the sink's name.
         sender: sends; None: only count them.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The room: a deliverer an outlet, each in a thread, and one more that moves their positions."""
+"""The room: a deliverer a sink, each in a thread, and one more that moves their positions."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SenderOpener = Callable[[Sink, Secrets], Sender]
 
 
 class SinkService:
-    """All outlets of a region.
+    """All sinks of a region.
 
     Args:
         context: the region.
-        services: has the outlets, and the rules for readers.
+        services: has the sinks, and the rules for readers.
         keep: how far back events are told.
-        options: how outlets are served.
-        opener: opens an outlet's sender.
+        options: how sinks are served.
+        opener: opens a sink's sender.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class SinkService:
         self._options = options
         self._stop = threading.Event()
         self._context, self.positions_region = context.with_new_connections(), context.with_new_connections()
-        self._names = frozenset(services.outlets)
+        self._names = frozenset(services.sinks)
         source = EventLog(self._context, keep, _MAX_LOG_COMMITS)
         head = HeadCache(source, options.poll_seconds)
         audience = TableAccess(context.registry, context.region.name, tuple(services.readers))
@@ -75,9 +75,7 @@ class SinkService:
 
     def start(self) -> None:
         """Begin to deliver."""
-        log.info(
-            "outlets: %s", ", ".join(deliverer.job.name for deliverer in self.deliverers) or "none for this region"
-        )
+        log.info("sinks: %s", ", ".join(deliverer.job.name for deliverer in self.deliverers) or "none for this region")
         for thread in self._threads:
             thread.start()
 
@@ -106,7 +104,7 @@ class SinkService:
             try:
                 deliverer.tag.save()
             except Exception:
-                log.exception("the position of outlet %s can't be moved", deliverer.job.name)
+                log.exception("the position of sink %s can't be moved", deliverer.job.name)
 
     def _check_unknown(self) -> None:
         try:
@@ -115,12 +113,12 @@ class SinkService:
             return
         unknown_names = sink_positions(self.positions_region.region.name, references).keys() - self._names
         if unknown := tuple(sorted(unknown_names)):
-            log.error("positions of outlets that aren't in the services file: %s", ", ".join(unknown))
+            log.error("positions of sinks that aren't in the services file: %s", ", ".join(unknown))
         self.unknown = unknown
 
 
 class HeadCache:
-    """The branch's head, asked for once for all outlets.
+    """The branch's head, asked for once for all sinks.
 
     Args:
         source: reads it.
@@ -147,12 +145,12 @@ class HeadCache:
 
 
 def region_sinks(services: Services, region: str) -> Mapping[str, Sink]:
-    """Return the outlets that send what happens in a region."""
-    return {name: sink for name, sink in services.outlets.items() if sink.sends_from(region)}
+    """Return the sinks that send what happens in a region."""
+    return {name: sink for name, sink in services.sinks.items() if sink.sends_from(region)}
 
 
 def build_table_filter(sink: Sink, audience: TableAccess) -> Callable[[str], bool]:
-    """Return what tells whether an outlet is sent a table's events: it asks for them, and may have them."""
+    """Return what tells whether a sink is sent a table's events: it asks for them, and may have them."""
     patterns = [TablePattern(text) for text in sink.tables]
 
     def accepts(table: str) -> bool:

@@ -1,4 +1,4 @@
-"""How far each outlet of a region is, seen from outside: by its tag, the log and its dead letters."""
+"""How far each sink of a region is, seen from outside: by its tag, the log and its dead letters."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sterna.notifications.sinks.service import build_table_filter, region_sinks
 from sterna.replication.replica.authorization import TableAccess
 from sterna.replication.replica.region import RegionContext
 
-_MAX_COUNTED_COMMITS = 1_000  # commits that are looked at for one outlet
+_MAX_COUNTED_COMMITS = 1_000  # commits that are looked at for one sink
 
 
 @dataclass(frozen=True)
 class SinkStatus:
-    """One outlet.
+    """One sink.
 
     Args:
         name: its name.
-        kind: of its target: webhook, kafka or amqp; "" where the services file has no such outlet.
+        kind: of its target: webhook, kafka or amqp; "" where the services file has no such sink.
         position: the commit whose events are delivered; None: it has not begun.
         kept: whether the log still has what follows; if not, it will begin at the head.
         commits: commits after that, as many as are counted.
@@ -44,7 +44,7 @@ class SinkStatus:
 
 @dataclass(frozen=True)
 class SinksStatus:
-    """All outlets of a region.
+    """All sinks of a region.
 
     Args:
         region: the region.
@@ -62,7 +62,7 @@ class SinksStatus:
 
 
 def read_sinks(context: RegionContext, services: Services, keep: timedelta) -> SinksStatus:
-    """Return how far each outlet of a region is.
+    """Return how far each sink of a region is.
 
     Raises:
         CatalogError: the region's own catalog doesn't answer.

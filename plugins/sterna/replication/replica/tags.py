@@ -1,7 +1,7 @@
 """The tags that sterna sets in the catalog: their names are written and read here alone.
 
 Upkeep keeps what a tag shows for the sake of a region whose replica it belongs to: one whose name isn't understood is
-nobody's. The catalog's rules of access name the outlets' tags too (`servers/access.properties`).
+nobody's. The catalog's rules of access name the sinks' tags too (`servers/access.properties`).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def pinned_until(region: str, tag: str) -> datetime | None:
 
 
 def sink_tag(region: str, sink: str) -> str:
-    """Return the name of the tag that says how far an outlet of a region is."""
+    """Return the name of the tag that says how far a sink of a region is."""
     return f"{_SINK_PREFIX}{region}-{sink}"
 
 
 def parse_sink_tag(region: str, tag: str) -> str | None:
-    """Return the outlet of a region whose position a tag is; None where it is none of that region's.
+    """Return the sink of a region whose position a tag is; None where it is none of that region's.
 
-    Another region's name may begin as this one's does; an outlet's has no dash.
+    Another region's name may begin as this one's does; a sink's has no dash.
     """
     prefix = sink_tag(region, "")
     name = tag.removeprefix(prefix)

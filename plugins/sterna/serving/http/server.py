@@ -86,7 +86,7 @@ def build_server(
         environment: where the keys of tokens are looked for; default: the process's own.
         poller_options: how the branch is followed.
         run_query: runs queries; default: in processes of their own.
-        delivery: how outlets are served.
+        delivery: how sinks are served.
 
     Raises:
         UsageError: a room that isn't there or has nothing to serve, or no keys and an address that others reach.
@@ -106,7 +106,7 @@ def build_server(
     gateway_services = GatewayServices(
         BranchPoller(EventLog(context, keep, _MAX_LOG_COMMITS), poller_options) if "events" in names else None,
         QueryService(context, services.queries, run_query) if services.queries and "queries" in names else None,
-        SinkService(context, services, keep, delivery) if "outlets" in names else None,
+        SinkService(context, services, keep, delivery) if "sinks" in names else None,
         IngestService(open_ingest(context, services)) if "ingest" in names else None,
         open_features(context, services.features, run_query) if services.features and "features" in names else None,
     )
@@ -118,7 +118,7 @@ def _select_services(services: Services, region: str, only: Collection[str] | No
     configured = {
         "events": True,
         "queries": bool(services.queries),
-        "outlets": bool(services.outlets),
+        "sinks": bool(services.sinks),
         "ingest": ingest,
         "features": services.features is not None,
     }

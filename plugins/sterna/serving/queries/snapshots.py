@@ -191,4 +191,3 @@ def _is_readable(content: Content) -> bool:
 
 def _uri(content: Content) -> str:
     return content.metadata_location or ""
-

@@ -1,4 +1,4 @@
-// Events as they come, and the outlets that send them on.
+// Events as they come, and the sinks that send them on.
 import { badge, el, facts, grid, note, show } from "./dom.js";
 import { address, ask, send } from "./api.js";
 import { count, moment, seconds, short } from "./format.js";

@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
     HELD = 5, "tables are held, or what came in waits for too long or is bad, or features are late"
     CHANGED = 6, "another writer changed the replica branch, `main` has diverged, or a source lost its log"
     FAULTS = 7, "`verify` found or `repair` left faults, `gc` can't read a file, or a sink's tag is left"
-    BLOCKED = 8, "upkeep waits for a region, or for metadata that it can't read"
+    BLOCKED = 8, "maintenance waits for a region, or for metadata that it can't read"
     INTERRUPTED = 130, "interrupted"
 
 
@@ -531,7 +531,7 @@ class ReplicaBroken(SternaError, exit_code=ExitCode.FAULTS):
 
 
 class UpkeepBlocked(SternaError, exit_code=ExitCode.BLOCKED):
-    """What upkeep may remove isn't known, or a region has to be waited for: nothing is expired or deleted."""
+    """What maintenance may remove isn't known, or a region has to be waited for: nothing is expired or deleted."""
 
 
 class TableError(SternaError, remedy=Remedy.HOLD):

@@ -102,7 +102,7 @@ def test_the_first_sync_of_another_version_changes_nothing(restored: Written) ->
 
 def test_what_is_recorded_is_understood(restored: Written) -> None:
     with restored.context() as context:
-        status = gather_status(context, maintenance=restored.services.upkeep)
+        status = gather_status(context, maintenance=restored.services.maintenance)
         assert (status.problem, status.replica_hash, status.watermark) == ("", EU["hash"], EU["watermark"])
         assert [as_written(item.held, HELD[0]) for item in status.held] == HELD
         assert {item.tries for item in status.held} == {1}
@@ -192,7 +192,7 @@ def test_clean_ups_go_on_from_the_passes_before_and_heed_holds(restored: Written
         # Who holds a commit proves that each of its files is there.
         assert pin(context, recorded["cursor"], timedelta(hours=1), now=later).tables > 0
         assert verify_structure(context).findings == ()
-        upkeep = restored.services.upkeep
+        upkeep = restored.services.maintenance
         assert upkeep is not None
         spared = ("s3://eu-lake/inbox",)
         with pytest.raises(UpkeepBlocked):  # main names metadata that is gone

@@ -204,7 +204,7 @@ def added(restored: Written, spark: SparkSession) -> None:
 
 
 def expired(restored: Written, table: str, *, act: bool = False) -> ExpiredTable:
-    upkeep = restored.services.upkeep
+    upkeep = restored.services.maintenance
     assert upkeep is not None
     with restored.context("us") as context:
         remove = SparkSnapshotRemover(context, upkeep) if act else None

@@ -22,6 +22,7 @@ COMMANDS = (
     "follow",
     "gc",
     "ingest",
+    "maintenance",
     "pin",
     "plan",
     "query",
@@ -32,7 +33,6 @@ COMMANDS = (
     "services",
     "status",
     "sync",
-    "upkeep",
     "verify",
 )
 _DESCRIPTION = f"""\

@@ -17,7 +17,7 @@ class SternaLagOperator(SternaOperator):
 
     It does when the region, or a table that it holds, lags behind `main` by more than a limit. And when its branch
     can't be used, it is cut off from the primary's catalog, no clean-up gets ahead, or a replication slot is near its
-    limit, or where upkeep is configured and waits for a silent region. Each is a metric, too.
+    limit, or where maintenance is configured and waits for a silent region. Each is a metric, too.
 
     Args:
         limit: the lag from which on the task fails.
@@ -25,7 +25,7 @@ class SternaLagOperator(SternaOperator):
         gc_limit: how long evidence of a run may stay, which a clean-up deletes; 0 where no clean-up is run; None for
             `[sterna] gc_limit`.
         slot_limit: the share of `max_slot_wal_keep_size` that a slot may need; None for `[sterna] slot_limit`.
-        services: path of the services file, whose section `upkeep` counts; None for `[sterna] services`.
+        services: path of the services file, whose section `maintenance` counts; None for `[sterna] services`.
         kwargs: see `SternaOperator`.
     """
 
@@ -58,7 +58,7 @@ class SternaLagOperator(SternaOperator):
         limits = read_limits(self.limit, self.ignore_held, self.gc_limit, self.slot_limit)
         maintenance, services_error = None, None
         try:
-            maintenance = read_services(self.services or get_option("services")).upkeep
+            maintenance = read_services(self.services or get_option("services")).maintenance
         except ServicesError as error:  # told in the end: it hides nothing else
             services_error = error
         lag = check_region(self.open(), limits, self.log_progress, maintenance)

@@ -1,4 +1,4 @@
-"""Upkeep of `main` as operators and as a DAG, one a region: each rewrites the files that lie there."""
+"""Maintenance of `main` as operators and as a DAG, one a region: each rewrites the files that lie there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DOC = """\
 | sweep | deletes files that nothing needs, in two passes, where the registry has `sweep: true` |
 | watcher | fails where one of these did, so that the run is red; else it is skipped |
 
-Which tables, and how, says section `upkeep` of the services file. Without one all tasks are skipped. Writers go on
+Which tables, and how, says section `maintenance` of the services file. Without one all tasks are skipped. Writers go on
 meanwhile.
 
 **By hand**: *Trigger* offers which tables, and a dry run.
@@ -39,7 +39,7 @@ meanwhile.
 
 
 class SternaMaintenanceOperator(SternaOperator, SkipMixin):
-    """What the steps of upkeep share: the settings, and which tables.
+    """What the steps of maintenance share: the settings, and which tables.
 
     Args:
         options: a mapping or its JSON text: `tables` (key names or patterns) and `dry_run`.
@@ -67,18 +67,18 @@ class SternaMaintenanceOperator(SternaOperator, SkipMixin):
         return parse_maintenance_options(self.options)
 
     def settings(self) -> Maintenance | None:
-        """Return section `upkeep` of the services file; None where it says nothing.
+        """Return section `maintenance` of the services file; None where it says nothing.
 
         Raises:
             ServicesError: the file is wrong, or was named and is missing.
         """
         from sterna.config.services_file import read_services
 
-        return read_services(self.services or get_option("services")).upkeep
+        return read_services(self.services or get_option("services")).maintenance
 
 
 class SternaMaintenancePlanOperator(SternaMaintenanceOperator):
-    """Say what upkeep would rewrite; skip what comes after where nothing is configured."""
+    """Say what maintenance would rewrite; skip what comes after where nothing is configured."""
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """Plan, and tell in the log."""
@@ -87,7 +87,7 @@ class SternaMaintenancePlanOperator(SternaMaintenanceOperator):
 
         settings, (tables, dry_run) = self.settings(), self.parsed_options
         if settings is None:
-            self.log_progress("the services file has no section upkeep: nothing is kept in shape")
+            self.log_progress("the services file has no section maintenance: nothing is kept in shape")
             self.skip_all_except(context["ti"], [])
             return {"tables": 0, "groups": 0}
         region = self.open()
@@ -112,15 +112,15 @@ class SternaMaintenanceRunOperator(SternaMaintenanceOperator):
 
         settings, (tables, dry_run) = self.settings(), self.parsed_options
         if settings is None:
-            raise AirflowSkipException("the services file has no section upkeep")
+            raise AirflowSkipException("the services file has no section maintenance")
         summary = run_maintenance(self.open(), settings, tables, self.log_progress, dry_run=dry_run)
         for line in done_text(summary).splitlines():
             self.log_progress(line)
         if summary.failed:
             raise AirflowFailException(
-                f"upkeep failed for {', '.join(summary.failed)}: the log says why. Groups that are written down as not "
-                "writable are tried again when their files or the rule are others, or after a day; what else failed, "
-                "by the next run"
+                f"maintenance failed for {', '.join(summary.failed)}: the log says why. Groups that are written down "
+                "as not writable are tried again when their files or the rule are others, or after a day; what else "
+                "failed, by the next run"
             )
         if summary.starved:
             raise AirflowFailException(
@@ -150,7 +150,7 @@ class SternaMaintenanceExpireOperator(SternaMaintenanceOperator):
 
         settings, (tables, dry_run) = self.settings(), self.parsed_options
         if settings is None:
-            raise AirflowSkipException("the services file has no section upkeep")
+            raise AirflowSkipException("the services file has no section maintenance")
         region = self.open()
         remove = None if dry_run else SparkSnapshotRemover(region, settings)
         expiry = expire_snapshots(region, settings, tables=tables, remove=remove, progress=self.log_progress)
@@ -173,14 +173,14 @@ class SternaMaintenanceSweepOperator(SternaMaintenanceOperator):
         from sterna.text.expiry import swept_text
 
         services, (_, dry_run) = read_services(self.services or get_option("services")), self.parsed_options
-        if services.upkeep is None:
-            raise AirflowSkipException("the services file has no section upkeep")
+        if services.maintenance is None:
+            raise AirflowSkipException("the services file has no section maintenance")
         region = self.open()
         if not swept_locations(region.mapping):
             raise AirflowSkipException(f"no location of region {region.region.name} has sweep: true in the registry")
         excluded = services.inbox_prefixes
         swept = sweep(
-            region, services.upkeep, delete=not dry_run, excluded_prefixes=excluded, progress=self.log_progress
+            region, services.maintenance, delete=not dry_run, excluded_prefixes=excluded, progress=self.log_progress
         )
         for line in swept_text(swept).splitlines():
             self.log_progress(line)
@@ -219,14 +219,14 @@ def maintenance_dag(
         region: name of the region; None for `[sterna] region`.
         registry: path of the registry; None for `[sterna] registry`.
         dag_id: the DAG's id; one a region.
-        schedule: cron expression (UTC), "" for none; None for `[sterna] upkeep_schedule`.
+        schedule: cron expression (UTC), "" for none; None for `[sterna] maintenance_schedule`.
         kwargs: see `DAG`; they go before what is set here.
 
     Raises:
         UsageError: a setting is missing or wrong.
     """
     region, registry = region or get_option("region"), registry or get_option("registry")
-    cron = get_option("upkeep_schedule") if schedule is None else schedule
+    cron = get_option("maintenance_schedule") if schedule is None else schedule
     settings: dict[str, Any] = {
         "description": f"Keep tables on main in shape: files in region {region}",
         "doc_md": _DOC.format(region=region),
@@ -237,12 +237,13 @@ def maintenance_dag(
     common: dict[str, Any] = {"region": region, "registry": registry, "options": "{{ params | tojson }}"}
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
         plan = SternaMaintenancePlanOperator(task_id="plan", execution_timeout=get_timedelta("plan_timeout"), **common)
-        run = SternaMaintenanceRunOperator(task_id="run", execution_timeout=get_timedelta("upkeep_timeout"), **common)
+        deadline = get_timedelta("maintenance_timeout")
+        run = SternaMaintenanceRunOperator(task_id="run", execution_timeout=deadline, **common)
         # What a compaction replaced is theirs. One table's trouble in `run` holds up nobody's expiry, and a region that
         # expiry has to wait for is told by the sweep as well.
         cleanup_settings: dict[str, Any] = {
             "trigger_rule": "none_skipped",
-            "execution_timeout": get_timedelta("upkeep_timeout"),
+            "execution_timeout": deadline,
         }
         expire = SternaMaintenanceExpireOperator(task_id="expire", **cleanup_settings, **common)
         sweep = SternaMaintenanceSweepOperator(task_id="sweep", **cleanup_settings, **common)

@@ -93,10 +93,10 @@ OPTIONS = {
     "gc_keep": Option("What heads of the replica branch that are no older than this reach stays.", default="7d"),
     "gc_grace": Option("How long a file has to be unreachable before a clean-up deletes it.", default="24h"),
     "gc_timeout": Option("Deadline of a clean-up, in seconds.", "integer", "21600"),
-    "upkeep_schedule": Option(
+    "maintenance_schedule": Option(
         "Cron expression (UTC) of the runs of the DAG sterna_upkeep; empty: by hand alone.", default="20 * * * *"
     ),
-    "upkeep_timeout": Option("Deadline of one run of upkeep, in seconds.", "integer", "21600"),
+    "maintenance_timeout": Option("Deadline of one run of maintenance, in seconds.", "integer", "21600"),
     "ingest_schedule": Option(
         "Cron expression (UTC) of the runs of the DAG sterna_ingest, whose workers go on in between; empty: by hand "
         "alone.",

@@ -1,4 +1,4 @@
-"""The commands `sterna upkeep expire` and `sterna upkeep sweep`: what lies behind the horizon goes."""
+"""The commands `sterna maintenance expire` and `sterna maintenance sweep`: what lies behind the horizon goes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sterna.errors import ExitCode
 expiry_app = typer.Typer()
 
 
-@expiry_app.command("expire", epilog="Example: sterna upkeep expire 'sales.*' --region us --yes")
+@expiry_app.command("expire", epilog="Example: sterna maintenance expire 'sales.*' --region us --yes")
 def expire(
     region: RegionName,
     tables: Annotated[
@@ -46,7 +46,7 @@ def expire(
     require_unblocked(expiry)
 
 
-@expiry_app.command("sweep", epilog="Example: sterna upkeep sweep --region us --yes")
+@expiry_app.command("sweep", epilog="Example: sterna maintenance sweep --region us --yes")
 def sweep(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,

@@ -1,4 +1,4 @@
-"""The commands `sterna upkeep …`: tables on `main` are kept in shape."""
+"""The commands `sterna maintenance …`: tables on `main` are kept in shape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TableNames = Annotated[
 ]
 
 
-@maintenance_app.command("plan", epilog="Example: sterna upkeep plan --region eu 'sales.*'")
+@maintenance_app.command("plan", epilog="Example: sterna maintenance plan --region eu 'sales.*'")
 def plan(
     region: RegionName,
     tables: TableNames = None,
@@ -30,7 +30,7 @@ def plan(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what upkeep would rewrite on main, region by region: files, bytes shipped again, and their price.
+    """Show what maintenance would rewrite on main, region by region: files, bytes shipped again, and their price.
 
     And which snapshots expiry would let go, and what the last sweep of this region found. Only looks, and needs no
     Spark.
@@ -43,14 +43,14 @@ def plan(
     from sterna.text.plain import to_plain
 
     output, settings = Output(as_json), read_maintenance_settings(services)
-    with open_context(registry, region) as context, output.progress("upkeep") as progress:
+    with open_context(registry, region) as context, output.progress("maintenance") as progress:
         maintenance_plan = plan_maintenance(context, settings, tuple(tables or ()), progress)
         expiry, swept = expire_snapshots(context, settings, tables=tables or ()), read_last_sweep(context)
     fields = {**plan_fields(maintenance_plan), "expiry": to_plain(expiry), "last_sweep": swept}
     output.result(fields, f"{plan_text(maintenance_plan)}\n{expiry_summary_text(expiry, swept)}")
 
 
-@maintenance_app.command("run", epilog="Example: sterna upkeep run --region eu 'sales.*' --yes")
+@maintenance_app.command("run", epilog="Example: sterna maintenance run --region eu 'sales.*' --yes")
 def run(
     region: RegionName,
     tables: TableNames = None,
@@ -69,7 +69,7 @@ def run(
 
     output, settings = Output(as_json), read_maintenance_settings(services)
     dry = not should_apply(yes, dry_run)
-    with open_context(registry, region) as context, output.progress("upkeep") as progress:
+    with open_context(registry, region) as context, output.progress("maintenance") as progress:
         summary = run_maintenance(context, settings, tuple(tables or ()), progress, dry_run=dry)
     output.result(done_fields(summary), done_text(summary))
     if summary.failed or summary.starved:

@@ -1,4 +1,4 @@
-"""The section `upkeep` of the services file, for its commands."""
+"""The section `maintenance` of the services file, for its commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def read_maintenance_settings(services: Path | None) -> Maintenance:
-    """Return the section `upkeep` of the services file.
+    """Return the section `maintenance` of the services file.
 
     Raises:
         ServicesError: the file is wrong, or was named and is missing.
@@ -23,15 +23,16 @@ def read_maintenance_settings(services: Path | None) -> Maintenance:
 
 
 def require_maintenance_settings(services: Services) -> Maintenance:
-    """Return the section `upkeep` of a services file that was read.
+    """Return the section `maintenance` of a services file that was read.
 
     Raises:
         UsageError: it has no such section.
     """
     from sterna.errors import UsageError
 
-    if services.upkeep is None:
+    if services.maintenance is None:
         raise UsageError(
-            "the services file has no section upkeep", hint="say there which tables are kept in shape: docs/upkeep.md"
+            "the services file has no section maintenance",
+            hint="say there which tables are kept in shape: docs/maintenance.md",
         )
-    return services.upkeep
+    return services.maintenance

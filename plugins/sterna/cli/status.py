@@ -21,14 +21,15 @@ def status(
 ) -> None:
     """Show where a region stands: watermark, lag, held tables, last run; cut off from the primary what its copy says.
 
-    Where the services file has a section `upkeep`, whom that waits for, too. Exit 4 where some of it can't be told.
+    Where the services file has a section `maintenance`, whom that waits for, too. Exit 4 where some of it can't be
+    told.
     """
     from sterna.config.services_file import read_services
     from sterna.operations.status.gather import gather_status
     from sterna.text.status import status_text
 
     with open_context(registry, region) as context:
-        region_status = gather_status(context, maintenance=read_services(services).upkeep)
+        region_status = gather_status(context, maintenance=read_services(services).maintenance)
     Output(as_json).result(region_status, status_text(region_status))
     if region_status.problem:
         raise typer.Exit(ExitCode.CHANGED)

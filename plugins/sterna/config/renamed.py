@@ -11,6 +11,7 @@ from typing import Final
 COMMANDS: Final[Mapping[str, str]] = {
     "collect": "gc",
     "hold": "pin",
+    "upkeep": "maintenance",
 }
 """Commands, and groups of them, below `sterna`."""
 
@@ -28,17 +29,18 @@ REGISTRY_SETTINGS: Final[Mapping[str, str]] = {
 last part."""
 
 SERVICES_SETTINGS: Final[Mapping[str, str]] = {
-    "upkeep.patience": "max_wait",
-    "upkeep.without": "exclude_regions",
-    "upkeep.heads": "keep_heads",
-    "upkeep.reproduce": "time_travel",
-    "upkeep.tables.*.quiet": "min_age",
+    "maintenance.patience": "max_wait",
+    "maintenance.without": "exclude_regions",
+    "maintenance.heads": "keep_heads",
+    "maintenance.reproduce": "time_travel",
+    "maintenance.tables.*.quiet": "min_age",
     "features.views.*.reproduce": "time_travel",
     "features.views.*.late": "max_staleness",
     "sinks.*.give_up": "retry_timeout",
     "ingest.tenants.*.limits.at_once": "max_concurrency",
     "queries.limits.at_once": "max_concurrency",
     "outlets": "sinks",
+    "upkeep": "maintenance",
 }
 """Settings of the services file, written as those of the registry, below sections that have their new names."""
 
@@ -49,6 +51,8 @@ AIRFLOW_OPTIONS: Final[Mapping[str, str]] = {
     "cdc_linger": "cdc_follow_for",
     "flows_linger": "flows_follow_for",
     "features_linger": "features_follow_for",
+    "upkeep_schedule": "maintenance_schedule",
+    "upkeep_timeout": "maintenance_timeout",
 }
 """Options of section [sterna] in Airflow's configuration."""
 

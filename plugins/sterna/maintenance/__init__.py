@@ -1,1 +1,1 @@
-"""Garbage of replicas and the upkeep of tables on `main`."""
+"""Garbage of replicas and the maintenance of tables on `main`."""

@@ -82,8 +82,8 @@ class MainTables:
         require_pyspark()
         if is_connect(master):
             raise EngineError(
-                f"upkeep can't work through Spark Connect ({address(master)})",
-                hint="name a Spark master in the services file: upkeep.spark, such as local[4]",
+                f"maintenance can't work through Spark Connect ({address(master)})",
+                hint="name a Spark master in the services file: maintenance.spark, such as local[4]",
             )
         self._secrets = {
             **catalog.login,

@@ -1,4 +1,4 @@
-"""What upkeep plans and did, for people and as data."""
+"""What maintenance plans and did, for people and as data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def plan_text(plan: MaintenancePlan) -> str:
     """Return a plan as lines for people."""
     lines = [line for table in plan.tables for line in _table_lines(table)]
     lines += [_budget_line(budget) for budget in plan.money]
-    return join_lines(lines or ["no table of main has a rule in section upkeep"])
+    return join_lines(lines or ["no table of main has a rule in section maintenance"])
 
 
 def done_text(done: MaintenanceReport) -> str:

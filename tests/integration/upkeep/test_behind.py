@@ -256,11 +256,11 @@ def test_the_command_line(region: OwnRegion, tmp_path: Path) -> None:
     services = tmp_path / "services.yaml"
     others = [registered["name"] for registered in region.registry["regions"] if registered["name"] != region.name]
     rule = {"match": ["behind.**"], "keep": "1s"}
-    services.write_text(json.dumps({"upkeep": {"tables": [rule], "exclude_regions": others, "keep_heads": "1s"}}))
+    services.write_text(json.dumps({"maintenance": {"tables": [rule], "exclude_regions": others, "keep_heads": "1s"}}))
 
     def sterna(*arguments: str) -> subprocess.CompletedProcess[str]:
         region.context().close()
-        command = [*STERNA, "upkeep", *arguments, "--region", "us"]
+        command = [*STERNA, "maintenance", *arguments, "--region", "us"]
         more = ["--registry", str(region.path), "--services", str(services)]
         return subprocess.run([*command, *more], capture_output=True, text=True, timeout=300)
 

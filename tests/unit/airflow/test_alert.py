@@ -238,11 +238,11 @@ def test_a_silent_region_that_upkeep_waits_for_is_an_alarm_where_upkeep_is_confi
     look: Any, metrics: dict[str, float], tmp_path: Any
 ) -> None:
     services = tmp_path / "services.yaml"
-    services.write_text("version: 1\nupkeep: {tables: [{match: ['**']}], max_wait: 2d}\n")
+    services.write_text("version: 1\nmaintenance: {tables: [{match: ['**']}], max_wait: 2d}\n")
     silent = replace(SOUND, silent=(LaggingRegion("ap", 3 * 86_400.0), LaggingRegion("us", None, "was changed")))
     assert message(look, silent, services=str(services)) == (
-        "upkeep of main waits for ap, and storage grows: it is 259200 s behind main; "
-        "upkeep of main waits for us, and storage grows: was changed"
+        "maintenance of main waits for ap, and storage grows: it is 259200 s behind main; "
+        "maintenance of main waits for us, and storage grows: was changed"
     )
     assert look.asked["maintenance"].max_wait == 2 * 86_400
     assert (metrics["sterna.maintenance_waits_for"], metrics["sterna.alarms"]) == (2, 1)
@@ -254,8 +254,8 @@ def test_a_silent_region_that_upkeep_waits_for_is_an_alarm_where_upkeep_is_confi
 
 def test_a_broken_services_file_hides_no_alarm_and_is_told(look: Any, tmp_path: Any) -> None:
     services = tmp_path / "services.yaml"
-    services.write_text("version: 1\nupkeep: nonsense\n")
-    with pytest.raises(ServicesError, match="upkeep"):
+    services.write_text("version: 1\nmaintenance: nonsense\n")
+    with pytest.raises(ServicesError, match="maintenance"):
         look(SOUND, services=str(services))
     late = replace(SOUND, lag_seconds=61.0, watermark_lag_seconds=61.0)
     assert "lags 61 s" in message(look, late, services=str(services))

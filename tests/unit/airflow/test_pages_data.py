@@ -119,14 +119,14 @@ def test_whom_upkeep_waits_for_is_an_alarm_here_as_it_is_in_the_alert(client: Te
     run(world, "us")
     world.catalog.commit_as("somebody", "main_replica_us", [Put(("x",), namespace_content(("x",)))])
     assert client.get(path).json()["alarms"] == []  # nobody has configured any
-    pages.services = "version: 1\nupkeep: {tables: [{match: ['**']}]}\n"
+    pages.services = "version: 1\nmaintenance: {tables: [{match: ['**']}]}\n"
     with TestClient(create_app(pages.source, OPEN)) as anew:
         (alarm,) = anew.get(path).json()["alarms"]
     assert alarm["kind"] == "upkeep"
     assert "waits for us" in alarm["text"]
-    pages.services = "version: 1\nupkeep: {tables: 7}\n"
+    pages.services = "version: 1\nmaintenance: {tables: 7}\n"
     with TestClient(create_app(pages.source, OPEN)) as anew:
-        assert "upkeep.tables" in anew.get(path).json()["unseen"][-1]
+        assert "maintenance.tables" in anew.get(path).json()["unseen"][-1]
 
 
 def test_a_dark_region_has_a_card_and_the_others_theirs(client: TestClient, pages: Pages) -> None:

@@ -49,9 +49,9 @@ class Region:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ...]]:
-    """What the steps were asked for; section upkeep is configured."""
+    """What the steps were asked for; section maintenance is configured."""
     services = tmp_path / "services.yaml"
-    services.write_text('upkeep: {tables: [{match: ["ns.**"]}]}\n')
+    services.write_text('maintenance: {tables: [{match: ["ns.**"]}]}\n')
     monkeypatch.setenv("AIRFLOW__STERNA__SERVICES", str(services))
     monkeypatch.setattr(SternaMaintenanceOperator, "open", lambda self: Region())
     recorded: list[tuple[Any, ...]] = []
@@ -156,7 +156,7 @@ def test_a_sweep_spares_the_inboxes_of_ingestion(
 
     services = tmp_path / "both.yaml"
     services.write_text(
-        'upkeep: {tables: [{match: ["ns.**"]}]}\n'
+        'maintenance: {tables: [{match: ["ns.**"]}]}\n'
         "ingest: {regions: {eu: {inbox: s3://eu-lake/inbox, database: {credential_id: x}}},"
         " tenants: {acme: {namespaces: [acme]}}, tables: [{match: acme.*}]}\n"
     )

@@ -47,13 +47,13 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
         "gc",
         "cdc resync",
         "flow rebuild",
-        "upkeep run",
+        "maintenance run",
         "ingest add",
         "features rebuild",
         *(f"events {it}" for it in ("replay", "forget")),
         "ingest replay",
         *(f"catalog {it}" for it in ("promote", "rejoin", "reseed")),
-        *(f"upkeep {it}" for it in ("expire", "sweep")),
+        *(f"maintenance {it}" for it in ("expire", "sweep")),
     }
     assert {name for name, command in ALL.items() if "--dry-run" in flags(command)} == {*takes_yes, "sync"}
 

@@ -46,7 +46,8 @@ def test_the_whole_section() -> None:
 
 def test_what_views_reproduce_is_upkeep_s_to_keep() -> None:
     rule = {"tables": [{"match": ["*"]}], "time_travel": {"default.user_feature_store": "1d", "a.b": "2d"}}
-    assert read(WHOLE, upkeep=rule).upkeep.time_travel == {"default.user_feature_store": 90 * 86_400, "a.b": 2 * 86_400}
+    kept = {"default.user_feature_store": 90 * 86_400, "a.b": 2 * 86_400}
+    assert read(WHOLE, maintenance=rule).maintenance.time_travel == kept
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ flows:
     sql: SELECT 1
     spark: local[2]
     credential_id: writer
-upkeep: {tables: [{match: ["**"]}]}
+maintenance: {tables: [{match: ["**"]}]}
 """
 
 
 def test_what_may_be_said() -> None:
     read = parse_services(WHOLE, "s.yaml")
-    assert read.configured_sections == ["flows", "upkeep"]
+    assert read.configured_sections == ["flows", "maintenance"]
     dwd, users, dws = read.flows
     assert (dwd.source, dwd.into, dwd.mode, dwd.every, dwd.file) == (
         "acme.ods",
@@ -48,8 +48,8 @@ def test_what_may_be_said() -> None:
         "writer",
     )
     # Whoever lets snapshots go knows who follows them.
-    assert read.upkeep is not None
-    assert read.upkeep.transforms == read.flows
+    assert read.maintenance is not None
+    assert read.maintenance.transforms == read.flows
 
 
 def flow(**more: str) -> str:

@@ -25,7 +25,7 @@ def refused(text: str) -> list[str]:
 
 
 def test_the_sections_are_those_of_the_rooms() -> None:
-    assert SECTIONS == ("readers", "sinks", "queries", "features", "ingest", "cdc", "flows", "upkeep")
+    assert SECTIONS == ("readers", "sinks", "queries", "features", "ingest", "cdc", "flows", "maintenance")
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_a_rule_for_readers_that_says_nothing_clear_is_refused(rule: str, field:
             "s.yaml:1: queries.kpi.sql: stands twice, first in line 1: keep one",
         ),
         (
-            "upkeep:\n  tables: [{match: [a.*]}]\n  time_travel:\n    a.b: 1d\n    'a.b': 2d\n",
-            "s.yaml:5: upkeep.time_travel.a.b: stands twice, first in line 4: keep one",
+            "maintenance:\n  tables: [{match: [a.*]}]\n  time_travel:\n    a.b: 1d\n    'a.b': 2d\n",
+            "s.yaml:5: maintenance.time_travel.a.b: stands twice, first in line 4: keep one",
         ),
         (
             "sinks:\n  a: &a\n    credential_id: k\n    target: {webhook: {url: 'https://h'}}\n  b:\n    <<: *a\n"
@@ -158,8 +158,8 @@ def test_a_rule_for_readers_that_says_nothing_clear_is_refused(rule: str, field:
         ),
         (
             "sinks:\n  a: &a\n    credential_id: k\n    target: {webhook: {url: 'https://h'}}\n"
-            "upkeep: {credential_id: K, tables: [{match: [a.*]}]}\n",
-            "s.yaml:5: upkeep.credential_id: 'K' and 'k' are one variable, AIRFLOW_CONN_K: rename one",
+            "maintenance: {credential_id: K, tables: [{match: [a.*]}]}\n",
+            "s.yaml:5: maintenance.credential_id: 'K' and 'k' are one variable, AIRFLOW_CONN_K: rename one",
         ),
     ],
 )

@@ -52,7 +52,7 @@ def test_a_branch_that_somebody_else_changed_is_told_at_once(world: World) -> No
     world.catalog.commit_as("somebody", "main_replica_us", [*_namespace()])
     (region,) = read_alarm_status(world.context("eu"), maintenance=settings()).silent or ()
     assert (region.name, region.lag_seconds) == ("us", None)
-    assert "somebody" in region.line and "upkeep of main waits for us" in region.line
+    assert "somebody" in region.line and "maintenance of main waits for us" in region.line
 
 
 def test_without_upkeep_nobody_looks(world: World) -> None:

@@ -99,7 +99,7 @@ def test_where_another_may_be_the_primary_nothing_goes(world: World, answers: An
             sweep(context, settings(), delete=delete, now=after(hours=26))
     with pytest.raises(UpkeepBlocked, match=why) as caught:
         expired(context, done)
-    assert "upkeep.gone" in caught.value.hint
+    assert "maintenance.gone" in caught.value.hint
     assert (files(world), done) == (before, [])
 
 

@@ -28,7 +28,7 @@ from tests.support.small_world import World, make_world, run, with_registry
 
 SERVICES = """
 version: 1
-upkeep: {tables: [{match: ["**"], keep: 1s}], exclude_regions: [us], keep_heads: 1s}
+maintenance: {tables: [{match: ["**"], keep: 1s}], exclude_regions: [us], keep_heads: 1s}
 features:
   online: {eu: {url: "valkey://127.0.0.1:1", credential_id: store}}
   entities: [{name: user, key: {id: long}}]
@@ -47,7 +47,7 @@ def world(tmp_path: Path) -> World:
 
 
 def settings(**more: Any) -> Maintenance:
-    section = parse_services(SERVICES, "s.yaml").upkeep
+    section = parse_services(SERVICES, "s.yaml").maintenance
     assert section is not None
     return section.model_copy(update=more)
 

@@ -302,7 +302,7 @@ def test_a_table_without_a_rule_and_one_that_is_not_there_are_refused(world: Wor
     many(world, "a")
     only = Maintenance.model_validate({"tables": [{"match": ["ns.b"]}]})
     assert plan_maintenance(world.context(), only).tables == ()
-    with pytest.raises(UsageError, match="no rule of upkeep"):
+    with pytest.raises(UsageError, match="no rule of maintenance"):
         plan_maintenance(world.context(), only, ["ns.a"])
     with pytest.raises(UsageError, match="there is none on main"):
         plan_maintenance(world.context(), SETTINGS, ["ns.x"])
@@ -348,7 +348,7 @@ def test_orders_that_are_refused(sort: str) -> None:
 
 
 def _rule(**rule: Any) -> Maintenance:
-    text = json.dumps({"upkeep": {"tables": [{"match": ["**"], **rule}]}})
-    settings = parse_services(text, "services.yaml").upkeep
+    text = json.dumps({"maintenance": {"tables": [{"match": ["**"], **rule}]}})
+    settings = parse_services(text, "services.yaml").maintenance
     assert settings is not None
     return settings

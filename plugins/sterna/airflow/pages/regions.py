@@ -41,9 +41,9 @@ def _card(source: Source, context: RegionContext) -> dict[str, Any]:
 
     maintenance, unread_services = None, ""
     try:
-        maintenance = source.services().upkeep
+        maintenance = source.services().maintenance
     except ServicesError as error:  # it hides nothing else
-        unread_services = printable(f"whom upkeep waits for: {error}")
+        unread_services = printable(f"whom maintenance waits for: {error}")
     status = read_alarm_status(context, maintenance=maintenance)
     status = replace(status, unseen=(*status.unseen, unread_services)) if unread_services else status
     active_alarms = find_alarms(status, source.limits())

@@ -173,7 +173,7 @@ class Location(StrictModel):
             or rclone's timetable (`--bwlimit`), such as `08:00,20M 19:00,off`.
         transfers: files copied from here at once, per batch.
         checkers: files looked at at once, per batch.
-        sweep: all tables' files here are this catalog's: `sterna upkeep sweep` deletes those that nothing needs.
+        sweep: all tables' files here are this catalog's: `sterna maintenance sweep` deletes those that nothing needs.
         sweep_credential_id: Airflow connection id of whoever may delete here; none: `credential_id`.
     """
 

@@ -104,7 +104,7 @@ class FeatureView(StrictModel):
         serve: `complete`: the store holds all rows; `cache`: those that were asked for, for `ttl`.
         ttl: seconds that the cache keeps a row.
         max_age: seconds after which a row is too old to be told; none: never.
-        time_travel: seconds for which upkeep keeps the history that past answers are read from.
+        time_travel: seconds for which maintenance keeps the history that past answers are read from.
         max_staleness: seconds that the store may be behind the replica, before that is an alarm.
     """
 

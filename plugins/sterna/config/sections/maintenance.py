@@ -1,4 +1,4 @@
-"""The section `upkeep` of the services file: how tables on `main` are kept in shape (docs/upkeep.md)."""
+"""The section `maintenance` of the services file: how tables on `main` are kept in shape (docs/maintenance.md)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Services(StrictModel):
         ingest: what comes in from outside.
         cdc: databases whose changes become rows.
         flows: tables made from changes of others.
-        upkeep: how tables on `main` are kept in shape.
+        maintenance: how tables on `main` are kept in shape.
     """
 
     version: Annotated[Literal[1], BeforeValidator(_validate_version)] = 1
@@ -46,7 +46,7 @@ class Services(StrictModel):
     ingest: IngestSection = None
     cdc: CdcSection = Field(default_factory=Cdc)
     flows: Transforms = ()
-    upkeep: MaintenanceSection = None
+    maintenance: MaintenanceSection = None
 
     @model_validator(mode="after")
     def _validate_credential_ids(self) -> Services:
@@ -56,21 +56,21 @@ class Services(StrictModel):
 
     @model_validator(mode="after")
     def _link_maintenance(self) -> Services:
-        # What flows and views go on from, and what views read of the past, is theirs to say and upkeep's to keep.
-        if self.upkeep is not None:
-            time_travel = dict(self.upkeep.time_travel)
+        # What flows and views go on from, and what views read of the past, is theirs to say and maintenance's to keep.
+        if self.maintenance is not None:
+            time_travel = dict(self.maintenance.time_travel)
             for table, seconds in (self.features.time_travel_seconds() if self.features else {}).items():
                 time_travel[table] = max(time_travel.get(table, 0), seconds)
-            maintenance = self.upkeep.with_dependents(self.flows, self.features).model_copy(
+            maintenance = self.maintenance.with_dependents(self.flows, self.features).model_copy(
                 update={"time_travel": time_travel}
             )
-            object.__setattr__(self, "upkeep", maintenance)  # the model is frozen for everybody else
+            object.__setattr__(self, "maintenance", maintenance)  # the model is frozen for everybody else
         return self
 
     @property
     def retired_regions(self) -> tuple[str, ...]:
-        """The regions that `upkeep.gone` names."""
-        return tuple(self.upkeep.gone) if self.upkeep else ()
+        """The regions that `maintenance.gone` names."""
+        return tuple(self.maintenance.gone) if self.maintenance else ()
 
     @property
     def inbox_prefixes(self) -> list[str]:

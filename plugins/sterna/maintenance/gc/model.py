@@ -18,7 +18,7 @@ class GcOptions:
         delete: delete; otherwise only report what would be deleted.
         evict: files of tables that the registry refuses go at once, without regard to `keep` and `grace`.
         max_wait_seconds: seconds to wait for a sync that is between its plan and its publication.
-        excluded_regions: names of regions that are not waited for while they are silent (`upkeep.gone`).
+        excluded_regions: names of regions that are not waited for while they are silent (`maintenance.gone`).
 
     Raises:
         UsageError: a grace that no run or query could rely on.

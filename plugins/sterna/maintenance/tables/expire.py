@@ -185,7 +185,7 @@ def _validate_patterns(inputs: RetentionInputs, settings: Maintenance, patterns:
     keys = [version.key for version, _ in _matching_tables(inputs, settings, ())]
     for pattern in patterns:
         if not any(matching_pattern([pattern], key) for key in keys):
-            raise UsageError(f"{pattern}: no table of main that a rule of the section upkeep matches")
+            raise UsageError(f"{pattern}: no table of main that a rule of the section maintenance matches")
 
 
 def _decide(

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 APP_ID: Final = "sterna-upkeep"
-"""The `app-id` of upkeep's commits to `main`."""
+"""The `app-id` of maintenance's commits to `main`."""
 RUN_PROPERTY: Final = "sterna.upkeep"
-"""In the summary of upkeep's snapshots: the run."""
+"""In the summary of maintenance's snapshots: the run."""
 REGION_PROPERTY: Final = "sterna.upkeep-region"
-"""In the summary of upkeep's snapshots: the region whose files were rewritten."""
+"""In the summary of maintenance's snapshots: the region whose files were rewritten."""
 PRICE_PROPERTY: Final = "sterna.upkeep-price"
-"""In the summary of upkeep's snapshots: what shipping what was written will cost."""
+"""In the summary of maintenance's snapshots: what shipping what was written will cost."""
 
 DUE: Final = "now"
 TOO_RECENT: Final = "quiet"
@@ -86,7 +86,7 @@ class Group:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What upkeep would do to one table.
+    """What maintenance would do to one table.
 
     Args:
         table: key name.
@@ -136,7 +136,7 @@ class Budget:
     Args:
         match: the rule's patterns.
         per_day: what it may cost; None: no limit.
-        spent: by upkeep's commits of the last 24 hours.
+        spent: by maintenance's commits of the last 24 hours.
     """
 
     match: tuple[str, ...]
@@ -146,7 +146,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class MaintenancePlan:
-    """What upkeep would do to `main`.
+    """What maintenance would do to `main`.
 
     Args:
         source_hash: the commit of `main` that was read.

@@ -57,7 +57,7 @@ def sweep(
 
     Args:
         context: the region.
-        settings: of upkeep.
+        settings: of maintenance.
         delete: delete; otherwise only report what would be deleted, and record the pass.
         excluded_prefixes: URI prefixes below which nothing is a table's file, whatever its name: the inboxes of
             ingestion.
@@ -153,8 +153,8 @@ def _require_unblocked(blocks: tuple[Block, ...]) -> None:
         reasons = "; ".join(f"{block.region}: {block.reason}" for block in blocks)
         raise UpkeepBlocked(
             f"nothing is deleted while a region has to be waited for: {reasons}",
-            hint="bring it up to date, or name it in the services file: in upkeep.exclude_regions if it has no "
-            "replica, in upkeep.gone if it is gone for good",
+            hint="bring it up to date, or name it in the services file: in maintenance.exclude_regions if it has no "
+            "replica, in maintenance.gone if it is gone for good",
         )
 
 

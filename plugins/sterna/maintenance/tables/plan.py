@@ -51,11 +51,11 @@ def plan_maintenance(
     *,
     now: datetime | None = None,
 ) -> MaintenancePlan:
-    """Plan the upkeep of `main`.
+    """Plan the maintenance of `main`.
 
     Args:
         context: the region that plans; the plan for all regions' files is the same everywhere.
-        settings: section `upkeep` of the services file.
+        settings: section `maintenance` of the services file.
         tables: key names or patterns; none: all that a rule matches.
         progress: receives progress messages.
         now: the time; default: the clock's.
@@ -129,7 +129,7 @@ def find_tables(
     names = {table.name for table in matched}
     for pattern in tables:
         if not {"*", "?"} & set(pattern) and pattern not in names:
-            reason = "no rule of upkeep matches it" if pattern in existing else f"there is none on {SOURCE_BRANCH}"
+            reason = "no rule of maintenance matches it" if pattern in existing else f"there is none on {SOURCE_BRANCH}"
             raise UsageError(f"table {pattern}: {reason}")
     return source_hash, tuple(sorted(matched, key=lambda table: table.name))
 
@@ -158,9 +158,9 @@ def with_waiting_line(table: TablePlan) -> TablePlan:
 def read_budgets(
     context: RegionContext, settings: Maintenance, matched_tables: Sequence[MatchedTable], now: datetime
 ) -> Mapping[int, Budget]:
-    """Return, by the number of each rule, what it may cost and what upkeep has spent of it in the last 24 hours.
+    """Return, by the number of each rule, what it may cost and what maintenance has spent of it in the last 24 hours.
 
-    The prices are in the summaries of the snapshots of upkeep's commits to `main`: in the table's newest metadata,
+    The prices are in the summaries of the snapshots of maintenance's commits to `main`: in the table's newest metadata,
     since expiry keeps them for a day. For a dropped table the commit's own metadata is read; what can't be read any
     more counts as the whole budget.
     """
@@ -183,7 +183,7 @@ def read_budgets(
 
 
 def _read_spending(context: RegionContext, since: datetime) -> list[tuple[str, float]]:
-    """Return, for each of upkeep's commits since a moment, the table and what shipping its files costs."""
+    """Return, for each of maintenance's commits since a moment, the table and what shipping its files costs."""
     spending: list[tuple[str, float]] = []
     prices_by_key: dict[Key, dict[int, float]] = {}
     for commit in context.primary.history(SOURCE_BRANCH, operations=True):

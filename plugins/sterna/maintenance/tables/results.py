@@ -42,7 +42,7 @@ class ExpiryReport:
         main: the commit of `main` that was read last.
         epoch: of the primary; "" where the regions share one catalog.
         tables: those that a rule of the services file and the requested patterns match.
-        blocks: regions that upkeep has to wait for.
+        blocks: regions that maintenance has to wait for.
     """
 
     region: str

@@ -49,7 +49,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Block:
-    """A region that upkeep has to wait for.
+    """A region that maintenance has to wait for.
 
     Args:
         region: its name.
@@ -72,7 +72,7 @@ class Retention:
         needed: by version, why.
         anchor_snapshots: snapshots that `main` showed since the oldest watermark, and those from which a flow or a view
             continues.
-        blocks: what upkeep has to wait for.
+        blocks: what maintenance has to wait for.
         table_blocks: what expiry of single tables has to wait for, by key.
     """
 
@@ -147,7 +147,7 @@ def expirable_snapshots(
 
     - what the table's own settings and branches keep, whatever a rule says; all snapshots where that can't be read;
     - the heads of its refs, the current snapshot, staged ones that were not published, and those younger than `keep`;
-    - those that upkeep created within a day, whose summaries have the prices of the daily budget;
+    - those that maintenance created within a day, whose summaries have the prices of the daily budget;
     - on the current snapshot's lineage, those after one that `main` showed since the oldest watermark: a commit may
       add several;
     - those after one that a channel's applied position names: else it would be no ancestor any more, and the table

@@ -70,7 +70,7 @@ def run_maintenance(
 
     Args:
         context: the region; only its files are read and written.
-        settings: section `upkeep` of the services file.
+        settings: section `maintenance` of the services file.
         tables: key names or patterns; none: all that a rule matches.
         progress: receives progress messages.
         dry_run: only plan.

@@ -49,7 +49,7 @@ def inspect_table(
         parts: see `plan_groups`.
 
     Returns:
-        What upkeep would rewrite, whatever it costs.
+        What maintenance would rewrite, whatever it costs.
 
     Raises:
         TableError: a file is missing, broken or unsupported.

@@ -42,7 +42,7 @@ def gather_status(context: RegionContext, *, maintenance: Maintenance | None = N
 
     Args:
         context: the region. A primary that does not answer is contacted only once.
-        maintenance: section `upkeep` of the services file; None where there is none.
+        maintenance: section `maintenance` of the services file; None where there is none.
 
     Raises:
         CatalogError: the region's own catalog does not answer.
@@ -61,7 +61,7 @@ def read_alarm_status(
     Args:
         context: the region.
         evidence: read the oldest evidence of a run, and the report of the newest clean-up, too.
-        maintenance: section `upkeep` of the services file, for the regions that it waits for; None where there is none.
+        maintenance: section `maintenance` of the services file, for the regions that it waits for; None where there is none.
 
     Raises:
         CatalogError: the region's own catalog does not answer.
@@ -152,21 +152,21 @@ def _newest_report_uris(context: RegionContext, since: datetime) -> list[str]:
 
 
 def with_lagging_regions(context: RegionContext, status: RegionStatus, maintenance: Maintenance | None) -> RegionStatus:
-    """Return a region's status with the regions that upkeep has waited for longer than its `max_wait`.
+    """Return a region's status with the regions that maintenance has waited for longer than its `max_wait`.
 
     Args:
         context: the region; it reads the branches of all regions, for a silent one may have no status of its own.
         status: as read so far.
-        maintenance: section `upkeep` of the services file; None: no upkeep is configured, and nothing is read.
+        maintenance: section `maintenance` of the services file; None: no maintenance is configured, and nothing is read.
     """
     if maintenance is None:
         return status
     if status.cut_off:
-        return replace(status, unseen=(*status.unseen, "whom upkeep waits for: the primary does not answer"))
+        return replace(status, unseen=(*status.unseen, "whom maintenance waits for: the primary does not answer"))
     try:
         regions = tuple(_lagging_regions(context, maintenance))
     except CatalogError as error:
-        return replace(status, unseen=(*status.unseen, f"whom upkeep waits for: {error}"))
+        return replace(status, unseen=(*status.unseen, f"whom maintenance waits for: {error}"))
     return replace(status, silent=regions)
 
 

@@ -122,7 +122,7 @@ class StorageUsage:
 
 @dataclass(frozen=True)
 class LaggingRegion:
-    """A region that upkeep of `main` has to wait for.
+    """A region that maintenance of `main` has to wait for.
 
     Args:
         name: its name.
@@ -138,7 +138,7 @@ class LaggingRegion:
     def line(self) -> str:
         """The message for operators, in one line."""
         problem = self.why or f"it is {self.lag_seconds or 0.0:.0f} s behind main"
-        return printable(f"upkeep of main waits for {self.name}, and storage grows: {problem}", 10_000)
+        return printable(f"maintenance of main waits for {self.name}, and storage grows: {problem}", 10_000)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class RegionStatus:
         transit: keys that stay behind while a bulk run copies them.
         transit_lag_seconds: how far it is behind with the table that is in transit for the longest time; 0 when none
             is, None when unknown.
-        silent: regions for which upkeep waits for longer than its `max_wait`; None where no upkeep is configured, or
+        silent: regions for which maintenance waits for longer than its `max_wait`; None where no maintenance is configured, or
             nobody looked.
     """
 

@@ -166,7 +166,7 @@ def _number_snapshots(lookups: DataFrame, spark: SparkSession, table: str) -> tu
             f"a label is for {_format_ms(earliest)}, and the history that is kept begins at "
             f"{_format_ms(oldest_first[0][1])}",
             table=table,
-            hint="leave such labels out, and say time_travel in the view: upkeep keeps the history for so long",
+            hint="leave such labels out, and say time_travel in the view: maintenance keeps the history for so long",
         )
     times = spark.createDataFrame([(number, time) for number, (_, time) in enumerate(oldest_first)], "n INT, time LONG")
     # Clocks of writers differ: a later snapshot counts from its own time on, whatever the one before says.

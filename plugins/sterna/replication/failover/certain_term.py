@@ -18,7 +18,7 @@ def require_certain_term(context: RegionContext, gone: Collection[str] = ()) -> 
 
     Args:
         context: the region.
-        gone: names of the regions that an operator declared lost (`upkeep.gone`): one that is silent is not waited
+        gone: names of the regions that an operator declared lost (`maintenance.exclude_regions`): one that is silent is not waited
             for.
 
     Raises:
@@ -79,5 +79,5 @@ def require_certain_primary(sites: Sequence[CatalogSite], gone: Collection[str])
             "nothing is expired or deleted while another region may be the primary: "
             f"{'; '.join((*unseen, *contradictions))}",
             hint="wait, and run this again once all regions answer and sterna catalog status names one primary; a "
-            "region that is gone for good is named in upkeep.gone of the services file",
+            "region that is gone for good is named in maintenance.gone of the services file",
         )

@@ -1,5 +1,5 @@
 """How far a view of features has come in its table: written beside the replica by whoever fills the view, and read by
-upkeep anywhere.
+maintenance anywhere.
 
 It stands in `<replica root>/_sterna/features/<view>.json`. It is written after the store stands for the snapshot: one
 that lags keeps more than is needed, and never less.

@@ -14,7 +14,7 @@ GC_ID_PREFIX: Final = "collect-"
 SWEEP_ID_PREFIX: Final = "sweep-"
 """The same of sweeps."""
 MAINTENANCE_ID_PREFIX: Final = "upkeep-"
-"""The same of runs of upkeep."""
+"""The same of runs of maintenance."""
 
 
 def new_id(started_at: datetime, prefix: str = "") -> str:

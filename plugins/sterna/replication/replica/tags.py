@@ -1,7 +1,7 @@
 """The tags that sterna sets in the catalog: their names are written and read here alone.
 
-Upkeep keeps what a tag shows for the sake of a region whose replica it belongs to: one whose name isn't understood is
-nobody's. The catalog's rules of access name the sinks' tags too (`servers/access.properties`).
+Maintenance keeps what a tag shows for the sake of a region whose replica it belongs to: one whose name isn't understood
+is nobody's. The catalog's rules of access name the sinks' tags too (`servers/access.properties`).
 """
 
 from __future__ import annotations

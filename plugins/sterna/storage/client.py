@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from sterna.config.mapping import UriLocation
 from sterna.config.registry.credential import Credential, describe_store, store_address, store_options
 from sterna.config.registry.model import Location
+from sterna.config.registry.remote_types import OBSTORE_CLASSES
 from sterna.config.secrets import Secrets
 from sterna.errors import (
     CredentialError,
@@ -130,11 +131,11 @@ class OpenStore:
 
 
 def _build_client(location: Location, credential: Credential | None, timeout: float) -> Any:
+    from obstore import store as obstore_classes
     from obstore.exceptions import BaseError
-    from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
 
     if location.remote.type == "local":
-        return LocalStore()
+        return obstore_classes.LocalStore()
     options = store_options(location, credential)
     _require_no_conflicts(location, options)
     retries = {"max_retries": _MAX_RETRIES, "retry_timeout": timedelta(seconds=timeout)}
@@ -144,11 +145,11 @@ def _build_client(location: Location, credential: Credential | None, timeout: fl
         "timeout": timedelta(seconds=REQUEST_TIMEOUT_FACTOR * timeout),
         "allow_http": any(str(options.get(name, "")).startswith("http://") for name in ("endpoint", "base_url")),
     }
-    store_classes: dict[str, Any] = {"s3": S3Store, "google cloud storage": GCSStore, "azureblob": AzureStore}
+    store_class: Any = getattr(obstore_classes, OBSTORE_CLASSES[location.remote.type])
     try:
         # Keys are joined by ourselves, not by the client's own prefix: listings then name whole keys, whatever the
         # backend.
-        return store_classes[location.remote.type](
+        return store_class(
             store_address(location).bucket, client_options=client_options, retry_config=retries, **options
         )
     except (BaseError, ValueError) as error:

@@ -16,7 +16,7 @@ import pytest
 from sterna.config.registry.credential import RCLONE_ENCODING, rclone_environment
 from sterna.config.registry.load import parse_registry
 from sterna.config.registry.model import Location
-from sterna.config.registry.remote_options import OPTIONS
+from sterna.config.registry.remote_types import OPTIONS
 from sterna.config.registry.types import SECRET_OPTION
 from sterna.errors import RegistryError
 from sterna.storage.rclone.transfer import find_rclone, rclone_version

@@ -8,7 +8,7 @@ from typing import Any
 from sterna.config.registry import azure, gcs, s3
 from sterna.config.registry.connection import Credential, StoreAddress, parse_credential, store_address
 from sterna.config.registry.model import Location
-from sterna.config.registry.remote_options import RCLONE_ENCODING
+from sterna.config.registry.remote_types import RCLONE_ENCODING
 
 __all__ = (
     "RCLONE_ENCODING",

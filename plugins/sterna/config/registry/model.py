@@ -21,28 +21,18 @@ from sterna.config.registry.policy import (
     ViewCatalogs,
     matching_pattern,
 )
-from sterna.config.registry.remote_options import invalid_options, login_options, unknown_options
+from sterna.config.registry.remote_types import (
+    ALIASES,
+    RCLONE_BACKENDS,
+    RemoteType,
+    invalid_options,
+    login_options,
+    unknown_options,
+)
 from sterna.config.registry.types import Host, HttpUri, Identifier, Name, Uri
 from sterna.config.yaml import Fault, Faults, FieldPath, StrictModel, case_colliding_credentials
 
 SOURCE_BRANCH = "main"
-
-# Spellings of one place, by the name of the spelling and what stands before the authority; the first of each is the
-# canonical one.
-ALIASES = (
-    {"s3": "s3://", "s3a": "s3a://", "s3n": "s3n://"},
-    {"abfs": "abfs://", "abfss": "abfss://"},
-    {"wasb": "wasb://", "wasbs": "wasbs://"},
-    # Hadoop writes file:/x where others write file:///x.
-    {"file": "file://", "file1": "file:"},
-)
-# Which rclone backend reaches a scheme; schemes that are not named here (oss, cosn, …) may be anything.
-_RCLONE_BACKENDS = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
-    "gs": "google cloud storage",
-    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azureblob"),
-    "file": "local",
-}
 
 
 class CatalogDatabase(StrictModel):
@@ -144,7 +134,7 @@ class Remote(StrictModel):
         config: path of that rclone.conf, for `name` alone; default: rclone's own.
     """
 
-    type: Literal["s3", "google cloud storage", "azureblob", "local"]
+    type: RemoteType
     options: dict[str, str] = Field(default_factory=dict)
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")] | None = None
     config: str | None = None
@@ -192,7 +182,7 @@ class Location(StrictModel):
     @model_validator(mode="after")
     def _validate_backend(self) -> Location:
         scheme = self.prefix.partition("://")[0]
-        expected = _RCLONE_BACKENDS.get(scheme, self.remote.type)
+        expected = RCLONE_BACKENDS.get(scheme, self.remote.type)
         if expected != self.remote.type:
             raise ValueError(f"a {scheme}:// prefix is reached by remote.type {expected!r}, not {self.remote.type!r}")
         return self

@@ -1,12 +1,45 @@
-"""Options of a remote: which there are by rclone's own list, and which of them say what stands elsewhere already."""
+"""The types of remotes: their schemes, the client that opens them, and rclone's options for each.
+
+Which of the options contradict what a location says elsewhere stands here, too.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, Literal
 
 from sterna.config.registry.types import SECRET_OPTION
+
+RemoteType = Literal["s3", "google cloud storage", "azureblob", "local"]
+"""rclone's names of the backends that a location may have."""
+
+ALIASES: Final = (
+    {"s3": "s3://", "s3a": "s3a://", "s3n": "s3n://"},
+    {"abfs": "abfs://", "abfss": "abfss://"},
+    {"wasb": "wasb://", "wasbs": "wasbs://"},
+    # Hadoop writes file:/x where others write file:///x.
+    {"file": "file://", "file1": "file:"},
+)
+"""Spellings of one place, by the name of the spelling and what stands before the authority; the first is canonical."""
+
+RCLONE_BACKENDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    "gs": "google cloud storage",
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azureblob"),
+    "file": "local",
+}
+"""The backend that reaches a scheme; a scheme that is not listed (oss, cosn, …) may have any."""
+
+OBSTORE_CLASSES: Final[Mapping[str, str]] = {
+    "s3": "S3Store",
+    "google cloud storage": "GCSStore",
+    "azureblob": "AzureStore",
+}
+"""The class of obstore's that opens a type; a local folder needs no options."""
+
+SEEKABLE_LISTINGS: Final = frozenset({"s3", "google cloud storage"})
+"""Types whose listings can start in the middle; Azure's read all that stands before."""
 
 # The encoding of rclone's own paths. With the same one for the store a key passes byte for byte; with the stores'
 # defaults keys that hold one of rclone's replacement characters (U+201B, U+2401, …) arrive under another name.

@@ -61,7 +61,8 @@ def read_alarm_status(
     Args:
         context: the region.
         evidence: read the oldest evidence of a run, and the report of the newest clean-up, too.
-        maintenance: section `maintenance` of the services file, for the regions that it waits for; None where there is none.
+        maintenance: section `maintenance` of the services file, for the regions that it waits for; None where there is
+            none.
 
     Raises:
         CatalogError: the region's own catalog does not answer.
@@ -157,7 +158,8 @@ def with_lagging_regions(context: RegionContext, status: RegionStatus, maintenan
     Args:
         context: the region; it reads the branches of all regions, for a silent one may have no status of its own.
         status: as read so far.
-        maintenance: section `maintenance` of the services file; None: no maintenance is configured, and nothing is read.
+        maintenance: section `maintenance` of the services file; None: no maintenance is configured, and nothing is
+            read.
     """
     if maintenance is None:
         return status

@@ -18,7 +18,7 @@ def require_certain_term(context: RegionContext, gone: Collection[str] = ()) -> 
 
     Args:
         context: the region.
-        gone: names of the regions that an operator declared lost (`maintenance.exclude_regions`): one that is silent is not waited
+        gone: names of the regions that an operator declared lost (`maintenance.gone`): one that is silent is not waited
             for.
 
     Raises:

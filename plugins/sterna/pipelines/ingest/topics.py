@@ -12,6 +12,7 @@ The offset behind it is noted beside the chain: once retention deletes the stret
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import tempfile
 import time
@@ -22,13 +23,13 @@ from pathlib import Path
 from sterna.brokers.record import ConsumerRecord, MessageSource
 from sterna.config.sections.ingest import TenantLimits
 from sterna.config.sections.topics import SourceTopic
-from sterna.errors import KeyReused, MessagesGone, TopicRecreated
+from sterna.errors import BadDrop, DropOverLimit, KeyReused, MessagesGone, TopicRecreated
 from sterna.pipelines.ingest.inbox import UploadRequest
 from sterna.pipelines.ingest.model import Format, Upload
 from sterna.pipelines.ingest.region import RegionIngest
-from sterna.pipelines.ingest.topic_messages import format_line
 from sterna.pipelines.ingest.topic_offsets import TopicPositions, open_topic, upload_key
 from sterna.pipelines.ingest.tracker import Usage
+from sterna.pipelines.ingest.validate_json import check_line
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
@@ -236,3 +237,35 @@ def build_reader(
 ) -> TopicReader:
     """Return what reads a topic in a gateway; nothing is asked yet."""
     return TopicReader(ingest, topic, lambda: open_topic(ingest, topic), accept, usage)
+
+
+def format_line(value: bytes | None, offset: int, limits: TenantLimits) -> bytes:
+    """Return a message as a line of JSON: its row unchanged, or a string that a worker writes to the dead letters.
+
+    Args:
+        value: the message's value; None: a tombstone.
+        offset: its offset, which the string names.
+        limits: the tenant's limits for one line.
+    """
+    if value is None:
+        return _dead_letter_line(offset, "a message without a value", b"", limits)
+    try:
+        if len(value) > limits.line:
+            raise DropOverLimit(f"{len(value)} bytes, {limits.line} are allowed (limits.line)")
+        text = value.decode("utf-8")
+        if "\n" in text or "\r" in text:
+            json.loads(text)  # between values only: within a text JSON allows none
+            text = text.replace("\r", " ").replace("\n", " ")
+        check_line(text, limits, offset)
+    except (BadDrop, DropOverLimit) as error:
+        return _dead_letter_line(offset, error.message, value, limits)
+    except RecursionError:
+        return _dead_letter_line(offset, f"nested deeper than {limits.depth} (limits.depth)", value, limits)
+    except ValueError:  # of JSON, and of UTF-8
+        return _dead_letter_line(offset, "no JSON", value, limits)
+    return text.encode() + b"\n"
+
+
+def _dead_letter_line(offset: int, reason: str, value: bytes, limits: TenantLimits) -> bytes:
+    text = value[: limits.line].decode("utf-8", "backslashreplace")
+    return json.dumps(f"offset {offset}: {reason}: {text}").encode() + b"\n"

@@ -284,7 +284,7 @@ def cancel(spark: SparkSession, tag: str) -> None:
 
     Args:
         spark: the session.
-        tag: as in `tagged`.
+        tag: as in `job_tag`.
     """
     if _is_remote(spark):
         spark.interruptTag(tag)

@@ -243,7 +243,7 @@ def test_a_publication_that_leaves_changes_out_stops_its_tables(source: Any) -> 
         database.prepare(epoch, ["public.a"])
         before = json.loads(json.dumps(database.identities(tables, {}, {})))
         older = {name: attribute for name, attribute in before["public.a"].items() if name != "published"}
-        sql(statement.format(database.name(epoch)))
+        sql(statement.format(database.slot_name(epoch)))
         with pytest.raises(NeedsResync, match=r"its publication was altered.*\[table public\.a\]"):
             database.identities(tables, before, {})
         if is_whole:
@@ -257,7 +257,7 @@ def test_a_publication_that_leaves_changes_out_stops_its_tables(source: Any) -> 
             database.identities(tables, {"public.a": older}, {})
     database.prepare(7, ["public.a"])
     before = database.identities(tables, {}, {})
-    sql(f"ALTER PUBLICATION {database.name(7)} ADD TABLE b; CREATE PUBLICATION another FOR TABLE a (id)")
+    sql(f"ALTER PUBLICATION {database.slot_name(7)} ADD TABLE b; CREATE PUBLICATION another FOR TABLE a (id)")
     database.identities(tables, before, {})
     database.prepare(8, ["public.a"])  # a new reading has another
     database.identities(tables, before, {})
@@ -272,13 +272,13 @@ def test_a_table_that_is_published_again_stops_no_other_one(source: Any) -> None
     for is_seen in (False, True):
         sql("DROP TABLE IF EXISTS b; CREATE TABLE b (id int PRIMARY KEY)")
         if is_seen:
-            sql(f"ALTER PUBLICATION {database.name(1)} ADD TABLE b")
+            sql(f"ALTER PUBLICATION {database.slot_name(1)} ADD TABLE b")
             before = json.loads(json.dumps(database.identities(tables, before, {})))
         assert database.publish_table(1, "public.b")
         now = database.identities(tables, before, {})
         assert now["public.a"]["published"] != before["public.a"]["published"]
         before = now
-    sql(f"ALTER PUBLICATION {database.name(1)} SET (publish = '{_ALL}')")
+    sql(f"ALTER PUBLICATION {database.slot_name(1)} SET (publish = '{_ALL}')")
     with pytest.raises(NeedsResync, match="its publication was altered"):
         database.identities(tables, before, {})
 
@@ -346,16 +346,16 @@ def test_amounts_of_other_decimals_are_refused_wherever_they_are(source: Any, mo
         sql(f"CREATE TABLE b{at} (id int PRIMARY KEY, p plain, g point, v {kind})")
         sql(f"ALTER TABLE b{at} REPLICA IDENTITY FULL")
     names = sorted(f"public.b{at}" for at in range(len(_AMOUNTS)))
-    assert sorted(database.tables()) == ["public.a", *names]
+    assert sorted(database.list_tables()) == ["public.a", *names]
     monkeypatch.setattr(postgres, "MONEY_DECIMALS", 3)
     unfit: dict[str, UnfitSource] = {}
-    assert list(database.tables(unfit)) == ["public.a"]
+    assert list(database.list_tables(unfit)) == ["public.a"]
     assert sorted(unfit) == names
     assert all("column v has amounts of money with 2 decimal places" in failure.message for failure in unfit.values())
     with pytest.raises(UnfitSource, match=r"lc_monetary.*\[table public\.b7\]"):
         database.identities({"public.b7": ("id",)}, {}, {})
     sql("ALTER TABLE b7 DROP COLUMN v")
-    assert list(database.tables(unfit)) == ["public.a", "public.b7"]
+    assert list(database.list_tables(unfit)) == ["public.a", "public.b7"]
 
 
 def test_what_a_version_before_read_is_doubted_where_it_may_be_filled_in(source: Any) -> None:

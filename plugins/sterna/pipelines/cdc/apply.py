@@ -66,7 +66,7 @@ def apply(catalog: RegionalIcebergCatalog, objects: Objects, target: Target, wor
 
     Raises:
         UnfitSource: the table isn't the source's, or can't have its columns.
-        MarkMoved, TableMoved, Rewound, NotStaged, TableGone: as `wap.protocol.put`.
+        MarkMoved, TableMoved, Rewound, NotStaged, TableGone: as `publish_step`.
         BadDrop: a file of the journal isn't what its drop says.
         StoreError, EngineError, CatalogError: something doesn't answer.
     """

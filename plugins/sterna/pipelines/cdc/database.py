@@ -162,7 +162,7 @@ def with_dropped_columns(identities: Mapping[str, Any], earlier_columns: Mapping
     They are on `main` as they were: one that comes back has other values there than in the source.
 
     Args:
-        identities: as `Database.identities` returns them.
+        identities: as `SourceDatabase.identities` returns them.
         earlier_columns: by `schema.table`, columns of before; what a table still has among them is passed over.
     """
     merged = dict(identities)

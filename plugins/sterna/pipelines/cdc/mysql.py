@@ -73,7 +73,7 @@ _MARIADB_SSL_MODES = {"disable": "disable", "require": "trust", "verify-ca": "ve
 
 
 class MysqlDatabase:
-    """One source (`Database`).
+    """One source (`SourceDatabase`).
 
     Args:
         source: its settings.
@@ -91,7 +91,7 @@ class MysqlDatabase:
     def list_tables(
         self, unfit: dict[str, UnfitSource] | None = None, captured: Collection[str] = ()
     ) -> dict[str, tuple[str, ...]]:
-        """Return the tables that the settings name, each with the columns of its key (`Database`)."""
+        """Return the tables that the settings name, each with the columns of its key (`SourceDatabase`)."""
         variables = self._variables()
         _validate_variables(self._source, str(self._server.server), variables)
         self._require_privileges()
@@ -120,21 +120,21 @@ class MysqlDatabase:
         return tables
 
     def prepare(self, capture_id: int, tables: Sequence[str]) -> None:
-        """Do nothing: a reader needs nothing of its own there (`Database`)."""
+        """Do nothing: a reader needs nothing of its own there (`SourceDatabase`)."""
 
     def validate_position(self, last_segment: Segment, tables: Sequence[str]) -> None:
-        """See that reading can go on behind a drop (`Database`)."""
+        """See that reading can go on behind a drop (`SourceDatabase`)."""
         self.log_retention(last_segment)
         self.validate_not_recreated(last_segment.capture_id, tables)
 
     def validate_not_recreated(self, capture_id: int, tables: Sequence[str]) -> None:
-        """See that each table is there still; that one was made anew, its statement tells (`Database`)."""
+        """See that each table is there still; that one was made anew, its statement tells (`SourceDatabase`)."""
         existing = {f"{row[0]}.{row[1]}" for row in self._server.query(_TABLES)}
         if missing := sorted(set(tables) - existing):
             raise NeedsResync("the table was dropped, or renamed, in the source", table=missing[0], hint=self._resync)
 
     def validate_tables(self, tables: Sequence[str]) -> None:
-        """See that settings, rights and tables are still fit (`Database`)."""
+        """See that settings, rights and tables are still fit (`SourceDatabase`)."""
         unfit: dict[str, UnfitSource] = {}
         self.list_tables(unfit, tables)
         if failed := sorted(set(tables) & set(unfit)):
@@ -143,21 +143,21 @@ class MysqlDatabase:
     def identities(
         self, tables: Mapping[str, Sequence[str]], previous: Mapping[str, Any], uncertain_deletes: Mapping[str, int]
     ) -> Mapping[str, Any]:
-        """Return nothing: rows are told whole, and a statement that changes a key is told (`Database`)."""
+        """Return nothing: rows are told whole, and a statement that changes a key is told (`SourceDatabase`)."""
         return {}
 
     def publish_table(self, capture_id: int, table: str) -> bool:
-        """Do nothing: the log has all tables (`Database`)."""
+        """Do nothing: the log has all tables (`SourceDatabase`)."""
         return True
 
     def read_table(self, capture_id: int, table: str) -> AbstractContextManager[SnapshotRows]:
-        """Refuse it: no snapshot of the server says which of the log's transactions it sees (`Database`)."""
+        """Refuse it: no snapshot of the server says which of the log's transactions it sees (`SourceDatabase`)."""
         raise UnfitSource(
             "a table of a MariaDB or MySQL isn't read again alone", table=table, hint=f"{self._resync}, all of it"
         )
 
     def log_retention(self, last_segment: Segment) -> LogRetention:
-        """Return what the server has behind a drop (`Database`)."""
+        """Return what the server has behind a drop (`SourceDatabase`)."""
         assert last_segment.offset is not None
         files = self._log_files(last_segment.offset, last_segment.origin)
         names = [name for name, _ in files]
@@ -176,7 +176,7 @@ class MysqlDatabase:
         )
 
     def origin(self, offset: Mapping[str, Any], previous: Mapping[str, Any]) -> dict[str, Any]:
-        """Return which log a place is in (`Database`)."""
+        """Return which log a place is in (`SourceDatabase`)."""
         name = str(offset["file"])
         files = self._log_files(offset, previous if previous.get("file") == name else {})
         server_id = int(self._variables()["server_id"])
@@ -189,7 +189,7 @@ class MysqlDatabase:
         return origin
 
     def properties(self, capture_id: int, tables: Sequence[str], placeholder: str, folder: Path) -> dict[str, str]:
-        """Return the engine's settings; secret (`Database`)."""
+        """Return the engine's settings; secret (`SourceDatabase`)."""
         source, is_mariadb = self._source, self._source.kind == "mariadb"
         host, _, port = source.hosts[0].rpartition(":")
         credential = self._secrets(source.credential_id)
@@ -218,18 +218,18 @@ class MysqlDatabase:
         }
 
     def jars(self) -> Sequence[Path]:
-        """Return the jars of MariaDB's connector; MySQL's is in the package (`Database`)."""
+        """Return the jars of MariaDB's connector; MySQL's is in the package (`SourceDatabase`)."""
         return mariadb_jars() if self._source.kind == "mariadb" else ()
 
     def write_schema_history(self, folder: Path, schemas: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
-        """Write down what tables were like at a place (`Database`)."""
+        """Write down what tables were like at a place (`SourceDatabase`)."""
         (folder / _HISTORY_NAME).write_text(build_history(self._source.name, schemas, offset))
 
     def validate_added_columns(self, table: str, added: Sequence[str]) -> None:
-        """Do nothing: the statement that adds a column tells (`Database`)."""
+        """Do nothing: the statement that adds a column tells (`SourceDatabase`)."""
 
     def raise_for_engine_error(self, message: str) -> None:
-        """See that what the engine said at its end isn't that reading can't go on (`Database`)."""
+        """See that what the engine said at its end isn't that reading can't go on (`SourceDatabase`)."""
         if _STATEMENT_FORMAT.search(message):
             raise NeedsResync(
                 f"the log of {self._server.server} has a change as a statement, without its rows",

@@ -85,7 +85,7 @@ class Mysql:
         """Return when a binary log was begun, seconds since 1970, as its first event says; another log's differs.
 
         Raises:
-            CredentialError, DatabaseUnreachable, DatabaseRefused: as `rows`; the latter where the login may not read
+            CredentialError, DatabaseUnreachable, DatabaseRefused: as `query`; the latter where the login may not read
                 the log, or there is no such log.
         """
         import pymysql

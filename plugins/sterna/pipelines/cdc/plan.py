@@ -26,7 +26,7 @@ class Work:
     """A step of one table.
 
     Args:
-        step: as `wap` knows it.
+        step: the publication that advances the table's position.
         segments: what comes in, in its order.
         key_segments: drops that, with these, hold all rows of the table: what they don't have goes. None: nothing goes.
     """

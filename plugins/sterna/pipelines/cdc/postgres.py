@@ -167,7 +167,7 @@ class PostgresDatabase:
     def list_tables(
         self, unfit: dict[str, UnfitSource] | None = None, captured: Collection[str] = ()
     ) -> dict[str, tuple[str, ...]]:
-        """Return the tables that the settings name, each with the columns of its key (`Database`).
+        """Return the tables that the settings name, each with the columns of its key (`SourceDatabase`).
 
         Raises:
             UnfitSource: the server, or one of them, can't be followed.
@@ -243,18 +243,18 @@ class PostgresDatabase:
                 connection.execute(SQL("DROP PUBLICATION {}").format(Identifier(name)))
 
     def validate_position(self, last_segment: Segment, tables: Sequence[str]) -> None:
-        """See that reading can go on behind a drop (`Database`)."""
+        """See that reading can go on behind a drop (`SourceDatabase`)."""
         self.read_slot(last_segment.capture_id)
         self.validate_not_recreated(last_segment.capture_id, tables)
         self.drop_other_slots(last_segment.capture_id)
 
     def validate_tables(self, tables: Sequence[str]) -> None:
-        """Do nothing: by what rows are known is looked at before each drop, and that with it (`Database`)."""
+        """Do nothing: by what rows are known is looked at before each drop, and that with it (`SourceDatabase`)."""
 
     def identities(
         self, tables: Mapping[str, Sequence[str]], previous: Mapping[str, Any], uncertain_deletes: Mapping[str, int]
     ) -> Mapping[str, Any]:
-        """Return by what the rows of tables are known now (`Database`)."""
+        """Return by what the rows of tables are known now (`SourceDatabase`)."""
         with self._pool.connection() as connection:
             parameters = {"names": list(tables), "own": slot_name_pattern(self._source.name)}
             rows = {f"{row[0]}.{row[1]}": row for row in connection.execute(_TABLES, parameters)}
@@ -272,7 +272,7 @@ class PostgresDatabase:
         return identities
 
     def publish_table(self, capture_id: int, table: str) -> bool:
-        """Let the changes of a table that was made anew come (`Database`)."""
+        """Let the changes of a table that was made anew come (`SourceDatabase`)."""
         with self._pool.connection() as connection:
             is_published = publish_table(connection, self.slot_name(capture_id), table, _quote_table(table))
             parameters = {"names": [table], "own": f"^{self.slot_name(capture_id)}$"}
@@ -283,12 +283,12 @@ class PostgresDatabase:
 
     @contextmanager
     def read_table(self, capture_id: int, table: str) -> Iterator[SnapshotRows]:
-        """Lend all rows of one table (`Database`)."""
+        """Lend all rows of one table (`SourceDatabase`)."""
         with self._pool.connection() as connection, open_table_snapshot(connection, table, _quote_table(table)) as rows:
             yield rows
 
     def log_retention(self, last_segment: Segment) -> LogRetention:
-        """Return what the server keeps for the reader (`Database`)."""
+        """Return what the server keeps for the reader (`SourceDatabase`)."""
         return LogRetention(self.read_slot(last_segment.capture_id).retained_bytes)
 
     def drop_other_slots(self, capture_id: int) -> None:
@@ -345,18 +345,18 @@ class PostgresDatabase:
             )
 
     def jars(self) -> Sequence[Path]:
-        """Return nothing: the engine's package has all (`Database`)."""
+        """Return nothing: the engine's package has all (`SourceDatabase`)."""
         return ()
 
     def write_schema_history(self, folder: Path, schemas: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
-        """Do nothing: the log tells what tables were like (`Database`)."""
+        """Do nothing: the log tells what tables were like (`SourceDatabase`)."""
 
     def origin(self, offset: Mapping[str, Any], previous: Mapping[str, Any]) -> dict[str, Any]:
-        """Return nothing: the slot knows its log (`Database`)."""
+        """Return nothing: the slot knows its log (`SourceDatabase`)."""
         return {}
 
     def raise_for_engine_error(self, message: str) -> None:
-        """Let everything be tried again (`Database`)."""
+        """Let everything be tried again (`SourceDatabase`)."""
 
     def properties(self, capture_id: int, tables: Sequence[str], placeholder: str, folder: Path) -> dict[str, str]:
         """Return the engine's settings; secret."""
@@ -542,7 +542,7 @@ def _type_change(current: Mapping[str, Any], previous: Mapping[str, Any]) -> str
 def _is_publication_altered(current: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:
     """Say whether somebody else than sterna altered a publication; another reading has another one.
 
-    Where a table that was made anew is published again, the publication is changed behind that (`again.publish`).
+    Where a table that was made anew is published again, the publication is changed behind that (`table_resync.publish_table`).
     """
     if (previous and not current) or not all(is_whole for *_, is_whole in current.values()):
         return True

@@ -58,7 +58,7 @@ class TextReader:
         parse: makes a value of a text.
 
     Raises:
-        ValueError, OverflowError: by `read`: the value has no place in the type.
+        ValueError, OverflowError: by `parse`: the value has no place in the type.
     """
 
     type: Type
@@ -69,7 +69,7 @@ def text_reader(parameters: Mapping[str, str]) -> TextReader:
     """Return how a column's text is read.
 
     Args:
-        parameters: the parameters of its schema (`verbatim`).
+        parameters: the parameters of its schema (`postgres_converter`).
     """
     type_oid, name = int(parameters[TYPE]), parameters[NAME].rpartition(".")[2].strip('"')
     if type_oid in (_NUMERIC, _BIT):

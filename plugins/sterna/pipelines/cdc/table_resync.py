@@ -195,7 +195,7 @@ def open_table_snapshot(connection: Connection[Any], table: str, sql_name: str) 
 
 
 def _read_columns(rows: Sequence[Sequence[Any]]) -> tuple[SourceColumn, ...]:
-    """Return columns as the engine's schema of a change would make them (`verbatim`)."""
+    """Return columns as the engine's schema of a change would make them (`postgres_converter`)."""
     fields = [
         {"field": name, "type": "string", "parameters": _parameters(int(type_oid), type_name, is_array, int(modifier))}
         for name, type_oid, type_name, is_array, modifier in rows

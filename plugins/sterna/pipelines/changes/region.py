@@ -90,7 +90,7 @@ def read_arrow(context: RegionContext, request: ChangesRequest) -> pa.Table:
 
 
 def summarize(context: RegionContext, request: ChangesRequest, max_rows: int) -> ChangesSummary:
-    """Count the rows, and show some; raises what `arrow` does.
+    """Count the rows, and show some; raises what `read_arrow` does.
 
     Args:
         context: the region.

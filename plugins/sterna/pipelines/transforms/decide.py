@@ -50,8 +50,8 @@ def decide(
     Args:
         flow: the flow.
         source: its source, as the region's replica has it.
-        target: its target, as `read_main` has it.
-        read_main: returns the source as `read_main` has it, None where it isn't there; asked where the replica doesn't
+        target: its target, as `main` has it.
+        read_main: returns the source as `main` has it, None where it isn't there; asked where the replica doesn't
             know how far the flow has come.
 
     Raises:

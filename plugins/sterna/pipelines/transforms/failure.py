@@ -90,7 +90,7 @@ def write_failure(
     Args:
         context: the region.
         flow: the flow's name.
-        applied_position: the target's mark; `UNREAD` where it couldn't be read.
+        applied_position: the target's mark; `UNREAD_POSITION` where it couldn't be read.
         error: what ended the step.
         rebuild: whether it was a rebuild.
     """

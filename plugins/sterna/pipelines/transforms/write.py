@@ -317,7 +317,7 @@ def _to_number(column: Column, kind: str) -> Column:
 
 
 def _to_literal(value: Any, kind: str) -> Column:
-    """Return what `_number` made a number of, as a constant that Spark works out before it plans."""
+    """Return what `_to_number` made a number of, as a constant that Spark works out before it plans."""
     from pyspark.sql import functions as f
 
     if kind == "date":

@@ -23,7 +23,8 @@ from sterna.config.environment import temporary_environment as variables
 from sterna.config.sections.model import Services
 from sterna.pipelines.cdc.engine import Engine
 from sterna.pipelines.cdc.postgres import PostgresDatabase
-from sterna.pipelines.cdc.run import Runner, SourceContext, open_sources
+from sterna.pipelines.cdc.run import Runner
+from sterna.pipelines.cdc.sources import SourceContext, open_sources
 from sterna.servers.postgres import Database, start_postgres
 
 LAG, KEPT, READS = 90.0, 64.0, 1.5

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sterna.pipelines.cdc.run import open_sources
+from sterna.pipelines.cdc.sources import open_sources
 from sterna.pipelines.cdc.status import read_sources
 from sterna.pipelines.features.region import open_feature_store
 from sterna.pipelines.features.status import read_status

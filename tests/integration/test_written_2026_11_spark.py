@@ -21,7 +21,8 @@ from pyspark.sql import SparkSession
 
 from sterna.maintenance.tables.expire import SparkSnapshotRemover, expire_snapshots
 from sterna.maintenance.tables.results import ExpiredTable
-from sterna.pipelines.cdc.run import Runner, open_sources
+from sterna.pipelines.cdc.run import Runner
+from sterna.pipelines.cdc.sources import open_sources
 from sterna.pipelines.features.materialize import Materialization, materialize_view
 from sterna.pipelines.features.region import open_feature_store
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome

@@ -15,8 +15,7 @@ from sterna.pipelines.ingest.read_rows import dead_schema
 from sterna.pipelines.ingest.topic_offsets import ANCHOR, EMPTY_RANGE, consumer_group
 from sterna.pipelines.ingest.tracker_schema import MARKER, TABLES
 from sterna.pipelines.publish.model import Channel, Step
-from sterna.pipelines.transforms.decide import build_step, rebuild_step, with_sql_digest
-from sterna.pipelines.transforms.position import Position
+from sterna.pipelines.transforms.decide import Position, build_step, rebuild_step, with_sql_digest
 from sterna.pipelines.transforms.sink import StreamPosition
 
 _V1 = "with `version` 1"

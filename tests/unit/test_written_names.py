@@ -16,7 +16,7 @@ from sterna.pipelines.ingest.topic_offsets import consumer_group, upload_key
 from sterna.pipelines.ingest.tracker_schema import marker_uri
 from sterna.pipelines.publish.decide import position_properties
 from sterna.pipelines.publish.model import Channel, Step, flow_channel, numbered_positions, position_snapshots
-from sterna.pipelines.transforms.position import Position
+from sterna.pipelines.transforms.decide import Position
 from sterna.pipelines.transforms.sink import StreamPosition
 from sterna.pipelines.transforms.step_context import APP_NAME
 from tests.support.records_ingest import CLOSED, DROPS, INBOX, LANE

@@ -59,7 +59,8 @@ class SternaCdcOperator(SternaOperator):
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
         from sterna.config.services_file import read_services
-        from sterna.pipelines.cdc.run import Runner, open_sources
+        from sterna.pipelines.cdc.run import Runner
+        from sterna.pipelines.cdc.sources import open_sources
 
         region, services = self.open(), read_services(self.services or get_option("services"))
         if not any(source.region == region.region.name for source in services.cdc.sources):

@@ -14,7 +14,7 @@ from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 
 if TYPE_CHECKING:
-    from sterna.pipelines.cdc.run import SourceContext
+    from sterna.pipelines.cdc.sources import SourceContext
     from sterna.replication.replica.region import RegionContext
 
 cdc_app = typer.Typer(help="Databases whose changes become rows on main.", no_args_is_help=True)
@@ -123,6 +123,6 @@ def _open_sources(context: RegionContext, services: Path | None, names: list[str
         UsageError: there is no such source.
     """
     from sterna.config.services_file import read_services
-    from sterna.pipelines.cdc.run import open_sources
+    from sterna.pipelines.cdc.sources import open_sources
 
     return open_sources(context, read_services(services), names or ())

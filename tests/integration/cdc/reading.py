@@ -16,7 +16,7 @@ from sterna.config.sections.cdc import CdcSource
 from sterna.pipelines.cdc.capture import Capture
 from sterna.pipelines.cdc.change_buffer import ABSENT, OPERATION
 from sterna.pipelines.cdc.journal import Journal, Segment
-from sterna.pipelines.cdc.source_database import open_database
+from sterna.pipelines.cdc.sources import open_database
 from tests.support.small_world import make_world
 
 _TIMEOUT_SECONDS = 150.0  # seconds

@@ -29,7 +29,8 @@ from sterna.pipelines.cdc import capture
 from sterna.pipelines.cdc import process as reader_process
 from sterna.pipelines.cdc.journal import Segment
 from sterna.pipelines.cdc.plan import channel
-from sterna.pipelines.cdc.run import Runner, RunSummary, SourceContext, open_sources
+from sterna.pipelines.cdc.run import Runner, RunSummary
+from sterna.pipelines.cdc.sources import SourceContext, open_sources
 from sterna.pipelines.cdc.status import check, read_sources, resync
 from sterna.servers.postgres import Database
 from sterna.text.cdc import status_text

@@ -27,7 +27,7 @@ import pytest
 
 from sterna.config.secrets import environment_secrets
 from sterna.errors import UnfitSource
-from sterna.pipelines.cdc.source_database import open_database
+from sterna.pipelines.cdc.sources import open_database
 from sterna.servers.postgres import start_postgres
 from tests.integration.cdc.test_exact_postgres import (
     _CREATE_TYPES,

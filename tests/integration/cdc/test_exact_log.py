@@ -23,7 +23,7 @@ from sterna.config.secrets import environment_secrets
 from sterna.config.sections.cdc import CdcSource
 from sterna.errors import UnfitSource
 from sterna.pipelines.cdc.connector import mariadb_connector_jars
-from sterna.pipelines.cdc.source_database import open_database
+from sterna.pipelines.cdc.sources import open_database
 from sterna.servers.jars import fetch_jars
 from sterna.servers.mariadb import MariaDb, start_mariadb
 from tests.integration.cdc.reading import SourceReader

@@ -21,7 +21,7 @@ import pytest
 from sterna.config.secrets import environment_secrets
 from sterna.config.sections.cdc import CdcSource
 from sterna.errors import UnfitSource
-from sterna.pipelines.cdc.source_database import open_database
+from sterna.pipelines.cdc.sources import open_database
 from sterna.servers.postgres import Database
 from tests.integration.cdc.reading import SourceReader
 

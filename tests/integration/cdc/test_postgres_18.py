@@ -14,7 +14,7 @@ import pytest
 
 from sterna.config.secrets import environment_secrets
 from sterna.errors import UnfitSource
-from sterna.pipelines.cdc.source_database import open_database
+from sterna.pipelines.cdc.sources import open_database
 from sterna.servers import postgres
 from tests.integration.cdc.test_exact_edges import test_each_type_and_random_values_by_key_and_by_row
 from tests.integration.cdc.test_exact_postgres import (

@@ -13,6 +13,7 @@ from sterna.pipelines.publish.decide import decide as decide_step
 from sterna.pipelines.publish.model import Channel, SnapshotState, Step, TableState, flow_channel
 from sterna.pipelines.transforms.decide import (
     Idle,
+    Position,
     Work,
     build_step,
     decide,
@@ -20,7 +21,6 @@ from sterna.pipelines.transforms.decide import (
     rebuilding_position,
     with_sql_digest,
 )
-from sterna.pipelines.transforms.position import Position
 
 FLOW = Transform.model_validate({"name": "dwd", "from": "a.ods", "into": "a.dwd", "mode": "append", "sql": "SELECT 1"})
 CHANNEL = flow_channel("dwd")

@@ -542,7 +542,8 @@ def _type_change(current: Mapping[str, Any], previous: Mapping[str, Any]) -> str
 def _is_publication_altered(current: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:
     """Say whether somebody else than sterna altered a publication; another reading has another one.
 
-    Where a table that was made anew is published again, the publication is changed behind that (`table_resync.publish_table`).
+    Where a table that was made anew is published again, the publication is changed behind that
+    (`table_resync.publish_table`).
     """
     if (previous and not current) or not all(is_whole for *_, is_whole in current.values()):
         return True

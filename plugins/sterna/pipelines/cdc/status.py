@@ -11,7 +11,6 @@ from sterna.pipelines.cdc.database import require_named_tables
 from sterna.pipelines.cdc.journal import CaptureSpec, Segment
 from sterna.pipelines.cdc.plan import channel, parse_position
 from sterna.pipelines.cdc.run import (
-    SourceContext,
     min_applied_segment,
     read_main_tables,
     require_classic,
@@ -20,6 +19,7 @@ from sterna.pipelines.cdc.run import (
     validate_own_rows,
     validate_read_age,
 )
+from sterna.pipelines.cdc.sources import SourceContext
 
 _ALARM_NAMES: dict[type[SternaError], str] = {
     LogKept: "log_alarm",

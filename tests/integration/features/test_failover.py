@@ -132,13 +132,13 @@ def test_after_a_failover_rows_are_told_and_none_is_said_to_be_missing(pair: Pai
     online = features.online["eu"]
     store = FeatureStore(online, lambda _: Credential("v", "", PASSWORD))
     before = until(lambda: filled(store, features))
-    assert before.ready == store.server_id()
+    assert before.complete_server == store.server_id()
     primary: Any = open_store(online.url, online.credential_id, lambda _: Credential("v", "", PASSWORD))
     until(lambda: primary.set("seen", 1) and primary.wait(1, 1000))  # the replica has all of it
     assert until(lambda: read_features(features, online, PASSWORD, "2").cache_status is CacheStatus.MISS)
     pair.primary.stop()
     after = until(store.server_id)
-    assert after != before.ready and store.state("user") == before
+    assert after != before.complete_server and store.state("user") == before
     assert until(lambda: read_features(features, online, PASSWORD, "1").cache_status is CacheStatus.HIT)
     # It may have lost rows on its way: what isn't there is asked of the replica, until the view is filled anew.
     missed = read_features(features, online, PASSWORD, "2")

@@ -239,9 +239,9 @@ def test_verify_finds_what_differs(shop: FeatureTestbed) -> None:
 
     assert compared().problem == "the store holds no snapshot of it"
     shop.fill("user")
-    assert (compared().compared, compared().good) == (90, True)
+    assert (compared().compared, compared().matches) == (90, True)
     part = compared(30)
-    assert 0 < part.compared < 30 and part.good
+    assert 0 < part.compared < 30 and part.matches
     client: Any = shop.client
     client.set("features:user:7", client.get("features:user:7").replace(b'"a"', b'"b"'))
     client.set("features:user:1000", client.get("features:user:8"))
@@ -250,7 +250,7 @@ def test_verify_finds_what_differs(shop: FeatureTestbed) -> None:
     assert (difference.missing, difference.different, difference.surplus) == (1, 1, 1)
     assert set(difference.examples) == {"9: missing", "7: different", "1000: only in the store"}
     assert shop.fill("user", rebuild=True).how == "full"
-    assert compared().good
+    assert compared().matches
 
 
 def test_what_is_not_materialized_is_not_told_from_the_replica_either(shop: FeatureTestbed) -> None:

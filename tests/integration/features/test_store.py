@@ -166,7 +166,7 @@ def test_a_table_without_rows_leaves_none_in_the_store_and_no_alarm_green(
 ) -> None:
     features = read(yaml.safe_load(SECTION.replace("URL", store.url).replace("NS", "n"))).features
     assert features is not None
-    here = SimpleNamespace(refusal=lambda table, region: "")
+    here = SimpleNamespace(exclusion_reason=lambda table, region: "")
     catalog = SimpleNamespace(contents=lambda branch, hash, keys: {})
     region = SimpleNamespace(name="eu", replica_branch="replica_eu")
     context: Any = SimpleNamespace(registry=here, region=region, catalog=catalog)

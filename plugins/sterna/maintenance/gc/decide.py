@@ -36,7 +36,6 @@ class Rules:
         mapping: the region's mapping.
         location_ids: ids of the locations whose copies are stored below the replica root, including those that the
             registry no longer has.
-        now: the time.
         keep, grace: as in `GcOptions`.
         passes: earlier passes, oldest first: the newest that is at least `grace` old, and all after it; empty where
             none is so old.

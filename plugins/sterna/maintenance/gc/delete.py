@@ -34,14 +34,11 @@ class Deletion:
     """A deletion that is under way.
 
     Args:
-        context: the region.
-        pass_id: names it.
         options: of this clean-up.
         term: of the primary when the heads were read.
         runs: the syncs that it waits for.
         heads: what was walked; advances with the branch.
         walk: the walk over what is kept; it continues when the branch moves.
-        progress: receives progress messages.
     """
 
     context: RegionContext

@@ -76,8 +76,6 @@ class PendingRuns:
     is dead. The runs' folders are listed once; a later call lists only runs that began since.
 
     Args:
-        context: the region.
-        now: the time.
         grace: no run takes longer.
     """
 

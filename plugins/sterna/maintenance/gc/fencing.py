@@ -63,7 +63,6 @@ def fence(context: RegionContext, parent: Commit, pass_id: str) -> Iterator[Fenc
     """Keep syncs from being published, and from being planned, for as long as the block runs.
 
     Args:
-        context: the region.
         parent: the replica branch's head as the caller read it. Before the caller deletes a file, it makes sure that
             the file isn't reachable from there; best behind the fence, where the branch doesn't move.
         pass_id: names the clean-up.
@@ -91,9 +90,7 @@ def commit_fence(context: RegionContext, expected_hash: str, pass_id: str, prope
     """Set or remove a fence by a commit to the replica branch; return the new head.
 
     Args:
-        context: the region.
         expected_hash: the head to commit on.
-        pass_id: of the clean-up.
         properties: of the commit; with `GC_MARKER` it sets the fence.
     """
     branch = context.region.replica_branch

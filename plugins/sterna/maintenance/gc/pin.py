@@ -51,10 +51,8 @@ def pin(
     """Keep a commit of the replica branch readable for a while.
 
     Args:
-        context: the region.
         cursor: hash of the commit.
         duration: for how long.
-        progress: receives progress messages.
         now: the time; default: the clock's.
 
     Raises:

@@ -24,9 +24,6 @@ class OtherReferences:
     """The versions below this replica root that other references show, or the region's own, older copy of the catalog.
 
     Each call after the first costs only what changed since.
-
-    Args:
-        context: the region.
     """
 
     def __init__(self, context: RegionContext) -> None:
@@ -115,7 +112,6 @@ def read_retained_heads(context: RegionContext, since: datetime, *, whole_histor
     tables, since that moment too.
 
     Args:
-        context: the region.
         since: heads that the branch had from this moment on are kept, the one that it had at this moment included.
         whole_history: look for versions of refused keys in older commits, too.
 

@@ -42,9 +42,7 @@ def run_gc(
     pass since one that is at least `grace` old found it unreachable, and the file itself is as old.
 
     Args:
-        context: the region.
         options: of this clean-up.
-        progress: receives progress messages.
         now: the time; default: the clock's.
 
     Returns:

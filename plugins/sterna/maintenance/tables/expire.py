@@ -49,7 +49,6 @@ class SparkSnapshotRemover:
     """Removes snapshots by Iceberg's own operations, in the Spark of a region; see `RemoveSnapshots`.
 
     Args:
-        context: the region.
         settings: the credential that may commit to `main`, and the Spark; None: as the region has it.
     """
 
@@ -98,11 +97,9 @@ def expire_snapshots(
     """Remove the snapshots that nothing needs from the metadata of `main`'s tables.
 
     Args:
-        context: the region.
         settings: its rules name the tables, and how much of their history is kept in any case.
         tables: patterns over key names; none: all that a rule matches.
         remove: commits the removal; None: a dry run.
-        progress: receives progress messages.
         now: the time; default: the clock's.
 
     Returns:

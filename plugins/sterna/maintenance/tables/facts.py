@@ -111,7 +111,6 @@ class RetentionInputs:
     """All that retention depends on, read from the primary under one epoch.
 
     Args:
-        now: the time.
         head: the head of `main`.
         main: what it shows.
         commits: the commits of `main`, newest first, back to the oldest that a region needs; all of them where a region

@@ -111,8 +111,6 @@ def read_unwritten(context: RegionContext, now: datetime, regions: Iterable[str]
     """Return the groups that runs skip, by their digests; none of a region whose record can't be read.
 
     Args:
-        context: the region.
-        now: the time.
         regions: names of the regions to read; none: the region's own.
     """
     names = tuple(regions) or (context.region.name,)
@@ -125,9 +123,7 @@ def write_unwritten(
     """Record groups beside the region's earlier ones that still count; where its store fails, log a warning.
 
     Args:
-        context: the region.
         groups: those that this run couldn't write, though their store takes writes.
-        now: the time.
         unproven: those that it couldn't write, without a proof of that.
     """
     earlier = {

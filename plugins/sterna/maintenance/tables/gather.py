@@ -39,9 +39,7 @@ def read_inputs(
     """Read all that retention depends on.
 
     Args:
-        context: the region.
         settings: which regions are left out, and for how long heads are kept.
-        now: the time.
 
     Returns:
         The inputs, and the poller of references, for later polls.
@@ -140,9 +138,6 @@ class ReferencePoller:
     """Polls all branches and tags, and `main` and the replica branch in this region's own copy of the catalog.
 
     Each poll after the first costs only what changed since.
-
-    Args:
-        context: the region.
     """
 
     def __init__(self, context: RegionContext) -> None:

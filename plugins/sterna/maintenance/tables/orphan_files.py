@@ -56,12 +56,9 @@ def sweep(
     settings' grace old found it so, and the file itself is as old.
 
     Args:
-        context: the region.
-        settings: of maintenance.
         delete: delete; otherwise only report what would be deleted, and record the pass.
         excluded_prefixes: URI prefixes below which nothing is a table's file, whatever its name: the inboxes of
             ingestion.
-        progress: receives progress messages.
         now: the time; default: by the clock of the region's store.
 
     Raises:

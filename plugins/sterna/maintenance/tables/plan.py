@@ -57,7 +57,6 @@ def plan_maintenance(
         context: the region that plans; the plan for all regions' files is the same everywhere.
         settings: section `maintenance` of the services file.
         tables: key names or patterns; none: all that a rule matches.
-        progress: receives progress messages.
         now: the time; default: the clock's.
 
     Raises:

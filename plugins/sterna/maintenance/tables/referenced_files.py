@@ -25,12 +25,7 @@ _PAST_REASONS = (NeedReason.HISTORY, NeedReason.HELD, NeedReason.TRANSIT, NeedRe
 
 @dataclass
 class ReferencedFiles:
-    """The region's own files that are needed; the set grows during a sweep.
-
-    Args:
-        context: the region.
-        progress: receives progress messages.
-    """
+    """The region's own files that are needed; the set grows during a sweep."""
 
     context: RegionContext
     progress: Callable[[str], None]

@@ -159,7 +159,6 @@ def expirable_snapshots(
         metadata: the table, as `main` shows it.
         retention: what is needed.
         keep: a minimum age: it keeps more, never less.
-        now: the time.
         time_travel: how far back what was current stays readable, with all snapshots since; 0: not at all.
     """
     kept_by_settings = configured_snapshots(metadata, now.timestamp() * 1000)

@@ -72,7 +72,6 @@ def run_maintenance(
         context: the region; only its files are read and written.
         settings: section `maintenance` of the services file.
         tables: key names or patterns; none: all that a rule matches.
-        progress: receives progress messages.
         dry_run: only plan.
         now: the time; default: the clock's at each attempt.
 
@@ -122,10 +121,7 @@ class MaintenanceRun:
     """One run.
 
     Args:
-        context, settings: of the run.
         run_id: of the run; in the summary of the snapshots that it creates.
-        spark: Spark's driver.
-        progress: receives progress messages.
         clock: the time.
         requested: key names of tables whose groups are tried though an earlier run could not write them.
 

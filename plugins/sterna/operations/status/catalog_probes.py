@@ -29,7 +29,6 @@ def with_slots(context: RegionContext, status: RegionStatus) -> RegionStatus:
 
     Args:
         context: the region, as it was opened: where the primary's Nessie does not answer, its Postgres may.
-        status: as read so far.
     """
     if not context.registry.has_regional_catalogs:
         return status

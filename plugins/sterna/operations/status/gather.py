@@ -59,7 +59,6 @@ def read_alarm_status(
     """Return what alarms need of a region's state: from the catalog, and one request each to other systems.
 
     Args:
-        context: the region.
         evidence: read the oldest evidence of a run, and the report of the newest clean-up, too.
         maintenance: section `maintenance` of the services file, for the regions that it waits for; None where there is
             none.
@@ -157,7 +156,6 @@ def with_lagging_regions(context: RegionContext, status: RegionStatus, maintenan
 
     Args:
         context: the region; it reads the branches of all regions, for a silent one may have no status of its own.
-        status: as read so far.
         maintenance: section `maintenance` of the services file; None: no maintenance is configured, and nothing is
             read.
     """

@@ -39,7 +39,6 @@ def read_lag_history(context: RegionContext, now: datetime | None = None) -> tup
     """Return a region's lag over the last day, oldest first; shorter where there were very many commits.
 
     Args:
-        context: the region.
         now: the time; default: the clock's.
 
     Raises:

@@ -45,7 +45,6 @@ def check_registry(path: Path, region: str | None, secrets: Secrets, progress: C
     Args:
         path: the registry file.
         region: only what this region needs; None: all regions.
-        secrets: finds credentials.
         progress: called with each thing that is tried.
 
     Raises:

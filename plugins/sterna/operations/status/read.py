@@ -74,7 +74,6 @@ def open_probe_store(context: RegionContext, workers: int = _STORE_WORKERS) -> O
     """Open the stores with a short time limit: one that does not answer must not hold up a status.
 
     Args:
-        context: the region.
         workers: how many requests run at a time.
     """
     return Objects(context.mapping, context.secrets, timeout=_STORE_TIMEOUT_SECONDS, workers=workers)

@@ -56,8 +56,6 @@ def seed(
         target: the region.
         source: the primary.
         others: regions that may still keep a slot for the target.
-        secrets: finds credentials.
-        progress: receives progress messages.
 
     Raises:
         DatabaseUnreachable: one of the two does not answer, or stopped to.

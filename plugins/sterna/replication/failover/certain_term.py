@@ -17,7 +17,6 @@ def require_certain_term(context: RegionContext, gone: Collection[str] = ()) -> 
     """Return the epoch that the primary's catalog is read under; "" where the regions share one catalog.
 
     Args:
-        context: the region.
         gone: names of the regions that an operator declared lost (`maintenance.gone`): one that is silent is not waited
             for.
 
@@ -41,7 +40,6 @@ def require_same_term(context: RegionContext, gone: Collection[str], expected: s
     """Require that the epoch has not changed since it was read.
 
     Args:
-        context: the region.
         gone: as in `require_certain_term`.
         expected: the epoch as it was read.
 

@@ -89,7 +89,6 @@ def plan_promotion(
 
     Args:
         registry: all regions have a `catalog.database`.
-        secrets: finds credentials.
         name: the region to be promoted.
         planned: stop the old primary first and wait for equality.
         gone: regions that an operator declares to take no commits, though something answers for them, or their
@@ -171,7 +170,6 @@ def promote(
 
     Args:
         registry: the registry that it was planned with.
-        secrets: finds credentials.
         promotion: what to do.
         progress: receives a message for each step.
         max_wait: seconds until a planned promotion gives up waiting for equality, and gives the old primary its right

@@ -75,8 +75,6 @@ def rejoin(
 
     Args:
         registry: all regions have a `catalog.database`.
-        secrets: finds credentials.
-        name: the region.
         progress: receives a message for each step.
         keep: keep commits that only this region has; without it they are lost.
 
@@ -152,9 +150,7 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
     It never lifts a fence.
 
     Args:
-        region: the region.
         registry: all regions have a `catalog.database`.
-        secrets: finds credentials.
 
     Raises:
         DatabaseUnreachable: the region's own Postgres does not answer.

@@ -186,7 +186,6 @@ def fence(connection: Connection[Any], region: Region, *, max_wait: float = MAX_
 
     Args:
         connection: to its Postgres.
-        region: the region.
         max_wait: seconds until it gives up waiting for them.
 
     Raises:

@@ -65,7 +65,6 @@ def plan_moves(context: RegionContext, lost: Collection[str]) -> MovePlan:
     """Plan which tables continue from a region's replica, by its own catalog; changes nothing.
 
     Args:
-        context: the region.
         lost: regions whose storage is lost: tables whose metadata.json is there continue here.
 
     Raises:

@@ -186,7 +186,7 @@ def test_a_planned_promotion_gives_up_in_time_where_a_commit_never_ends(catalog:
     promotion = Promotion("eu", Term(2, "eu"), "us", True, None, "", None, ())
     with catalog.open_transaction(REFERENCE, "refs/heads/never"), catalog.traffic(READ) as took:
         started = time.monotonic()
-        with pytest.raises(DatabaseUnreachable, match="after 8 s somebody still holds a lock"):
+        with pytest.raises(DatabaseUnreachable, match="after 8 s another transaction still holds a lock"):
             promote(catalog.registry, catalog.secrets, promotion, lambda line: None, max_wait=8.0)
         assert time.monotonic() - started < 40
         assert took and max(took) < 6.0

@@ -223,7 +223,7 @@ def test_a_branch_that_was_emptied_is_no_replica(world: World):
     rewritten(world)
     before = files(world)
     world.catalog.assign("main_replica_eu", world.catalog.no_ancestor())
-    with pytest.raises(UsageError, match="nobody knows"):
+    with pytest.raises(UsageError, match="what must be kept is unknown"):
         clean(world, much_later())
     assert files(world) == before
 

@@ -280,7 +280,7 @@ def test_an_operator_gives_up_a_region_in_whose_place_something_answers(look: Ca
         assert f"{blocking} is given up" in promotion_text(promotion)
     look(cluster("primary", "follower", "follower"))
     for name in ("us", "eu", "nowhere"):
-        with pytest.raises(UsageError, match="nobody can give it up"):
+        with pytest.raises(UsageError, match="it can't be given up"):
             plan_promotion(THREE, secrets, "eu", planned=False, gone=[name])
 
 

@@ -78,7 +78,7 @@ class Deletion:
             self._delete_fenced(garbage, result)
             fruitless = fruitless + 1 if result.tally.attempted == attempted else 0
             if fruitless == _MAX_FRUITLESS_FENCES:
-                raise Busy("the branch moves faster than what it reaches can be read", hint="a later run goes on")
+                raise Busy("the branch moves faster than what it reaches can be read", hint="a later run continues")
             if garbage.has_more():
                 time.sleep(time.monotonic() - started)  # as long as syncs had to wait
         return result
@@ -107,7 +107,7 @@ class Deletion:
             if not running:
                 return
             if time.monotonic() >= deadline:
-                raise Busy(f"{reason}: {running}; nothing is deleted meanwhile", hint="a later run goes on")
+                raise Busy(f"{reason}: {running}; nothing is deleted meanwhile", hint="a later run continues")
             self.progress(f"waiting for {running}")
             time.sleep(_POLL_SECONDS)
 
@@ -127,7 +127,7 @@ class Deletion:
         while True:
             parent = newest_commit(self.context.primary, self._branch)
             if parent is None:
-                raise Busy(f"{self._branch} was reset while it was looked at", hint="start again")
+                raise Busy(f"{self._branch} was reset while it was read", hint="start again")
             require_own_commit(self._branch, parent)
             if parse_head(parent).is_gc_running:
                 return  # another clean-up was first

@@ -124,7 +124,7 @@ def read_retained_heads(context: RegionContext, since: datetime, *, whole_histor
     head = read_head(catalog, branch)
     if head.commit_time is None:
         raise UsageError(
-            f"there is no replica branch {branch} with a commit: nobody knows what must stay",
+            f"there is no replica branch {branch} with a commit: what must be kept is unknown",
             hint="sync the region first",
         )
     validate_bindings(context.registry, head.bindings or {})
@@ -152,7 +152,7 @@ def versions_since(context: RegionContext, older: str, newer: str) -> set[TableV
         return set()
     commits = list(context.primary.history(f"{context.region.replica_branch}@{newer}", operations=True, until=older))
     if not commits or commits[-1].parent != older:
-        raise Busy(f"{context.region.replica_branch} was reset while it was looked at", hint="start again")
+        raise Busy(f"{context.region.replica_branch} was reset while it was read", hint="start again")
     return {
         version
         for commit in commits

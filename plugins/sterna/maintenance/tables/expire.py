@@ -132,7 +132,9 @@ def expire_snapshots(
                 progress(f"{table.key}: {len(table.expired)} of {table.snapshots} snapshots expired")
                 done[table.key] = replace(table, done=True)
             elif attempt == _MAX_ATTEMPTS - 1:
-                done[table.key] = replace(table, problem="others committed first at each try: a later run goes on")
+                done[table.key] = replace(
+                    table, problem="others committed first at each attempt: a later run continues"
+                )
         if all(version.key in done for version, _ in remaining):
             break
     return ExpiryReport(

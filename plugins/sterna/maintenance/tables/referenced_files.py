@@ -83,7 +83,7 @@ class ReferencedFiles:
                 error.message.replace("a kept head needs this file", "something that is needed needs this file"),
                 table=error.table,
                 file=error.file,
-                hint="restore it, or let go of what needs it: a branch, a tag, a table",
+                hint="restore it, or delete what needs it: a branch, a tag, a table",
             ) from error
         self._seen |= unseen
 
@@ -108,13 +108,13 @@ class ReferencedFiles:
                 yield mapping.origin_uri(uri)
             except TableError as error:
                 if not uri.startswith(f"{self.context.region.replica_root}/"):
-                    raise UpkeepBlocked(f"nobody knows what it is a copy of: {error.message}", file=uri) from error
+                    raise UpkeepBlocked(f"what it is a copy of is unknown: {error.message}", file=uri) from error
 
 
 def _table_version(version: ContentVersion) -> TableVersion:
     if version.kind not in (ICEBERG_TABLE, ICEBERG_VIEW) or not version.metadata:
         raise UpkeepBlocked(
-            f"nobody knows which files a content of type {version.kind} needs",
+            f"which files a content of type {version.kind} needs is unknown",
             table=version.key,
             hint="take it off, or sweep no location in this catalog",
         )

@@ -162,11 +162,13 @@ def with_lagging_regions(context: RegionContext, status: RegionStatus, maintenan
     if maintenance is None:
         return status
     if status.cut_off:
-        return replace(status, unseen=(*status.unseen, "whom maintenance waits for: the primary does not answer"))
+        return replace(
+            status, unseen=(*status.unseen, "the regions that maintenance waits for: the primary does not answer")
+        )
     try:
         regions = tuple(_lagging_regions(context, maintenance))
     except CatalogError as error:
-        return replace(status, unseen=(*status.unseen, f"whom maintenance waits for: {error}"))
+        return replace(status, unseen=(*status.unseen, f"the regions that maintenance waits for: {error}"))
     return replace(status, silent=regions)
 
 

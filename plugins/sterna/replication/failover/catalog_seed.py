@@ -111,7 +111,7 @@ def copy_missing_objects(source: Connection[Any], target: Connection[Any], progr
                     cursor.executemany(insert, source.execute(fetch, (repo, missing)).fetchall())
                 copied += len(missing)
         if scanned % (50 * _PAGE_ROWS) == 0:
-            progress(f"{scanned} objects looked at, {copied} copied")
+            progress(f"{scanned} objects checked, {copied} copied")
     return copied
 
 

@@ -32,7 +32,7 @@ def require_certain_term(context: RegionContext, gone: Collection[str] = ()) -> 
     term = resolve_primary(sites).newest
     assert term is not None  # `require_certain_primary` saw to it
     if term.region != context.ports.primary_region.name:
-        raise Busy(f"{term.region} became the primary meanwhile", hint="a later run looks at everything again")
+        raise Busy(f"{term.region} became the primary meanwhile", hint="a later run checks everything again")
     return str(term)
 
 

@@ -229,7 +229,7 @@ def _with_abandoned_regions(
     """Return the sites; those that an operator gives up count as silent."""
     for region in gone:
         if region not in sites or region == name or not sites[region].problem:
-            raise UsageError(f"{region} isn't another region whose catalog can't be seen: nobody can give it up")
+            raise UsageError(f"{region} isn't another region whose catalog can't be seen: it can't be given up")
     return {
         region: replace(site, refuses=False, unasked=False, slow=False) if region in gone else site
         for region, site in sites.items()
@@ -276,7 +276,7 @@ def _require_no_silent_region(sites: Mapping[str, CatalogSite], primary: str) ->
 def _validate_promotion(sites: Mapping[str, CatalogSite], name: str, old: str, planned: bool) -> None:
     """Refuse what would lose more than it has to, or might make a second primary."""
     if old not in sites:
-        raise UsageError(f"the primary {old} is not in this registry: nobody can ask it whether it takes commits")
+        raise UsageError(f"the primary {old} is not in this registry: whether it takes commits can't be checked")
     target, primary = sites[name], sites[old]
     if target.following is None or target.following.region != old:
         raise UsageError(f"region {name} does not follow the primary {old}: it can't take over what it has not got")

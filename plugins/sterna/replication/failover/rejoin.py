@@ -167,7 +167,7 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
         raise CatalogUnreachable(
             f"no other region answers, so that nobody can tell whether {region.name} may still be the primary; it "
             f"knows epoch {own.epoch}: {'; '.join(site.problem for site in sites.values())}",
-            hint="once one answers, run this again; to go on without, see docs/operations.md",
+            hint="once one answers, run this again; to continue without one, see docs/operations.md",
         )
     primary = resolve_primary([own, *sites.values()])
     newest_term = primary.newest
@@ -205,8 +205,8 @@ def _resolve_source(sites: Mapping[str, CatalogSite], name: str) -> str:
     if source.epoch != newest_term or not source.writable:
         contradiction = "takes no commits" if source.epoch == newest_term else f"knows epoch {source.epoch} itself"
         raise NotPrimary(
-            f"{newest_term.region} is named the primary of epoch {newest_term}, and {contradiction}: whom to follow "
-            "can't be told",
+            f"{newest_term.region} is named the primary of epoch {newest_term}, and {contradiction}: which region "
+            "to follow isn't certain",
             hint="sterna catalog status",
         )
     require_readable(sites.values(), ", or stop that server; nothing was changed")

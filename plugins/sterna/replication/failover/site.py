@@ -250,9 +250,9 @@ def _change_under_lock(
         except psycopg.errors.LockNotAvailable:
             if time.monotonic() >= deadline:
                 raise DatabaseUnreachable(
-                    f"the catalog's Postgres of region {region.name}: after {max_wait:.0f} s somebody still holds a "
-                    "lock on Nessie's tables",
-                    hint="pg_locks and pg_stat_activity say who: end it, or wait; nothing was changed",
+                    f"the catalog's Postgres of region {region.name}: after {max_wait:.0f} s another "
+                    "transaction still holds a lock on Nessie's tables",
+                    hint="pg_locks and pg_stat_activity show which: end it, or wait; nothing was changed",
                 ) from None
         time.sleep(min(_LOCK_RETRY_SECONDS, max(deadline - time.monotonic(), 0.0)))
 

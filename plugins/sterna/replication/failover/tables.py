@@ -22,7 +22,7 @@ from sterna.replication.replica.head import MOVE_ID, MOVED_TABLES, REGION, load_
 from sterna.replication.replica.region import RegionContext
 
 _MAX_ATTEMPTS = 5
-_CHANGED_REASON = "it has changed since it was looked at: repeat this"
+_CHANGED_REASON = "it has changed since it was read: repeat this"
 
 
 @dataclass(frozen=True)

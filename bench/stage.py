@@ -19,7 +19,7 @@ from sterna.replication.replica.model import StageReport
 from sterna.replication.replica.region import open_region
 from sterna.replication.sync import stages
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 
 
 def main() -> None:

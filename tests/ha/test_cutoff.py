@@ -21,7 +21,7 @@ from sterna.operations.status.model import RegionStatus
 from sterna.operations.status.read import read_status
 from sterna.replication.replica import catalog_copy as served
 from sterna.replication.replica.lag import measure_lag
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.text.status import status_text
 from tests.support.faults.proxy import Fault, half_open, reset
 from tests.support.ha.two_sites import BRANCH, TwoSites, Watcher, rows, wait_until

@@ -34,7 +34,7 @@ from sterna.replication.replica.region import RegionContext, open_region
 from sterna.replication.replica.run_folder import decompress, is_intermediate, load_files, load_plan, runs_folder
 from sterna.replication.sync import stages
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.servers.nessie import start_nessie
 from sterna.servers.postgres import start_postgres
 from sterna.servers.registry_file import bucket_name, create_key_pair, deployment_environment

@@ -7,7 +7,7 @@ from typing import Any
 
 from sterna.maintenance.gc.model import GcOptions, GcReport
 from sterna.maintenance.gc.run import run_gc
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from tests.support.small_world import World, ruled, run
 
 

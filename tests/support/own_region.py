@@ -23,7 +23,7 @@ from sterna.replication.replica.held import Held
 from sterna.replication.replica.model import Report
 from sterna.replication.replica.region import RegionContext, open_region
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.servers.registry_file import bucket_name
 from sterna.servers.spark import add_catalog
 from tests.support.answers import ask, differences

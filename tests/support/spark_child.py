@@ -23,7 +23,7 @@ from sterna.errors import EngineError
 from sterna.replication.plan import sharded_listing
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.spark import worker_code as spark_code
 from sterna.spark.session import Session, close_session, map_items, open_session
 from sterna.spark.start import require_iceberg

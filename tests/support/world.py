@@ -22,7 +22,7 @@ from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.model import Report
 from sterna.replication.replica.region import RegionContext, open_region
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.servers.s3 import Endpoint
 from sterna.servers.spark import add_catalog
 from sterna.servers.stack import Deployment

@@ -47,8 +47,7 @@ def follow(
     It tells one line a publication. SIGTERM and Ctrl-C end it at any moment; the next sync goes on from there.
     """
     from sterna.replication.replica.reloading_region import ReloadingRegion
-    from sterna.replication.sync.follow import Follower, FollowOptions
-    from sterna.replication.sync.follower_limits import FollowerLimits
+    from sterna.replication.sync.follow import Follower, FollowerLimits, FollowOptions
     from sterna.spark.pandas_import import block_pandas
 
     block_pandas()

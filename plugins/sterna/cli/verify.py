@@ -64,9 +64,8 @@ def verify(
     """
     from datetime import UTC, datetime
 
-    from sterna.replication.verify.run import Depth
+    from sterna.replication.verify.run import Depth, parse_sample
     from sterna.replication.verify.run import verify as run_verify
-    from sterna.replication.verify.sample import parse_sample
     from sterna.text.verify import verified_text
 
     share = None if sample is None else parse_sample(sample, datetime.now(UTC).date())

@@ -25,7 +25,7 @@ from sterna.replication.failover.tables import plan_moves
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.region import open_region
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.servers.sites import Sites, sites
 from sterna.text.catalog import moves_text
 

@@ -23,7 +23,7 @@ from sterna.replication.replica.codecs import REPORT
 from sterna.replication.replica.lag import measure_lag
 from sterna.replication.replica.region import RegionContext, open_region
 from sterna.replication.replica.run_folder import decompress, runs_folder
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.servers.airflow import Airflow
 from sterna.servers.process import stop_all
 from sterna.servers.spark import add_catalog, spark_environment, start_session

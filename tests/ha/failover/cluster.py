@@ -30,7 +30,7 @@ from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.model import Report
 from sterna.replication.replica.region import RegionContext, open_region
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.servers.sites import Sites, kill, sites
 from tests.support.world import pyiceberg_properties
 

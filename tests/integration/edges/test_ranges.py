@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.errors import ObjectMissing, OutOfTime, SternaError, StoreUnreachable
-from sterna.replication.verify.hashing import sha256_of
+from sterna.replication.verify.content import sha256_of
 from sterna.storage.client import ContentLimits
 from sterna.storage.ranges import ObjectReader
 from sterna.storage.throttle import CHUNK_BYTES

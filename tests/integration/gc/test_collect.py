@@ -23,7 +23,7 @@ from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica import head
 from sterna.replication.replica.head import read_head
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.storage.objects import Objects
 from tests.support.command import STERNA
 from tests.support.own_region import OwnRegion, own_region

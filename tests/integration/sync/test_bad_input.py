@@ -29,7 +29,7 @@ from sterna.operations.status.read import read_status
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.region import RegionContext, open_region
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.servers.process import free_port
 from sterna.servers.s3 import Endpoint
 from tests.support.command import STERNA

@@ -15,8 +15,7 @@ import pytest
 from sterna.errors import StoreUnreachable
 from sterna.replication.replica.metadata_version import current_metadata_version
 from sterna.replication.verify.findings import VerificationReport
-from sterna.replication.verify.run import Depth, verify
-from sterna.replication.verify.sample import parse_sample
+from sterna.replication.verify.run import Depth, parse_sample, verify
 from tests.support.command import STERNA
 from tests.support.own_region import put_object, read_object, remove_object
 from tests.support.world import World, merge_on_read

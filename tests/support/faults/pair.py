@@ -27,7 +27,7 @@ from sterna.replication.replica.head import RUN_ID
 from sterna.replication.replica.model import Report
 from sterna.replication.replica.region import RegionContext, open_region
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.servers.access import TokenIssuer
 from sterna.servers.stack import Deployment, deployment
 from tests.support.faults.command_lines import CommandLines, watching

@@ -20,7 +20,7 @@ import pytest
 from sterna.config.registry.model import Location
 from sterna.config.secrets import environment_secrets
 from sterna.errors import StoreUnreachable
-from sterna.replication.verify.hashing import sha256_of
+from sterna.replication.verify.content import sha256_of
 from sterna.storage.bandwidth import FALLBACK_DIVISOR, REFRESH_SECONDS, VALID_SECONDS, BandwidthShare
 from sterna.storage.client import OpenStore
 from sterna.storage.leases import EXPIRY_SECONDS, LEASE, Leases

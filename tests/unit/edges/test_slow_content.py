@@ -20,7 +20,7 @@ from sterna.config.mapping import Mapping
 from sterna.config.registry.credential import Credential
 from sterna.config.registry.model import Registry
 from sterna.errors import StoreUnreachable
-from sterna.replication.verify.hashing import sha256_of
+from sterna.replication.verify.content import sha256_of
 from sterna.storage import client
 from sterna.storage.client import ContentLimits
 from sterna.storage.objects import Objects

@@ -20,7 +20,7 @@ from sterna.replication.replica.model import Report, StageReport
 from sterna.replication.sync import stages
 from sterna.replication.sync.publish import invalidate_plans
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from tests.support.small_world import World, here, quiet, refusing, run, with_registry
 
 MANY = 7

@@ -11,7 +11,7 @@ import pytest
 
 from sterna.operations.status.read import read_status
 from sterna.replication.repair.run import repair
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from tests.support.small_world import World, here, quiet, run
 
 

@@ -14,7 +14,7 @@ from sterna.replication.plan.sharded_listing import ShardingLimits
 from sterna.replication.replica.model import StageReport
 from sterna.replication.sync.run import sync
 from sterna.replication.sync.stages import copy, localize, plan, publish
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.storage.objects import Objects
 from tests.support.small_world import (
     World,

@@ -17,7 +17,7 @@ from sterna.replication.replica.head import HELD, parse_head, read_head
 from sterna.replication.replica.metadata_version import current_metadata_version
 from sterna.replication.replica.model import StageReport
 from sterna.replication.sync.stages import copy, localize, plan, publish
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from tests.support.regions import with_ports
 from tests.support.small_world import World, gone, here, quiet, run, view, with_registry
 

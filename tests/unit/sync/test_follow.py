@@ -17,9 +17,8 @@ from sterna.replication.replica.model import Report
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.reloading_region import ReloadingRegion
 from sterna.replication.sync import stages
-from sterna.replication.sync.follow import Follower, FollowOptions
-from sterna.replication.sync.follower_limits import FollowerLimits
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.sync.follow import Follower, FollowerLimits, FollowOptions
+from sterna.replication.verify.run import verify_structure
 from tests.support.small_world import (
     World,
     gone,

@@ -22,7 +22,7 @@ from sterna.replication.sync import run as sync_run
 from sterna.replication.sync import stages
 from sterna.replication.sync.localize import localize_files
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.storage import objects
 from tests.support.small_world import World, here, quiet, refusing, run, with_registry
 

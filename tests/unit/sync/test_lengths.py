@@ -18,7 +18,7 @@ from sterna.replication.replica.model import Report, StageReport
 from sterna.replication.sync import stages
 from sterna.replication.sync.rewrite_metadata import rewrite_options
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from tests.support.small_world import World, here, quiet, run
 from tests.unit.sync.test_wrong_localizer import RIGHT, committed, deep, rows
 from tests.unit.verify.tables import LIST_SCHEMA, avro, sides, write

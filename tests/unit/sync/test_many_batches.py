@@ -24,7 +24,7 @@ from sterna.replication.replica.run_folder import load_files, load_plan
 from sterna.replication.sync import stages
 from sterna.replication.sync.copy_progress import RunProgress, format_duration, read_run_progress
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.storage import objects
 from tests.support.small_world import World, here, quiet
 from tests.unit.sync.test_lanes import LARGE, SMALL, moving, small, with_lanes

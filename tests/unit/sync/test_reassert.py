@@ -15,7 +15,7 @@ from sterna.replication.replica.head import RESTORED_OVER, SOURCE_HASH, newest_c
 from sterna.replication.replica.lag import measure_lag
 from sterna.replication.sync import stages
 from sterna.replication.sync.restore_branch import restore_branch
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from tests.support.small_world import World, gone, quiet, run, table, view
 
 BRANCH = "main_replica_eu"

@@ -16,7 +16,7 @@ from sterna.operations.status.read import read_status
 from sterna.replication.replica.divergence import starts_at_watermark, validate_reset_target
 from sterna.replication.replica.head import SOURCE_HASH, WATERMARK_RESET_FROM, read_head
 from sterna.replication.replica.lag import measure_lag
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from tests.support.small_world import World, gone, planned, run
 
 BRANCH = "main_replica_eu"

@@ -12,7 +12,7 @@ from sterna.replication.plan.options import SyncOptions
 from sterna.replication.plan.planner import make_plan
 from sterna.replication.replica.held import Held
 from sterna.replication.sync.explain import explain
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from tests.support.small_world import World, localizer_version, ruled, run
 
 

@@ -25,7 +25,7 @@ from sterna.replication.replica.held import TO_SHIP, Held
 from sterna.replication.replica.held_list import build_held_list, parse_held_list
 from sterna.replication.replica.model import Report
 from sterna.replication.replica.retry import INITIAL_DELAY_SECONDS, Backoff
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.small_world import World, make_world, ruled, run
 

@@ -11,8 +11,7 @@ import pytest
 
 from sterna.replication.verify import findings
 from sterna.replication.verify.findings import Finding, VerificationReport
-from sterna.replication.verify.run import Depth, verify
-from sterna.replication.verify.sample import parse_sample
+from sterna.replication.verify.run import Depth, parse_sample, verify
 from sterna.text.verify import verified_text
 from tests.support.small_world import World, make_world
 from tests.unit.verify import breaking

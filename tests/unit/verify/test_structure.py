@@ -15,7 +15,7 @@ from sterna.errors import UsageError
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.sync.run import sync
 from sterna.replication.verify import table as verify_table
-from sterna.replication.verify.structure import VerificationReport, verify_structure
+from sterna.replication.verify.run import VerificationReport, verify_structure
 from sterna.storage.spill.sorted_rows import ExternalSorter
 from tests.support.small_world import World, make_world, table
 

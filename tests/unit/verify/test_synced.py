@@ -20,8 +20,7 @@ from sterna.replication.plan.options import SyncOptions
 from sterna.replication.sync.run import sync
 from sterna.replication.verify import findings
 from sterna.replication.verify.findings import VerificationReport
-from sterna.replication.verify.run import Depth, verify
-from sterna.replication.verify.sample import parse_sample
+from sterna.replication.verify.run import Depth, parse_sample, verify
 from tests.support.small_world import World, make_world, table
 from tests.unit.verify.tables import BRANCH, Side, sides, write
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
+from sterna.catalog.model import ICEBERG_VIEW
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import ObjectMissing, SternaError, TableError
 from sterna.replication.execution.executor import Placement, plan_placements
 from sterna.replication.plan.inventory import copied_by_table
+from sterna.replication.plan.metadata_reader import require_resident
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.model import Plan
 from sterna.replication.replica.region import RegionContext
-from sterna.replication.sync.view_catalogs import catalogs_of_views
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,7 +112,7 @@ def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> PlanE
         idle=plan.idle,
         seeding=plan.seeding,
         more=plan.more,
-        actions=_actions(plan, files, catalogs_of_views(context, plan)),
+        actions=_actions(plan, files, _catalogs_of_views(context, plan)),
         left=plan.unchanged,
         present=plan.present_files,
         localize=() if files is None else tuple(plan_placements(context.region, files)),
@@ -146,3 +151,46 @@ def _localized(files: pa.Table) -> dict[str, int]:
     """Return, by table, how many files are localized."""
     rows = listing.files_to_localize(files).group_by("table").aggregate([("size", "count")]).to_pylist()
     return {row["table"]: row["size_count"] for row in rows}
+
+
+def _catalogs_of_views(context: RegionContext, plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return, by key name, the catalogs that a plan's views name and the registry's `views` doesn't list.
+
+    A view is read in those catalogs on the replica, whatever branch its reader is on.
+    """
+
+    @cache
+    def is_namespace(name: str) -> bool:
+        return bool(context.primary.contents(SOURCE_BRANCH, plan.source_hash, [(name,)]))
+
+    def read_catalogs(uri: str, data: bytes) -> tuple[str, ...]:
+        from sterna.iceberg.metadata.view import named_catalogs
+
+        views = context.registry.views
+        return named_catalogs(
+            data,
+            uri,
+            own_catalogs=views.own_catalogs,
+            other_catalogs=views.other_catalogs,
+            has_namespace=is_namespace,
+            limits=context.region.limits,
+        )
+
+    sources = {action.key: action.source for action in plan.actions if action.kind == ICEBERG_VIEW and action.source}
+    catalogs_by_uri: dict[str, tuple[str, ...]] = {}
+    for uri, data in context.objects.read_bounded(dict.fromkeys(_readable(context, sources.values()), -1)):
+        if isinstance(data, SternaError) and not isinstance(data, (ObjectMissing, TableError)):
+            raise data
+        if isinstance(data, bytes):
+            with suppress(TableError):  # the sync holds this view, with the reason
+                catalogs_by_uri[uri] = read_catalogs(uri, data)
+    return {key: catalogs for key, uri in sources.items() if (catalogs := catalogs_by_uri.get(uri, ()))}
+
+
+def _readable(context: RegionContext, uris: Iterable[str]) -> Iterator[str]:
+    for uri in uris:
+        try:
+            require_resident(context, uri)
+        except TableError:
+            continue
+        yield uri

@@ -12,20 +12,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import ReferenceNotFound, Remedy, SternaError
+from sterna.replication.execution.executor import plan_placements
 from sterna.replication.execution.spark_executor import Engine, engine_or_spark
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.bulk_state import read_bulk_state
+from sterna.replication.replica.file_list import files_to_localize
 from sterna.replication.replica.held import Held
-from sterna.replication.replica.model import Report
+from sterna.replication.replica.model import Plan, Report
 from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.replica.retry import Backoff
 from sterna.replication.sync import stages
-from sterna.replication.sync.follower_limits import FollowerLimits
 from sterna.replication.sync.run import execute_plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 # What is large is left in transit where it can be, so that the rest of a plan is small.
@@ -40,6 +44,36 @@ class RegionSource(Protocol):
 
     def disconnect(self) -> None:
         """Close it; the next one is opened anew."""
+
+
+@dataclass(frozen=True)
+class FollowerLimits:
+    """The largest plan that a follower carries out itself; a larger one is left to a DAG, which has time and machines.
+
+    Args:
+        max_bytes: what is to be copied.
+        max_files: what is to be copied or localized.
+    """
+
+    max_bytes: int = 256 << 20
+    max_files: int = 1_000
+
+    def exceeded_by(self, context: RegionContext, plan: Plan, files: pa.Table | None) -> str:
+        """Return which limit a plan with such a list of files exceeds, "" for none."""
+        size = sum(batch.bytes for batch in plan.batches)
+        if size > self.max_bytes:
+            return f"{size} bytes to copy, more than {self.max_bytes}"
+        localized = 0 if files is None else files_to_localize(files).num_rows
+        count = sum(batch.files for batch in plan.batches) + localized
+        if count > self.max_files:
+            return f"{count} files to copy and localize, more than {self.max_files}"
+        on_spark = (
+            placement
+            for placement in (() if files is None else plan_placements(context.region, files))
+            if placement.where == "spark"
+        )
+        first = next(on_spark, None)
+        return f"{first.files} {first.role} files are for Spark: {first.why}" if first else ""
 
 
 @dataclass(frozen=True)
@@ -60,7 +94,7 @@ class FollowOptions:
         stop_on_handover: whether it ends for what is left to others, where they can't begin before.
     """
 
-    limits: FollowerLimits = FollowerLimits()  # noqa: RUF009 - it is frozen
+    limits: FollowerLimits = FollowerLimits()
     busy_poll_seconds: float = 0.2
     idle_poll_seconds: float = 1.0
     bulk_poll_seconds: float = 5.0

@@ -7,6 +7,7 @@ compared with: it is counted, and no fault.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,21 +18,24 @@ from typing import Final, TypeVar
 from sterna.catalog.model import Content
 from sterna.config.mapping import extra_snapshot_id
 from sterna.config.registry.fingerprint import LOCALIZED_FOLDER, MetadataVersion, list_metadata_versions
-from sterna.errors import BrokenMetadata, ObjectMissing, TableError
+from sterna.errors import BrokenMetadata, ObjectMissing, StoreUnreachable, TableError
 from sterna.replication.replica.metadata_version import current_metadata_version
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.verify.compare_avro import list_differences, manifest_differences
 from sterna.replication.verify.compare_deletes import delete_differences
 from sterna.replication.verify.compare_json import metadata_differences
 from sterna.replication.verify.findings import DIFFERS, UNREADABLE, Findings
-from sterna.replication.verify.hashing import sha256_of
 from sterna.replication.verify.json_file import read_json
 from sterna.replication.verify.locations import Places
 from sterna.replication.verify.table import TableReach
+from sterna.storage.client import call_store
+from sterna.storage.content import stream_content
+from sterna.storage.objects import Objects
 
 _MAX_CONCURRENT_REWRITTEN: Final = 2  # both sides of each are in memory
 _MAX_CONCURRENT_COPIES: Final = 8
 _MAX_PENDING_FILES: Final = 256
+_CHUNK_BYTES: Final = 8 << 20
 _MAX_SHOWN_DIFFERENCES: Final = 3  # differences of one file
 _PROGRESS_FILES: Final = 1_000  # files between two lines of progress
 
@@ -233,3 +237,28 @@ def _map_in_threads(function: Callable[[_T], _R], items: Iterator[_T], workers: 
     with ThreadPoolExecutor(workers, thread_name_prefix="sterna-verify") as pool:
         while part := list(islice(items, _MAX_PENDING_FILES)):
             yield from pool.map(function, part)
+
+
+def sha256_of(objects: Objects, uri: str) -> tuple[int, str]:
+    """Return an object's size and the SHA-256 of its content, read in chunks.
+
+    Raises:
+        ObjectMissing, StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `Objects.read`.
+    """
+    import obstore
+
+    store, key = objects._locate(uri)
+
+    def hash_stream() -> tuple[int, str]:
+        result = obstore.get(store.client, key)
+        expected, hasher, size = result.meta["size"], hashlib.sha256(), 0
+        chunks = stream_content(store, key, uri, result, _CHUNK_BYTES)
+        del result  # the chunks have it, and let go of it
+        for chunk in chunks:
+            hasher.update(chunk)
+            size += len(chunk)
+        if size != expected:
+            raise StoreUnreachable(f"{size} of {expected} bytes came", file=uri)
+        return size, hasher.hexdigest()
+
+    return call_store(store, uri, hash_stream)

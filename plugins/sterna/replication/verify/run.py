@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import date
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, key_name
 from sterna.config.registry.policy import Policy
@@ -15,13 +18,46 @@ from sterna.replication.verify.content import Comparison
 from sterna.replication.verify.findings import Findings, VerificationReport, combine_findings
 from sterna.replication.verify.locations import Places
 from sterna.replication.verify.residency import check_residency
-from sterna.replication.verify.sample import Sample
 from sterna.replication.verify.source_faults import source_contradictions, source_digest_function
 from sterna.replication.verify.source_versions import find_origins
 from sterna.replication.verify.table import TableReach, check_structure
 
 _MAX_CONCURRENT_TABLES = 4
 _MAX_SHOWN_NAMES = 20  # names in a message
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A share of all files, another one each day.
+
+    Args:
+        parts: how many of the parts that files are dealt into are taken.
+        total_parts: how many parts there are.
+        day: days since 1970.
+    """
+
+    parts: int
+    total_parts: int
+    day: int
+
+    def includes(self, uri: str) -> bool:
+        """Tell whether a file is among today's: each is included once in `total_parts / parts` days, rounded up."""
+        part = int.from_bytes(hashlib.sha256(uri.encode()).digest()[:8], "big") % self.total_parts
+        return (part - self.day * self.parts) % self.total_parts < self.parts
+
+
+def parse_sample(text: str, today: date) -> Sample:
+    """Read a share such as `1/30`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    parts, total_parts = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 0 < parts <= total_parts:
+        raise UsageError(f"{text!r} is no share: expected one such as 1/30")
+    return Sample(parts, total_parts, (today - _EPOCH).days)
 
 
 @dataclass(frozen=True)
@@ -87,6 +123,27 @@ def verify(
         progress(_format_findings(findings, depth))
 
     return _with_residency(context, combine_findings(_check_concurrently(check_table, chosen, report)), progress)
+
+
+def verify_structure(
+    context: RegionContext, tables: Iterable[str] = (), progress: Callable[[str], None] = lambda line: None
+) -> VerificationReport:
+    """Check the structure of a region's replica branch.
+
+    Args:
+        context: the region.
+        tables: key names or patterns, as in a policy; default: all tables and views.
+        progress: called with a line per table.
+
+    Returns:
+        Counts and findings; no finding means that the replica is closed.
+
+    Raises:
+        UsageError: a table isn't on the branch; the message names those that are.
+        CatalogError, StoreError: something does not answer.
+        EngineError: there is no room on local disk for the files of a very large table.
+    """
+    return verify(context, Depth(), tables, progress)
 
 
 def _check_structure(

@@ -31,7 +31,7 @@ from sterna.replication.replica.region import RegionContext
 from sterna.replication.sync import stages
 from sterna.replication.sync.explain import explain
 from sterna.replication.sync.run import sync
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from tests.support.cleaning import after, clean
 from tests.support.small_world import World, here, quiet, refusing, with_registry, with_third_region, written_elsewhere
 

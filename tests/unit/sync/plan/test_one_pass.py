@@ -15,7 +15,7 @@ from sterna.replication.plan import manifests
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.model import Report, StageReport
 from sterna.replication.sync import localize, stages
-from sterna.replication.verify.structure import verify_structure
+from sterna.replication.verify.run import verify_structure
 from sterna.storage.objects import Objects
 from tests.support.small_world import World, here, planned, quiet, run
 from tests.unit.sync.test_wrong_localizer import RIGHT, committed, deep, rows

@@ -220,7 +220,7 @@ class CopyRun:
             if remaining := [file for file in group if file.table not in table_errors]:
                 try:
                     transfers.append(self.copy(remaining, sent_before))
-                except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+                except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
                     fault = attribute_fault(error, self.mapping, "copying", remaining[0].source, remaining[0].table)
                     failures |= self._failures_of(remaining, {file.table: fault for file in remaining})
         return transfers, failures
@@ -290,7 +290,7 @@ class CopyRun:
                 self.objects.require_readable(file.source)
             except ObjectMissing:
                 continue
-            except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+            except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
                 errors[table] = attribute_fault(error, self.mapping, "reading its files", file.source, table)
         return errors
 

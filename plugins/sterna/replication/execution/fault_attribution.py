@@ -58,8 +58,7 @@ def attribute_fault(error: Exception, mapping: Mapping, activity: str, file: str
 
     Args:
         error: what was raised, in whose handler this is called.
-        mapping: the region's.
-        doing, file, table: as in `unexpected`.
+        activity, file, table: as in `unexpected_fault`.
 
     Raises:
         SternaError: the failure itself, where it is everybody's.
@@ -84,7 +83,6 @@ def is_unavailable(error: SternaError, objects: Objects) -> TypeGuard[StoreUnrea
     A store may fail at one object each time: that is the trouble of the table that needs it, and the others go on.
 
     Args:
-        error: the failure.
         objects: asks the store once more, about a key that nobody uses.
     """
     if not isinstance(error, StoreUnreachable) or not location_id_of(error.file, objects.mapping):
@@ -116,7 +114,6 @@ def raise_if_unpublishable(plan: Plan, publishable: bool, failed: StageReport) -
     An error is tried again soon; a commit that says no more than that its tables are held would not be.
 
     Args:
-        plan: the plan.
         publishable: whether something is left.
         failed: what could not be copied or localized.
 

@@ -22,7 +22,6 @@ def source_sizes(
     """Return the sizes of files at their sources.
 
     Args:
-        objects: the stores.
         files: table and URI of each.
         unavailable: stores that are not asked again; takes those that don't answer.
 
@@ -59,7 +58,7 @@ def _sizes(
         return unavailable[location]
     try:
         return objects.sizes({uri for _, uri in files})
-    except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+    except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
         fault = attribute_fault(error, objects.mapping, "looking for its files", files[0][1], files[0][0])
         record_unavailable(unavailable, fault, objects)
         return fault
@@ -70,8 +69,6 @@ def record_unavailable(unavailable: Unavailable, error: SternaError, objects: Ob
 
     Args:
         unavailable: takes it. A store that is noted already is not asked.
-        error: the failure.
-        objects: the stores.
     """
     location = location_id_of(error.file, objects.mapping)
     if location not in unavailable and is_unavailable(error, objects):

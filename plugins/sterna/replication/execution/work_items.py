@@ -30,7 +30,6 @@ def worker_objects(registry: str, region: str) -> Objects:
 
     Args:
         registry: the registry as JSON.
-        region: name of the region.
     """
     # Workers live on while credentials change: clients are kept for as long as the variables that they were made from.
     credentials = hash(
@@ -51,7 +50,7 @@ def run_as_json(work: Callable[[], dict[str, Any]], activity: str, file: str, ta
     """Return what a piece of work says as JSON; where it fails, `error`: class name, message and file."""
     try:
         return json.dumps(work())
-    except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+    except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
         fault = error if isinstance(error, SternaError) else unexpected_fault(error, activity, file, table)
         return json.dumps({"error": [type(fault).__name__, fault.message, fault.file]})
 

@@ -89,9 +89,7 @@ def completed_tables(
     left behind.
 
     Args:
-        context: the region.
         bulk_state: what the large lane is at.
-        head: of the replica branch.
         digest: of now (`sterna.replication.plan.planner.sync_digest`).
 
     Raises:
@@ -148,7 +146,6 @@ def hold_large_tables(
     """Return the entries of tables that the large lane has to bring.
 
     Args:
-        context: the region.
         inventory: what is to be brought.
         resolution: what could be published.
         held_if_failed: by key name, how each would be held.

@@ -33,7 +33,6 @@ def cut_batches(
     Args:
         files: what to copy, as in `sterna.replication.replica.file_list`; a target that several tables need is sent
             once, in one batch.
-        mapping: the region's.
         options: about how many bytes and files a batch should carry.
         max_batches: no more batches than this, but one an origin; they get larger instead.
 
@@ -79,7 +78,6 @@ def order_smallest_first(
     Args:
         files: what to copy.
         numbers: the number of each row's batch.
-        batches: the batches.
 
     Returns:
         The new numbers, and the batches in their order.
@@ -198,7 +196,6 @@ def origin_spans(files: pa.Table, order: pa.Array, mapping: Mapping) -> list[tup
     Args:
         files: as in `sterna.replication.replica.file_list`.
         order: their rows, sorted by targets; those of an origin lie in a folder of their own.
-        mapping: the region's.
     """
     targets, sources = (_SortedTexts(files.column(name), order) for name in ("target", "source"))
     root = f"{mapping.region.replica_root}/"

@@ -87,7 +87,6 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     keys is lost, or on request.
 
     Args:
-        context: the region.
         head: its replica branch's head, with its held keys.
         digest: over registry, policies and localizer, as this sync has them.
         options: what the caller asked for.
@@ -241,7 +240,6 @@ def _replicated_contents(
     """Return what `main` held when the replica took its contents from there: at W, or where a key was held or chosen.
 
     Args:
-        context: the region.
         head: its replica branch's head.
         source_hash: H.
         replica: what the replica branch holds under the keys that are looked at.

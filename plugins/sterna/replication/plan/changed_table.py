@@ -53,7 +53,6 @@ def read_needed_files(
     """Read what a changed table or view needs here.
 
     Args:
-        context: the region.
         action: puts it.
         changes: the plan's candidates.
         lister: how tables are listed.

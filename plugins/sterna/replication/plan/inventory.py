@@ -223,7 +223,6 @@ def take_inventory(
     """Look the files of some tables up, and cut what is missing into batches.
 
     Args:
-        context: the region.
         table_rows: by key name, the rows of a table's files.
         options: how large a batch may be.
 
@@ -236,7 +235,7 @@ def take_inventory(
     """
     try:
         return _take_inventory(context, list(table_rows.values()), options), {}
-    except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+    except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
         fault = attribute_fault(error, context.mapping, "looking for its files", "", next(iter(table_rows)))
     if len(table_rows) == 1:
         return None, dict.fromkeys(table_rows, fault)
@@ -263,7 +262,6 @@ def plan_copies(
 
     Args:
         checked: the files.
-        mapping: the region's.
         options: how large a batch may be.
 
     Returns:

@@ -43,7 +43,7 @@ def compare(context: RegionContext, head: Head, changes: Changes, options: SyncO
         try:
             generation = options.generation if policy.matches(name) else 0
             actions = _actions(context, name, candidate, renamed.get(name), generation)
-        except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+        except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
             uri = (candidate.source and candidate.source.metadata_location) or ""
             fault = attribute_fault(error, context.mapping, "comparing it", uri, name)
             draft.held.append(held_entry(name, head, changes, fault))

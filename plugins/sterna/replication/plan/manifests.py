@@ -47,7 +47,6 @@ def read_manifests(
     """Read manifests; localize those that the mapping alone decides, where the region is opened for a run.
 
     Args:
-        context: the region.
         table: key name.
         lengths: by URI, what a list says of each manifest's length, -1 where nobody does.
         local: takes the content files that are local, with their sizes.
@@ -195,7 +194,6 @@ def content_rows(context: RegionContext, table: str, files: pa.Table, local: dic
     """Return rows of the foreign ones among some content files.
 
     Args:
-        context: the region.
         table: key name.
         files: columns file_path, file_size and, where it is known, target.
         local: takes the others, which stay where they are, with their sizes.
@@ -226,7 +224,6 @@ def referenced_by_manifest(context: RegionContext, manifests: Iterable[str]) -> 
     """Let refusals of a content file say which manifest names it; for that the manifests are read once more.
 
     Args:
-        context: the region.
         manifests: those that may name it.
     """
     try:

@@ -91,7 +91,6 @@ def read_files(
     """Read files that must be there, as many at once as there is room for.
 
     Args:
-        context: the region.
         sizes: their URIs, with the size that is told of each; -1 where nobody tells.
         objects: the stores that they are read from; None: the region's.
     """

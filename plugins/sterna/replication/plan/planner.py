@@ -72,9 +72,7 @@ def make_plan(
     What it reads of foreign metadata is kept in the run's folder, where the region was opened for a run.
 
     Args:
-        context: the region.
         options: what the caller asks for.
-        progress: called with lines for people.
         run_id: the run's name; "" for a new one.
         engine: lists the new files of tables that have very many; None: this process does, a part after the other.
 
@@ -296,7 +294,6 @@ def _read_tables(
     """Read what the tables and views among some actions need here.
 
     Args:
-        context: the region.
         comparison: what the plan begins with. Of tables that are known not to go on nothing is read.
         outages: takes each store of others that can't be used.
         quarantine: the tables whose reading ended plans before.
@@ -328,7 +325,7 @@ def _read_tables(
             return action, defer_to_bulk(
                 comparison.bulk_state, replace(held_action(action), bytes=deferral.bytes), deferral.reason
             )
-        except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+        except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
             fault: SternaError
             if isinstance(error, EngineError):
                 fault = error  # workers may have died of this table: the others go on

@@ -33,9 +33,7 @@ def waiting_to_ship(
     without a version here doesn't wait, nor does any where an operator asks for some tables by name.
 
     Args:
-        context: the region.
         actions: what could be published.
-        head: the replica branch's.
         changes: since when each key is behind.
         now: the time; default: the clock's.
     """

@@ -195,7 +195,7 @@ class ShardedListing:
                 inventories.append(self._inventories[table])
             except EngineError as error:
                 faults[table] = error
-            except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+            except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
                 faults[table] = attribute_fault(error, self._context.mapping, "looking for its files", "", table)
         inventories.sort(key=lambda inventory: (inventory.missing[1], inventory.table))
         return tuple(inventories), faults
@@ -333,7 +333,6 @@ def run_in_worker(step: str, registry: str, region: str, request: str) -> str:
     Args:
         step: what is to be done.
         registry: the registry as JSON.
-        region: name of the region.
         request: the item as JSON.
 
     Returns:

@@ -67,7 +67,7 @@ def _published_damage(
     try:
         replica_metadata = read_replica_metadata(context, shown_metadata_uri(action, changes))
         reached = reached_content(context, replica_metadata, targets) if replica_metadata else set()
-    except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+    except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
         return attribute_fault(
             error, context.mapping, "reading what the replica shows of it", action.target, action.key
         )

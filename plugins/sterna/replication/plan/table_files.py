@@ -83,7 +83,6 @@ def list_table_files(
     has are reached by it. Only lists and manifests that it doesn't reach are read.
 
     Args:
-        context: the region.
         table: key name.
         uri: its metadata.json on `main`.
         target: where the localized one goes.
@@ -187,7 +186,6 @@ def reached_content(context: RegionContext, replica_metadata: TableMetadata, tar
     tell.
 
     Args:
-        context: the region.
         replica_metadata: what the replica's metadata.json says.
         targets: URIs below the replica root.
     """

@@ -93,9 +93,7 @@ def repair(
     """Verify a replica and bring what is wrong anew from `main`, until nothing more can be done.
 
     Args:
-        context: the region.
         tables: key names or patterns, as in a policy; none: all.
-        progress: called with lines for people.
         deep: find files whose content isn't the source's, too.
         apply: do it; else only say what would be done.
         engine: where to localize; default: the region's Spark.

@@ -191,7 +191,6 @@ def read_bulk_state(objects: Objects, region: Region, *, count_remaining: bool =
     """Return what the large lane is at; None where it has left no sign, or one that nobody understands.
 
     Args:
-        objects: the stores.
         region: whose large lane.
         count_remaining: find out how much is left, too; costs a request a batch.
 

@@ -74,7 +74,6 @@ def read_primary_outage(context: RegionContext, reason: str, watermark: str) -> 
     """Return what a region that is cut off serves, and when it heard of the primary; asks its own copy alone.
 
     Args:
-        context: the region.
         reason: why the primary can't be asked.
         watermark: hash of `main` that the replica stands for, or "".
     """

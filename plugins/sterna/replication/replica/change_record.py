@@ -146,7 +146,6 @@ def change_record_property(
     """Return what a commit says of itself in the property `NEWS`; write it into the run's folder where it is long.
 
     Args:
-        context: the region.
         catalog: the catalog that takes the commit, to look up what its parent shows.
         plan: what is published; the commit follows its `replica_hash`.
         actions: what is put and dropped.

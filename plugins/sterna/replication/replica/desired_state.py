@@ -28,7 +28,6 @@ def desired_content(
     without it, and `sterna.replication.plan.changed_table` sees to it.
 
     Args:
-        context: the region.
         name: the key's name.
         source: what `main` holds.
         current: what the replica holds, whose generation it keeps.

@@ -30,7 +30,6 @@ def validate_reset_target(context: RegionContext, source_hash: str, watermark: s
     """See that an operator who gives his word for a commit of `main` has seen where `main` stands now.
 
     Args:
-        context: the region.
         source_hash: `main`'s head.
         watermark: the hash of `main` that the replica stands for, "" when the catalog doesn't know it.
         target_hash: the hash that he names: `main`'s head, or a commit before it that the replica's own line of history
@@ -74,7 +73,6 @@ def commits_since_fork(context: RegionContext, source_hash: str, watermark: str)
     What is read follows the distance to that point, on whichever line it is longer, and not the length of `main`.
 
     Args:
-        context: the region.
         source_hash: `main`'s head.
         watermark: a hash that the catalog knows; where `main` has not left it, the lines part there (`follows`).
 

@@ -40,9 +40,6 @@ def write_feature_view_position(context: RegionContext, view: str, table: str, s
     """Write down how far a view of a region is.
 
     Args:
-        context: the region.
-        view: its name.
-        table: key name of its table.
         snapshot: the snapshot that its store stands for.
 
     Raises:
@@ -56,10 +53,7 @@ def read_feature_view_position(objects: Objects, root: str, view: str, table: st
     """Return the snapshot for which a view's store stands; None where it was never filled, or from another table.
 
     Args:
-        objects: the stores.
         root: the replica root of the view's region.
-        view: its name.
-        table: key name of its table.
 
     Raises:
         StoreError, CredentialError: the region's store can't be used.

@@ -114,7 +114,6 @@ def read_held_list(objects: Objects, held_list: HeldList, root: str = "") -> Hel
     """Return a list with its entries, which are read where they stand in an object.
 
     Args:
-        objects: the stores.
         held_list: the list, as its commit has it.
         root: the replica root beside which it stands; "": that of the stores' own region.
 

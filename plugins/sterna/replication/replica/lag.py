@@ -74,7 +74,6 @@ def measure_lags(context: RegionContext, now: datetime | None = None) -> Lags:
     """Return how far a region is behind; while it is being seeded it serves nothing yet.
 
     Args:
-        context: the region.
         now: the time; default: the clock's.
 
     Raises:
@@ -143,7 +142,6 @@ def lags_after_sync(context: RegionContext, oldest: str, watermark_kept: bool, h
     sync did not reach its commit.
 
     Args:
-        context: the region.
         oldest: commit time of the oldest commit that was not served before the sync, or "".
         watermark_kept: the sync left the watermark where it was.
         held: the keys that stay behind, those in transit included.

@@ -12,7 +12,6 @@ def current_metadata_version(mapping: Mapping, replica_uri: str = "", generation
     """Return the edition in which this version of sterna writes a table's localized files.
 
     Args:
-        mapping: the region's.
         replica_uri: the replica's file that says what the table's generation is; "" for none.
         generation: the least one.
     """

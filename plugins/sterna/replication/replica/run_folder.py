@@ -93,9 +93,7 @@ def load_files(context: RegionContext, run: str, *, batch: int | None = None, li
     """Read a run's list of files back: those that are localized, or the content files of one batch.
 
     Args:
-        context: the region.
         run: URI of the run's folder.
-        batch: the batch's number.
         list_name: the name of its list, where its number doesn't tell it.
 
     Raises:
@@ -157,7 +155,6 @@ def delete_working_files(context: RegionContext, run: str, plan: Plan | None = N
     Who still asks for some of it reads it at its source.
 
     Args:
-        context: the region.
         run: URI of the run's folder.
         plan: the run's, where one was written. Lists of what is copied that it doesn't name go, too: those of tables
             that were left out in the end.

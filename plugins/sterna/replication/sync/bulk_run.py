@@ -105,13 +105,11 @@ def localize_completed(
     The small lane then publishes them: they don't wait for the rest of the round. What fails here is told at its end.
 
     Args:
-        context: the region.
         run: URI of the run's folder.
         plan: of the large lane.
         batch: the number of the one that is done now.
         run_progress: which batches are done, and for which tables they failed.
         engine: where to localize; by default the region's Spark.
-        progress: called with lines for people.
     """
     finished = run_progress.finished
     if len(finished) == len(plan.batches):

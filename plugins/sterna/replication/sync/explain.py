@@ -100,8 +100,6 @@ def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> PlanE
     """Return what a plan would do: tables, files and bytes by table and by origin, price, and what is held.
 
     Args:
-        context: the region.
-        plan: the plan.
         files: its list of files, None when it has none.
     """
     return PlanExplanation(

@@ -110,11 +110,9 @@ def localize_files(
     """Localize every path-bearing file of a plan that isn't localized yet.
 
     Args:
-        context: the region.
         run: URI of the run's folder.
         files: the plan's list of files (`sterna.replication.replica.file_list`), without tables that can't go on.
         engine: does what is too much to be done here.
-        progress: called with lines for people.
         overwrite: targets that hold something wrong and are written over, and so are their parents whose lengths that
             changes (for `repair` alone); None: what is there stays.
 
@@ -235,7 +233,6 @@ def localize_in_worker(registry: str, region: str, request: str) -> str:
 
     Args:
         registry: the registry as JSON.
-        region: name of the region.
         request: the item as JSON.
 
     Returns:

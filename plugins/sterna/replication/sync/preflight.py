@@ -62,7 +62,6 @@ def localization_failures(context: RegionContext, files: pa.Table, tables: Colle
     Files that the replica's head proves, and those of `main` that stay in place, are not looked at.
 
     Args:
-        context: the region.
         files: the plan's list of files (`sterna.replication.replica.file_list`).
         tables: key names.
 

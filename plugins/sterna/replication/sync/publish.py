@@ -61,10 +61,8 @@ def publish_plan(
     """Commit a settled plan to the replica branch, once the list of what is held stands where the commit says.
 
     Args:
-        context: the region.
         plan: made for the head that is expected.
         resolution: what goes ahead and what is held.
-        progress: called with lines for people.
         held: what the commit says of held keys; default: those of the settled plan.
 
     Returns:
@@ -115,7 +113,6 @@ def invalidate_plans(context: RegionContext, run_id: str) -> None:
     For who wrote over files that such a plan may count on.
 
     Args:
-        context: the region.
         run_id: names the commit.
 
     Raises:

@@ -34,10 +34,6 @@ def restore_branch(context: RegionContext, progress: Progress) -> None:
     Where no commit of sterna's is left below (somebody assigned the branch to something else), what doesn't lie below
     the replica root is taken off, and the next sync seeds the branch anew.
 
-    Args:
-        context: the region.
-        progress: called with lines for people.
-
     Raises:
         Busy: a clean-up is deleting files, below what others committed; it is over within seconds.
         BranchChanged: somebody else committed once more meanwhile.

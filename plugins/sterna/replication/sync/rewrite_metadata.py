@@ -22,7 +22,6 @@ def rewrite_options(context: RegionContext, tables: Sequence[str], generation: i
     """Return what to ask of the sync that writes tables' localized metadata anew.
 
     Args:
-        context: the region.
         tables: key names or patterns, as in a policy; none: all.
         generation: the one that they are to have; those that have it already are left as they are. 0: the next one
             after the highest that one of them has.

@@ -35,9 +35,7 @@ def sync(
     a table are here, the small lane publishes it, and the copy goes on. Meanwhile another sync may publish small ones.
 
     Args:
-        context: the region.
         options: what the caller asks for.
-        progress: called with lines for people.
         until_done: follow up at once when a seed has further groups, or `main` moved on while a file was gone.
             Otherwise one plan takes everything.
         engine: where to localize; default: the region's Spark.
@@ -124,10 +122,8 @@ def execute_plan(
     """Do what a plan says: copy, localize, and publish or, in the large lane, end the round.
 
     Args:
-        context: the region.
         planned: the plan, which has something to do.
         options: what the plan was made for.
-        progress: called with lines for people.
         engine: where to localize what is too much to be localized here.
         on_complete: called when all files of some tables are here, while the large lane still has others to copy.
     """

@@ -80,9 +80,7 @@ def plan(
     Where it was asked for, restore the branch first.
 
     Args:
-        context: the region.
         options: what the caller asks for.
-        progress: called with lines for people.
         deferral_check: says why a plan that has something to do is left to somebody else; with it the plan needs no
             Spark.
         engine: lists the new files of tables that have very many; by default the region's Spark.
@@ -155,10 +153,7 @@ def copy(
     are all here by that are localized, too.
 
     Args:
-        context: the region.
         run: URI of the run's folder.
-        batch: the batch's number.
-        progress: called with lines for people.
         deadline: seconds after which the copy is ended.
         unavailable: stores that don't answer, as the batches before found out; takes those that this one finds.
         engine: where to localize; by default the region's Spark.

@@ -82,7 +82,6 @@ def verify(
     """Verify a region's replica branch, as its head is now.
 
     Args:
-        context: the region.
         depth: how much is verified.
         tables: key names or patterns, as in a policy; default: all tables and views.
         progress: called with a line per table, and now and then while many files are compared.
@@ -131,7 +130,6 @@ def verify_structure(
     """Check the structure of a region's replica branch.
 
     Args:
-        context: the region.
         tables: key names or patterns, as in a policy; default: all tables and views.
         progress: called with a line per table.
 

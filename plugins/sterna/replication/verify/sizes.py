@@ -38,7 +38,6 @@ class ExpectedFiles:
         """Ask the stores for the sizes of all files, in the order of keys, so that one listing answers for many.
 
         Args:
-            objects: the stores.
             findings: takes the faults, and counts.
         """
         for files in self._rows.sorted():

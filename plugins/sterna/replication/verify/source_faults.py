@@ -32,7 +32,6 @@ def source_contradictions(context: RegionContext, origin: Content | None, findin
     Reads the source's metadata where the replica contradicts itself, and nothing otherwise.
 
     Args:
-        context: the region.
         origin: what `main` held when the replica's version was made, None where nobody can tell any more.
         findings: what the check of the replica found.
     """
@@ -48,9 +47,6 @@ def source_contradictions(context: RegionContext, origin: Content | None, findin
 
 def source_digest_function(context: RegionContext) -> Callable[[str, str], bytes]:
     """Return a function that tells contradictions apart, and is the same for one of the replica and its source's.
-
-    Args:
-        context: the region.
     """
     places = _SourcePlaces(context.mapping)
 

@@ -23,7 +23,6 @@ def find_origins(context: RegionContext, head: Head, entries: dict[str, Content]
     a seed that isn't over, the one that its own commit names.
 
     Args:
-        context: the region.
         head: the replica branch's head.
         entries: the tables and views to look up, by key name.
         places: the region's judgement of URIs.

@@ -76,7 +76,6 @@ def check_structure(
     """Check the structure of one table or view.
 
     Args:
-        context: the region.
         places: its judgement of URIs.
         content: what the replica branch holds.
         origin: what `main` held when that was made, None where nobody can tell any more.
@@ -97,7 +96,6 @@ def check_source(context: RegionContext, places: Places, content: Content, findi
     """Check what a table's own metadata on `main` says of itself; files of data are not asked for.
 
     Args:
-        context: the region.
         places: its judgement of URIs, to which all of `main` is at home.
         content: what `main` holds.
         findings: takes the faults.

@@ -143,7 +143,7 @@ def copy_batch(
         # A size that is right for one table's metadata is wrong for another's that says otherwise.
         failed |= run.source_failures([file for file in incomplete if (file.table, file.target) not in failed])
         failures |= failed
-        # What one table's trouble explains may be another's, too, which has none.
+        # A file that fails for one table may be needed by another one that has no fault.
         missing = {file.target: file for file in incomplete if (file.table, file.target) not in failures}
         if not missing:
             break
@@ -265,8 +265,8 @@ class CopyRun:
     def unexplained_failures(self, missing: dict[str, CopyFile], transfers: list[Transfer]) -> _Failures:
         """Return a failure for each file that is at its source and did not arrive.
 
-        A store may tell sizes and refuse contents. Where nothing arrived at all below the replica root it isn't the
-        files, and time may cure it. Elsewhere in the region sterna may have no right to write.
+        A store may return sizes and deny contents. Where nothing at all arrived below the replica root the cause isn't
+        the files, and a retry may help. Elsewhere in the region sterna may have no right to write.
         """
         reason = next((transfer.errors for transfer in transfers if transfer.errors), "rclone reported no error")
         root = self.mapping.region.replica_root
@@ -283,7 +283,7 @@ class CopyRun:
         }
 
     def _read_errors(self, files: Iterable[CopyFile]) -> dict[str, SternaError]:
-        """Return, by table, why the content of its files can't be read, as the first one of each tells."""
+        """Return, by table, why the content of its files can't be read, by the first one of each."""
         errors: dict[str, SternaError] = {}
         for table, file in {file.table: file for file in files if file.size}.items():
             try:

@@ -27,7 +27,7 @@ class Placement:
     Args:
         role: their role.
         files: how many.
-        bytes: their size as far as their parents tell it.
+        bytes: their size as far as their parents list it.
         where: `spark` or `here`.
         why: the reason, for people.
     """
@@ -53,7 +53,7 @@ def choose_placement(region: Region, role: str, sizes: Sequence[int]) -> Placeme
     Args:
         region: its setting `localize` decides, if it isn't `auto`.
         role: their role.
-        sizes: the bytes of each, -1 where nobody tells: a list or metadata.json, which the plan has read already.
+        sizes: the bytes of each, -1 where unknown: a list or metadata.json, which the plan has read already.
     """
     files, size = len(sizes), sum(max(length, 0) for length in sizes)
     if region.localize != "auto":

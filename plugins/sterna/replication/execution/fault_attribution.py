@@ -1,8 +1,8 @@
-"""Whose trouble a failure is: one table's, which is held while the others go on, or everybody's.
+"""Attributing failures: to one table, which is held while the others go on, or to the whole sync.
 
-A store of somebody else's that is dark, and a credential for it that has run out, concern the tables that need it.
-Where the region's own store takes nothing, nothing can be published. Whatever else one table's metadata makes the code
-raise, that nobody thought of, is that table's.
+Another region's store that is unavailable, or an expired credential for it, concerns the tables that need it. Where the
+region's own store can't be written, nothing can be published. Any unexpected exception while one table's metadata is
+processed is that table's fault.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sterna.storage.objects import Objects
 
 OUTAGES = (StoreUnreachable, StoreDenied, CredentialError)
-"""A store that can't be used: its tables may go on when somebody, or time, has mended it."""
+"""Errors of a store that can't be used: its tables may go on once it is available again."""
 
 _TRANSIENT_KINDS = frozenset(kind.__name__ for kind in (*OUTAGES, EngineError))
 _PROBE_KEY = "_sterna-is-anybody-there"
@@ -37,14 +37,14 @@ _log = logging.getLogger(__name__)
 
 
 def unexpected_fault(error: Exception, activity: str, file: str, table: str = "") -> TableError:
-    """Return the fault of a table whose metadata made the code raise something that nobody thought of.
+    """Return the fault of a table whose metadata made the code raise an unexpected exception.
 
     The traceback goes into the log.
 
     Args:
         error: what was raised, in whose handler this is called.
         activity: what was being done, for people.
-        file: the URI of the file that was being worked on, or the nearest that is known.
+        file: the URI of the file that was being processed, or the nearest known one.
         table: the table's key, or "".
     """
     trace = printable_lines("".join(traceback.format_exception(error)))
@@ -61,7 +61,7 @@ def attribute_fault(error: Exception, mapping: Mapping, activity: str, file: str
         activity, file, table: as in `unexpected_fault`.
 
     Raises:
-        SternaError: the failure itself, where it is everybody's.
+        SternaError: the failure itself, where it concerns the whole sync.
     """
     if isinstance(error, TableError):
         return error
@@ -73,17 +73,17 @@ def attribute_fault(error: Exception, mapping: Mapping, activity: str, file: str
 
 
 def is_foreign_outage(error: SternaError, mapping: Mapping) -> bool:
-    """Tell whether an error is about a store that isn't the one which the region writes its replica to."""
+    """Return whether an error is about a store other than the one that the region writes its replica to."""
     return isinstance(error, OUTAGES) and location_id_of(error.file, mapping) not in ("", _replica_location_id(mapping))
 
 
 def is_unavailable(error: SternaError, objects: Objects) -> TypeGuard[StoreUnreachable]:
-    """Tell whether a store that can't be used for one object answers about no other one either.
+    """Return whether a store that failed for one object fails for any other one, too.
 
-    A store may fail at one object each time: that is the trouble of the table that needs it, and the others go on.
+    A store may fail for one object each time: that is a fault of the table that needs it, and the others go on.
 
     Args:
-        objects: asks the store once more, about a key that nobody uses.
+        objects: sends the store one more request, for a key that isn't in use.
     """
     if not isinstance(error, StoreUnreachable) or not location_id_of(error.file, objects.mapping):
         return False
@@ -97,7 +97,7 @@ def is_unavailable(error: SternaError, objects: Objects) -> TypeGuard[StoreUnrea
 
 
 def location_id_of(file: str, mapping: Mapping) -> str:
-    """Return the id of the location that a file lies in, "" where it lies in none."""
+    """Return the id of the location that a file is in, "" where it is in none."""
     try:
         return mapping.locate(file).location.id if file else ""
     except TableError:
@@ -111,7 +111,7 @@ def _replica_location_id(mapping: Mapping) -> str:
 def raise_if_unpublishable(plan: Plan, publishable: bool, failed: StageReport) -> None:
     """Raise the error of a store that can't be used where no change of a plan is left that could be published.
 
-    An error is tried again soon; a commit that says no more than that its tables are held would not be.
+    An error is retried soon; a commit that only records its tables as held would not be.
 
     Args:
         publishable: whether something is left.

@@ -1,4 +1,4 @@
-"""Asking foreign stores for sizes, so that one which can't be used fails the tables that need it, and no others."""
+"""Reading sizes from foreign stores, so that an unavailable one fails the tables that need it, and no others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sterna.replication.execution.fault_attribution import OUTAGES, attribute_fa
 from sterna.storage.objects import Objects
 
 LISTING_MIN_FILES = 16
-"""From more files than these on one listing tells sizes with less than a request each."""
+"""Above this number of files a listing returns their sizes with fewer requests than one each."""
 Unavailable = dict[str, StoreUnreachable]
-"""By the id of a location: the error of its store, which did not answer. It takes long to find that out, once."""
+"""By the id of a location: the error of its store, which did not answer. Each timeout is paid only once."""
 
 
 def source_sizes(
@@ -23,11 +23,11 @@ def source_sizes(
 
     Args:
         files: table and URI of each.
-        unavailable: stores that are not asked again; takes those that don't answer.
+        unavailable: stores that are skipped; those that don't answer are added.
 
     Returns:
-        Sizes by URI, None where there is no such object; and by table and URI the errors of those that a store of
-        somebody else's, or what the table itself says, kept from being looked at.
+        Sizes by URI, None where there is no such object; and by table and URI the errors of those that could not be
+        looked up, because of a foreign store or of the table's own metadata.
 
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: the region's own store can't be used.
@@ -39,7 +39,7 @@ def source_sizes(
         if isinstance(group_sizes, dict):
             sizes |= group_sizes
             continue
-        # Who has no right to one table's files may have it to another's; and what is wrong with a name is its table's.
+        # Access may be denied to one table's files and granted to another's; a malformed name is its table's fault.
         for table, table_group in _by_table(group).items():
             table_sizes = (
                 group_sizes if location in unavailable else _sizes(objects, location, table_group, unavailable)
@@ -65,10 +65,10 @@ def _sizes(
 
 
 def record_unavailable(unavailable: Unavailable, error: SternaError, objects: Objects) -> None:
-    """Note the store that a failure is about, where it doesn't answer: nobody waits for it again.
+    """Record the store that a failure is about, where it doesn't answer, so that no other table waits for it.
 
     Args:
-        unavailable: takes it. A store that is noted already is not asked.
+        unavailable: where it is recorded. No request is sent to a store that is recorded already.
     """
     location = location_id_of(error.file, objects.mapping)
     if location not in unavailable and is_unavailable(error, objects):
@@ -77,23 +77,23 @@ def record_unavailable(unavailable: Unavailable, error: SternaError, objects: Ob
 
 @dataclass
 class Outages:
-    """The stores of others that a plan could not use, and Spark where it had to list files.
+    """The foreign stores that a plan could not use, and Spark where it had to list files.
 
     Args:
-        unavailable: those that don't answer: no other table waits for them again.
-        first: the first error of any.
+        unavailable: those that don't answer: no other table waits for them.
+        first: the first error of all.
     """
 
     unavailable: Unavailable = field(default_factory=dict)
     first: SternaError | None = None
 
     def record(self, error: SternaError, objects: Objects) -> None:
-        """Remember a failure, where it is a store's, and whether that store answers at all."""
+        """Record a failure, where it is a store's, and whether that store answers at all."""
         self.record_error(error)
         record_unavailable(self.unavailable, error, objects)
 
     def record_error(self, error: SternaError) -> None:
-        """Remember a failure, where it is the engine's, or a store's of which it is known whether it answers."""
+        """Record a failure of the engine, or of a store whose availability is already checked."""
         if isinstance(error, (*OUTAGES, EngineError)):
             self.first = self.first or error
 

@@ -23,7 +23,7 @@ Engine = Callable[[Callable[[str], str], Sequence[str], str], Iterable[str]]
 def spark_engine(context: RegionContext, progress: Progress) -> Iterator[Engine]:
     """Yield the engine that works on the region's Spark.
 
-    It is reached when the first work comes, and left at the end.
+    The session is opened for the first work, and closed at the end.
     """
     sessions: list[Session] = []
     closed = threading.Event()
@@ -33,11 +33,11 @@ def spark_engine(context: RegionContext, progress: Progress) -> Iterator[Engine]
 
         if not sessions:
             sessions.append(open_spark(context))
-            if closed.is_set():  # while Spark was starting, for minutes perhaps, whoever asked was interrupted
+            if closed.is_set():  # the caller was interrupted while Spark was starting, perhaps for minutes
                 close_session(sessions[0])
                 raise EngineError("nobody waits for this pass any more")
             progress(f"Spark: {context.region.spark}")
-        # Read anew for each pass: keys that live for an hour would else end with the first one that takes longer.
+        # Read again for each pass: keys that expire after an hour would fail all passes after a longer one.
         on_done = _progress_reporter(progress, label, len(items))
         return map_items(
             sessions[0], function, items, label=label, environment=_worker_environment(context), on_done=on_done
@@ -54,7 +54,7 @@ def spark_engine(context: RegionContext, progress: Progress) -> Iterator[Engine]
 
 
 def _progress_reporter(progress: Progress, label: str, items: int) -> Callable[[int], None]:
-    """Return what tells, now and then, how many of some items are done."""
+    """Return a function that reports from time to time how many items are done."""
     last_reported = time.monotonic()
 
     def report(done: int) -> None:
@@ -88,5 +88,5 @@ def _worker_environment(context: RegionContext) -> dict[str, str]:
 def engine_or_spark(
     context: RegionContext, progress: Progress, engine: Engine | None
 ) -> AbstractContextManager[Engine]:
-    """Return the engine that somebody gave, or else the region's Spark."""
+    """Return the given engine, or the region's Spark where there is none."""
     return spark_engine(context, progress) if engine is None else nullcontext(engine)

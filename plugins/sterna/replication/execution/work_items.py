@@ -1,6 +1,6 @@
-"""Work that is dealt out: a function over JSON items, in Spark's Python workers or here.
+"""Work items: a function over JSON items, in Spark's Python workers or in this process.
 
-Whose fault a failure is, is judged by who gets the answer: it knows which store is the region's own.
+Failures are attributed by the caller, which knows the region's own store.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DENIED_PREFIX = f'{{"error": ["{StoreDenied.__name__}"'  # how such an answer b
 
 
 def worker_objects(registry: str, region: str) -> Objects:
-    """Return the stores of a region, by the credentials that stand in the environment right now.
+    """Return the stores of a region, with the credentials that are in the environment now.
 
     Args:
         registry: the registry as JSON.
@@ -47,7 +47,7 @@ def _objects(registry: str, region: str, credentials: int) -> Objects:
 
 
 def run_as_json(work: Callable[[], dict[str, Any]], activity: str, file: str, table: str) -> str:
-    """Return what a piece of work says as JSON; where it fails, `error`: class name, message and file."""
+    """Return the result of a work item as JSON; where it fails, `error`: class name, message and file."""
     try:
         return json.dumps(work())
     except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
@@ -56,7 +56,7 @@ def run_as_json(work: Callable[[], dict[str, Any]], activity: str, file: str, ta
 
 
 def parse_error(answer: dict[str, Any], table: str) -> SternaError | None:
-    """Return the error that an answer tells of."""
+    """Return the error in a work item's answer, None where it has none."""
     if "error" not in answer:
         return None
     kind, message, file = answer["error"]
@@ -65,9 +65,9 @@ def parse_error(answer: dict[str, Any], table: str) -> SternaError | None:
 
 
 def run_on_engine(engine: Engine, function: Callable[[str], str], requests: Sequence[str], label: str) -> list[str]:
-    """Do some items on the engine.
+    """Run items on the engine.
 
-    Those whose store refused a credential once more, for it may have run out meanwhile.
+    Items whose store denied a credential run a second time, for it may have expired meanwhile.
     """
     answers = list(engine(function, requests, label))
     denied = [number for number, answer in enumerate(answers) if answer.startswith(_DENIED_PREFIX)]

@@ -1,11 +1,11 @@
-"""Two lanes: tables of which much is to be copied don't hold up the others.
+"""Admission to the two lanes: tables of which much is to be copied don't delay the others.
 
 The small lane leaves them out, as in transit, and publishes the rest. The large lane copies what is in transit, and
-publishes nothing. So there is one publisher, and when the files are here the next sync of the small lane finds them.
+publishes nothing. So there is one publisher, and once the files are here the next sync of the small lane finds them.
 
-To find them again may take as long as it took to list them. So a version that the large lane has brought whole counts
-as one that readers see: its lists prove what is here. The small lane lists a very large table itself where another
-round would not help: where it changes as fast as it is brought, or clean-ups delete again and again.
+To find them again may take as long as it took to list them. So a version that the large lane has completed counts as
+one that readers see: its lists prove what is here. The small lane lists a very large table itself where another bulk
+run would not help: where it changes as fast as it is copied, or clean-ups delete its files repeatedly.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def bulk_state_for_plan(context: RegionContext, head: Head, options: SyncOptions
 
 
 def held_in_transit(bulk_state: BulkState | None, head: Head, actions: Iterable[Action]) -> tuple[Held, ...]:
-    """Return the entries of tables that are being copied right now: they stay in transit, and nobody looks at them.
+    """Return the entries of tables that are being copied right now: they stay in transit, and plans skip them.
 
     A table may have a million files. For one that moves together with them there is no entry here: it waits for them.
     """
@@ -66,12 +66,12 @@ def current_term(context: RegionContext) -> str:
 
 @dataclass(frozen=True)
 class CompletedTable:
-    """A version of a table in transit that the large lane has brought whole.
+    """A version of a table in transit that the large lane has completed.
 
     Args:
-        bulk_table: the table, as that round copied it.
-        proves: all of its files are here still: it proves them, as does a version that readers see.
-        bulk_run_over: so is the round, and the large lane has time.
+        bulk_table: the table, as that bulk run copied it.
+        proves: all of its files are still here: it proves them, as does a version that readers see.
+        bulk_run_over: the bulk run is over, so the large lane is free.
     """
 
     bulk_table: BulkTable
@@ -82,15 +82,15 @@ class CompletedTable:
 def completed_tables(
     context: RegionContext, bulk_state: BulkState | None, head: Head, digest: str
 ) -> dict[str, CompletedTable]:
-    """Return, by key name, the versions of tables in transit that the large lane has brought whole.
+    """Return, by key name, the versions of tables in transit that the large lane has completed.
 
-    All of their files were here as it looked, or came then, under the same registry. What was deleted or written anew
-    since, the replica branch tells (`sterna.replication.replica.head.files_replaced_since`), but for what a promotion
-    left behind.
+    All of their files were here when it checked, or were copied then, under the same registry. What was deleted or
+    rewritten since follows from the replica branch (`sterna.replication.replica.head.files_replaced_since`), except for
+    what a promotion left behind.
 
     Args:
-        bulk_state: what the large lane is at.
-        digest: of now (`sterna.replication.plan.planner.sync_digest`).
+        bulk_state: the large lane's state.
+        digest: the present one (`sterna.replication.plan.planner.sync_digest`).
 
     Raises:
         CatalogError: the catalog doesn't answer.
@@ -115,13 +115,13 @@ def completed_tables(
 
 
 def defers_listing(completed: CompletedTable | None, manifests: int) -> bool:
-    """Tell whether the small lane leaves it to the large one to list a very large table's new files.
+    """Return whether the small lane leaves it to the large one to list a very large table's new files.
 
-    Not where a round left as many as half of them: another one would, too, and the table would be in transit for ever.
-    Nor where a clean-up deleted and the large lane has no time, or did so the second time.
+    Not where a bulk run left half of them or more: the next one would, too, and the table would never leave transit.
+    Nor where a clean-up deleted files while the large lane is busy, or for the second time.
 
     Args:
-        completed: the table's version that the large lane has brought whole, None where there is none.
+        completed: the table's version that the large lane has completed, None where there is none.
         manifests: how many of them are new, beyond what that proves.
     """
     if completed is None:
@@ -146,7 +146,7 @@ def hold_large_tables(
     """Return the entries of tables that the large lane has to bring.
 
     Args:
-        inventory: what is to be brought.
+        inventory: the files that are missing here.
         resolution: what could be published.
         held_if_failed: by key name, how each would be held.
         changes: what was committed together.
@@ -170,17 +170,17 @@ def hold_large_tables(
 def _outpaces_bulk_run(
     members: Sequence[Held], missing_bytes: dict[str, int], bulk_state: BulkState | None, limit: int
 ) -> bool:
-    """Tell whether a round of the large lane left as much as half of what it had to bring: another one would, too.
+    """Return whether a bulk run left half or more of what it had to copy: the next one would, too.
 
-    Such a table is taken along by the small lane, or it would be in transit for ever. A round that had little to bring,
-    after all, tells nothing of the next one. Nor does one that brought others for most of its time: the next one will
-    be shorter by them.
+    Such a table is copied by the small lane, or it would never leave transit. A bulk run that had little to copy
+    predicts nothing of the next one, nor does one that copied other tables for most of its time: the next one will be
+    shorter by them.
 
     Args:
         members: that are to be published together.
         missing_bytes: by key name, how many bytes are to be copied now.
-        bulk_state: what the large lane is at.
-        limit: bytes that are little.
+        bulk_state: the large lane's state.
+        limit: bytes that the small lane copies itself.
     """
     if bulk_state is None or not bulk_state.run.finished:
         return False
@@ -208,7 +208,7 @@ def defer_to_bulk(bulk_state: BulkState | None, held: Held, reason: str) -> Held
 def exclude_tables(
     inventory: Inventory, tables: Collection[str], mapping: Mapping, options: SyncOptions
 ) -> Inventory | None:
-    """Return what is to be brought without some tables; None where nothing is left."""
+    """Return an inventory without some tables; None where nothing is left."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -227,7 +227,7 @@ def exclude_tables(
 
 
 def needs_bulk_run(held: Iterable[Held], head: Head, bulk_state: BulkState | None) -> bool:
-    """Tell whether the large lane should start: something came into transit, or is, and nobody is at work."""
+    """Return whether the large lane should start: something is in transit, and no bulk run is alive."""
     in_transit = [held_key for held_key in held if held_key.bytes and held_key.in_transit]
     if not (bulk_state and bulk_state.is_alive):
         return bool(in_transit)

@@ -28,7 +28,7 @@ def cut_batches(
     """Cut files into batches of one origin each, about equal in bytes and count; the same files always give the
     same batches.
 
-    A batch is a stretch of neighbours in the order of their targets: proving them by listing then sees little else.
+    A batch is a contiguous range in the order of targets, so that a listing that proves them returns little else.
 
     Args:
         files: what to copy, as in `sterna.replication.replica.file_list`; a target that several tables need is sent
@@ -72,8 +72,8 @@ def cut_batches(
 def order_smallest_first(
     files: pa.Table, numbers: pa.Array, batches: tuple[CopyBatch, ...]
 ) -> tuple[pa.Array, tuple[CopyBatch, ...]]:
-    """Number batches anew, so that those come first that tables need of which little is to be copied: they are whole
-    while a larger one is still on its way.
+    """Renumber batches, so that those of tables with little to copy come first: these are complete while a larger one
+    is still being copied.
 
     Args:
         files: what to copy.
@@ -160,13 +160,13 @@ def _share(batches: list[CopyBatch]) -> Share:
 
 
 def _total(sizes: Any) -> int:
-    """Add up sizes of any metadata's: a few files that are said to be huge are more than 64 bits hold."""
+    """Add up sizes from metadata without overflow: a few files with huge claimed sizes exceed 64 bits."""
     return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())
 
 
 @dataclass(frozen=True)
 class _SortedTexts:
-    """Texts in another order, which are looked at where they stand: a million of them need not be copied.
+    """Texts in another order, read in place: a million of them need not be copied.
 
     Args:
         texts: the texts.
@@ -195,7 +195,7 @@ def origin_spans(files: pa.Table, order: pa.Array, mapping: Mapping) -> list[tup
 
     Args:
         files: as in `sterna.replication.replica.file_list`.
-        order: their rows, sorted by targets; those of an origin lie in a folder of their own.
+        order: their rows, sorted by targets; those of an origin are in a folder of their own.
     """
     targets, sources = (_SortedTexts(files.column(name), order) for name in ("target", "source"))
     root = f"{mapping.region.replica_root}/"
@@ -221,8 +221,8 @@ def _batch_counts(loads: list[tuple[int, int]], options: SyncOptions, max_batche
 
 
 def _assign_batches(sizes: Any, is_first: Any, count: int) -> Any:
-    """Return, for files in their order, which of at most `count` stretches of about equal cost each belongs to,
-    without gaps.
+    """Return, for files in their order, the range that each belongs to: at most `count`, of about equal cost, without
+    gaps.
     """
     import numpy as np
 

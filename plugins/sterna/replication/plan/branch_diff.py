@@ -38,7 +38,7 @@ class Candidate:
     Args:
         source: what `main` holds at H; None: nothing.
         replica: what the replica branch holds; None: nothing.
-        before: what `main` held when the replica took it from there; None: nothing, or nobody can tell.
+        before: what `main` held when the replica took it from there; None: nothing, or unknown.
     """
 
     key: Key
@@ -63,8 +63,8 @@ class Changes:
         oldest: commit time of the oldest commit after W, "" when there is none.
         newest: commit time of H.
         filtered: only some tables were asked for.
-        watermark_reset_from: W, where an operator gave his word that `main` has left it; else "".
-        ahead: by key, the hash of `main` whose version syncs of chosen tables brought, where that is no longer W's.
+        watermark_reset_from: W, where an operator confirmed that `main` has left it; else "".
+        ahead: by key, the hash of `main` whose version syncs of chosen tables published, where that is no longer W's.
     """
 
     source_hash: str
@@ -83,8 +83,8 @@ class Changes:
 def find_changes(context: RegionContext, head: Head, digest: str, options: SyncOptions) -> Changes:
     """Find the keys to compare: those that differ between W and H and those held, or all.
 
-    All where there is no W, the catalog no longer knows it, the digest is another than the head's, the list of held
-    keys is lost, or on request.
+    All where there is no W, the catalog no longer has it, the digest differs from the head's, the list of held keys is
+    lost, or on request.
 
     Args:
         head: its replica branch's head, with its held keys.
@@ -115,7 +115,7 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     if has_watermark and head.digest == digest and not (head.held_list.read_error or compare_all):
         candidates = changed_tables(context, head, source_hash)
     else:
-        # Where W has left `main`, a difference from it needs rights that nobody may have.
+        # Where W has left `main`, a difference from it needs rights that may be missing.
         watermark_on_main = has_watermark and starts_at_watermark(history, source_hash, head.watermark)
         candidates = _all_candidates(context, head, source_hash, ahead, watermark_on_main=watermark_on_main)
     grouped_commits = max(history, _commits_since_lost(context, source_hash, head), key=len)
@@ -157,8 +157,8 @@ def _commits_after(context: RegionContext, source_hash: str, watermark: str) -> 
 def _commits_since_lost(context: RegionContext, source_hash: str, head: Head) -> list[Commit]:
     """Return `main`'s commits since the oldest of the keys is held whose list is lost, newest first; else none.
 
-    They tell again since when keys are behind and what was committed together. Of a key that was not held all the time
-    they may tell too early a commit, never one too late.
+    They show again since when keys are behind and what was committed together. For a key that was not held all the time
+    that may be too early a commit, never one too late.
     """
     oldest = parse_commit_time(head.held_list.oldest) if head.held_list.read_error else None
     if oldest is None:
@@ -242,8 +242,8 @@ def _replicated_contents(
     Args:
         head: its replica branch's head.
         source_hash: H.
-        replica: what the replica branch holds under the keys that are looked at.
-        changed: what differs between W and H; None where nobody can tell.
+        replica: what the replica branch holds under the keys that are compared.
+        changed: what differs between W and H; None where unknown.
         source: what `main` holds at H.
         ahead: by key, the hash of `main` from which it was taken otherwise.
     """
@@ -269,7 +269,7 @@ def _replica_contents(context: RegionContext, head: Head, keys: list[Key]) -> di
 
 def _changed_keys(commit: Commit) -> Iterator[Key]:
     for operation in commit.operations or ():
-        # A namespace may go ahead of its tables: nobody can see a half batch in it.
+        # A namespace may be published before its tables: readers see no partial batch by it.
         if isinstance(operation, Delete) or (isinstance(operation, Put) and operation.content.kind != NAMESPACE):
             yield operation.key
 
@@ -282,7 +282,7 @@ def group_by_commit(
     groups |= {frozenset((held_key.key, held_key.group)) for held_key in head.held if held_key.group}
     shared = {group for group in groups if len(group) > 1}
     relaxed = {name for name in frozenset().union(*shared) if context.registry.policy(name).atomic == "relaxed"}
-    # A relaxed table joins two commits only while it is held itself, which nobody knows yet.
+    # A relaxed table joins two commits only while it is held itself, which isn't known yet.
     mixed = {group for group in shared if group & relaxed}
     joined = merge_groups(set(group) for group in shared - mixed)
     return (*joined, *sorted(tuple(sorted(group)) for group in mixed)), tuple(sorted(relaxed))

@@ -35,7 +35,7 @@ class TableLister:
     Args:
         sharded_listing: lists the files of those that have very many.
         defers_large: those are left to the large lane.
-        completed: by key name, what that one has brought whole.
+        completed: by key name, the versions that the large lane has completed.
     """
 
     sharded_listing: ShardedListing
@@ -116,12 +116,12 @@ def _with_target(context: RegionContext, action: Action, metadata: TableMetadata
 def _with_view_identity(context: RegionContext, action: Action, changes: Changes) -> Action:
     """Return what puts a view, as another one than the replica has where their UUIDs differ.
 
-    They are read only where the catalog's ids can't tell.
+    They are read only where the catalog's ids don't show it.
     """
     replica = changes.candidates[action.key].replica
     if not action.content_id or replica is None or action.renamed_from or changes.candidates[action.key].before:
         return action
-    with suppress(SourceGone, BrokenMetadata):  # the replica's own, or what localizing it will tell of
+    with suppress(SourceGone, BrokenMetadata):  # the replica's own file, or a fault that localizing will report
         if read_view_uuid(context, action.source) != read_view_uuid(context, replica.metadata_location or ""):
             return replace(action, replaces=True, content_id="")
     return action
@@ -130,8 +130,8 @@ def _with_view_identity(context: RegionContext, action: Action, changes: Changes
 def _completed_version(
     context: RegionContext, action: Action, metadata: TableMetadata, lister: TableLister
 ) -> tuple[TableMetadata | None, CompletedTable | None]:
-    """Return what a table's version says of itself that the large lane has brought whole and that proves files, and
-    what is known of it; None where there is none of this table.
+    """Return the metadata of the table's version that the large lane has completed, where that proves files, and its
+    record; None where there is none of this table.
     """
     completed = lister.completed.get(action.key)
     if completed is None or _proves_nothing(context, action, completed.bulk_table.target):
@@ -147,20 +147,20 @@ def _completed_version(
 
 
 def _with_snapshots(action: Action, metadata: TableMetadata, replica_metadata: TableMetadata | None) -> Action:
-    """Add from which snapshot to which an action leads its table, and by what: that is told with the commit."""
+    """Add the snapshots between which an action changes its table, and the operations: the commit records them."""
     from sterna.iceberg.metadata.history import operations_since
 
     previous = replica_metadata.current_snapshot_id if replica_metadata else None
-    # Where something stands here and can't be read, nobody knows where the way begins.
+    # Where the replica's metadata can't be read the previous snapshot is unknown.
     operations = operations_since(metadata, previous) if replica_metadata or not action.content_id else None
     return replace(action, snapshot=metadata.current_snapshot_id, previous=previous, operations=operations)
 
 
 def _proves_nothing(context: RegionContext, action: Action, uri: str) -> bool:
-    """Tell whether the replica's version of a table at some place proves nothing of what is to be there.
+    """Return whether the replica's metadata of a table at some URI proves none of the files that are needed.
 
-    Its files are of another edition. Or residency rules by place may have come since: it proves that files are here,
-    not that they may be.
+    Its files are of another metadata version. Or residency rules by place were added since: it proves that files are
+    here, not that they may be.
     """
     mapping = context.mapping
     metadata_version, current_version = target_metadata_version(mapping, action.target), mapping.metadata_version(uri)

@@ -81,7 +81,7 @@ def check_targets(context: RegionContext, files: pa.Table) -> CheckedFiles:
     content = listing.filter_roles(files, CONTENT)
     sizes = np.full(content.num_rows, _ABSENT, np.int64)
     targets = 0
-    # Neighbours together, for listings answer for them; a stretch at a time, for each file takes about a KiB meanwhile.
+    # In order, for a listing covers neighbours; in ranges, for each file takes about a KiB of memory meanwhile.
     for rows, names, is_first in listing.ordered_chunks(
         content.column("target"), pc.sort_indices(content.column("target"))
     ):
@@ -110,8 +110,8 @@ def _target_sizes(context: RegionContext, names: pa.StringArray) -> Any:
 
 
 def _list_common_folder(context: RegionContext, first: str, last: str) -> dict[str, int] | None:
-    """Return the sizes of all that stands in the folder which two targets have in common, by URI, where one request
-    tells; else None.
+    """Return the sizes of all objects in the common folder of two targets, by URI, where one request lists them; else
+    None.
 
     Where a table is new here, that is one request for tens of thousands of files.
     """

@@ -1,4 +1,4 @@
-"""Comparing keys: what must change on the replica branch, before any file is looked at."""
+"""Comparing keys: what must change on the replica branch, before any file is read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A table's new manifests, each read, inflated and walked once: the rows of its live entries, and what it becomes here.
 
-What a manifest of data files becomes depends on its URI and the mapping alone. So it is written by whoever reads it,
-before its data arrives: no head names it, and the localize stage finds it there. One with position deletes needs what
-these have become. It is kept beside the plan, as other foreign metadata is, and localized later.
+The localized copy of a manifest of data files depends on its URI and the mapping alone. So it is written as soon as it
+is read, before its data arrives: no head names it, and the localize stage finds it there. One with position deletes
+needs their localized copies. It is kept beside the plan, as other foreign metadata is, and localized later.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def read_manifests(
 
     Args:
         table: key name.
-        lengths: by URI, what a list says of each manifest's length, -1 where nobody does.
-        local: takes the content files that are local, with their sizes.
+        lengths: by URI, each manifest's length by its list, -1 where the list has none.
+        local: collects the content files that are local, with their sizes.
         metadata_version: of the localized files.
 
     Returns:
@@ -233,7 +233,7 @@ def referenced_by_manifest(context: RegionContext, manifests: Iterable[str]) -> 
 
 
 def _find_referrer(context: RegionContext, file: str, manifests: Iterable[str]) -> dict[str, str]:
-    """Return a file with what names it; nothing where that can't be told any more."""
+    """Return a file with what names it; nothing where that is no longer known."""
     from sterna.iceberg.manifests.manifest import read_entries
 
     with suppress(SternaError):
@@ -245,11 +245,11 @@ def _find_referrer(context: RegionContext, file: str, manifests: Iterable[str]) 
 
 
 def require_outside_replicas(context: RegionContext, metadata: str, files: pa.Table, local: Iterable[str]) -> None:
-    """See that a table names nothing below a replica root, unless its metadata.json lies there, too (after a
+    """Require that a table names nothing below a replica root, unless its metadata.json is there, too (after a
     promotion with tables).
 
-    That region's `gc` could not tell who needs the file, and here it would be one with its origin, which the table
-    may name as well.
+    That region's `gc` could not know that the file is needed, and here it would have the same URI as its origin, which
+    the table may name as well.
 
     Raises:
         Unsupported: it does.

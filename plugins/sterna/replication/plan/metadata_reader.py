@@ -1,4 +1,4 @@
-"""Reading a table's metadata files for a plan: within the region's limits, and with room for them in memory."""
+"""Reading a table's metadata files for a plan, within the region's limits and its memory budget."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def require_resident(context: RegionContext, uri: str) -> None:
 def read_files(
     context: RegionContext, sizes: dict[str, int], objects: Objects | None = None
 ) -> Iterator[tuple[str, bytes]]:
-    """Read files that must be there, as many at once as there is room for.
+    """Read files that must be there, as many at once as the memory budget allows.
 
     Args:
-        sizes: their URIs, with the size that is told of each; -1 where nobody tells.
+        sizes: their URIs, with the listed size of each; -1 where there is none.
         objects: the stores that they are read from; None: the region's.
     """
     from sterna.storage.client import TooLarge
@@ -109,7 +109,7 @@ def read_files(
 
 
 def parse_avro(context: RegionContext, uri: str, data: bytes, parse: Callable[[bytes, str, Limits], _T]) -> _T:
-    """Parse an Avro file when there is room for what it becomes in memory."""
+    """Parse an Avro file once the memory budget has room for the result."""
     from sterna.iceberg.avro.container import estimate_memory
 
     limits = context.region.limits

@@ -1,4 +1,4 @@
-"""Parts of a table's list of files: where they are kept, and reading what one of them has of a stretch of targets."""
+"""Parts of a table's list of files: where they are kept, and reading the rows of a range of targets from one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Part:
     """A part of a table's list: files of one origin, sorted by their targets.
 
     Args:
-        name: tells it from others.
+        name: identifies it.
         size: its bytes.
         rows: how many files it lists.
         first: the first target.
@@ -35,7 +35,7 @@ class Part:
     last: str
 
     def overlaps(self, low: str, high: str) -> bool:
-        """Tell whether it may have files of a stretch, behind `low` and up to `high`; "" is without end."""
+        """Return whether it may have files of a range, after `low` and up to `high`; "" is unbounded."""
         return self.last > low and (not high or self.first <= high)
 
 
@@ -47,10 +47,10 @@ class PartStore(Protocol):
         """Where that is, for people."""
 
     def write(self, kind: str, rows: pa.Table) -> tuple[str, int]:
-        """Write some rows under a name that tells their content; return it, and the length."""
+        """Write some rows under a name with a digest of their content; return it, and the length."""
 
     def read(self, part: Part, low: str, high: str) -> pa.Table:
-        """Return the rows of a part that lie in a stretch.
+        """Return the rows of a part that are in a range of targets.
 
         Raises:
             EngineError: the part is gone or damaged.
@@ -94,7 +94,7 @@ class RunPartStore:
 
 
 class DiskPartStore:
-    """A temporary file on this machine: for a plan that is only looked at. It has no lists of copy batches."""
+    """A temporary file on this machine, for a plan that is only shown. It has no lists of copy batches."""
 
     def __init__(self) -> None:
         self._file: SpillFile | None = None

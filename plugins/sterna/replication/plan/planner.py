@@ -67,7 +67,7 @@ def make_plan(
     run_id: str = "",
     engine: Engine | None = None,
 ) -> tuple[Plan, pa.Table | None]:
-    """Plan a sync: only looks.
+    """Plan a sync, without changing anything.
 
     What it reads of foreign metadata is kept in the run's folder, where the region was opened for a run.
 
@@ -81,12 +81,12 @@ def make_plan(
         put.
 
     Raises:
-        BranchChanged: somebody else committed to the replica branch.
+        BranchChanged: another writer committed to the replica branch.
         Diverged: the watermark is no ancestor of `main`'s head.
         RegistryError: an id of the registry is bound to something else.
         Busy: a clean-up is deleting files; it is over within seconds.
-        CatalogError, StoreError, CredentialError: something can't be used; a later run resumes. Where it is a store of
-            others and some tables can go on without, those that need it are held instead.
+        CatalogError, StoreError, CredentialError: something is unavailable; a later run resumes. Where it is a foreign
+            store and some tables don't need it, those that do are held instead.
     """
     comparison = _compare_branches(context, options, progress)
     head, changes = comparison.head, comparison.changes
@@ -110,20 +110,20 @@ def make_plan(
 
 @dataclass(frozen=True)
 class _Comparison:
-    """What a plan begins with: the two branches, compared.
+    """The comparison of the two branches that a plan begins with.
 
     Args:
         head: of the replica branch.
-        digest: of now.
-        changes: what may differ.
-        draft: what does.
+        digest: the present one.
+        changes: the keys that may differ.
+        draft: the changes of those that do.
         seeding: the branch has no watermark yet.
         actions: the actions of this plan.
         more: there are others, for the next plan.
-        held: the keys that can't go on, as far as that is known without their metadata.
-        bulk_state: what the large lane is at.
-        completed: by key name, what that one has brought whole.
-        term: of the primary, in the large lane.
+        held: the keys that are held for a reason that is known without their metadata.
+        bulk_state: the large lane's state.
+        completed: by key name, the versions that the large lane has completed.
+        term: the primary's, in the large lane.
     """
 
     head: Head
@@ -263,7 +263,7 @@ def _resolve_actions(
         resolution.held, head, comparison.bulk_state
     )  # the commit starts the large lane
     if outages.first is not None and not has_progress and options.lane != "large":
-        # Nobody else's tables could go on: as an error it is tried again soon. Of the large lane's the small one tells.
+        # No other table could go on: an error is retried soon. The small lane reports those of the large one.
         raise outages.first
     return resolution, inventory, held_if_failed
 
@@ -339,7 +339,7 @@ def _read_tables(
         first_pass = list(pool.map(read, comparison.actions))
     except BaseException as error:
         lister.sharded_listing.stop()
-        # After Ctrl-C nobody waits: whoever lists millions of files has still minutes to go.
+        # Don't wait for the threads after Ctrl-C: one that lists millions of files may run for minutes.
         pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
         raise
     pool.shutdown()

@@ -1,7 +1,7 @@
-"""Tables that wait to be shipped: a policy lets a replica wait for compaction, for a while.
+"""Tables that wait to be shipped: a policy lets a replica wait for compaction, for a limited time.
 
-What waits stands at the replica's head, and each sync looks at it again. So it goes on when its time is over,
-though nobody commits to `main`.
+Waiting tables are listed at the replica's head, and each sync checks them again. So they go on when the time is over,
+though `main` has no new commit.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _waiting_entry(
 
 
 def _is_compacted(context: RegionContext, uri: str) -> bool:
-    """Tell whether a table's newest snapshot is a compaction; one that can't be read goes on, where that is told."""
+    """Return whether a table's newest snapshot is a compaction; unreadable metadata counts as one, to be held later."""
     try:
         metadata = read_metadata(context, uri)
     except SternaError:

@@ -1,12 +1,12 @@
-"""Tables whose metadata is so large that reading it may end the plan: they leave a mark while they are read.
+"""Tables whose metadata is so large that reading it may kill the plan: a marker is kept while they are read.
 
-A plan that is killed for memory tells nobody, and the next one would read the same table again, for ever. So whoever
-is about to read a large file of a table writes a mark beside the replica, and takes it away when the table was read. A
-mark that is found is what a killed plan left, or another plan that is at work. Such a table is read after all others,
-and alone. One with two marks is held, and not read.
+A plan that is killed for memory reports nothing, and the next one would read the same table again, and so on. So before
+a plan reads a large file of a table it writes a marker beside the replica, and deletes it after the table was read. A
+marker that exists already was left by a killed plan, or belongs to another plan that is running. Such a table is read
+after all others, and alone. One with two markers is held, and not read.
 
-A mark delays or holds a table, and decides nothing else. It is gone when the table was read, when a clean-up finds it
-older than it keeps evidence, or when somebody deletes it. Most plans read nothing large, and ask for no mark.
+A marker delays or holds a table, and decides nothing else. It is deleted when the table was read, when it is older than
+a clean-up keeps evidence, or by an operator. Most plans read nothing large, and look for no marker.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Quarantine:
     requested: bool
 
     def read(self, key: str, read: Callable[[RegionContext], _T], *, exclusive: bool = False) -> _T:
-        """Read a table's files, with a mark as soon as a large one is among them.
+        """Read a table's files, with a marker as soon as one of them is large.
 
         Args:
             key: key name.
@@ -60,9 +60,9 @@ class Quarantine:
             exclusive: no other table is read at the same time.
 
         Raises:
-            ReadDeferred: it has a mark, and others are read at the same time.
-            DeferredToBulk: it was not read; only this plan's own mark goes.
-            PlanKilled: it has two marks, and nobody asked for it by name.
+            ReadDeferred: it has a marker, and others are read at the same time.
+            DeferredToBulk: it was not read; only this plan's own marker is deleted.
+            PlanKilled: it has two markers, and wasn't requested by name.
         """
         reading = TableReading(self, key, exclusive)
         try:
@@ -73,7 +73,7 @@ class Quarantine:
             reading.delete_own_marker()
             raise
         except BaseException:
-            # Not the end that a mark is for: whatever it was, this process tells it.
+            # Not a kill, which the marker is for: this process reports the error itself.
             reading.delete_markers()
             raise
         reading.delete_markers()

@@ -1,17 +1,16 @@
 """Tables with so many new files that no process holds them: their files are listed in parts, on the region's Spark.
 
-Two passes, in each of which an item of work is a function of what it is given. Where there is no Spark, this process
-does one after the other.
+Two passes, in each of which a work item is a pure function of its input. Where there is no Spark, this process runs one
+after the other.
 
 1. Over the manifests. An item reads some of them (`sterna.replication.plan.manifests`), and writes what they list,
-sorted, into
-   a part of the list below the run's folder.
-2. Over stretches of targets. An item reads what all parts have of a stretch, each file once, looks which are here, and
-   writes the others down as lists of copy batches.
+   sorted, into a part of the list below the run's folder.
+2. Over ranges of targets. An item reads the rows of all parts in a range, each file once, checks which are here, and
+   writes the others as lists of copy batches.
 
-This process knows of each part where it begins and ends, and of each thousand files the last. Parts and lists are named
-by their content: whoever does an item twice, or at once with somebody else, leaves what was left before. Each row of a
-part is counted when it is written and when it is read: a part that lost some is no smaller list.
+This process has the bounds of each part, and the last of each thousand files. Parts and lists are named by their
+content: an item that runs twice, or concurrently, leaves the same files. The rows of a part are counted when it is
+written and when it is read: a truncated part is an error, and no smaller list.
 """
 
 from __future__ import annotations
@@ -64,17 +63,17 @@ class ShardingLimits:
     """Which tables are listed in parts, and how large the parts are.
 
     Args:
-        min_manifests: that are new make a table one: the plan's own process takes about a KiB a file, and is done with
-            fewer before Spark would be.
-        min_manifest_bytes: of new manifests do so, too.
-        max_group_manifests: that one item reads, at most.
-        max_group_bytes: of them, compressed: some 60,000 files, and a worker has four groups at once.
-        cut_rows: between two places where stretches may end.
-        min_ranges: at least, where each has work for a whole batch: many tasks are spread over the cores.
-        max_range_rows: that a process has in memory at once.
-        max_size_mismatches: of a wrong size that are returned of each stretch, where nobody reads the table: each is
-            like the others.
-        max_request_characters: of requests that are dealt out at once.
+        min_manifests: tables with so many new manifests are listed in parts: the plan's own process takes about a KiB a
+            file, and is faster than Spark with fewer.
+        min_manifest_bytes: so are tables with so many bytes of new manifests.
+        max_group_manifests: manifests that one item reads.
+        max_group_bytes: their bytes, compressed: some 60,000 files, and a worker has four groups at once.
+        cut_rows: files between two positions where a range may end.
+        min_ranges: the least number of ranges, where each has a full batch: many tasks are spread over the cores.
+        max_range_rows: files that a process has in memory at once.
+        max_size_mismatches: files of a wrong size that each range returns, where the table has no readers yet: further
+            ones are alike.
+        max_request_characters: characters of the requests that are sent at once.
     """
 
     min_manifests: int = 400
@@ -108,7 +107,7 @@ class _TableParts:
         return sum(part.rows for parts in self.parts.values() for part in parts)
 
     def parts_in_range(self, origin: str, low: str, high: str) -> list[dict[str, Any]]:
-        """Return the parts of an origin that may have files of a stretch."""
+        """Return the parts of an origin that may have files of a range."""
         return [asdict(part) for part in self.parts[origin] if part.overlaps(low, high)]
 
 
@@ -141,15 +140,15 @@ class ShardedListing:
         """Read a table's manifests, localize them, and list their files in parts.
 
         Args:
-            context: the region, as this table's reader has it.
+            context: the region, with this table's reader.
             table: key name.
             uri: its metadata.json on `main`.
             target: where the localized one goes.
-            manifests: with what their list says of their lengths, -1 where nobody does.
+            manifests: with their lengths by the list, -1 where it has none.
             is_shown: readers have an earlier version of the table.
 
         Returns:
-            Rows of position deletes: each is localized, so that whoever deals that out holds them.
+            Rows of position deletes: each is localized, by the caller, which holds them in memory.
 
         Raises:
             TableError: one is gone, broken or unsupported, or a local file isn't what its metadata says.
@@ -158,7 +157,7 @@ class ShardedListing:
         """
         largest = max(manifests, key=manifests.__getitem__)
         with context.objects.reserve_memory(largest, 2 * max(manifests[largest], 0)):
-            pass  # whoever watches is told
+            pass  # only progress is reported
         self._progress(f"listing the files of {table} in parts: {len(manifests)} manifests")
         common = {"table": table, "uri": uri, "target": target, "run": self._context.run}
         items = [{**common, "manifests": group} for group in _manifest_groups(manifests)]
@@ -282,7 +281,7 @@ class ShardedListing:
 
 
 def needs_sharding(lengths: Collection[int]) -> bool:
-    """Tell whether manifests of such lengths, -1 where nobody tells, list very many files."""
+    """Return whether manifests of such lengths, -1 where unknown, list very many files."""
     return len(lengths) >= LIMITS.min_manifests or sum(lengths) >= LIMITS.min_manifest_bytes
 
 
@@ -299,11 +298,11 @@ def _manifest_groups(manifests: Mapping[str, int]) -> Iterator[list[tuple[str, i
 
 
 def _key_ranges(cuts: list[tuple[str, int]], limit: int) -> Iterator[tuple[str, str]]:
-    """Yield stretches of targets: behind the first and up to the last of each; "" is without end.
+    """Yield ranges of targets: after the first and up to the last of each; "" is unbounded.
 
     Args:
         cuts: the last targets of some files, and how many these are.
-        limit: about how many files a stretch has.
+        limit: about how many files a range has.
     """
     bounds, rows = [""], 0
     for target, count in sorted(cuts):
@@ -315,7 +314,7 @@ def _key_ranges(cuts: list[tuple[str, int]], limit: int) -> Iterator[tuple[str, 
 
 
 def _request_portions(requests: Iterable[str]) -> Iterator[list[str]]:
-    """Yield requests by as many as are held at once: where names are random, each stretch names nearly all parts."""
+    """Yield groups of requests, limited in size: where names are random, each range names nearly all parts."""
     portion, characters = list[str](), 0
     for request in requests:
         portion.append(request)

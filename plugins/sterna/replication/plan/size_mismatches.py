@@ -1,4 +1,4 @@
-"""Files that are here with a wrong size: a killed copy's, which is sent again, or damage, of which somebody is told."""
+"""Files that are here with a wrong size: left by a killed copy and sent again, or damage, which holds the table."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ def hold_size_mismatches(
     changes: Changes,
     outages: Outages,
 ) -> list[Held]:
-    """Hold tables of whose own version on the replica a file is here with a wrong size: readers have it, and
-    somebody must be told.
+    """Hold tables whose published version has a file of a wrong size: readers have it, so that an alarm is needed.
 
-    One that nobody reads yet is what a killed copy left, and copied anew. But nothing outside the replica root is ever
-    written over.
+    A wrong size that no published version reaches was left by a killed copy, and is copied again. But nothing outside
+    the replica root is ever overwritten.
     """
     mismatched, root = inventory.size_mismatches(), context.region.replica_root
     original_faults = {file.table: original_mismatch(file) for file in mismatched if not is_inside(file.target, root)}
     copied_files = [file for file in mismatched if is_inside(file.target, root)]
-    # Where the source isn't as large as main says either, it is main that is wrong: the copy finds that out.
+    # Where the source differs from main's size, too, main is wrong: the copy reports that.
     sources, errors = source_sizes(
         context.objects, [(file.table, file.source) for file in copied_files], outages.unavailable
     )

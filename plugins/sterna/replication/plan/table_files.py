@@ -88,7 +88,7 @@ def list_table_files(
         target: where the localized one goes.
         metadata: what it says, without the history that the replica doesn't keep.
         replica_metadata: what the replica's current metadata.json of the same table says, None when there is none.
-        prove: see that files of this region that stay in place are there.
+        prove: check that files of this region that stay in place are there.
         sharded_listing: lists the content files in parts, where there are very many.
         is_shown: readers have an earlier version of the table.
         defers: tells, where there are very many content files, whether so many new manifests are left to the large
@@ -182,8 +182,8 @@ def _list_table_files(
 
 
 def reached_content(context: RegionContext, replica_metadata: TableMetadata, targets: set[str]) -> set[str]:
-    """Return those of some content files that a version of the replica's own has; all of them where its files don't
-    tell.
+    """Return those of some content files that the replica's version reaches; all of them where its files can't be
+    read.
 
     Args:
         replica_metadata: what the replica's metadata.json says.
@@ -295,7 +295,7 @@ def _is_same_list(context: RegionContext, replica_uri: str, source_uri: str, met
 
 
 def _is_usable(mapping: Mapping, replica_uri: str, metadata_version: MetadataVersion) -> bool:
-    """Tell whether a list or manifest of the replica is no other edition's."""
+    """Return whether a list or manifest of the replica is of the present metadata version."""
     actual = mapping.metadata_version(replica_uri)
     return actual is None or actual.folder == metadata_version.folder
 

@@ -1,4 +1,4 @@
-"""Who may be told of a table in a region: the registry's rules for the region, and the services file's for readers."""
+"""Which tables of a region a reader may see: the registry's rules for the region, and the services file's for roles."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ READER_ROLES = frozenset({"reader", "writer", "admin"})
 
 @dataclass(frozen=True)
 class TableAccess:
-    """What one region tells to whom.
+    """The visibility rules of one region.
 
     Args:
-        registry: its policies and residency keep tables off the region, whatever its branch showed once.
+        registry: its policies and residency keep tables off the region, whatever its branch showed before.
         region: the region's name.
-        rules: tables that only some roles may be told of.
+        rules: tables that only some roles may see.
     """
 
     registry: Registry
@@ -28,11 +28,11 @@ class TableAccess:
     rules: tuple[ReaderRule, ...] = ()
 
     def may_read(self, table: str, roles: Collection[str]) -> bool:
-        """Tell whether somebody with some roles may be told of a table, by its dotted key name."""
+        """Return whether a reader with some roles may see a table, by its dotted key name."""
         return not self.registry.exclusion_reason(table, self.region) and self.rules_allow(table, roles)
 
     def rules_allow(self, table: str, roles: Collection[str]) -> bool:
-        """Tell whether the rules for readers alone let somebody with some roles be told of a table."""
+        """Return whether the rules for roles alone let a reader see a table."""
         return _is_allowed(self.rules, table, roles)
 
 

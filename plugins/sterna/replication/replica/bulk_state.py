@@ -1,13 +1,13 @@
-"""The large lane's sign of life: which tables it copies, and how far it is.
+"""The state of the large lane's bulk run: its heartbeat, the tables that it copies, and its progress.
 
-It stands beside the replica, in `<replica root>/_sterna/transit/`, and is written over again and again. While it is
-fresh nobody else looks at those tables, which may have a million files. When a table's files are all here it says that,
-too: what they are need not be listed again. Deleting it loses nothing: what is here is found by looking then.
+It is kept beside the replica, in `<replica root>/_sterna/transit/`, and overwritten often. While it is fresh, plans of
+the small lane skip those tables, which may have a million files. It also records which tables are complete, so that
+their files need not be listed again. Deleting it loses nothing: plans then list what is here.
 
-    round.json             the newest round: its tables; once it is over, what it has brought and what it could not
-    <run id>/<n>.json      how far copy batch n of that round is
-    <run id>/at-work.json  written over while the round localizes and proves
-    <run id>/here-…        a table's files are all here, and localized: it need not wait for the round's others
+    round.json             the newest bulk run: its tables; once it is over, what it has fetched and what failed
+    <run id>/<n>.json      progress of copy batch n of that run
+    <run id>/at-work.json  overwritten while the run localizes and proves
+    <run id>/here-…        all files of a table are here and localized: it need not wait for the run's others
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _HEARTBEAT_FILE = "at-work.json"
 
 @dataclass(frozen=True)
 class BulkTable:
-    """A table that a round copies.
+    """A table that a bulk run copies.
 
     Args:
         key: key name.
-        since: that of its entry at the replica's head, which tells this time in transit from earlier ones.
-        bytes: what was to be copied as the round began.
+        since: that of its entry at the replica's head, which distinguishes this time in transit from earlier ones.
+        bytes: what was to be copied when the run began.
         batches: the numbers of the copy batches that have files for it, or for what moves together with it.
         target: where its localized metadata.json goes.
         manifests: how many new ones it had, where they were very many; else 0.
-        invalidated: so many rounds before had brought it whole in this time in transit, and something was deleted then.
+        invalidated: how many earlier runs completed it during this time in transit and lost files to a deletion.
     """
 
     key: str
@@ -91,25 +91,25 @@ class BulkRun:
     held: tuple[Held, ...] = ()
 
     def find_table(self, held_key: Held) -> BulkTable | None:
-        """Return a held key as this round copies it; None where it doesn't, or did so at an earlier time in transit."""
+        """Return the table of a held key; None where this run doesn't copy it, or did so in an earlier transit."""
         return self._tables_by_entry.get((held_key.key, held_key.since))
 
     def initial_bytes(self, held_key: Held) -> int | None:
-        """Return how much was to be copied for a held key; None where this round doesn't copy it."""
+        """Return how much was to be copied for a held key; None where this run doesn't copy it."""
         table = self.find_table(held_key)
         return table.bytes if table else None
 
     def find_failure(self, held_key: Held) -> TableFailure | None:
-        """Return why a held key could not be brought."""
+        """Return why a held key could not be fetched."""
         if excluded := self._held_by_entry.get((held_key.key, held_key.since)):
             return TableFailure(excluded.key, excluded.kind, excluded.reason, excluded.file)
         return self._failures_by_table.get(held_key.key) if self.finished and self.find_table(held_key) else None
 
     def has_completed(self, key: str) -> bool:
-        """Tell whether it has brought a key whole, now that it is over."""
+        """Return whether the finished run has completed a key."""
         return key in self._complete_keys
 
-    # Each plan asks for all that is in transit: thousands of tables, while a lake is brought for the first time.
+    # Each plan looks up all that is in transit: thousands of tables while a lake is seeded.
 
     @cached_property
     def _tables_by_entry(self) -> dict[tuple[str, str], BulkTable]:
@@ -155,20 +155,20 @@ BULK_RUN: Final = Record(
         Field("held", tuple_of(HELD.codec), ()),
     ),
 )
-"""One that isn't understood is as good as none: its tables are listed anew."""
+"""An unreadable one counts as none: its tables are listed again."""
 _FETCHED_BYTES: Final = mapping_of(INTEGER)
 
 
 @dataclass(frozen=True)
 class BulkState:
-    """What the large lane is at.
+    """The large lane's newest bulk run, and whether it is alive.
 
     Args:
-        run: the newest round.
-        heartbeat_at: when it was last heard of, None where it isn't known.
-        is_alive: it is at work, for all that is known.
-        remaining_bytes: by key name, how many bytes of it are left to be copied, where that was asked for.
-        marker_names: names of what the round has written.
+        run: the newest run.
+        heartbeat_at: time of its last heartbeat, None when unknown.
+        is_alive: its heartbeat is recent, and it isn't finished.
+        remaining_bytes: by key name, how many bytes are left to be copied, where that was requested.
+        marker_names: names of the objects that the run has written.
     """
 
     run: BulkRun
@@ -183,12 +183,12 @@ class BulkState:
         return is_running and held_key.in_transit and not self.is_complete(held_key.key)
 
     def is_complete(self, key: str) -> bool:
-        """Tell whether the round has brought and localized all files of a key."""
+        """Return whether the run has fetched and localized all files of a key."""
         return _complete_marker(key) in self.marker_names or self.run.has_completed(key)
 
 
 def read_bulk_state(objects: Objects, region: Region, *, count_remaining: bool = False) -> BulkState | None:
-    """Return what the large lane is at; None where it has left no sign, or one that nobody understands.
+    """Return the large lane's state; None where there is none, or where it can't be parsed.
 
     Args:
         region: whose large lane.
@@ -221,30 +221,30 @@ def read_bulk_state(objects: Objects, region: Region, *, count_remaining: bool =
 
 
 def bulk_run_uri(region: Region) -> str:
-    """Return where the newest round of a region's large lane is written down."""
+    """Return the URI at which a region's newest bulk run is recorded."""
     return f"{_folder(region)}/{_BULK_RUN_FILE}"
 
 
 def begin_bulk_run(context: RegionContext, bulk_run: BulkRun) -> None:
-    """Say that a round begins."""
+    """Record the start of a bulk run, before its first copy."""
     _save(context, f"{bulk_run.run_id}/begin.json", {})
     _save(context, _BULK_RUN_FILE, bulk_run)
 
 
 def end_bulk_run(context: RegionContext, bulk_run: BulkRun) -> None:
-    """Say that a round is over, and what it brought and could not bring."""
+    """Record the end of a bulk run, with the tables that are complete and those that failed."""
     _save(context, _BULK_RUN_FILE, replace(bulk_run, finished=True))
 
 
 def mark_complete(context: RegionContext, run_id: str, keys: Iterable[str]) -> None:
-    """Say that a round has brought and localized all files of some keys."""
+    """Record that a bulk run has fetched and localized all files of some keys."""
     for key in keys:
         _save(context, f"{run_id}/{_complete_marker(key)}", {})
 
 
 @contextmanager
 def keep_alive(context: RegionContext, run_id: str) -> Iterator[None]:
-    """Show now and then that a round is alive, while something is done that may say nothing for minutes."""
+    """Write heartbeats of a bulk run while a step runs that may take minutes without progress."""
 
     def write_heartbeat() -> None:
         with suppress(SternaError):
@@ -258,11 +258,11 @@ def keep_alive(context: RegionContext, run_id: str) -> Iterator[None]:
 
 @dataclass
 class Heartbeat:
-    """What tells, now and then, how far the copy of one batch is. Whether anybody hears it doesn't matter to the copy.
+    """Reports the progress of one batch's copy from time to time; a report that fails doesn't fail the copy.
 
     Args:
         context: the region.
-        run_id: names the round.
+        run_id: of the bulk run.
         batch: the batch's number.
         tables: by key name, how many bytes of the batch are for it.
     """
@@ -299,7 +299,7 @@ def _complete_marker(key: str) -> str:
 
 
 def fetched_text(fetched_bytes: Mapping[str, int]) -> str:
-    """Return what a batch has brought, in bytes by key name, as its file says it."""
+    """Return the JSON text of a batch's file: fetched bytes by key name."""
     return json.dumps(fetched_bytes)
 
 

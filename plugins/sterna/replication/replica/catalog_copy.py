@@ -15,7 +15,7 @@ from sterna.postgres.term import find_term, last_message_time
 from sterna.replication.replica.head import newest_commit
 from sterna.replication.replica.region import Progress, RegionContext
 
-# Whoever asks how things stand wants to know soon that the primary is dark.
+# A status query should report an unreachable primary soon.
 _PROBE_DEADLINES = Deadlines(connect=3.0, read=3.0, total=5.0, attempts=2)
 MAX_SERVED_WAIT_SECONDS = 15.0
 _POLL_SECONDS = 0.1
@@ -24,14 +24,14 @@ _MAX_COMMITS = 100  # commits that others may have put on the branch meanwhile
 
 @dataclass(frozen=True)
 class PrimaryOutage:
-    """What a region knows while the primary does not answer it.
+    """What a region can report while the primary does not answer.
 
     Args:
         primary: the region whose catalog takes commits.
         reason: what was tried, and what came of it.
-        serving: hash of `main` that the replica stands for.
+        serving: hash of `main` that the replica is at.
         as_of: when that was committed (ISO 8601, UTC), "" when nothing is served yet.
-        heard: the newest sign of the primary that the copy has: what was committed after that may be missing here; ""
+        heard: time of the newest heartbeat of the primary that the copy has: later commits may be missing here; ""
             when there is none.
     """
 
@@ -48,7 +48,7 @@ class PrimaryOutage:
 
     @property
     def line(self) -> str:
-        """What people are told, in one line."""
+        """A summary in one line, for logs and commands."""
         seconds = self.seconds_since_contact
         last_contact = "never" if seconds is None else f"{self.heard} ({seconds:.0f} s ago)"
         serving = f"main@{self.serving[:12]} as of {self.as_of}" if self.serving else "nothing yet"
@@ -71,11 +71,11 @@ def probe_primary(context: RegionContext) -> str:
 
 
 def read_primary_outage(context: RegionContext, reason: str, watermark: str) -> PrimaryOutage:
-    """Return what a region that is cut off serves, and when it heard of the primary; asks its own copy alone.
+    """Return what a disconnected region serves, and the primary's last heartbeat; reads only the region's own copy.
 
     Args:
         reason: why the primary can't be asked.
-        watermark: hash of `main` that the replica stands for, or "".
+        watermark: hash of `main` that the replica is at, or "".
     """
     name = context.ports.primary_region.name if context.registry.has_regional_catalogs else context.region.catalog.write
     last_contact = _last_contact(context)
@@ -87,7 +87,7 @@ def read_primary_outage(context: RegionContext, reason: str, watermark: str) -> 
 def wait_until_served(context: RegionContext, replica_hash: str, progress: Progress) -> None:
     """Wait a while until the region's own copy of the catalog shows a commit of the replica branch.
 
-    So that whoever comes after a sync, verify or the announcement of fresh tables, finds what it published.
+    Steps that follow a sync, such as verify and the announcement of fresh tables, then see what it published.
     """
     deadline = time.monotonic() + MAX_SERVED_WAIT_SECONDS
     while not context.ports.reads_primary and not _is_served(context, replica_hash):

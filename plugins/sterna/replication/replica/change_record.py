@@ -1,8 +1,8 @@
-"""What a replica commit says for those who are told of it: what changed, without looking anything up.
+"""The change record of a replica commit: which tables changed and how, for subscribers, without further look-ups.
 
-It stands in a property of the commit, and in the run's folder where it is long. A commit of an older version has none,
-and an object may be lost: then less is known, and nothing is wrong. A clean-up's commits repeat the properties of the
-commit before them, so the property names its run: what another run said is no news, but its number goes on.
+It is a property of the commit, or an object in the run's folder where it is long. Commits of older versions have none,
+and an object may be lost: events then carry less, which is no fault. A clean-up's commits repeat the properties of the
+commit before them, so the property names its run: another run's record isn't reported twice, but its number goes on.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _MAX_COMMITS = 100  # commits of others that may lie above the newest one that h
 
 @dataclass(frozen=True)
 class TableUpdate:
-    """How one table moved.
+    """The snapshots between which one table changed.
 
     Args:
         previous: id of the snapshot that was shown before; None: there was none, or another table.
         current: id of the snapshot that is shown now, None for an empty table.
-        operations: what was done between the two, each kind once; None where nobody knows.
+        operations: what was done between the two, each kind once; None when unknown.
     """
 
     previous: int | None
@@ -77,10 +77,10 @@ class TableHeld:
 
 @dataclass(frozen=True)
 class ChangeRecord:
-    """What a replica commit tells beside its operations.
+    """The changes of a replica commit, beside its operations.
 
     Args:
-        number: counts the commits of the branch that tell something; 0 where nobody knows.
+        number: counts the branch's commits that have a record; 0 when unknown.
         updated: by key name, tables that were put.
         dropped: by key name, tables that were deleted, with the last snapshot that was shown.
         held: by key name, tables that began to be held.
@@ -96,11 +96,11 @@ class ChangeRecord:
 
 @dataclass(frozen=True)
 class ChangeRecordHeader:
-    """What stands in the commit's property in any case.
+    """The part of a record that is always in the commit's property.
 
     Args:
         number: as in `ChangeRecord`.
-        run: the run that tells it.
+        run: the run that wrote it.
         digest: SHA-256 of the text in the run's folder; "" where the property itself has all parts.
         size: length of that text in bytes.
     """
@@ -211,7 +211,7 @@ def parse_property(text: str) -> tuple[ChangeRecordHeader, dict[str, Any]]:
 
 
 def has_change_record(commit: Commit) -> bool:
-    """Tell whether a commit, or the one whose properties it repeats, was made by a version that tells news."""
+    """Return whether a commit, or the one whose properties it repeats, has a change record."""
     return CHANGE_RECORD_PROPERTY in commit.properties
 
 

@@ -1,4 +1,4 @@
-"""The right to commit: whoever imports this writes to a catalog. Plans, `verify` and `status` may not."""
+"""The right to commit: code that imports this writes to a catalog. Plans, `verify` and `status` may not import it."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ def desired_content(
 ) -> Content:
     """Return what a region's replica should hold for a content of `main`, without id.
 
-    Whether a policy leaves out the snapshot that the catalog's entry names, only the table's metadata tells. That isn't
-    read here: what the replica holds for the same snapshot was made by it, and is right. Else the place is the one
-    without it, and `sterna.replication.plan.changed_table` sees to it.
+    Whether a policy leaves out the snapshot that the catalog's entry names depends on the table's metadata, which isn't
+    read here. Where the replica holds the same snapshot its entry is kept; otherwise the location is the one without
+    that snapshot, and `sterna.replication.plan.changed_table` corrects it.
 
     Args:
         name: the key's name.

@@ -27,13 +27,12 @@ def divergence_error(context: RegionContext, source_hash: str, watermark: str) -
 
 
 def validate_reset_target(context: RegionContext, source_hash: str, watermark: str, target_hash: str) -> list[Commit]:
-    """See that an operator who gives his word for a commit of `main` has seen where `main` stands now.
+    """Require that the commit which an operator confirms is `main`'s present head, or below it.
 
     Args:
         source_hash: `main`'s head.
-        watermark: the hash of `main` that the replica stands for, "" when the catalog doesn't know it.
-        target_hash: the hash that he names: `main`'s head, or a commit before it that the replica's own line of history
-            doesn't have.
+        watermark: the hash of `main` that the replica is at, "" when the catalog doesn't have it.
+        target_hash: the confirmed hash: `main`'s head, or a commit before it that the replica's own history lacks.
 
     Returns:
         `main`'s commits after the point where the two lines part, newest first, with operations; none where there is no
@@ -54,9 +53,7 @@ def validate_reset_target(context: RegionContext, source_hash: str, watermark: s
     if not is_valid:
         raise UsageError(
             f"{target_hash} is not where {SOURCE_BRANCH} stands: it is at {source_hash}, and {target_hash} is none "
-            "of the "
-            "commits that led there "
-            f"since it left {watermark or 'its beginning'}",
+            f"of the commits that led there since it left {watermark or 'its beginning'}",
             hint="look at main's log, and name the commit that you take for the truth",
         )
     return commits
@@ -74,7 +71,7 @@ def commits_since_fork(context: RegionContext, source_hash: str, watermark: str)
 
     Args:
         source_hash: `main`'s head.
-        watermark: a hash that the catalog knows; where `main` has not left it, the lines part there (`follows`).
+        watermark: a hash that the catalog has; where it is on `main`, it is itself the fork point (`follows`).
 
     Returns:
         The commits, with operations; all of `main` where the lines have nothing in common.

@@ -1,8 +1,7 @@
-"""How far a view of features has come in its table: written beside the replica by whoever fills the view, and read by
-maintenance anywhere.
+"""The snapshot up to which a feature view is materialized: written by materialization, read by maintenance.
 
-It stands in `<replica root>/_sterna/features/<view>.json`. It is written after the store stands for the snapshot: one
-that lags keeps more than is needed, and never less.
+It is kept in `<replica root>/_sterna/features/<view>.json`, and written after the online store has the snapshot: a
+position that lags retains more snapshots than needed, and never fewer.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FeatureViewPosition:
-    """How far a view is.
+    """A view's position in its table.
 
     Args:
         table: key name of the table that it was filled from.
-        snapshot: the snapshot that its store stands for.
+        snapshot: the snapshot that its store has.
     """
 
     table: str
@@ -37,7 +36,7 @@ POSITION: Final = Record(FeatureViewPosition, (Field("table", TEXT), Field("snap
 
 
 def write_feature_view_position(context: RegionContext, view: str, table: str, snapshot: int) -> None:
-    """Write down how far a view of a region is.
+    """Save a view's position beside the region's replica.
 
     Args:
         snapshot: the snapshot that its store stands for.
@@ -50,15 +49,15 @@ def write_feature_view_position(context: RegionContext, view: str, table: str, s
 
 
 def read_feature_view_position(objects: Objects, root: str, view: str, table: str) -> int | None:
-    """Return the snapshot for which a view's store stands; None where it was never filled, or from another table.
+    """Return the snapshot that a view's store has; None where it was never filled, or from another table.
 
     Args:
         root: the replica root of the view's region.
 
     Raises:
         StoreError, CredentialError: the region's store can't be used.
-        BrokenMetadata: nobody can read what is there, and which snapshot is needed isn't known: the view's next change
-            writes it anew.
+        BrokenMetadata: the file can't be parsed, so the required snapshot is unknown; the view's next change rewrites
+            it.
     """
     uri = _uri(root, view)
     try:

@@ -85,7 +85,7 @@ def distinct(files: pa.Table) -> pa.Table:
 
 
 def filter_roles(files: pa.Table, *roles: str) -> pa.Table:
-    """Return the rows of these roles; where a stretch of rows has one role, as plans make them, nothing is copied."""
+    """Return the rows of these roles; a contiguous range of rows of one role, as plans write them, isn't copied."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -189,7 +189,7 @@ def ordered_chunks(texts: pa.ChunkedArray, order: pa.Array) -> Iterator[tuple[An
 
 
 def manifest_sizes_by_table(files: pa.Table) -> dict[str, list[int]]:
-    """Return, by key name, the sizes of the manifests that are to be localized, -1 where nobody tells."""
+    """Return, by key name, the sizes of the manifests that are to be localized, -1 where a size is unknown."""
     sizes: dict[str, list[int]] = {}
     for row in (
         files_to_localize(files, MANIFEST, DELETE_MANIFEST, INLINE_MANIFEST).select(["table", "size"]).to_pylist()

@@ -58,16 +58,16 @@ gc_first_seen: dict[str, float] = {}
 
 @dataclass(frozen=True)
 class Head:
-    """What a replica branch stands at.
+    """The state of a replica branch's head, as its commit's properties record it.
 
     Args:
         hash: the branch's head; the hash before the first commit when the branch is empty or missing.
         exists: the branch is there.
-        watermark: W, the hash of `main` it stands for; "" while there is none.
+        watermark: W, the hash of `main` that it is at; "" while there is none.
         digest: over registry, policies and localizer, as its last sync had them.
         registry: digest of the registry alone, to show regions that run another one.
         bindings: location id to what it is bound to.
-        held_list: what the commit says of the keys that stay behind.
+        held_list: the held keys, as the commit lists them.
         run_id: run that made the commit.
         commit_time: when, or None on an empty branch.
         gc_pass: id of the clean-up that deletes files right now, or "".
@@ -148,14 +148,14 @@ def newest_commit(catalog: CatalogReader, branch: str) -> Commit | None:
 
 
 def files_replaced_since(catalog: CatalogReader, branch: str, since: str, head: str) -> bool:
-    """Tell whether files may have been deleted, or written anew, since a commit was a replica branch's head.
+    """Return whether files may have been deleted or rewritten since a commit was a replica branch's head.
 
-    Whoever deletes commits before, and whoever writes over commits after it.
+    A clean-up commits before it deletes, and a repair commits after it rewrites.
 
     Args:
         catalog: that takes commits.
         branch: the replica branch.
-        since: hash of the commit; where it is none of the branch's newest 5,000, nobody knows.
+        since: hash of the commit; the answer is yes where it is none of the branch's newest 5,000.
         head: hash of the branch's head.
 
     Raises:
@@ -170,14 +170,14 @@ def files_replaced_since(catalog: CatalogReader, branch: str, since: str, head: 
 
 
 def is_recorded(head: Head, held: Iterable[Held], source_hash: str, digest: str, *, filtered: bool) -> bool:
-    """Say whether a sync that changes no key would tell the branch anything that its head doesn't say already.
+    """Return whether a branch's head records already all that a sync without changed keys would commit.
 
     Args:
         head: the branch's head, with its held keys.
         held: keys that stay behind.
-        source_hash, digest: what the sync stands for; of no account when it was `filtered`, for then the watermark
+        source_hash, digest: what the sync was planned for; ignored when it was `filtered`, for then the watermark
             stays.
-        filtered: only some keys were looked at.
+        filtered: only some keys were compared.
     """
     if head.held_list.read_error:
         return False  # the next commit has a list again
@@ -207,7 +207,7 @@ def require_own_commit(branch: str, commit: Commit) -> None:
 
 
 def describe_commit(commit: Commit) -> str:
-    """Return for people which commit it is, who made it, when, and what he said."""
+    """Return a description of a commit for messages: hash, author, time and message."""
     return (
         f"commit {commit.hash} by {commit.author or 'unknown'} at {commit.commit_time.isoformat()}: "
         f"{commit.message[:200]!r}"
@@ -246,7 +246,7 @@ def parse_bindings(text: str) -> dict[str, str]:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """Return the property `COUNTS`: by `<put or drop> <kind>`, how many keys; nobody reads it but people."""
+    """Return the property `COUNTS`: by `<put or drop> <kind>`, how many keys; for people, no code reads it."""
     return json.dumps(dict(counts), sort_keys=True)
 
 

@@ -72,7 +72,7 @@ class Held:
 
     @property
     def line(self) -> str:
-        """What people are told of it, in one line."""
+        """A description in one line, for logs and commands."""
         if self.in_transit:
             remaining = f"{self.bytes} bytes left; " if self.bytes else ""
             return printable(f"{self.state} {self.key} since {self.since}: {remaining}{self.reason}", 10_000)
@@ -80,7 +80,7 @@ class Held:
 
 
 def held_since(held: Held) -> datetime | None:
-    """Return the commit time from which on a key is behind, None when nobody knows."""
+    """Return the commit time from which on a key is behind, None when unknown."""
     return parse_commit_time(held.since)
 
 

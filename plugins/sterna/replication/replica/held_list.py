@@ -1,9 +1,9 @@
 """All held keys of a replica commit: in its property while they are few, else in an object beside the replica.
 
-Each commit repeats what is held, and a catalog takes no commit of many megabytes. So a long list is written once, below
-`<replica root>/_sterna/held/`, under the digest of what it says; the commit has the digest, how many there are, a few
-names, and since when the oldest is held. The object is written before the commit that names it, and what it contains is
-a function of its URI. One that is lost or damaged costs time: the next sync compares all keys, and makes it anew.
+Each commit repeats what is held, and a catalog rejects commits of many megabytes. So a long list is written once, below
+`<replica root>/_sterna/held/`, named by the digest of its content; the commit has the digest, the count, a few names,
+and since when the oldest is held. The object is written before the commit that names it, and its content is a function
+of its URI. One that is lost or damaged costs time only: the next sync compares all keys and writes it again.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _HEX = re.compile(r"[0-9a-f]+")
 
 @dataclass(frozen=True)
 class HeldList:
-    """What a replica commit says of the keys that stay behind.
+    """The held keys of a replica commit, as its property or the object beside the replica lists them.
 
     Args:
         count: how many there are.
-        entries: the keys; None where they stand in an object that nobody has read yet.
+        entries: the keys; None where they are in an object that isn't loaded yet.
         digest: names the object, by the SHA-256 of its text; "" where the commit has all of them.
         size: length of that text in bytes.
-        oldest: the oldest `since` of all; "" where there is none, or one of them says nothing.
+        oldest: the oldest `since` of all; "" where there is none, or one is unknown.
         sample_names: a few of their names.
-        read_error: why the object can't be used, for people; then `entries` is empty, and says nothing.
+        read_error: why the object can't be used, for messages; then `entries` is empty, and means nothing.
     """
 
     count: int = 0
@@ -77,7 +77,7 @@ DIGEST_FORM: Final = Record(
     ),
     UnknownFields.IGNORE,
 )
-"""What a commit says of a list that is too long for it. Each commit makes it anew, of what the list has."""
+"""The digest form of a list that is too long for a commit; each commit derives it from its list."""
 
 
 def build_held_list(held: Sequence[Held]) -> HeldList:
@@ -106,7 +106,7 @@ def parse_held_list(text: str) -> HeldList:
 
 
 def held_list_uri(root: str, digest: str) -> str:
-    """Return where a list lies below a replica root."""
+    """Return the URI of a list below a replica root."""
     return f"{state_folder(root, HELD_FOLDER)}/{digest}.json.gz"
 
 

@@ -28,7 +28,7 @@ class Lags:
 
     Args:
         watermark: with all other tables; 0 when the watermark is `main`'s head.
-        held: with the table that is held for the longest time; 0 when none is, None when nobody knows.
+        held: with the table that is held for the longest time; 0 when none is, None when unknown.
         transit: likewise with those in transit.
     """
 
@@ -54,7 +54,7 @@ class Lags:
 
     @property
     def oldest(self) -> float | None:
-        """The region's lag; None when nobody knows since when a table is held."""
+        """The region's lag; None when it is unknown since when a table is held."""
         return None if self.held is None or self.transit is None else max(self.watermark, self.held, self.transit)
 
 

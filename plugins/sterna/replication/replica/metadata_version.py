@@ -1,4 +1,4 @@
-"""Which edition of a table's localized files this version of sterna writes."""
+"""The metadata version in which this version of sterna writes a table's localized files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sterna.iceberg import LOCALIZER_VERSION
 
 
 def current_metadata_version(mapping: Mapping, replica_uri: str = "", generation: int = 0) -> MetadataVersion:
-    """Return the edition in which this version of sterna writes a table's localized files.
+    """Return the metadata version in which this version of sterna writes a table's localized files.
 
     Args:
-        replica_uri: the replica's file that says what the table's generation is; "" for none.
+        replica_uri: the replica's file whose path has the table's generation; "" for none.
         generation: the least one.
     """
     previous = mapping.metadata_version(replica_uri)
@@ -20,7 +20,7 @@ def current_metadata_version(mapping: Mapping, replica_uri: str = "", generation
 
 
 def target_metadata_version(mapping: Mapping, target: str) -> MetadataVersion:
-    """Return the edition of a file that localizing is to write.
+    """Return the metadata version of a file that localizing is to write.
 
     Raises:
         Unsupported: nothing that sterna localizes belongs there.

@@ -1,7 +1,7 @@
-"""What a run writes down beside the replica: its plan, what its stages said, how it ended.
+"""The records that a run keeps beside the replica: its plan, its stages' reports, and its own report.
 
-Frozen data with two readers: one runs it, one explains it. The list of files goes beside the plan as an Arrow table
-(`sterna.replication.replica.file_list`), for it may have millions of rows.
+The plan is read by the stages that run it and by the explanation of it. The list of files is kept beside the plan as an
+Arrow table (`sterna.replication.replica.file_list`), for it may have millions of rows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Action:
         source: metadata location on `main`, or "".
         target: metadata location on the replica, or "".
         replaces: a Delete of the same key goes before the put: another table stands under the name now.
-        clears: what stands under the key is of another kind: it goes in a commit of its own, right before the others.
+        clears: the key holds content of another kind: its delete goes in a commit of its own, before the others.
         snapshot: id of the current snapshot on `main`, or None.
         previous: id of the snapshot that the replica shows of the same table until now, or None.
-        operations: what was done between the two, each kind once; None where nobody knows.
+        operations: what was done between the two, each kind once; None when unknown.
     """
 
     key: str
@@ -58,7 +58,7 @@ class CopyBatch:
         files: how many, each target counted once.
         bytes: how many, all together.
         table: the only table whose files they are, where its list was made in parts; else "".
-        list_name: the name of such a list in the run's folder; "" where the batch's number tells it.
+        list_name: the name of such a list in the run's folder; "" where it follows from the batch's number.
     """
 
     number: int
@@ -75,11 +75,11 @@ class Plan:
 
     Args:
         run_id: names the run, in the branch's log and below `_sterna/runs/`.
-        region: the region that is brought up to date.
+        region: the region that is synced.
         source_hash: H.
         watermark: W before this sync, "" when there is none.
         replica_hash: head of the replica branch that the plan was made for, and that publish expects.
-        digest: over registry and localizer, as it will stand in the commit.
+        digest: over registry and localizer, as the commit will record it.
         bindings: what each location id is bound to, those that the registry no longer has included.
         oldest: commit time (ISO 8601, UTC) of the oldest commit on `main` after W, "" when there is none.
         seeding: the branch is being seeded for the first time: tables appear in groups.
@@ -97,10 +97,10 @@ class Plan:
         held_if_failed: for each action's key, its entry in case it has to be held.
         registry: fingerprint of the whole registry, which may not change between the stages of a run; "" in plans of
             version 0.1.0.
-        restored_commits: the commits of others that this one puts right, for people; "" when there are none.
-        watermark_reset_from: the watermark that `main` has left, where an operator gave his word for it; else "".
+        restored_commits: the foreign commits that this one reverts, for messages; "" when there are none.
+        watermark_reset_from: the watermark that `main` has left, where an operator confirmed that; else "".
         was_held: names of the keys that the head which the plan was made for holds; None in plans of older versions.
-        lane: `large` where it brings what is in transit, and publishes nothing; else "".
+        lane: `large` where it copies what is in transit, and publishes nothing; else "".
         bulk_run_needed: a large lane is wanted for what is in transit, and none is at work.
         term: in the large lane, of the primary that the plan was made at; "" where the regions share one.
     """
@@ -152,7 +152,7 @@ class TableFailure(NamedTuple):
 
     @classmethod
     def from_error(cls, error: SternaError, file: str = "") -> TableFailure:
-        """Return the failure that a table's error tells of; `file` stands where the error names none."""
+        """Return the failure of a table's error; `file` is used where the error names none."""
         return cls(error.table, type(error).__name__, printable(error.message), printable(error.file or file))
 
 
@@ -201,17 +201,17 @@ class Report:
         outcome: `published`, `idle` (nothing to do), `superseded` (another run was first), `copied` (by the large lane,
             which publishes nothing) or `planned` (dry run).
         replica_hash: head of the replica branch afterwards, "" when another run made it.
-        watermark: hash of `main` that the branch stands for afterwards, "" while it is being seeded.
+        watermark: hash of `main` that the branch is at afterwards, "" while it is being seeded.
         published: key names that changed.
         held: keys that stay behind, for a fault of theirs or of others.
         copied: what was copied.
         localized: what was localized.
-        lag_seconds: lag of the region after this sync, tables held and in transit included; None when nobody knows
+        lag_seconds: lag of the region after this sync, tables held and in transit included; None when it is unknown
             since when one is.
         seconds: how long it took.
         more: another sync should follow at once.
         watermark_lag_seconds: the same without these tables.
-        transit: keys that stay behind since the large lane brings them.
+        transit: keys that stay behind while the large lane copies them.
         large: a large lane is wanted for them, and none is at work.
     """
 

@@ -47,7 +47,7 @@ class Ports:
         self._objects = objects
         self._mapping = mapping
         self.cached_primary: Region | None = None
-        """What `primary_region` has seen; None: nobody has asked, or it is asked anew."""
+        """The cached result of `primary_region`; None before the first call, and after `close`."""
         self._opened: list[NessieCatalog] = []
 
     @cached_property
@@ -135,7 +135,7 @@ class Ports:
         )
 
     def close(self) -> None:
-        """Close what was opened here; who the primary is, is asked anew after that."""
+        """Close the connections that were opened here, and forget which region is the primary."""
         for catalog in self._opened:
             catalog.close()
             self._catalog = None if self._catalog is catalog else self._catalog

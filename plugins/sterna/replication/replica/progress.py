@@ -1,4 +1,4 @@
-"""Lines that tell how far something is."""
+"""Progress lines, and throttling them in logs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LOG_INTERVAL_SECONDS = 10.0
 
 
 class ProgressLine(str):
-    """A line that tells how far something is: where people see it move, it takes the place of the one before.
+    """A line of progress: on a terminal it replaces the one before.
 
     Attributes:
-        fraction: how much of it is done, from 0 to 1.
-        is_step: a part of it is done: no log leaves that out.
+        fraction: how much is done, from 0 to 1.
+        is_step: a step is complete: logs never leave that out.
     """
 
     __slots__ = ("fraction", "is_step")
@@ -31,7 +31,7 @@ class ProgressLine(str):
 
 
 def throttled(show: Progress, seconds: float = LOG_INTERVAL_SECONDS) -> Progress:
-    """Return what shows lines in a log: of those that tell how far something is, one in so many seconds."""
+    """Return a function that shows lines in a log, and at most one progress line in so many seconds."""
     due = time.monotonic() + seconds
 
     def show_throttled(line: str) -> None:

@@ -92,15 +92,15 @@ class ReachedFiles:
 class ReachabilityWalk:
     """A walk over versions of tables, which reads each file once.
 
-    Only files below the replica root are read, unless told otherwise. A list or manifest elsewhere in the region stands
-    there because all that it names maps to itself, so that it leads to nothing below the root; and `main` may have
-    expired it since.
+    Only files below the replica root are read, unless `scope` says otherwise. A list or manifest elsewhere in the
+    region is there because all that it names maps to itself, so that it leads to nothing below the root; and `main` may
+    have expired it since.
 
     Args:
         context: the region.
         add: takes the URIs below the replica root that are reached.
         progress: called with lines for people.
-        ignore_missing: versions that nobody promised to keep: what is gone of them leads nowhere.
+        ignore_missing: the versions may be expired: their missing files are skipped.
         scope: where the files are that are read and added; None: below the replica root.
     """
 

@@ -25,15 +25,14 @@ Progress = Callable[[str], None]
 class RegionContext:
     """One region, ready to be planned, synced or looked at.
 
-    What it gives of the catalog can't commit; who commits says so by importing
-    `sterna.replication.replica.commit_access`.
+    Its catalog can't commit; code that commits imports `sterna.replication.replica.commit_access`.
 
     Args:
         registry: the whole registry.
         region: this region.
         secrets: finds a credential by its id.
         ports: its connections.
-        run: URI of the folder of the run that it is opened for; "" where nothing may be written down.
+        run: URI of the folder of the run that it is opened for; "" where nothing may be written.
     """
 
     registry: Registry
@@ -72,7 +71,7 @@ class RegionContext:
         return replace(self, ports=self.ports.without_primary())
 
     def with_new_connections(self) -> RegionContext:
-        """Return this region with connections to the catalog of its own: closing them disturbs nobody else."""
+        """Return this region with its own connections to the catalog, which can be closed separately."""
         return replace(self, ports=self.ports.with_new_connections())
 
     def with_read_cache(self, run: str) -> RegionContext:
@@ -80,7 +79,7 @@ class RegionContext:
         return replace(self, ports=self.ports.with_objects(self.objects.with_read_cache(run)), run=run)
 
     def with_large_read_callback(self, on_large_read: Callable[[str, int], None]) -> RegionContext:
-        """Return this region with stores that tell somebody before a large file is read or parsed (see `Objects`)."""
+        """Return this region with stores that call back before a large file is read or parsed (see `Objects`)."""
         return replace(self, ports=self.ports.with_objects(self.objects.with_large_file_hook(on_large_read)))
 
     def __enter__(self) -> RegionContext:

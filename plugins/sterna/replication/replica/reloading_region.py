@@ -10,9 +10,9 @@ from sterna.replication.replica.region import RegionContext, open_region
 
 
 class ReloadingRegion:
-    """A region's view of a registry file, opened anew when the file says something else.
+    """An open region that is reopened when its registry file changes.
 
-    Whoever went on by an old registry would undo what a sync by the new one did: a table that a new rule takes off the
+    A sync by an outdated registry would undo what one by the new registry did: a table that a new rule removes from the
     region would come back.
 
     Args:
@@ -42,7 +42,7 @@ class ReloadingRegion:
         return self._context
 
     def disconnect(self) -> None:
-        """Close what is open: the next look connects anew, finds the primary anew, and reads credentials anew."""
+        """Close the region: the next use connects, finds the primary, and reads credentials again."""
         if self._context is not None:
             self._context.close()
             self._context = None

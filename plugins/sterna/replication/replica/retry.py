@@ -1,6 +1,6 @@
-"""When held tables are tried again, where nobody commits to `main` when what holds them is over.
+"""When held tables are retried though `main` has no new commit.
 
-That is a store that was dark for a moment, and a credential that is renewed.
+What held them may be over by itself: a store that was unavailable for a short time, or an expired credential.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Backoff:
 
     @property
     def next_attempt_at(self) -> float:
-        """When something is to be tried though nobody commits."""
+        """When held tables are to be retried though `main` has no new commit."""
         return min(self.retry_at, self.ship_retry_at)
 
     def after_poll(self, held: Iterable[Held], now: float) -> Backoff:

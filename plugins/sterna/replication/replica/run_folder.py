@@ -94,7 +94,7 @@ def load_files(context: RegionContext, run: str, *, batch: int | None = None, li
 
     Args:
         run: URI of the run's folder.
-        list_name: the name of its list, where its number doesn't tell it.
+        list_name: the name of its list, where it doesn't follow from the number.
 
     Raises:
         UsageError: there is no such run, or its list is damaged.
@@ -110,16 +110,16 @@ def load_files(context: RegionContext, run: str, *, batch: int | None = None, li
 
 
 def write_part(context: RegionContext, kind: str, rows: pa.Table) -> tuple[str, int]:
-    """Write some rows below the run's folder under a name that tells their content; return the name and its length.
+    """Write some rows below the run's folder, named by a digest of their content; return the name and the length.
 
-    Whoever writes the same twice, or at once with somebody else, leaves one file that is whole.
+    Writing the same rows twice, or concurrently, leaves one complete file.
     """
     name, data = encode_part(kind, rows)
     return name, context.objects.write_new(f"{context.run}/{name}", data)
 
 
 def encode_part(kind: str, rows: pa.Table) -> tuple[str, bytes]:
-    """Return some rows as a part of a list: a name that tells their content, and the bytes."""
+    """Return some rows as a part of a list: a name with a digest of their content, and the bytes."""
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
@@ -150,9 +150,9 @@ def _write_files(context: RegionContext, uri: str, files: pa.Table) -> None:
 
 
 def delete_working_files(context: RegionContext, run: str, plan: Plan | None = None) -> None:
-    """Delete what the stages of a run handed on, as far as that can be done now: a clean-up takes the rest.
+    """Delete the files that a run's stages handed on, as far as possible now: a clean-up deletes the rest.
 
-    Who still asks for some of it reads it at its source.
+    A stage that still needs one reads it at its source.
 
     Args:
         run: URI of the run's folder.

@@ -1,7 +1,7 @@
-"""The tags that sterna sets in the catalog: their names are written and read here alone.
+"""The names of the tags that sterna sets in the catalog, written and parsed here alone.
 
-Maintenance keeps what a tag shows for the sake of a region whose replica it belongs to: one whose name isn't understood
-is nobody's. The catalog's rules of access name the sinks' tags too (`servers/access.properties`).
+Maintenance retains what a tag shows for the region whose replica it belongs to; a name that can't be parsed belongs to
+no region. The catalog's access rules name the sinks' tags too (`servers/access.properties`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pinned_until(region: str, tag: str) -> datetime | None:
 
 
 def sink_tag(region: str, sink: str) -> str:
-    """Return the name of the tag that says how far a sink of a region is."""
+    """Return the name of the tag that records the offset of a region's sink."""
     return f"{_SINK_PREFIX}{region}-{sink}"
 
 

@@ -46,8 +46,7 @@ def source_contradictions(context: RegionContext, origin: Content | None, findin
 
 
 def source_digest_function(context: RegionContext) -> Callable[[str, str], bytes]:
-    """Return a function that tells contradictions apart, and is the same for one of the replica and its source's.
-    """
+    """Return a digest of contradictions: equal for one of the replica and the same one of its source."""
     places = _SourcePlaces(context.mapping)
 
     def digest(file: str, message: str) -> bytes:

@@ -227,7 +227,7 @@ def exclude_tables(
 
 
 def needs_bulk_run(held: Iterable[Held], head: Head, bulk_state: BulkState | None) -> bool:
-    """Return whether the large lane should start: something is in transit, and no bulk run is alive."""
+    """Return whether the large lane should start: a table has newly come into transit, or is so without a live run."""
     in_transit = [held_key for held_key in held if held_key.bytes and held_key.in_transit]
     if not (bulk_state and bulk_state.is_alive):
         return bool(in_transit)

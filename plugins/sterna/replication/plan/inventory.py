@@ -124,7 +124,7 @@ def _list_common_folder(context: RegionContext, first: str, last: str) -> dict[s
     try:
         page = list(islice(context.objects.list(folder), PAGE_SIZE))
     except UnsafeUri:
-        return None  # a key of somebody else's that no path can be: the listing ends there
+        return None  # a foreign key that is no valid path: the listing ends there
     return {uri: size for uri, size, _ in page} if len(page) < PAGE_SIZE else None
 
 

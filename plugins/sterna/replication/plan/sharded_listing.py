@@ -157,7 +157,7 @@ class ShardedListing:
         """
         largest = max(manifests, key=manifests.__getitem__)
         with context.objects.reserve_memory(largest, 2 * max(manifests[largest], 0)):
-            pass  # only progress is reported
+            pass  # calls back for a large file, as reading it would (`Objects.with_large_file_hook`)
         self._progress(f"listing the files of {table} in parts: {len(manifests)} manifests")
         common = {"table": table, "uri": uri, "target": target, "run": self._context.run}
         items = [{**common, "manifests": group} for group in _manifest_groups(manifests)]

@@ -1,4 +1,4 @@
-"""What can be done about the faults that verify found: which files are brought anew from `main`, and which can't be."""
+"""The plan of a repair: which faulty files can be restored from `main`, and which can't."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileRepair:
-    """One file below the replica root that is brought anew.
+    """One file below the replica root that is restored.
 
     Args:
         table: key name.
         file: its URI here.
         source: the file on `main` that it is made from.
         how: `copy`, byte for byte, or `localize`.
-        why: what is wrong with it.
+        why: its fault.
     """
 
     table: str
@@ -52,7 +52,7 @@ class RemainingFault:
     Args:
         table: key name.
         file: the URI that verify names.
-        fault: what verify says of it.
+        fault: the finding of verify.
         why: why it can't be repaired, and what else can be done.
     """
 
@@ -64,12 +64,12 @@ class RemainingFault:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What can be done.
+    """The faults that a repair can fix, and those that it can't.
 
     Args:
-        repairs: files that are brought anew.
+        repairs: files that are restored.
         remaining: faults that stay.
-        files: all files of the tables that something is mended of (`sterna.replication.replica.file_list`).
+        files: all files of the tables that are repaired (`sterna.replication.replica.file_list`).
     """
 
     repairs: tuple[FileRepair, ...]
@@ -130,7 +130,7 @@ def _list_files(
     """List all files that the replica's version of a table has, with their sources."""
     target = content.metadata_location or ""
     source = source_metadata_uri(target, Places(context.mapping)) or ""
-    # After a promotion with tables `main` names no origins, and its own file alone tells what it names.
+    # After a promotion with tables `main` names no origins; they follow from its own file alone.
     moved = origin is not None and context.mapping.below_replica_root(origin.metadata_location or "")
     if moved and origin and is_derived_from(content, origin, Places(context.mapping)):
         source = origin.metadata_location or ""
@@ -170,7 +170,7 @@ def _read_source_metadata(
 def _plan_repairs(
     context: RegionContext, name: str, files: pa.Table, broken: dict[str, list[Finding]]
 ) -> tuple[list[FileRepair], list[RemainingFault]]:
-    """Say of each broken file of a table whether it can be brought anew."""
+    """Divide the faulty files of a table into those that can be restored, and those that can't."""
     rows = {
         row["target"]: row for row in files.to_pylist() if row["target"] in broken and row["target"] != row["source"]
     }
@@ -214,7 +214,7 @@ def _plan_missing(
 def _unrepairable_reason(
     context: RegionContext, name: str, uri: str, row: dict[str, object] | None, size: int | None
 ) -> str:
-    """Return why a file can't be brought anew, "" when it can."""
+    """Return why a file can't be restored, "" when it can."""
     if not Places(context.mapping).below_root(uri):
         return "it lies outside the replica root, and is main's own: restore it, or repair the table on main"
     if row is None:

@@ -1,10 +1,10 @@
-"""Repairing a replica: wrong and missing files below the replica root are brought anew from `main`, and nothing
-else is touched.
+"""Repairing a replica: wrong and missing files below the replica root are restored from `main`, and nothing else is
+changed.
 
-It is the one place where an object that a head of the replica reaches is written over, with what belongs there: the
-mapping is a function, so the right content of each place is known. (A copy, too, sends again over a file of a wrong
-size, which a killed copy left: but no head reaches that one.) What is wrong is found by `verify`, before and after. And
-a sync that counts on what was there before is overtaken.
+Only a repair overwrites an object that a head of the replica reaches, with its right content: the mapping is a
+function, so the content of each URI is known. (A copy, too, overwrites a file of a wrong size, which a killed copy
+left, but no head reaches that one.) `verify` finds the faults, before and after. A sync that was planned with the old
+files is overtaken.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from sterna.replication.verify.run import Depth, verify
 
 @dataclass(frozen=True)
 class RepairReport:
-    """What a repair did, or would do.
+    """The report of a repair, or of its dry run.
 
     Args:
         applied: it was done, not only shown.
         faults: how many verify found at first.
-        mends: files that were, or would be, brought anew. Lists and manifests of deletes that name such files are
-            written anew with them, where that changes them, without being named here.
+        mends: files that were, or would be, restored. Lists and manifests of deletes that name such files are
+            rewritten with them, where that changes them, without being listed here.
         left: faults that stay, at most 1,000 a table.
         faults_left: how many stay; when nothing was applied, all of them.
     """
@@ -90,12 +90,12 @@ def repair(
     apply: bool = False,
     engine: Engine | None = None,
 ) -> RepairReport:
-    """Verify a replica and bring what is wrong anew from `main`, until nothing more can be done.
+    """Verify a replica and restore faulty files from `main`, until nothing more can be repaired.
 
     Args:
         tables: key names or patterns, as in a policy; none: all.
         deep: find files whose content isn't the source's, too.
-        apply: do it; else only say what would be done.
+        apply: repair; else only report what would be done.
         engine: where to localize; default: the region's Spark.
 
     Returns:
@@ -103,7 +103,7 @@ def repair(
 
     Raises:
         UsageError: a name or pattern fits no table or view on the branch.
-        CatalogError, StoreError, EngineError: something does not answer; doing it again goes on.
+        CatalogError, StoreError, EngineError: something does not answer; a retry resumes.
     """
     depth = Depth(deep)
     verified = initial = verify(context, depth, tables, progress)
@@ -116,12 +116,12 @@ def repair(
     failed: dict[str, str] = {}
     attempts = 0
     names = sorted({finding.table for finding in initial.findings})
-    # A file that is brought anew may lead to others that could not be looked at before.
+    # A restored file may name others that could not be checked before.
     while pending := [file_repair for file_repair in diagnosis.repairs if file_repair.file not in attempted]:
         attempted |= {file_repair.file: file_repair for file_repair in pending}
         failed |= _apply_repairs(context, run_folder.run_uri(context, run_id), pending, diagnosis, engine, progress)
-        # A file that was written over may be shorter now than a sync that is under way says of it. It is published no
-        # more; what it published before is on the branch that is verified now.
+        # A file that was overwritten may be shorter now than a running sync expects. That sync can't publish any more;
+        # what it published before is on the branch that is verified now.
         attempts += 1
         invalidate_plans(context, f"repair-{run_id}-{attempts}")
         verified = verify(context, depth, names, progress)
@@ -148,7 +148,7 @@ def _apply_repairs(
     engine: Engine | None,
     progress: Progress,
 ) -> dict[str, str]:
-    """Bring files anew; return why, of those that couldn't be."""
+    """Restore files; return the reasons of those that couldn't be."""
     copies = {file_repair.file for file_repair in repairs if file_repair.how == "copy"}
     table_by_file = {file_repair.file: file_repair.table for file_repair in repairs if file_repair.how == "localize"}
     failed = _copy(context, diagnosis, copies, progress) if copies else {}

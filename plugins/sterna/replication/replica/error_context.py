@@ -19,7 +19,7 @@ from sterna.errors import (
 )
 
 CATALOG_ENTRY: Final = "the catalog's entry"
-# What these say of a file is as much the fault of whoever names it.
+# The cause of these may be the file's referrer as well as the file itself.
 _REFERENCE_ERRORS: Final = (NotResident, SizeDiffers, SourceGone, UnregisteredUri, UnsafeUri, Unsupported)
 
 

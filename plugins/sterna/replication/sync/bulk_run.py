@@ -1,6 +1,6 @@
-"""The large lane at work: it tells that it is, which tables it copies, and how that went. It publishes nothing.
+"""Bulk runs, the work of the large lane: heartbeats, the tables being copied, and the outcome. Nothing is published.
 
-When a table's files are all here it localizes what names them, and proves that: the small lane need not list them.
+When all files of a table are here it is localized and proven, so that the small lane need not list its files.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def start_bulk_run(context: RegionContext, plan: Plan, files: pa.Table | None) -
 
 
 def record_excluded(context: RegionContext, plan: Plan) -> None:
-    """Say what a plan of the large lane that brings nothing had to leave out: the small lane tells it."""
+    """Record what a plan of the large lane that copies nothing had to leave out: the small lane reports it."""
     bulk_run, bulk_state = _bulk_run(plan, None), read_bulk_state(context.objects, context.region)
     if bulk_state and bulk_state.is_alive:
         return  # another large lane has begun meanwhile
@@ -86,7 +86,7 @@ def record_excluded(context: RegionContext, plan: Plan) -> None:
 
 
 def heartbeat_of(context: RegionContext, plan: Plan, batch: int, rows: pa.Table) -> Heartbeat:
-    """Return what tells how far the copy of one batch is."""
+    """Return the heartbeat that reports the progress of one batch's copy."""
     sizes = {name: size for name, (_, size) in listing.copied_by_table(rows).items()}
     return Heartbeat(context, plan.run_id, batch, sizes)
 
@@ -100,9 +100,9 @@ def localize_completed(
     engine: Engine | None,
     progress: Progress,
 ) -> tuple[str, ...]:
-    """Return the tables whose files are all here since a batch is, while others are left; localize them, and say so.
+    """Localize the tables that a batch completes while others are left; record and return them.
 
-    The small lane then publishes them: they don't wait for the rest of the round. What fails here is told at its end.
+    The small lane then publishes them: they don't wait for the rest of the run. What fails here is reported at its end.
 
     Args:
         run: URI of the run's folder.
@@ -113,7 +113,7 @@ def localize_completed(
     """
     finished = run_progress.finished
     if len(finished) == len(plan.batches):
-        return ()  # the round is at its end, and all of it is looked at then
+        return ()  # the run is at its end, which handles all tables
 
     try:
         bulk_state = read_bulk_state(context.objects, context.region)
@@ -124,7 +124,7 @@ def localize_completed(
         } - _blocked_tables(plan, run_progress.failed_tables)
         unannounced = {name for name in completed if not bulk_state.is_complete(name)}
         if not unannounced:
-            return tuple(sorted(completed))  # this task is done again, and nobody may have heard of it yet
+            return tuple(sorted(completed))  # the task is retried, and may not have reported them yet
         files = listing.filter_tables(run_folder.load_files(context, run), unannounced)
         with keep_alive(context, plan.run_id):
             with engine_or_spark(context, progress, engine) as active_engine:
@@ -165,7 +165,7 @@ def _prove_localized(
 
 
 def announced_tables(context: RegionContext, plan: Plan) -> list[str]:
-    """Return the tables of a round that the small lane was told to look at: they are localized."""
+    """Return the tables of a bulk run that are marked complete for the small lane: they are localized."""
     bulk_state = read_bulk_state(context.objects, context.region)
     is_current = bulk_state is not None and bulk_state.run.run_id == plan.run_id
     return [action.key for action in plan.actions if is_current and bulk_state and bulk_state.is_complete(action.key)]
@@ -174,10 +174,10 @@ def announced_tables(context: RegionContext, plan: Plan) -> list[str]:
 def finish_bulk_run(
     context: RegionContext, run: str, plan: Plan, copied: StageReport, localized: StageReport, seconds: float
 ) -> Report:
-    """Say that a round is over, and what it has brought whole; the next sync of the small lane publishes that.
+    """Record that a bulk run is over, with the tables that are complete; the small lane's next sync publishes them.
 
     Raises:
-        UsageError: the plan is none of the large lane's.
+        UsageError: the plan isn't the large lane's.
         StoreError, CatalogError: the region's own store, or the catalog, can't be used.
     """
     if plan.lane != "large":
@@ -194,7 +194,7 @@ def finish_bulk_run(
         if failures and not files_replaced_since(
             context.primary, branch, plan.replica_hash, context.primary.reference(branch).hash
         ):
-            failed += failures  # else a clean-up may have taken it, and the next round writes it again
+            failed += failures  # else a clean-up may have deleted it, and the next bulk run writes it again
     bulk_state = read_bulk_state(context.objects, context.region)
     is_own = bulk_state is not None and bulk_state.run.run_id == plan.run_id
     if (
@@ -219,7 +219,7 @@ def finish_bulk_run(
 
 
 def _invalidation_counts(context: RegionContext, plan: Plan) -> dict[str, int]:
-    """Return, by key name, how many rounds brought a table whole, in its time in transit, before something was deleted.
+    """Return, by key name, how many bulk runs completed a table during its transit before files were deleted.
 
     Raises:
         StoreError, CatalogError: the region's own store, or the catalog, can't be used.

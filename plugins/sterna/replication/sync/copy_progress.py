@@ -1,7 +1,7 @@
-"""How far the copies of a run are, all together: each batch that is done leaves a mark beside the plan.
+"""Progress of all copies of a run: each batch that is done leaves a completion marker beside the plan.
 
-Several tasks copy at once, on several machines. The marks are for people. In the large lane they tell, too, when all
-files of a table are here: each batch was proven before its mark was written.
+Several tasks copy at once, on several machines. The markers are for progress reports. In the large lane they also show
+when all files of a table are here: each batch was proven before its marker was written.
 
     copied/begun         the copies have begun
     copied/<n>           all files of batch n are here
@@ -82,7 +82,7 @@ class RunProgress:
             files, size, own_cost = files + current.files, size + current.bytes, _cost(current.files, current.bytes)
         count, total = sum(batch.files for batch in self.batches), sum(batch.bytes for batch in self.batches)
         cost, total_cost = _cost(files, size), max(_cost(count, total), 1)
-        # Other tasks copy, too: until the first mark nobody knows how fast they are.
+        # Other tasks copy, too: their speed is unknown until the first marker.
         rate = (cost - own_cost) / self.seconds if done and self.seconds else own_cost / seconds if seconds else 0.0
         remaining = f", about {format_duration((total_cost - cost) / rate)} left" if rate and cost < total_cost else ""
         position = f"batch {number + 1} of {len(self.batches)}, {len(done)} done: " if len(self.batches) > 1 else ""
@@ -94,9 +94,9 @@ class RunProgress:
 
 
 def read_run_progress(context: RegionContext, run: str, plan: Plan) -> RunProgress:
-    """Return how far the copies of a run are; whoever is first marks that they have begun.
+    """Return the progress of a run's copies; the first call writes the marker that they have begun.
 
-    A run of one batch has no marks.
+    A run of one batch has no markers.
     """
     run_progress = RunProgress(plan.batches)
     if len(plan.batches) == 1:
@@ -138,7 +138,7 @@ def write_completion_marker(
 
 
 def _read_partial(context: RegionContext, markers: Sequence[str]) -> dict[int, frozenset[str]]:
-    """Return what marks of batches that are partly done say; of one that was tried twice, both."""
+    """Return the failed tables by the markers of partly done batches; of a batch that was tried twice, both."""
     tables_by_batch: dict[int, frozenset[str]] = {}
     for uri in markers:
         number = parse_partial_marker(uri)

@@ -32,8 +32,8 @@ class ExplainedAction:
         kind: content type, as the catalog spells it.
         change: what happens to the key.
         files, bytes: what is copied for it.
-        localize: how many of its files are localized. All three are None for a key that brings no file.
-        catalogs: of a view: catalogs that it names, and that the registry doesn't speak of.
+        localize: how many of its files are localized. All three are None for a key without files.
+        catalogs: of a view: catalogs that it names, and that the registry's `views` doesn't list.
     """
 
     key: str
@@ -63,9 +63,9 @@ class PlanExplanation:
     """A plan in facts that a page, a command or a task's log can show.
 
     Args:
-        region, branch: what is brought up to date.
-        source_hash: the commit of `main` that it is brought to.
-        watermark: the commit of `main` that it stands for, None where there is none yet.
+        region, branch: what is synced.
+        source_hash: the commit of `main` that it is synced to.
+        watermark: the commit of `main` that it is at, None where there is none yet.
         idle: nothing is to be done.
         seeding: the branch is being seeded for the first time.
         more: another sync must follow: the seed has further groups.
@@ -76,7 +76,7 @@ class PlanExplanation:
         origins: what is copied, by the id of the location that it comes from.
         egress_cost: estimated price of the copies.
         held: keys that can't be taken up now.
-        transit: keys that the large lane brings.
+        transit: keys that the large lane copies.
     """
 
     region: str

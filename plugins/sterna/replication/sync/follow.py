@@ -1,7 +1,7 @@
-"""Following `main` in a warm process: each small change is synced at once, and what is large is left to others.
+"""Following `main` in a warm process: each small change is synced at once, and what is large is left to a DAG.
 
-Nothing is remembered that matters. The watermark stands on the replica branch, and the compare-and-swap keeps two
-followers, or a follower and a DAG, apart: whoever comes second publishes nothing, and looks again.
+A follower has no state of its own that matters. The watermark is on the replica branch, and two followers, or a
+follower and a DAG, are kept apart by compare-and-swap: the second one publishes nothing, and plans again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RegionSource(Protocol):
         """Return it."""
 
     def disconnect(self) -> None:
-        """Close it; the next one is opened anew."""
+        """Close it; the next one has new connections."""
 
 
 @dataclass(frozen=True)
@@ -81,17 +81,16 @@ class FollowOptions:
     """How `main` is followed.
 
     Args:
-        limits: what is done here.
-        busy_poll_seconds: seconds between two looks while commits follow one another.
-        idle_poll_seconds: the same when nothing happens.
-        bulk_poll_seconds: seconds between two looks at what the large lane has brought, while something is in transit.
-        busy_seconds: seconds after a commit in which the next one is looked for quickly.
+        limits: the largest plan that is carried out here.
+        busy_poll_seconds: seconds between two polls while commits follow one another.
+        idle_poll_seconds: the same without commits.
+        bulk_poll_seconds: seconds between two polls of the large lane's progress, while something is in transit.
+        busy_seconds: seconds after a commit for which polling stays fast.
         initial_backoff_seconds: seconds after a first failure, and after a first plan that was left to others; doubled
             with each further.
         max_backoff_seconds: the longest such pause.
-        reopen_after_syncs: syncs after which everything is opened anew: what is remembered of folders grows with each
-            run's.
-        stop_on_handover: whether it ends for what is left to others, where they can't begin before.
+        reopen_after_syncs: syncs after which everything is reopened: the cache of folders grows with each run's.
+        stop_on_handover: whether it ends when a plan is left to others that can't begin before it has ended.
     """
 
     limits: FollowerLimits = FollowerLimits()
@@ -107,13 +106,13 @@ class FollowOptions:
 
 @dataclass(frozen=True)
 class _DeferredPlan:
-    """A plan that somebody else has to carry out.
+    """A plan that is left to others, such as a DAG.
 
     Args:
-        replica_hash: of the replica branch, as the region's own catalog showed it then.
-        reason: the reason.
-        backoff_seconds: seconds until it is looked at again, though nobody has published.
-        retry_at: when that is.
+        replica_hash: head of the replica branch, as the region's own catalog had it then.
+        reason: the limit that the plan exceeds.
+        backoff_seconds: seconds until the next plan, though the branch has no new commit.
+        retry_at: the time of that plan.
     """
 
     replica_hash: str
@@ -158,9 +157,9 @@ class Follower:
         self._sync_count = 0
 
     def run(self, seconds: float | None = None) -> None:
-        """Follow until somebody sets `stop`, for so many seconds, or until an error that time does not cure.
+        """Follow until `stop` is set, for so many seconds, or until an error that a retry does not cure.
 
-        Whatever interrupts it may do so anywhere: what is half-done is taken up by the next sync, or not needed.
+        It may be interrupted anywhere: the next sync resumes what is half-done, or doesn't need it.
 
         Raises:
             SternaError: one whose remedy is `stop`.
@@ -209,9 +208,9 @@ class Follower:
         )
 
     def _has_newly_completed(self, context: RegionContext, now: float) -> bool:
-        """Tell whether the large lane has brought a table whole since the last look.
+        """Return whether the large lane has completed a table since the last poll.
 
-        A DAG that lingers keeps the run waiting that is to publish it.
+        A DAG that still follows delays the run that is to publish it.
         """
         if not self.in_transit or now < self._bulk_poll_at:
             return False
@@ -219,7 +218,7 @@ class Follower:
         try:
             bulk_state = read_bulk_state(context.objects, context.region)
         except SternaError:
-            return False  # a sync tells it, where there is something to do
+            return False  # a sync reports it, where there is something to do
         completed = (
             held_key
             for held_key in self.in_transit
@@ -255,7 +254,7 @@ class Follower:
         if self._sync_count % self.options.reopen_after_syncs == 0:
             self.region.disconnect()
         self._backoff = self._backoff.after_poll((*report.held, *report.transit), now)
-        if report.outcome == "superseded":  # whoever was first may have left something, and need not be done
+        if report.outcome == "superseded":  # the other run may have left something, or be still running
             self._synced_hashes = ()
             return self.options.busy_poll_seconds
         if report.more:

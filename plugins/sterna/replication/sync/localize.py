@@ -81,11 +81,11 @@ class _LocalizeTask:
 
     Args:
         table, role, source, target: as in the plan's list of files.
-        size: what its parent says of its size, -1 when nobody does.
+        size: its size by its parent, -1 where unknown.
         children: URI on `main` of each file that it may name, to the localized copy's URI and length; or the URI of a
             JSON file with that.
         run: URI of the run's folder.
-        overwrite: what stands at the target is not to be trusted: it is written over, unless it is what would be
+        overwrite: an object at the target isn't trusted: it is overwritten, unless its content is what would be
             written.
     """
 

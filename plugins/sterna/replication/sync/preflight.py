@@ -1,7 +1,7 @@
-"""Proving, before tables are published, that what was localized is there, as long as what names it says.
+"""Proving, before tables are published, that their localized files exist, with the lengths that their parents list.
 
-A file's content is a function of its URI, but its length may be another library's: whoever wrote it first. And what
-names it may have been written by one run, and the file itself by another.
+A file's content is a function of its URI, but its length may differ between versions of a library. And a file may have
+been written by one run, and its parent by another.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _LocalizedFiles:
 def localization_failures(context: RegionContext, files: pa.Table, tables: Collection[str]) -> tuple[TableFailure, ...]:
     """Return what is wrong with the localized files of tables that are about to be published; the first of each table.
 
-    Files that the replica's head proves, and those of `main` that stay in place, are not looked at.
+    Files that the replica's head proves, and those of `main` that stay in place, are not checked.
 
     Args:
         files: the plan's list of files (`sterna.replication.replica.file_list`).

@@ -1,4 +1,4 @@
-"""Publishing: the whole batch in one commit on the replica branch, compared-and-swapped on its head."""
+"""Publishing: all changes of a plan in one commit on the replica branch, by compare-and-swap on its head."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def resolve_plan(plan: Plan, failed: StageReport) -> Resolution:
 
 
 def is_up_to_date(context: RegionContext, plan: Plan, resolution: Resolution) -> bool:
-    """Say whether the replica branch says already all that a settled plan would tell it."""
+    """Return whether the replica branch records already all that a resolved plan would commit."""
     if resolution.actions or plan.more:
         return False
     head = read_head(context.primary, context.region.replica_branch)
@@ -58,19 +58,19 @@ def is_up_to_date(context: RegionContext, plan: Plan, resolution: Resolution) ->
 def publish_plan(
     context: RegionContext, plan: Plan, resolution: Resolution, progress: Progress, held: HeldList | None = None
 ) -> str | None:
-    """Commit a settled plan to the replica branch, once the list of what is held stands where the commit says.
+    """Commit a resolved plan to the replica branch, after the list of held keys is written where the commit names it.
 
     Args:
         plan: made for the head that is expected.
         resolution: what goes ahead and what is held.
-        held: what the commit says of held keys; default: those of the settled plan.
+        held: the held keys that the commit lists; default: those of the resolved plan.
 
     Returns:
-        The new head; None when another run of sterna was first, or a failover: its work stands, ours is found by the
-        next plan.
+        The new head; None when another run of sterna was first, or a failover: its commit stays, and the next plan
+        takes over the files of this one.
 
     Raises:
-        BranchChanged: somebody else committed to the branch.
+        BranchChanged: another writer committed to the branch.
         CatalogError, StoreError: the catalog, or the store with the replica root, does not answer; a later run resumes.
     """
     branch = context.region.replica_branch
@@ -108,7 +108,7 @@ def publish_plan(
 
 
 def invalidate_plans(context: RegionContext, run_id: str) -> None:
-    """Say once more what the replica branch's head says: whatever was planned before is published no more.
+    """Repeat the properties of the replica branch's head in a new commit, so that no earlier plan can be published.
 
     For who wrote over files that such a plan may count on.
 
@@ -165,9 +165,9 @@ def _commit_early_drops(
 ) -> str:
     """Commit the drops of keys that change their kind; return the branch's head then.
 
-    Nessie can't put another kind over a key in one commit: it says no, and does it. What follows is this commit's other
-    half; until then the branch stands for what it stood for, and a run that finds it so looks at everything. A try that
-    finds its own first half made goes on with the second.
+    Nessie can't put another kind over a key in one commit: it reports an error, and commits it. The puts follow in a
+    second commit; until then the branch's watermark is the old one, and a run that starts here compares all keys. A
+    retry that finds its own first commit goes on with the second.
     """
     first_half = {
         **commit_properties,

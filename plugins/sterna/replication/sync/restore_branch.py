@@ -1,8 +1,8 @@
-"""Restoring a replica branch: what others changed there is put back, by one more commit on top of theirs.
+"""Restoring a replica branch: foreign changes are reverted, by one more commit on top of them.
 
-The branch then says again what sterna's newest commit on it said, for the same commit of `main`, and a sync goes on
-from there. Nothing is reset: the history keeps what happened. A table that is held meanwhile so stands at its last good
-version, not at what others made of it.
+The branch then has the content of sterna's newest commit again, for the same commit of `main`, and a sync goes on from
+there. Nothing is reset: the history keeps what happened. A table that is held meanwhile is at its last good version,
+not at a foreign one.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from sterna.replication.sync.publish import publish_plan
 
 
 def restore_branch(context: RegionContext, progress: Progress) -> None:
-    """Put back what others changed on the replica branch; nothing is done where its head is sterna's own.
+    """Revert foreign changes on the replica branch; nothing is done where its head is sterna's own.
 
-    Where no commit of sterna's is left below (somebody assigned the branch to something else), what doesn't lie below
-    the replica root is taken off, and the next sync seeds the branch anew.
+    Where no commit of sterna's is left in its history (the branch was assigned to something else), entries outside the
+    replica root are dropped, and the next sync seeds the branch again.
 
     Raises:
-        Busy: a clean-up is deleting files, below what others committed; it is over within seconds.
-        BranchChanged: somebody else committed once more meanwhile.
-        CatalogError: the catalog does not answer; doing it again goes on.
+        Busy: a clean-up is deleting files, below the foreign commits; it is over within seconds.
+        BranchChanged: another writer committed once more meanwhile.
+        CatalogError: the catalog does not answer; a retry resumes.
     """
     branch = context.region.replica_branch
     try:
@@ -69,12 +69,12 @@ def _foreign_commits(context: RegionContext, branch: str) -> tuple[Commit | None
 def _is_own(commit: Commit) -> bool:
     try:
         return RUN_ID in commit.properties and bool(parse_head(commit).run_id)
-    except BranchChanged:  # it bears sterna's properties, and they say nothing that sterna writes
+    except BranchChanged:  # it has sterna's properties, with values that sterna doesn't write
         return False
 
 
 def _build_plan(context: RegionContext, replica_hash: str, own: Commit | None, head: Head, foreign: str) -> Plan:
-    """Return the way back to what sterna's own newest commit said."""
+    """Return the operations that restore the content of sterna's own newest commit."""
     actions = _restore_actions(context, own.hash, replica_hash) if own else _drop_foreign(context, replica_hash)
     return Plan(
         run_id=new_run_id(),
@@ -115,9 +115,9 @@ def _put(name: str, content: Content, content_id: str) -> Action:
 
 
 def _drop_foreign(context: RegionContext, replica_hash: str) -> tuple[Action, ...]:
-    """Return drops of all that sterna can't have put there.
+    """Return drops of all entries that sterna can't have put there.
 
-    What stands on a replica branch lies below the replica root.
+    All content of a replica branch is below the replica root.
     """
     entries = context.primary.entries(context.region.replica_branch, replica_hash)
     root = context.region.replica_root

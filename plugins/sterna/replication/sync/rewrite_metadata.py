@@ -1,7 +1,7 @@
-"""Writing tables' localized metadata anew: in a generation of its own, so that what is there is not used, nor changed.
+"""Rewriting tables' localized metadata: in a new generation, so that existing files are neither used nor changed.
 
-A generation is part of where a localized file stands (`sterna.config.registry.fingerprint`), and so of each table's
-entry on the replica branch: that remembers it, and later syncs keep to it.
+A generation is part of a localized file's path (`sterna.config.registry.fingerprint`), and so of each table's entry on
+the replica branch: the entry preserves it, and later syncs keep to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_GENERATION = 999_999  # as many digits as a folder's name may have
 
 
 def rewrite_options(context: RegionContext, tables: Sequence[str], generation: int = 0) -> SyncOptions:
-    """Return what to ask of the sync that writes tables' localized metadata anew.
+    """Return the options of the sync that rewrites tables' localized metadata.
 
     Args:
         tables: key names or patterns, as in a policy; none: all.
@@ -27,7 +27,7 @@ def rewrite_options(context: RegionContext, tables: Sequence[str], generation: i
             after the highest that one of them has.
 
     Raises:
-        UsageError: the generation is none.
+        UsageError: the generation isn't valid.
         BranchChanged, CatalogError: the branch isn't sterna's, or can't be read.
     """
     if not 0 <= generation <= _MAX_GENERATION:

@@ -1,4 +1,4 @@
-"""A whole sync in one process: the stages, one after the other, again while there is more to do."""
+"""A complete sync in one process: the stages, one after the other, again while there is more to do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sync(
     until_done: bool = True,
     engine: Engine | None = None,
 ) -> Report:
-    """Run all stages in this process, again while the plan says that there is more to do.
+    """Run all stages in this process, again while the plan has more to do.
 
     What is large comes last: the small lane publishes the others first, then the large lane copies. When all files of
     a table are here, the small lane publishes it, and the copy goes on. Meanwhile another sync may publish small ones.
@@ -119,12 +119,12 @@ def execute_plan(
     engine: Engine,
     on_complete: Callable[[], None] = lambda: None,
 ) -> Report:
-    """Do what a plan says: copy, localize, and publish or, in the large lane, end the round.
+    """Carry out a plan: copy, localize, and publish or, in the large lane, end the bulk run.
 
     Args:
         planned: the plan, which has something to do.
         options: what the plan was made for.
-        engine: where to localize what is too much to be localized here.
+        engine: where to localize what is too much for this process.
         on_complete: called when all files of some tables are here, while the large lane still has others to copy.
     """
     copied, unavailable = StageReport(), Unavailable()

@@ -51,14 +51,14 @@ DeferralCheck = Callable[[RegionContext, Plan, "pa.Table | None"], str]
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """What the plan stage hands on: small enough for an XCom; the list of files stands beside the replica.
+    """The result of the plan stage, small enough for an XCom; the list of files is kept beside the replica.
 
     Args:
         run: URI of the run's folder, `<replica root>/_sterna/runs/<run id>`; "" when there is nothing to do.
         batches: what to copy.
         report: how the sync ended, when nothing is to be done.
         explained: what the plan would do, when something is to be done.
-        deferred: why the plan is left to somebody else; nothing of it stands beside the replica then.
+        deferred: why the plan is left to others; it is not saved then.
     """
 
     run: str
@@ -81,8 +81,7 @@ def plan(
 
     Args:
         options: what the caller asks for.
-        deferral_check: says why a plan that has something to do is left to somebody else; with it the plan needs no
-            Spark.
+        deferral_check: returns why a plan that has something to do is left to others; with it the plan needs no Spark.
         engine: lists the new files of tables that have very many; by default the region's Spark.
 
     Raises:
@@ -124,7 +123,7 @@ def plan(
 
 
 def _save_plan(context: RegionContext, sync_plan: Plan, files: pa.Table | None) -> str:
-    """Write a plan, and say that its round begins, where it is the large lane's; return the URI of the run's folder."""
+    """Save a plan, record the start of its bulk run in the large lane, and return the URI of the run's folder."""
     if not sync_plan.lane:
         return run_folder.save_plan(context, sync_plan, files)
     try:
@@ -149,13 +148,13 @@ def copy(
 ) -> StageReport:
     """Copy one batch of a plan and prove every file of it present with its size.
 
-    A store of somebody else's that can't be used fails the tables that need it. In the large lane, tables whose files
-    are all here by that are localized, too.
+    A foreign store that can't be used fails the tables that need it. In the large lane, tables that the batch completes
+    are localized, too.
 
     Args:
         run: URI of the run's folder.
         deadline: seconds after which the copy is ended.
-        unavailable: stores that don't answer, as the batches before found out; takes those that this one finds.
+        unavailable: stores that did not answer for earlier batches; those of this one are added.
         engine: where to localize; by default the region's Spark.
 
     Raises:
@@ -245,7 +244,7 @@ def blocking_error(context: RegionContext, run: str, copied: StageReport) -> Ste
 def finish_bulk(
     context: RegionContext, run: str, copied: StageReport, localized: StageReport, progress: Progress
 ) -> Report:
-    """End a round of the large lane: its files are here, or it is known why not. Nothing is published.
+    """End a bulk run: its files are here, or the reasons for missing ones are known. Nothing is published.
 
     Raises:
         UsageError: the plan is the small lane's, the copy reports don't cover its files, or the registry changed since.
@@ -284,7 +283,7 @@ def publish(
     if new_head:
         wait_until_served(context, new_head, progress)
     head = read_head(context.primary, context.region.replica_branch)
-    # Whoever was first need not have brought what this run planned: a clean-up brings nothing.
+    # The other run need not have published what this one planned: a clean-up publishes nothing.
     superseded = new_head is None and head.watermark != sync_plan.source_hash
     lags = lags_after_sync(context, sync_plan.oldest, sync_plan.more or sync_plan.filtered, resolution.held)
     report = Report(
@@ -378,7 +377,7 @@ def load_plan(context: RegionContext, run: str) -> Plan:
 def _resolve_proven(
     context: RegionContext, run: str, sync_plan: Plan, copied: StageReport, localized: StageReport
 ) -> tuple[StageReport, Resolution]:
-    """Settle what may be published; return it, and what the localize stage said with what isn't as it said."""
+    """Resolve what may be published; return it, and the localize stage's report with the failures of this check."""
     resolution = resolve_plan(sync_plan, copied + localized)
     _require_localized(context, sync_plan, resolution, localized)
     tables = {action.key for action in resolution.actions if action.target}
@@ -390,11 +389,11 @@ def _resolve_proven(
 
 
 def _require_localized(context: RegionContext, sync_plan: Plan, resolution: Resolution, localized: StageReport) -> None:
-    """See that every metadata.json that is about to be published is there: it is written last of all its table's files.
+    """Require that every metadata.json that is about to be published exists: it is written last of its table's files.
 
-    That it is there doesn't tell when it was written: an earlier run may have, and a clean-up been there since. So this
-    run's localize stage has to have been done. A run that was overtaken is published no more, whatever is left of it:
-    the commit finds that out.
+    Its existence doesn't show when it was written: an earlier run may have, and a clean-up may have run since. So this
+    run's localize stage must have succeeded. An overtaken run is not published, whatever is left of it: its commit
+    fails.
     """
     targets = {action.target: action.key for action in resolution.actions if action.target}
     sizes = context.objects.sizes(targets) if targets else {}
@@ -449,7 +448,7 @@ def _progress_callback(
 
 
 def _raise_if_unpublishable(sync_plan: Plan, failed: StageReport) -> None:
-    if not sync_plan.lane:  # what the large lane can't bring, the small one tells
+    if not sync_plan.lane:  # what the large lane can't copy, the small one reports
         raise_if_unpublishable(
             sync_plan, sync_plan.bulk_run_needed or bool(resolve_plan(sync_plan, failed).actions), failed
         )

@@ -61,7 +61,7 @@ def delete_differences(
 def _row_differences(replica: pa.Table, source: pa.Table) -> Iterator[str]:
     if replica.equals(source):
         return
-    # Rows of equal path and position may come in any order; only where sorting didn't settle it are they looked at one
+    # Rows of equal path and position may come in any order; only where the sorted tables differ are they compared one
     # by one.
     replica_counts, source_counts = (Counter(map(repr, table.to_pylist())) for table in (replica, source))
     for row in list(replica_counts - source_counts)[:1]:

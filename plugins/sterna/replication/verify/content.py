@@ -81,7 +81,7 @@ class Comparison:
     Args:
         context: the region.
         places: its judgement of URIs.
-        includes: tells whether a file is to be compared.
+        includes: whether a file is to be compared, by its URI.
         progress: called now and then.
     """
 
@@ -95,7 +95,7 @@ class Comparison:
 
         Args:
             reached: what the table reaches, as the check of its structure found it.
-            origin: what `main` held when the replica's version was made, None where nobody can tell any more.
+            origin: what `main` held when the replica's version was written, None where that is no longer known.
             findings: takes the faults, and counts.
 
         Raises:
@@ -129,7 +129,7 @@ class Comparison:
                 self.progress(f"{findings.table}: {findings.compared} files, {findings.compared_bytes} bytes compared")
 
     def _metadata_versions(self, main: str) -> list[MetadataVersion]:
-        """Return the editions of localized files in the region that `main` names a table in, the likeliest first."""
+        """Return the metadata versions in the region where `main` has a table's files, the likeliest first."""
         owner = self.places.owner(main)
         if owner is None:
             return []
@@ -179,7 +179,7 @@ class Comparison:
         except ObjectMissing:
             return _ComparisonResult(file.uri)
         except TableError as error:
-            # Of a source that can't be read nobody can say what the replica should be.
+            # The expected content is unknown where the source can't be read.
             return (
                 _ComparisonResult(file.uri, len(replica), (error.message,), UNREADABLE)
                 if error.file == file.uri
@@ -253,7 +253,7 @@ def sha256_of(objects: Objects, uri: str) -> tuple[int, str]:
         result = obstore.get(store.client, key)
         expected, hasher, size = result.meta["size"], hashlib.sha256(), 0
         chunks = stream_content(store, key, uri, result, _CHUNK_BYTES)
-        del result  # the chunks have it, and let go of it
+        del result  # the chunks release it
         for chunk in chunks:
             hasher.update(chunk)
             size += len(chunk)

@@ -1,4 +1,4 @@
-"""What verify finds: faults, each with its table, kind and file, and the counts of what was looked at."""
+"""Findings of verify: faults, each with its table, kind and file, and the counts of what was checked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHER_CATALOG = "another catalog"
 Digest = bytes
 """Of what is said, as short as it can be kept a million times."""
 
-# Of one table, contradictions and other findings: whoever lost a million files needs their number, not their names.
+# Of one table, contradictions and other findings: of a million lost files the number matters, not their names.
 MAX_KEPT_FINDINGS = 1_000
 
 
@@ -48,17 +48,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class VerificationReport:
-    """What was looked at and what was found.
+    """The report of a verification: what was checked, and the faults.
 
     Args:
-        tables, files, bytes: looked at; files and bytes without repetition within a table.
+        tables, files, bytes: checked; files and bytes without repetition within a table.
         foreign: how many URIs outside the region were met.
         findings: the faults, at most 1,000 contradictions and 1,000 others a table.
         faults: how many there are, those included that are not kept.
         on_main: contradictions that the source has in the same words: mistakes of its writer.
         on_main_more: how many of these are not kept.
         compared, compared_bytes: files of the replica held against their source, and their size.
-        not_comparable: files whose source is gone or can't be told, by now.
+        not_comparable: files whose source is gone or unknown by now.
     """
 
     tables: int
@@ -76,12 +76,12 @@ class VerificationReport:
 
 @dataclass
 class Findings:
-    """The faults of one table, and what was looked at, while it is being verified.
+    """The faults of one table, and the counts of what was checked, while it is being verified.
 
     Args:
         table: key name.
-        digest: of a contradiction's file and message; by it those are told apart that are not kept.
-        source_digests: digests of contradictions that are the source's, as far as that is known before they come.
+        digest: of a contradiction's file and message; identifies those that are not kept.
+        source_digests: digests of contradictions of the source, as far as they are known beforehand.
         dropped_counts: of the contradictions that are not kept, how many there are.
     """
 

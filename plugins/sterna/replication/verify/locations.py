@@ -23,12 +23,12 @@ _UNUSUAL = r"[\x00-\x1f\x7f?]|[^:/]//|/[^/]*://|(?i:%2[ef])|/\.{0,2}$|/\.{1,2}/"
 
 
 class Places:
-    """One region's judgement of URIs.
+    """Classifies URIs for one region: local, foreign, or stray.
 
     Args:
         namespaces: those at the root of the branch.
-        mapping: the region's mapping. URIs are judged by its prefixes and its inverse; where this region reads a data
-            file, and which names a promoted table's files have, only the mapping itself can tell.
+        mapping: the region's mapping. URIs are classified by its prefixes and its inverse; where this region reads a
+            data file, and the names of a promoted table's files, follow from the mapping itself.
     """
 
     def __init__(self, mapping: Mapping, namespaces: frozenset[str] = frozenset()) -> None:
@@ -51,7 +51,7 @@ class Places:
         return self.is_registered(value) and not self.is_local(value.removesuffix("/"))
 
     def is_registered(self, value: str) -> bool:
-        """Tell whether a text that need not be a URI lies in any location."""
+        """Return whether a text, which need not be a URI, is in any location."""
         return any(is_inside(value.rstrip("/"), prefix) for prefix, _ in self._prefixes)
 
     def below_root(self, uri: str) -> bool:
@@ -78,14 +78,14 @@ class Places:
         return [*foreign, *remaining.unique().to_pylist()]
 
     def origin(self, uri: str) -> str | None:
-        """Return the origin of a file that a replica names, or that `main` names; None when that can't be told."""
+        """Return the origin of a file that a replica names, or that `main` names; None when unknown."""
         try:
             return self.mapping.origin_uri(uri)
         except TableError:
             return None
 
     def owner(self, metadata: str) -> Region | None:
-        """Return the region below whose replica root a metadata.json lies."""
+        """Return the region below whose replica root a metadata.json is."""
         return next(
             (region for region in self.mapping.registry.regions if is_inside(metadata, region.replica_root)), None
         )
@@ -95,9 +95,9 @@ class Places:
 
         Args:
             uri: the file.
-            metadata: the table's metadata.json on `main`; after a promotion with tables it lies below a region's
-                replica root, and so does all that it names: as sterna put it there, or as writers did since.
-            metadata_versions: those of localized files that there are in that region.
+            metadata: the table's metadata.json on `main`; after a promotion with tables it is below a region's replica
+                root, and so are all files that it names: written by sterna, or by writers since.
+            metadata_versions: those of that region's localized files.
         """
         origin, owner = self.origin(uri), self.owner(metadata)
         if origin is None or owner is None:
@@ -114,10 +114,10 @@ class Places:
             return []
 
     def is_stray(self, uri: str) -> bool:
-        """Tell whether this region reads the data file that a local URI stands for at another place, or at none.
+        """Return whether this region reads a local URI's data file at another URI, or not at all.
 
-        A delete that names such a URI hits nothing. One that names a right place where no data file is any more proves
-        nothing: deletes outlive the files that they were written for, on `main` too.
+        A delete that names such a URI has no effect. One that names a right URI whose data file is gone is no fault:
+        deletes outlive the files that they were written for, on `main` too.
         """
         origin = self.origin(uri)
         try:

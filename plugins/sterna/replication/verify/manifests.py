@@ -138,7 +138,7 @@ def path_columns(entries: pa.Table) -> list[pa.ChunkedArray]:
 def foreign_bounds(entries: pa.Table, places: Places) -> list[str]:
     """Return the foreign URIs among the bounds that position deletes have for the paths in their rows.
 
-    A bound may be cut (then it is no whole URI, and the two differ): such a one counts when it lies in a foreign
+    A bound may be truncated (then it is no complete URI, and the two differ): such a one counts when it is in a foreign
     location.
     """
     import pyarrow.compute as pc

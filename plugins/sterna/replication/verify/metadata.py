@@ -17,7 +17,7 @@ WRITE_PATHS: Final = (
     "write.object-storage.path",
     "write.folder-storage.path",
 )
-"""Properties that tell a writer where to put files: the third and the fourth are deprecated names of the first."""
+"""Properties with the locations where writers put files: the third and the fourth are deprecated names of the first."""
 
 _NO_SNAPSHOT_ID = -1  # what format v1 writes for "no current snapshot"
 

@@ -41,7 +41,7 @@ def read_puffin(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Puffi
 
     Raises:
         OverLimit: its footer is larger than the limits allow, or holds more.
-        BrokenMetadata: no Puffin file, or its footer does not parse, or a blob lies outside the file.
+        BrokenMetadata: no Puffin file, or its footer does not parse, or a blob is outside the file.
     """
     if len(data) < 2 * len(_MAGIC) + _TAIL_BYTES or not data.startswith(_MAGIC) or not data.endswith(_MAGIC):
         raise BrokenMetadata("not a Puffin file", file=uri)
@@ -66,7 +66,7 @@ def _payload(data: bytes, flags: int, uri: str, limits: Limits) -> bytes:
         return data
     import cramjam
 
-    # One frame that tells how long its content is: bytes 6 to 13, where bit 3 of its flags says so.
+    # One frame with its content's length in bytes 6 to 13, where bit 3 of its flags is set.
     size = int.from_bytes(data[6:14], "little") if len(data) > 4 and data[4] & 8 else limits.json_bytes
     limits.check("json_bytes", size, "bytes of JSON", uri)
     try:

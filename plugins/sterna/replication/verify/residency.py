@@ -1,6 +1,6 @@
-"""What may not be in this region: files of places that a residency rule by location or prefix keeps out of it.
+"""Files that may not be in this region: a residency rule by location or prefix excludes their origin.
 
-Looked for in the store, below the replica root, whatever the branch or anybody's plan says.
+They are listed in the store, below the replica root, whatever the branch or a plan names.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def check_residency(context: RegionContext) -> Findings:
     """
     findings = Findings("(below the replica root)")
     root = context.region.replica_root
-    editions = (
+    metadata_versions = (
         list_metadata_versions(context.objects.folders(f"{root}/{LOCALIZED_FOLDER}"))
         if context.mapping.excluded_places
         else []
     )
-    roots = (root, *(f"{root}/{edition.folder}" for edition in editions))
+    roots = (root, *(f"{root}/{version.folder}" for version in metadata_versions))
     for place in context.mapping.excluded_places:
         for folder in (f"{root}/{name}" for name in _folders(context, place) for root in roots):
             count, size, first = 0, 0, ""

@@ -29,11 +29,11 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True)
 class Sample:
-    """A share of all files, another one each day.
+    """A share of all files, a different one each day.
 
     Args:
-        parts: how many of the parts that files are dealt into are taken.
-        total_parts: how many parts there are.
+        parts: how many parts are included.
+        total_parts: into how many parts files are divided, by the hash of their URI.
         day: days since 1970.
     """
 
@@ -42,7 +42,7 @@ class Sample:
     day: int
 
     def includes(self, uri: str) -> bool:
-        """Tell whether a file is among today's: each is included once in `total_parts / parts` days, rounded up."""
+        """Return whether a file is in the day's share: each file is once in `total_parts / parts` days, rounded up."""
         part = int.from_bytes(hashlib.sha256(uri.encode()).digest()[:8], "big") % self.total_parts
         return (part - self.day * self.parts) % self.total_parts < self.parts
 
@@ -51,7 +51,7 @@ def parse_sample(text: str, today: date) -> Sample:
     """Read a share such as `1/30`.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is no such share.
     """
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
     parts, total_parts = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -127,7 +127,7 @@ def verify(
 def verify_structure(
     context: RegionContext, tables: Iterable[str] = (), progress: Callable[[str], None] = lambda line: None
 ) -> VerificationReport:
-    """Check the structure of a region's replica branch.
+    """Check the structure alone of a region's replica branch, which needs no other region.
 
     Args:
         tables: key names or patterns, as in a policy; default: all tables and views.
@@ -147,15 +147,14 @@ def verify_structure(
 def _check_structure(
     context: RegionContext, places: Places, content: Content, origin: Content | None, findings: Findings
 ) -> tuple[TableReach, Findings]:
-    """Check the structure of a table, and tell its writer's mistakes from faults of the replica."""
+    """Check the structure of a table, and separate its writer's mistakes from faults of the replica."""
     reached = check_structure(context, places, content, origin, findings)
     source_digests = source_contradictions(context, origin, findings)
     findings.move_to_main(source_digests)
     if not findings.hides_own_faults(source_digests):
         return reached, findings
-    rechecked = Findings(
-        findings.table, findings.digest, source_digests
-    )  # what is hidden has only its digest here: it is looked for anew
+    # Only digests of the hidden faults were kept: a second check finds them.
+    rechecked = Findings(findings.table, findings.digest, source_digests)
     return check_structure(context, places, content, origin, rechecked), rechecked
 
 

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class ExpectedFiles:
-    """Files that must exist with their sizes, and who says so: on local disk, where they are many."""
+    """Files that must exist with their sizes, and the files that name them; spilled to local disk when many."""
 
     _rows: ExternalSorter = field(default_factory=lambda: ExternalSorter("uri"))
     _referrers: list[str] = field(default_factory=list)
 
     def add(self, referrer: str, uris: pa.ChunkedArray, sizes: pa.ChunkedArray) -> None:
-        """Take down the files that a manifest or a metadata.json names.
+        """Add the files that a manifest or a metadata.json names.
 
         Raises:
             EngineError: there is no room on local disk.

@@ -1,8 +1,8 @@
-"""Telling a writer's own mistake from a fault of the replica: the source contradicts itself in the same words.
+"""Separating a writer's mistakes from faults of the replica: the source has the same contradiction.
 
-A replica repeats what its source says, and so its counts and logs are as wrong as the writer left them. Only a
-contradiction that the check of the source finds too is moved: where the source is gone, can't be read or is silent, the
-replica is at fault until somebody has looked.
+A replica repeats its source's metadata, and so its counts and logs are as wrong as the writer left them. Only a
+contradiction that the check of the source finds too is attributed to `main`: where the source is gone, unreadable or
+unreachable, it remains a fault of the replica.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def source_contradictions(context: RegionContext, origin: Content | None, findin
     Reads the source's metadata where the replica contradicts itself, and nothing otherwise.
 
     Args:
-        origin: what `main` held when the replica's version was made, None where nobody can tell any more.
-        findings: what the check of the replica found.
+        origin: what `main` held when the replica's version was written, None where that is no longer known.
+        findings: the result of the replica's check.
     """
     if origin is None or not findings.contradictions():
         return frozenset()
@@ -57,7 +57,7 @@ def source_digest_function(context: RegionContext) -> Callable[[str, str], bytes
 
 
 class _SourcePlaces(Places):
-    """A judgement of URIs to which every place is at home, as it is to those who read `main`."""
+    """Classifies every URI as local, as it is for readers of `main`."""
 
     def is_local(self, uri: str) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Which version of `main` each table of a replica stands for: what it is to be compared with."""
+"""The version of `main` that each table of a replica was made from, and is compared with."""
 
 from __future__ import annotations
 

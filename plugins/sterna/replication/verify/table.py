@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _MAX_CONCURRENT_READS = 32  # files that are read at once; about as many wait in memory
 _MAX_READ_BYTES = 256 << 20  # bytes that those may take
-_DEFAULT_FILE_BYTES = 4 << 20  # bytes of a manifest or list whose size nobody tells
+_DEFAULT_FILE_BYTES = 4 << 20  # assumed for a manifest or list of unknown size
 
 
 @dataclass
@@ -78,7 +78,7 @@ def check_structure(
     Args:
         places: its judgement of URIs.
         content: what the replica branch holds.
-        origin: what `main` held when that was made, None where nobody can tell any more.
+        origin: what `main` held when that was written, None where that is no longer known.
         findings: takes the faults, and counts.
 
     Returns:

@@ -92,7 +92,12 @@ class TableReading:
     held: bool = False
 
     def before_large_file(self, uri: str, size: int) -> None:
-        """Look for marks before the first large file, and leave one's own."""
+        """List markers before the first large file, and write this plan's own.
+
+        Raises:
+            PlanKilled: there are two markers, and the table wasn't requested by name.
+            ReadDeferred: there is a marker, and other tables are read at the same time.
+        """
         context = self.quarantine.context
         if self.checked or size * _LARGE_FILE_DIVISOR < context.region.limits.plan_bytes:
             return
@@ -115,7 +120,7 @@ class TableReading:
             self.markers.append(own_marker)
 
     def delete_own_marker(self) -> None:
-        """Take one's own mark away: the others are of who reads the table, or did."""
+        """Delete this plan's own marker: the others belong to other plans that read the table, or did."""
         if self.checked and self.quarantine.run_id:
             self.quarantine.context.objects.delete(self.markers[-1:])
 

@@ -84,7 +84,7 @@ def parse_gc_options(raw_options: Mapping[str, Any] | str) -> GcOptions:
     Raises:
         UsageError: there is no such option, a duration is none, or a grace is too short.
     """
-    from sterna.config.yaml import duration
+    from sterna.config.durations import DURATION_UNITS, duration_seconds
     from sterna.errors import UsageError
     from sterna.maintenance.gc.model import GcOptions
 
@@ -97,10 +97,10 @@ def parse_gc_options(raw_options: Mapping[str, Any] | str) -> GcOptions:
         duration_text = options.pop(name, None)
         if duration_text is None:
             continue
-        seconds = duration(str(duration_text))
+        seconds = duration_seconds(duration_text)
         if seconds is None:
             raise UsageError(
-                f"{name}: {duration_text!r} is no duration: expected one such as 24h or 7d (s, m, h, d, w)"
+                f"{name}: {duration_text!r} is no duration: expected one such as 24h or 7d ({DURATION_UNITS})"
             )
         arguments[name] = timedelta(seconds=seconds)
     if options:

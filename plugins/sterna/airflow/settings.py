@@ -5,18 +5,16 @@ The table is here and not in the provider's description, because a folder droppe
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from sterna.config.durations import duration_seconds
 from sterna.config.renamed import AIRFLOW_OPTIONS
 from sterna.errors import UsageError
 
 SECTION = "sterna"
-# Not the registry's own reader of durations: its models would be imported with each look at a DAG file.
-_DURATION = re.compile(r"([0-9]{1,4})([smh])")
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_MAX_FOLLOW_SECONDS = 3_600
 
 
 @dataclass(frozen=True)
@@ -211,11 +209,11 @@ def parse_follow_duration(value: str) -> timedelta:
     Raises:
         UsageError: it is no duration such as 60s, or longer than an hour: asset events wait for its end.
     """
-    match = _DURATION.fullmatch(value.strip() or "0s")
-    duration = timedelta(seconds=int(match[1]) * _UNIT_SECONDS[match[2]]) if match else None
-    if duration is None or duration > timedelta(hours=1):
+    text = value.strip()
+    seconds = 0 if text in ("", "0s") else duration_seconds(text)
+    if seconds is None or seconds > _MAX_FOLLOW_SECONDS:
         raise UsageError(f"follow_for {value!r}: expected a duration such as 60s or 5m, of an hour at most")
-    return duration
+    return timedelta(seconds=seconds)
 
 
 def get_patterns(name: str) -> tuple[str, ...]:

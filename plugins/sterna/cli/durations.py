@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sterna.config.yaml import duration
+from sterna.config.durations import DURATION_UNITS, duration_seconds
 from sterna.errors import UsageError
 
 _MAX_DURATION_SECONDS = 100 * 365 * 86_400  # seconds: no clock goes back much further
@@ -20,9 +20,9 @@ def parse_duration(option: str, text: str) -> timedelta:
     Raises:
         UsageError: it is none, or longer than a century.
     """
-    seconds = duration(text)
+    seconds = duration_seconds(text)
     if seconds is None:
-        raise UsageError(f"{option} {text}: expected a duration such as 90s or 7d (units s, m, h, d, w)")
+        raise UsageError(f"{option} {text}: expected a duration such as 90s or 7d ({DURATION_UNITS})")
     if seconds > _MAX_DURATION_SECONDS:
         raise UsageError(f"{option} {text}: longer than a century")
     return timedelta(seconds=seconds)

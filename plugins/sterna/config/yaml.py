@@ -5,7 +5,6 @@ The registry and the services file are both read this way.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,8 +16,6 @@ from sterna.config.renamed import find_renamed
 from sterna.errors import SternaError
 
 FieldPath = tuple[str | int, ...]
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
 _MERGE = "tag:yaml.org,2002:merge"
 _VALUE = "tag:yaml.org,2002:value"
 # Where the parser's words don't say what to do.
@@ -27,12 +24,6 @@ _CLEARER_MESSAGES = {
     "found unhashable key": "a key has to be a single value, not a list or mapping",
     "but found another document": "a second document begins: keep one",
 }
-
-
-def duration(text: str) -> int | None:
-    """Return the seconds of a duration such as `7d` (s, m, h, d, w), None where it is none."""
-    match = _DURATION.fullmatch(text)
-    return int(match[1]) * _UNITS[match[2]] if match else None
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from sterna.config.durations import DURATION_UNITS, duration_seconds
 from sterna.config.registry.types import Uri
-from sterna.config.yaml import StrictModel, duration
+from sterna.config.yaml import StrictModel
 
 _ELEMENT = r"(?:\\.|[^.\\])"  # a letter of one name in a dotted key; `\.` is a dot inside a name
 CatalogName = Annotated[str, Field(min_length=1, max_length=255)]
@@ -42,8 +43,8 @@ class History(StrictModel):
             else None
         )
         since = (settings or {}).get("since")
-        if settings is None or len(settings) > 1 or (since is not None and duration(str(since)) is None):
-            raise ValueError("expected full, {latest: 5} or {since: 7d} (units s, m, h, d, w)")
+        if settings is None or len(settings) > 1 or (since is not None and duration_seconds(since) is None):
+            raise ValueError(f"expected full, {{latest: 5}} or {{since: 7d}} ({DURATION_UNITS})")
         return settings
 
     def digest_fields(self) -> dict[str, Any]:
@@ -55,7 +56,7 @@ class History(StrictModel):
     @property
     def since_ms(self) -> int | None:
         """`since` in milliseconds."""
-        seconds = duration(self.since or "")
+        seconds = duration_seconds(self.since)
         return None if seconds is None else seconds * 1000
 
 
@@ -70,8 +71,8 @@ class AdmissionPolicy(StrictModel):
 
     @model_validator(mode="after")
     def _validate_duration(self) -> AdmissionPolicy:
-        if duration(self.after) is None:
-            raise ValueError("after: expected a duration such as 15m (units s, m, h, d, w)")
+        if duration_seconds(self.after) is None:
+            raise ValueError(f"after: expected a duration such as 15m ({DURATION_UNITS})")
         return self
 
 
@@ -110,7 +111,7 @@ class Policy(StrictModel):
     @property
     def max_wait_seconds(self) -> int | None:
         """The seconds that a replica may wait for compaction; None: it doesn't."""
-        return None if self.ship is None else duration(self.ship.after)
+        return None if self.ship is None else duration_seconds(self.ship.after)
 
     def matches(self, name: str) -> bool:
         """Tell whether a dotted key name matches one of the patterns."""

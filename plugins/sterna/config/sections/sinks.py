@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
+from sterna.config.durations import DURATION_UNITS, duration_seconds
 from sterna.config.sections.readers import Pattern, Role
 from sterna.config.yaml import StrictModel
 
@@ -18,8 +19,6 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39}")
 _SERVER = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:]{2,39}\]):([0-9]{1,5})")
 _DEFAULT_TOPIC = "iceberg.table.updates"
-_DURATION = re.compile(r"([0-9]{1,6})(s|m|h|d|w)")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _MAX_SECONDS = 365 * 86_400
 _URL = re.compile(r"[!-~]{1,2000}")
 
@@ -28,10 +27,9 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
 def _parse_seconds(value: Any) -> Any:
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    seconds = int(match[1]) * _UNITS[match[2]] if match else 0
-    if not 0 < seconds <= _MAX_SECONDS:
-        raise ValueError("expected a duration such as 90s or 24h (units s, m, h, d, w), of a year at most")
+    seconds = duration_seconds(value)
+    if seconds is None or seconds > _MAX_SECONDS:
+        raise ValueError(f"expected a duration such as 90s or 24h ({DURATION_UNITS}), of a year at most")
     return seconds
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from sterna.config.yaml import duration
+from sterna.config.durations import DURATION_UNITS, duration_seconds
 
 _SIZE = re.compile(r"([0-9]{1,9}) ?(B|KiB|MiB|GiB)")
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -20,9 +20,10 @@ def _parse_size(value: Any) -> Any:
 
 
 def _parse_duration(value: Any) -> Any:
-    if isinstance(value, str) and (seconds := duration(value)) is not None:
-        return seconds
-    raise ValueError("expected a duration such as 90s or 7d (units s, m, h, d, w)")
+    seconds = duration_seconds(value)
+    if seconds is None:
+        raise ValueError(f"expected a duration such as 90s or 7d ({DURATION_UNITS})")
+    return seconds
 
 
 Size = Annotated[int, BeforeValidator(_parse_size)]

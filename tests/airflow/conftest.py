@@ -190,7 +190,7 @@ class World:
 
 def _is_copy(process: psutil.Process) -> bool:
     try:
-        return any("rclone_child" in word for word in process.cmdline())
+        return any("rclone/child.py" in word for word in process.cmdline())
     except psutil.Error:  # it has just ended
         return False
 

@@ -338,7 +338,7 @@ class TestProcess:
 
         def kill(_: CopyProgress) -> None:
             for pid, command in list_copy_processes(served.endpoints[0].url).items():
-                if "rclone_child.py" in command:
+                if "rclone/child.py" in command:
                     os.kill(pid, signal.SIGKILL)
 
         with pytest.raises(EngineError, match="the copy's process failed"):

@@ -39,8 +39,8 @@ def test_the_whole_section() -> None:
     services = read(WHOLE)
     assert services.configured_sections == ["features"]
     user, clicks = services.features.views
-    assert (user.columns, user.kept, user.max_age) == (("age", "city", "last_updated_ts"), None, 7200)
-    assert (clicks.columns, clicks.kept) == (("page", "at"), 3600)
+    assert (user.columns, user.retention_seconds, user.max_age) == (("age", "city", "last_updated_ts"), None, 7200)
+    assert (clicks.columns, clicks.retention_seconds) == (("page", "at"), 3600)
     assert services.features.entity_of(user).columns == ("user_id",)
 
 

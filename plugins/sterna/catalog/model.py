@@ -119,7 +119,7 @@ class Content:
     def snapshot_id(self) -> int | None:
         """The current snapshot of a table; None where it has none, for which Nessie writes -1."""
         snapshot_id = self.payload.get("snapshotId")
-        return snapshot_id if isinstance(snapshot_id, int) and snapshot_id >= 0 else None
+        return snapshot_id if type(snapshot_id) is int and snapshot_id >= 0 else None
 
     def with_id(self, content_id: str | None) -> Content:
         """Return the same content under another content id, or under none (None): see `Put`."""

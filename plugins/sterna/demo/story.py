@@ -135,7 +135,7 @@ def trace_upload(
 
 def _current_snapshot(context: RegionContext) -> str:
     from sterna.catalog.model import parse_key
-    from sterna.replication.replica.change_record import content_snapshot_id
+    from sterna.catalog.tables import content_snapshot_id
 
     branch, key = context.region.replica_branch, parse_key(TABLE)
     contents = context.catalog.contents(branch, context.catalog.reference(branch).hash, [key])

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sterna.airflow.pages.events import event_fields
 from sterna.airflow.pages.source import Source
 from sterna.catalog.model import parse_key
+from sterna.catalog.tables import content_snapshot_id
 from sterna.notifications.change_log.log import EventLog
-from sterna.replication.replica.change_record import content_snapshot_id
 from sterna.replication.replica.tags import pinned_until
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sterna.airflow.pages.source import Source
 from sterna.catalog.model import ICEBERG_TABLE, Content, key_name
+from sterna.catalog.tables import content_snapshot_id
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import ReferenceNotFound, SternaError, printable
-from sterna.replication.replica.change_record import content_snapshot_id
 from sterna.text.plain import to_plain
 
 if TYPE_CHECKING:

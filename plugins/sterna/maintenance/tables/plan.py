@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Key, key_name, parse_key
+from sterna.catalog.tables import table_metadata_uri
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.maintenance import Maintenance, MaintenanceRule
@@ -205,12 +206,11 @@ def _read_spending(context: RegionContext, since: datetime) -> list[tuple[str, f
 
 def _read_current_prices(context: RegionContext, key: Key) -> dict[int, float]:
     """Return, by snapshot, the prices in a table's newest metadata."""
-    head = context.primary.reference(SOURCE_BRANCH).hash
-    content = context.primary.contents(SOURCE_BRANCH, head, [key]).get(key)
-    if content is None or not content.metadata_location:
+    uri = table_metadata_uri(context.primary, SOURCE_BRANCH, key)
+    if not uri:
         return {}
     try:
-        metadata = read_metadata(context, content.metadata_location)
+        metadata = read_metadata(context, uri)
     except SternaError:
         return {}
     return {snapshot.snapshot_id: _snapshot_price(snapshot) for snapshot in metadata.snapshots}

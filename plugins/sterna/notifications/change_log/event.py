@@ -13,11 +13,11 @@ from datetime import UTC
 from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Delete, Key, Put, key_name
+from sterna.catalog.tables import content_snapshot_id
 from sterna.replication.replica.change_record import (
     ChangeRecord,
     TableHeld,
     TableUpdate,
-    content_snapshot_id,
     record_number,
 )
 from sterna.replication.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Delete, Key, Put, key_name, parse_key
+from sterna.catalog.tables import content_snapshot_id
 from sterna.errors import ReferenceNotFound, UsageError
 from sterna.notifications.change_log.cursor import Cursor
 from sterna.notifications.change_log.event import CommitDetails, Event, build_events
 from sterna.replication.replica.change_record import (
     ChangeRecord,
     TableHeld,
-    content_snapshot_id,
     has_change_record,
     has_own_change_record,
     read_change_record,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sterna.catalog.model import ICEBERG_TABLE, key_name, parse_key
+from sterna.catalog.model import key_name, parse_key
+from sterna.catalog.tables import table_metadata_uri
 from sterna.config.registry.credential import fileio_properties
 from sterna.errors import CredentialError, EngineError, NeedsClassicSpark, NotAKey, UsageError
 from sterna.pipelines.changes.between import plan_changes, to_frame
@@ -152,10 +153,10 @@ def _redact(context: RegionContext, message: str) -> str:
 
 def _metadata_location(context: RegionContext, table: str, branch: str) -> str:
     key = parse_key(table)
-    content = context.catalog.contents(branch, context.catalog.reference(branch).hash, [key]).get(key)
-    if content is None or content.kind != ICEBERG_TABLE or not content.metadata_location:
+    uri = table_metadata_uri(context.catalog, branch, key)
+    if not uri:
         raise UsageError(f"there is no table {key_name(key)} on {branch}", table=table)
-    return content.metadata_location
+    return uri
 
 
 def list_stores(context: RegionContext, metadata: str, *, is_replica: bool) -> list[tuple[str, dict[str, str]]]:

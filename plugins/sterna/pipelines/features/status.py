@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sterna.catalog.model import ICEBERG_TABLE, parse_key
+from sterna.catalog.model import parse_key
+from sterna.catalog.tables import table_metadata_uri
 from sterna.config.sections.features import Features, FeatureView
 from sterna.errors import FeaturesError, SternaError
 from sterna.iceberg.metadata.history import current_ancestors
@@ -115,12 +116,8 @@ def needs_run(context: RegionContext, features: Features, store: FeatureStore, v
 
 
 def _read_metadata(context: RegionContext, view: FeatureView, head: str) -> TableMetadata | None:
-    key = parse_key(view.table)
-    content = context.catalog.contents(context.region.replica_branch, head, [key]).get(key)
-    if content is None or content.kind != ICEBERG_TABLE or not content.metadata_location:
-        return None
-    uri = content.metadata_location
-    return read_table_metadata(context.objects.read(uri), uri, context.region.limits)
+    uri = table_metadata_uri(context.catalog, context.region.replica_branch, parse_key(view.table), head)
+    return read_table_metadata(context.objects.read(uri), uri, context.region.limits) if uri else None
 
 
 def _seconds_behind(metadata: TableMetadata | None, state: State, now: datetime) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sterna.catalog.model import parse_key
+from sterna.catalog.tables import table_metadata_uri
 from sterna.pipelines.ingest.model import split_channel
 from sterna.pipelines.publish.model import Channel, TableState
 from sterna.pipelines.publish.table_state import read_state
@@ -49,8 +50,5 @@ class AppliedPositions:
         return self._states[table]
 
     def _read_state(self, table: str) -> TableState | None:
-        key = parse_key(table)
-        content = self._context.primary.contents(self._branch, self.head, [key]).get(key)
-        if content is None or content.metadata_location is None:
-            return None
-        return read_state(self._context, table, content.metadata_location)
+        uri = table_metadata_uri(self._context.primary, self._branch, parse_key(table), self.head)
+        return read_state(self._context, table, uri) if uri else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from sterna.catalog.model import ICEBERG_TABLE, parse_key
+from sterna.catalog.model import parse_key
 from sterna.catalog.reader import CatalogReader
+from sterna.catalog.tables import table_metadata_uri
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.config.sections.transforms import Transform
 from sterna.errors import ReferenceNotFound, TableGone
@@ -96,9 +97,7 @@ def read_source_on_main(context: RegionContext, flow: Transform) -> TableState |
 
 
 def _metadata_location(catalog: CatalogReader, branch: str, table: str) -> str:
-    key = parse_key(table)
     try:
-        content = catalog.contents(branch, catalog.reference(branch).hash, [key]).get(key)
+        return table_metadata_uri(catalog, branch, parse_key(table))
     except ReferenceNotFound:
         return ""  # a region that was never synced
-    return (content.metadata_location or "") if content is not None and content.kind == ICEBERG_TABLE else ""

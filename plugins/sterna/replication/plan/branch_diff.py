@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
+from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
+from sterna.catalog.tables import content_metadata_uri
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.config.registry.policy import Policy
 from sterna.errors import ReferenceNotFound, UsageError
@@ -326,7 +327,7 @@ def _filter_candidates(
 def shown_metadata_uri(action: Action, changes: Changes) -> str:
     """Return where the metadata.json of a table stands that an action changes; "" where readers see none."""
     replica = changes.candidates[action.renamed_from or action.key].replica
-    return (replica.metadata_location or "") if replica and replica.kind == ICEBERG_TABLE else ""
+    return content_metadata_uri(replica)
 
 
 def _with_groups(

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_VIEW, Content
+from sterna.catalog.tables import content_snapshot_id
 from sterna.config.mapping import extra_snapshot_id
 from sterna.errors import BrokenMetadata, SourceGone
 from sterna.replication.plan.admission import CompletedTable, defers_listing
@@ -17,7 +18,7 @@ from sterna.replication.plan.branch_diff import Changes, shown_metadata_uri
 from sterna.replication.plan.metadata_reader import read_metadata, read_replica_metadata, read_view_uuid
 from sterna.replication.plan.sharded_listing import ShardedListing
 from sterna.replication.plan.table_files import ReplicaFileMissing, list_table_files, list_view_files
-from sterna.replication.replica.desired_state import catalog_snapshot_id, excluded_snapshot, retained_snapshots
+from sterna.replication.replica.desired_state import excluded_snapshot, retained_snapshots
 from sterna.replication.replica.metadata_version import target_metadata_version
 from sterna.replication.replica.model import Action
 from sterna.replication.replica.region import RegionContext
@@ -105,7 +106,7 @@ def _with_target(context: RegionContext, action: Action, metadata: TableMetadata
     has another content, and so another name.
     """
     entry, policy = Content.of(json.loads(action.content)), context.registry.policy(action.key)
-    shown = excluded_snapshot(policy, metadata, catalog_snapshot_id(entry))
+    shown = excluded_snapshot(policy, metadata, content_snapshot_id(entry))
     metadata_version = target_metadata_version(context.mapping, action.target)
     target = context.mapping.metadata_uri(action.source, policy, metadata_version, extra_snapshot_id=shown)
     if target == action.target:

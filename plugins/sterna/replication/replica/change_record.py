@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Key, parse_key
+from sterna.catalog.tables import content_snapshot_id
 from sterna.codec import (
     INTEGER,
     TEXT,
@@ -224,11 +225,6 @@ def has_own_change_record(commit: Commit) -> bool:
 def change_record_uri(context: RegionContext, run_id: str) -> str:
     """Return where long news of a run lie: with the run's evidence, which the clean-up keeps as long as its heads."""
     return f"{run_uri(context, run_id)}/{run_names.CHANGE_RECORD}"
-
-
-def content_snapshot_id(content: Content | None) -> int | None:
-    """Return the snapshot that the catalog names for a table; None where there is no table."""
-    return content.snapshot_id if content and content.kind == ICEBERG_TABLE else None
 
 
 def _build_record(

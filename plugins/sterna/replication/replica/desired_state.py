@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content
+from sterna.catalog.tables import content_snapshot_id
 from sterna.config.mapping import Mapping, extra_snapshot_id
 from sterna.config.registry.policy import Policy
 from sterna.errors import BrokenMetadata, NotResident, TableError, UnregisteredUri, UnsafeUri, Unsupported
@@ -54,7 +55,7 @@ def desired_content(
     metadata_version = current_metadata_version(mapping, (current and current.metadata_location) or "", generation)
     policy = context.registry.policy(name)
     current_snapshot = extra_snapshot_id((current and current.metadata_location) or "")
-    shown = current_snapshot if current_snapshot == catalog_snapshot_id(source) else None
+    shown = current_snapshot if current_snapshot == content_snapshot_id(source) else None
     target = mapping.metadata_uri(
         source.metadata_location, policy, metadata_version, view=source.kind == ICEBERG_VIEW, extra_snapshot_id=shown
     )
@@ -90,12 +91,6 @@ def available_statistics(objects: Objects, statistics: Sequence[StatisticsFile])
     source_sizes = objects.sizes({file.path for file in absent} - sizes.keys())
     missing = {file for file in absent if source_sizes.get(file.path) != file.length}
     return frozenset(targets.keys() - missing)
-
-
-def catalog_snapshot_id(content: Content) -> int | None:
-    """Return the id of the snapshot that the catalog's entry of a table names, None where it names none."""
-    snapshot = content.payload.get("snapshotId")
-    return snapshot if type(snapshot) is int else None
 
 
 def excluded_snapshot(policy: Policy, metadata: TableMetadata, shown: int | None) -> int | None:

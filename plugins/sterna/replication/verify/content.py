@@ -16,6 +16,7 @@ from itertools import chain, islice
 from typing import Final, TypeVar
 
 from sterna.catalog.model import Content
+from sterna.catalog.tables import content_snapshot_id
 from sterna.config.mapping import extra_snapshot_id
 from sterna.config.registry.fingerprint import LOCALIZED_FOLDER, MetadataVersion, list_metadata_versions
 from sterna.errors import BrokenMetadata, ObjectMissing, StoreUnreachable, TableError
@@ -103,7 +104,7 @@ class Comparison:
         """
         main = (origin.metadata_location if origin else None) or ""
         sources = partial(self.places.sources, metadata=main, metadata_versions=self._metadata_versions(main))
-        shown = origin.payload.get("snapshotId") if origin else None
+        shown = content_snapshot_id(origin)
         rewritten = (
             file for file in self._rewritten_files(reached, main, sources, shown) if self._is_included(file.uri)
         )

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sterna.catalog.model import ICEBERG_TABLE, Key, key_name, parse_key
+from sterna.catalog.model import Key, key_name, parse_key
+from sterna.catalog.tables import table_metadata_uri
 from sterna.concurrency.cancellation import Stop
 from sterna.concurrency.lookups import Lookups
 from sterna.config.secrets import connection_environment
@@ -144,10 +145,10 @@ class ReplicaRows:
         """Return where a table's metadata is on the replica now, and its history."""
         branch = self._context.region.replica_branch
         head = read_head(self._context.catalog, branch)
-        content = self._context.catalog.contents(branch, head.hash, [key]).get(key)
-        if content is None or content.kind != ICEBERG_TABLE or not content.metadata_location:
+        uri = table_metadata_uri(self._context.catalog, branch, key, head.hash)
+        if not uri:
             raise NoSuchQuery(f"there is no table {key_name(key)} here", table=key_name(key))
-        return content.metadata_location, self._read_history(content.metadata_location)
+        return uri, self._read_history(uri)
 
     def _read_history(self, uri: str) -> TableHistory:
         from sterna.iceberg.metadata.history import current_ancestors

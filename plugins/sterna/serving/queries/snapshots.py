@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Key, key_name
+from sterna.catalog.tables import content_metadata_uri
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import NoSuchQuery, NotYetHere, ObjectMissing, ReferenceNotFound, SnapshotGone
 from sterna.replication.replica.head import REGION, RUN_ID, Head, newest_commit, read_head
@@ -76,7 +77,7 @@ class SnapshotResolver:
     def read_contents(self, hash: str, keys: tuple[Key, ...]) -> Mapping[Key, Content]:
         """Return which of some tables a commit of the replica branch shows."""
         contents = self._context.catalog.contents(self._context.region.replica_branch, hash, keys)
-        return {key: content for key, content in contents.items() if _is_readable(content)}
+        return {key: content for key, content in contents.items() if content_metadata_uri(content)}
 
     def _resolve_commit(self, tables: tuple[Key, ...], hash: str) -> tuple[PinnedTable, ...]:
         branch = self._context.region.replica_branch
@@ -97,7 +98,9 @@ class SnapshotResolver:
             current = {key: self._read_snapshots(contents[key]).current for key in tables}
         except ObjectMissing as error:  # a clean-up has passed it
             raise SnapshotGone(f"what {hash[:12]} showed is cleaned up by now", file=error.file) from error
-        return tuple(PinnedTable(key, _uri(contents[key]), current[key], own_schema=False) for key in tables)
+        return tuple(
+            PinnedTable(key, content_metadata_uri(contents[key]), current[key], own_schema=False) for key in tables
+        )
 
     def _resolve_snapshot(self, key: Key, snapshot: int) -> PinnedTable:
         head = self.require_head()
@@ -108,7 +111,7 @@ class SnapshotResolver:
             else self.find_older(head, key, snapshot)
         )
         if matching is not None:
-            return PinnedTable(key, _uri(matching), snapshot, own_schema=True)
+            return PinnedTable(key, content_metadata_uri(matching), snapshot, own_schema=True)
         on_main = self._is_on_main(head, key, snapshot)
         if on_main is True:
             raise NotYetHere(f"main has snapshot {snapshot}, and this region not yet", table=key_name(key))
@@ -165,7 +168,7 @@ class SnapshotResolver:
     def _read_snapshots(self, content: Content) -> _SnapshotIds:
         from sterna.iceberg.metadata.table import read_table_metadata
 
-        uri = _uri(content)
+        uri = content_metadata_uri(content)
         with self._lock:
             if uri in self._files:
                 self._files.move_to_end(uri)

@@ -39,6 +39,7 @@ from sterna.spark.start import (
     summarize_error,
 )
 from sterna.spark.worker import redact
+from sterna.sql_identifiers import quote_backtick
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -343,7 +344,7 @@ def _register_table(session: TableSession, metadata: str) -> str:
 
 
 def _select_sql(table: str, scan: TableScan) -> str:
-    columns = ", ".join("`" + name.replace("`", "``") + "`" for name in scan.columns)
+    columns = ", ".join(map(quote_backtick, scan.columns))
     version = "" if scan.snapshot is None else f" VERSION AS OF '{scan.snapshot}'"
     return f"SELECT {columns} FROM {table}{version}" + (f" WHERE {scan.where}" if scan.where else "")  # noqa: S608
 

@@ -18,7 +18,7 @@ from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.pipelines.publish.decide import is_staged
 from sterna.pipelines.publish.protocol import LoadedTable, PublishOutcome, publish_step
 from sterna.pipelines.publish.spark import JavaBase, SparkTable, advance_position
-from sterna.pipelines.transforms.step_context import quote_identifier
+from sterna.sql_identifiers import quote_backtick
 from sterna.storage.objects import Objects
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _merge(
     if work.key_segments is not None and truncated is None:
         frame = _with_retained_keys(catalog, frame, objects, target, work)
     frame.createOrReplaceTempView(_ROWS_VIEW)
-    sql_name = ".".join(quote_identifier(part) for part in (CATALOG, *target.key.split(".")))
+    sql_name = ".".join(quote_backtick(part) for part in (CATALOG, *target.key.split(".")))
     spark.sql(
         merge_sql(
             sql_name, target.key_columns, names, soft_deletes=target.soft_deletes, delete_unmatched=delete_unmatched
@@ -152,33 +152,33 @@ def merge_sql(
         soft_deletes: what is deleted stays, and says so.
         delete_unmatched: rows that the step doesn't name are gone at the source.
     """
-    condition = " AND ".join(f"t.{quote_identifier(column)} <=> s.{quote_identifier(column)}" for column in key)
+    condition = " AND ".join(f"t.{quote_backtick(column)} <=> s.{quote_backtick(column)}" for column in key)
     updates = [
-        f"t.{quote_identifier(name)} = CASE WHEN s.{quote_identifier(_PRESENT_PREFIX + name)} THEN "
-        f"s.{quote_identifier(name)} ELSE t.{quote_identifier(name)} END"
+        f"t.{quote_backtick(name)} = CASE WHEN s.{quote_backtick(_PRESENT_PREFIX + name)} THEN "
+        f"s.{quote_backtick(name)} ELSE t.{quote_backtick(name)} END"
         for name in names
     ]
-    deleted_flag = f"t.{quote_identifier(DELETED)} = "
+    deleted_flag = f"t.{quote_backtick(DELETED)} = "
     assignments = ", ".join(
         [
             *updates,
-            f"t.{quote_identifier(UPDATED)} = s.{COMMITTED}",
+            f"t.{quote_backtick(UPDATED)} = s.{COMMITTED}",
             *([f"{deleted_flag}false"] if soft_deletes else []),
         ]
     )
     columns = [*key, *names]
     insert_columns = ", ".join(
         [
-            *map(quote_identifier, columns),
-            quote_identifier(UPDATED),
-            *([quote_identifier(DELETED)] if soft_deletes else []),
+            *map(quote_backtick, columns),
+            quote_backtick(UPDATED),
+            *([quote_backtick(DELETED)] if soft_deletes else []),
         ]
     )
     values = ", ".join(
-        [*(f"s.{quote_identifier(name)}" for name in columns), f"s.{COMMITTED}", *(["false"] if soft_deletes else [])]
+        [*(f"s.{quote_backtick(name)}" for name in columns), f"s.{COMMITTED}", *(["false"] if soft_deletes else [])]
     )
     delete_action = (
-        f"UPDATE SET {deleted_flag}true, t.{quote_identifier(UPDATED)} = s.{COMMITTED}" if soft_deletes else "DELETE"
+        f"UPDATE SET {deleted_flag}true, t.{quote_backtick(UPDATED)} = s.{COMMITTED}" if soft_deletes else "DELETE"
     )
     unmatched_clause = (
         f" WHEN NOT MATCHED BY SOURCE THEN {f'UPDATE SET {deleted_flag}true' if soft_deletes else 'DELETE'}"
@@ -202,14 +202,14 @@ def latest_by_key(frame: DataFrame, key: Sequence[str], names: Sequence[str]) ->
         return f"{OPERATION} = 'u' AND NOT array_contains({ABSENT}, '{_escape_literal(name)}')"
 
     values = [
-        f.expr(f"max_by({quote_identifier(name)}, {SEQUENCE}) FILTER (WHERE {is_present(name)})").alias(name)
+        f.expr(f"max_by({quote_backtick(name)}, {SEQUENCE}) FILTER (WHERE {is_present(name)})").alias(name)
         for name in names
     ]
     flags = [f.expr(f"coalesce(bool_or({is_present(name)}), false)").alias(_PRESENT_PREFIX + name) for name in names]
     last_columns = [
         f.expr(f"max_by({own_column}, {SEQUENCE})").alias(own_column) for own_column in (OPERATION, COMMITTED)
     ]
-    grouped = frame.groupBy(*(f.col(quote_identifier(key_column)) for key_column in key)).agg(
+    grouped = frame.groupBy(*(f.col(quote_backtick(key_column)) for key_column in key)).agg(
         *last_columns, *values, *flags
     )
     return grouped.withColumn(_KEY_ONLY, f.expr("false"))

@@ -27,6 +27,7 @@ from sterna.pipelines.cdc.mysql_converter import CAPTURED_TABLES, settings
 from sterna.pipelines.cdc.schema_history import build_history
 from sterna.pipelines.cdc.table_resync import SnapshotRows
 from sterna.pipelines.cdc.types import validate_names
+from sterna.sql_identifiers import quote_backtick
 
 _TABLES = """
 SELECT t.TABLE_SCHEMA, t.TABLE_NAME, t.TABLE_TYPE, coalesce(t.ENGINE, ''),
@@ -301,7 +302,7 @@ class MysqlDatabase:
         """
         try:
             ((_, statement, *_),) = self._server.query(
-                f"SHOW CREATE TABLE {_quote_identifier(database)}.{_quote_identifier(table)}"
+                f"SHOW CREATE TABLE {quote_backtick(database)}.{quote_backtick(table)}"
             )
         except DatabaseRefused as error:
             if not any(row[:2] == (database, table) for row in self._server.query(_TABLES)):
@@ -450,7 +451,3 @@ def _format_origin(origin: Mapping[str, Any]) -> str:
 def _pattern(name: str) -> str:
     """Return a regular expression of the engine's for one name; its list is cut at commas."""
     return "".join(char if char.isalnum() or char == "_" else f"\\{char}" for char in name)
-
-
-def _quote_identifier(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -26,10 +26,10 @@ from sterna.pipelines.cdc.table_resync import (
     is_later_xid,
     open_table_snapshot,
     publish_table,
-    quote_identifier,
 )
 from sterna.pipelines.cdc.types import validate_names
 from sterna.postgres.pool import PostgresPool, ServiceDatabase
+from sterna.sql_identifiers import quote_ansi
 
 # The types of a table's columns, and those within them.
 _WITHIN: LiteralString = """WITH RECURSIVE within (attname, type) AS (
@@ -684,4 +684,4 @@ def table_pattern(table: str) -> str:
 
 
 def _quote_table(table: str) -> str:
-    return ".".join(map(quote_identifier, table.split(".", 1)))
+    return ".".join(map(quote_ansi, table.split(".", 1)))

@@ -18,6 +18,7 @@ from sterna.errors import NeedsResync
 from sterna.pipelines.cdc.postgres_converter import ARRAY, NAME, SCALE, SIZE, TYPE
 from sterna.pipelines.cdc.postgres_types import SETTINGS
 from sterna.pipelines.cdc.types import SourceColumn, columns_of_schema
+from sterna.sql_identifiers import quote_ansi
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -186,7 +187,7 @@ def open_table_snapshot(connection: Connection[Any], table: str, sql_name: str) 
         columns = _read_columns(connection.execute(_COLUMNS_SQL, [sql_name]).fetchall())
         if not columns:
             raise NeedsResync("the table was dropped, or renamed, in the source", table=table)
-        column_list = ", ".join(quote_identifier(column.column.name) for column in columns)
+        column_list = ", ".join(quote_ansi(column.column.name) for column in columns)
         query = f"SELECT {column_list} FROM ONLY {sql_name}"  # noqa: S608 - names are quoted
         connection.execute(f"DECLARE sterna NO SCROLL CURSOR FOR {query}".encode())
         yield SnapshotRows(columns, snapshot, int(end_lsn), int(read_micros), _fetch_pages(connection, columns))
@@ -226,8 +227,3 @@ def _fetch_pages(connection: Connection[Any], columns: Sequence[SourceColumn]) -
 
 def _decode(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode()
-
-
-def quote_identifier(name: str) -> str:
-    """Return a name as SQL of a Postgres' has it."""
-    return '"' + name.replace('"', '""') + '"'

@@ -13,6 +13,7 @@ from sterna.pipelines.features.codec import element_of, iter_rows, row_bytes
 from sterna.pipelines.features.model import Column, join_id
 from sterna.spark.changelog_scan import StagedChanges
 from sterna.spark.read import iter_batches
+from sterna.sql_identifiers import quote_backtick
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +98,7 @@ class Frames:
             id = f.concat_ws(SEPARATOR, *(self._column(key).cast("string") for key in self._keys))
             frame = frame.where(f.crc32(id) % sample == 0)
         if not self._view.unique:
-            newest = [f.col(_quoted(str(self._view.event_time))).desc_nulls_last()]
+            newest = [f.col(quote_backtick(str(self._view.event_time))).desc_nulls_last()]
             # Of several that are as new, always the same one, and the one that the replica tells.
             newest += [_sortable(self._column(column), column).desc_nulls_last() for column in self._columns]
             rank = f.row_number().over(Window.partitionBy(*map(self._column, self._keys)).orderBy(*newest))
@@ -126,7 +127,7 @@ class Frames:
     def _column(column: Column) -> Any:
         from pyspark.sql import functions as f
 
-        return f.col(_quoted(column.name))
+        return f.col(quote_backtick(column.name))
 
 
 def _sortable(column: Any, kind: Column) -> Any:
@@ -136,7 +137,3 @@ def _sortable(column: Any, kind: Column) -> Any:
     if element_of(kind.type) is None:
         return column
     return f.transform(column, lambda element: f.struct(element.isNull(), element))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -14,6 +14,7 @@ from sterna.errors import LabelTooOld, UsageError
 from sterna.iceberg.metadata.history import has_inherited_files
 from sterna.pipelines.changes import CHANGE, between
 from sterna.spark.changelog_scan import list_snapshots, load_named
+from sterna.sql_identifiers import quote_backtick
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -89,14 +90,14 @@ def training_set(labels: DataFrame, service: TrainingService) -> DataFrame:
     _validate_time_zone(labels, service.time, "labels")
     # Numbered once, and kept so: a plan that is run again would number anew.
     numbered = labels.withColumn(_LABEL, f.monotonically_increasing_id()).localCheckpoint()
-    time = f.col(_quoted(service.time)).cast("timestamp")
+    time = f.col(quote_backtick(service.time)).cast("timestamp")
     lookups = numbered.select(_LABEL, *_keys(entity), time.alias(_AT))
     joined = numbered
     for name in names:
         columns = [feature.partition(".")[2] for feature in service.service.features if feature.startswith(f"{name}.")]
         view_features = _features_at(lookups, service, features.views_by_name[name], entity, columns)
         joined = joined.join(view_features, _LABEL, "left")
-    selected = [f.col(_quoted(column)) for column in (*labels.columns, *service.service.features)]
+    selected = [f.col(quote_backtick(column)) for column in (*labels.columns, *service.service.features)]
     return joined.select(*selected)
 
 
@@ -210,7 +211,7 @@ def _change_events(
         if missing := [name for name in (*entity.columns, *_row_columns(view)) if name not in changed.columns]:
             raise UsageError(f"at snapshot {snapshot} the table has no column {missing[0]}", table=table)
         sign = f.when(f.col(CHANGE).isin("delete", "update_before"), -1).otherwise(1)
-        values = [f.col(_quoted(name)).alias(f"v{at}") for at, name in enumerate(_row_columns(view))]
+        values = [f.col(quote_backtick(name)).alias(f"v{at}") for at, name in enumerate(_row_columns(view))]
         step_events = changed.select(*_keys(entity), *values, sign.alias(_SIGN), f.lit(step).alias(_TURN))
         events = step_events if events is None else events.unionByName(step_events)
         previous = snapshot
@@ -220,11 +221,7 @@ def _change_events(
 def _keys(entity: Entity) -> list[Column]:
     from pyspark.sql import functions as f
 
-    return [f.col(_quoted(name)).alias(f"{_KEY}{at}") for at, name in enumerate(entity.columns)]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return [f.col(quote_backtick(name)).alias(f"{_KEY}{at}") for at, name in enumerate(entity.columns)]
 
 
 def _format_ms(millis: int) -> str:

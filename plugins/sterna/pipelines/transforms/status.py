@@ -20,6 +20,7 @@ from sterna.pipelines.transforms.sql_plan import validate_sql
 from sterna.pipelines.transforms.step_context import FlowSpark
 from sterna.pipelines.transforms.write import FlowWriter
 from sterna.replication.replica.region import RegionContext
+from sterna.sql_identifiers import quote_backtick
 
 log = logging.getLogger(__name__)
 _SQL_CHANGED: Final = "; its SQL was changed since its last rows: sterna flow rebuild makes all by the new one"
@@ -201,7 +202,7 @@ def create_statement(flow: Transform, columns: Sequence[tuple[str, str]]) -> str
         flow: the flow.
         columns: names and types, as Spark spells them.
     """
-    column_list = ", ".join(f"`{name}` {kind}" for name, kind in columns)
+    column_list = ", ".join(f"{quote_backtick(name)} {kind}" for name, kind in columns)
     partitioning = f" PARTITIONED BY ({flow.mode.columns[0]})" if flow.mode.kind == "replace" else ""
     return (
         f"CREATE TABLE {flow.into} ({column_list}) USING iceberg{partitioning} TBLPROPERTIES "

@@ -18,6 +18,7 @@ from sterna.replication.replica.region import RegionContext
 from sterna.spark.changelog_scan import load_metadata, read_snapshot
 from sterna.spark.main_catalog import open_main, register_in_sql
 from sterna.spark.start import address, is_connect, require_iceberg, require_pyspark, spark_errors, start_classic
+from sterna.sql_identifiers import quote_backtick
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,7 +111,7 @@ class FlowSpark:
                 identifier = self._identifier(spark, flow.into)
             table = SparkTable(spark, flow.into, lambda: main_tables.loadTable(identifier))
             source = load_metadata(spark, flow.source, metadata, stores)
-            sql_name = ".".join(quote_identifier(part) for part in (_CATALOG, *parse_key(flow.into)))
+            sql_name = ".".join(quote_backtick(part) for part in (_CATALOG, *parse_key(flow.into)))
             yield StepContext(spark, table, sql_name, source, flow.source)
         finally:
             with suppress(*spark_errors()):
@@ -164,8 +165,3 @@ def unset_defaults(spark: SparkSession) -> None:
     for name in [str(setting._1()) for setting in iter_seq(settings.toSeq())]:
         if name.startswith(_ROW_SETTINGS) and spark.conf.isModifiable(name):
             spark.conf.unset(name)
-
-
-def quote_identifier(name: str) -> str:
-    """Return a name as Spark's SQL takes it, whatever letters it has."""
-    return "`" + name.replace("`", "``") + "`"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, ServicesError
 from sterna.pipelines.transforms.sql_plan import VIEW
-from sterna.pipelines.transforms.step_context import quote_identifier
 from sterna.spark.start import spark_errors, summarize_error
+from sterna.sql_identifiers import quote_backtick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,16 +148,16 @@ def identity_columns(metadata: Any, spec: Any) -> list[str]:
 
 def _write_statements(flow: Transform, result: StructType, columns: list[str], name: str) -> Iterator[str]:
     """Yield the statements that plan as a flow's writes do."""
-    column_list = ", ".join(map(quote_identifier, columns))
+    column_list = ", ".join(map(quote_backtick, columns))
     yield f"INSERT INTO {name} BY NAME SELECT * FROM {_RESULT}"  # noqa: S608 - names are quoted
     if flow.mode.kind == "merge":
         on = " AND ".join(
-            f"t.{quote_identifier(key_column)} <=> s.{quote_identifier(key_column)}" for key_column in flow.mode.columns
+            f"t.{quote_backtick(key_column)} <=> s.{quote_backtick(key_column)}" for key_column in flow.mode.columns
         )
         assignments = ", ".join(
-            f"t.{quote_identifier(column_name)} = s.{quote_identifier(column_name)}" for column_name in columns
+            f"t.{quote_backtick(column_name)} = s.{quote_backtick(column_name)}" for column_name in columns
         )
-        values = ", ".join(f"s.{quote_identifier(column_name)}" for column_name in columns)
+        values = ", ".join(f"s.{quote_backtick(column_name)}" for column_name in columns)
         yield (
             f"MERGE INTO {name} t USING {_RESULT} s ON {on} WHEN MATCHED THEN UPDATE SET {assignments} "  # noqa: S608
             f"WHEN NOT MATCHED THEN INSERT ({column_list}) VALUES ({values})"
@@ -167,7 +167,7 @@ def _write_statements(flow: Transform, result: StructType, columns: list[str], n
         kind = result[column].dataType
         if samples := _SAMPLES.get(kind.typeName()):
             literals = ", ".join(f"CAST({sample} AS {kind.simpleString()})" for sample in samples)
-            predicate = f"{quote_identifier(column)} IS NULL OR {quote_identifier(column)} IN ({literals})"
+            predicate = f"{quote_backtick(column)} IS NULL OR {quote_backtick(column)} IN ({literals})"
             yield f"INSERT INTO {name} REPLACE WHERE {predicate} SELECT {column_list} FROM {_RESULT}"  # noqa: S608
 
 

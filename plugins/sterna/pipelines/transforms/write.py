@@ -19,7 +19,7 @@ from sterna.pipelines.transforms.column_usage import ColumnUsage, read_columns
 from sterna.pipelines.transforms.columns import changed_columns, type_shape
 from sterna.pipelines.transforms.decide import Work
 from sterna.pipelines.transforms.sql_plan import VIEW, validate_sql
-from sterna.pipelines.transforms.step_context import StepContext, quote_identifier
+from sterna.pipelines.transforms.step_context import StepContext
 from sterna.pipelines.transforms.target_schema import (
     identity_columns,
     validate_key_types,
@@ -28,6 +28,7 @@ from sterna.pipelines.transforms.target_schema import (
 )
 from sterna.spark.changelog_scan import StagedChanges, load_schema, reserved_column_error, stage
 from sterna.spark.start import spark_errors
+from sterna.sql_identifiers import quote_backtick
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -112,7 +113,7 @@ class FlowWriter:
     def _queries(self, source: StructType) -> list[str]:
         mode = self.flow.mode
         expressions = self.flow.partition or ", ".join(
-            quote_identifier(name) for name in mode.columns if name in source.names
+            quote_backtick(name) for name in mode.columns if name in source.names
         )
         return [self.sql, *([f"SELECT {expressions} FROM {VIEW}"] if expressions else [])]  # noqa: S608 - names are quoted
 
@@ -252,7 +253,7 @@ class FlowWriter:
         names = new_rows.schema.names
         key_indexes = [names.index(name) for name in key]
         # By place: a column of the user's may have any name.
-        keys = changed.select(*[f.col(quote_identifier(name)).alias(f"k{index}") for index, name in enumerate(key)])
+        keys = changed.select(*[f.col(quote_backtick(name)).alias(f"k{index}") for index, name in enumerate(key)])
         keys = keys.withColumn("known", f.lit(True))
         rows = new_rows.toDF(*_place_names(names)).withColumn("given", f.lit(True))
         conditions = [
@@ -285,7 +286,7 @@ class FlowWriter:
         from pyspark.sql import functions as f
 
         (column,) = self.flow.mode.columns
-        partition = f.expr(self.flow.partition or quote_identifier(column))
+        partition = f.expr(self.flow.partition or quote_backtick(column))
         partitions = self._read_changes(changes).select(partition.alias("p")).distinct().limit(MAX_PARTITIONS + 1)
         kind = partitions.schema["p"].dataType.typeName()
         values = [row[0] for row in partitions.select(_to_number(f.col("p"), kind)).collect()]
@@ -301,10 +302,10 @@ class FlowWriter:
         result = self._query_result(rows.where(_is_in(partition, touched)))
         error_column = f.raise_error(f.lit(_OTHER_PARTITION)).cast(result.schema[column].dataType)
         checked_column = f.when(
-            _is_in(f.col(quote_identifier(column)), touched), f.col(quote_identifier(column))
+            _is_in(f.col(quote_backtick(column)), touched), f.col(quote_backtick(column))
         ).otherwise(error_column)
         writer = result.withColumn(column, checked_column).writeTo(self.bench.sql_name)
-        return lambda: writer.overwrite(_is_in(f.col(quote_identifier(column)), touched))
+        return lambda: writer.overwrite(_is_in(f.col(quote_backtick(column)), touched))
 
 
 def _to_number(column: Column, kind: str) -> Column:
@@ -348,10 +349,10 @@ def _place_names(names: Sequence[str]) -> list[str]:
 
 
 def _merge_sql(name: str, key: Sequence[int], names: Sequence[str]) -> str:
-    condition = " AND ".join(f"t.{quote_identifier(names[index])} <=> s.c{index}" for index in key)
-    assignments = ", ".join(f"t.{quote_identifier(name_of)} = s.c{index}" for index, name_of in enumerate(names))
+    condition = " AND ".join(f"t.{quote_backtick(names[index])} <=> s.c{index}" for index in key)
+    assignments = ", ".join(f"t.{quote_backtick(name_of)} = s.c{index}" for index, name_of in enumerate(names))
     columns, values = (
-        ", ".join(map(quote_identifier, names)),
+        ", ".join(map(quote_backtick, names)),
         ", ".join(f"s.{place_name}" for place_name in _place_names(names)),
     )
     return (

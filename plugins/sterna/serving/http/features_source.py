@@ -29,6 +29,7 @@ from sterna.serving.queries.request import SnapshotPin
 from sterna.serving.queries.snapshots import SnapshotResolver
 from sterna.serving.queries.spark_fallback import SparkFallback
 from sterna.serving.queries.worker_pool import QueryWorkerPool
+from sterna.sql_identifiers import quote_ansi
 
 _MAX_CONCURRENCY = 4
 _TIMEOUT_SECONDS = 20.0
@@ -215,11 +216,11 @@ def _with_ancestors(history: TableHistory, snapshot: int) -> frozenset[int]:
 
 def build_source_sql(view: FeatureView, entity: Entity, table: Key, count: int) -> str:
     """Return the question for some keys' rows, each key's newest one."""
-    keys = [_quoted(name) for name in entity.columns]
+    keys = [quote_ansi(name) for name in entity.columns]
     key = ", ".join(keys)
     key_columns = ", ".join(f"{name} AS {_key_name(index)}" for index, name in enumerate(keys))
-    columns = "".join(f", {_quoted(name)} AS c{index}" for index, name in enumerate(view.columns))
-    name = ".".join(map(_quoted, table))
+    columns = "".join(f", {quote_ansi(name)} AS c{index}" for index, name in enumerate(view.columns))
+    name = ".".join(map(quote_ansi, table))
     conditions = [
         f"{name} IN ({', '.join(f'${_parameter(number, index)}' for number in range(count))})"
         for index, name in enumerate(keys)
@@ -229,7 +230,7 @@ def build_source_sql(view: FeatureView, entity: Entity, table: Key, count: int) 
         conditions.append(f"({key}) IN ({', '.join(f'({id})' for id in ids)})")
     # Of several that are as new the one that a store holds: see `sterna.pipelines.features.changed_rows`.
     newest = (view.event_time, *view.columns) if view.event_time else ()
-    order = ", ".join(f"{_quoted(column)} DESC NULLS LAST" for column in newest) or "1"
+    order = ", ".join(f"{quote_ansi(column)} DESC NULLS LAST" for column in newest) or "1"
     rank = f"row_number() OVER (PARTITION BY {key} ORDER BY {order})"
     several = f", count(*) OVER (PARTITION BY {key}) > 1 AS several" if view.unique else ""
     where = " AND ".join(conditions)
@@ -242,7 +243,3 @@ def _parameter(number: int, index: int) -> str:
 
 def _key_name(index: int) -> str:
     return f"k{index}" if index else "k"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -20,6 +20,7 @@ from sterna.serving.queries.engine.files import ReadSession
 from sterna.serving.queries.engine.tables import open_table
 from sterna.serving.queries.engine.values import json_value, type_name
 from sterna.serving.queries.job import QueryJob, SparkRequest
+from sterna.sql_identifiers import quote_ansi
 from sterna.storage.objects import Objects
 
 _INTERRUPT_POLL_SECONDS = 0.05
@@ -118,19 +119,15 @@ def _register(connection: duckdb.DuckDBPyConnection, job: QueryJob, session: Rea
         schemas.append(dataset.schema)
         connection.register(f"sterna_{number}", dataset)
         for depth in range(1, len(table.key)):
-            path = ".".join(_quoted(part) for part in table.key[:depth])
+            path = ".".join(quote_ansi(part) for part in table.key[:depth])
             # Of three parts the first is a database of its own, in memory like the other.
             database = len(table.key) == 3 and depth == 1
             connection.execute(
                 f"ATTACH IF NOT EXISTS ':memory:' AS {path}" if database else f"CREATE SCHEMA IF NOT EXISTS {path}"
             )
-        name = ".".join(_quoted(part) for part in table.key)
+        name = ".".join(quote_ansi(part) for part in table.key)
         connection.execute(f"CREATE VIEW {name} AS SELECT * FROM temp.main.sterna_{number}")  # noqa: S608
     return schemas
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _run_statement(connection: duckdb.DuckDBPyConnection, job: QueryJob, session: ReadSession) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from pyiceberg.types import (
 
 from sterna.serving.queries.engine.files import ReadSession
 from sterna.serving.queries.job import SparkRequest
+from sterna.sql_identifiers import quote_backtick
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<open>\()|(?P<close>\))|(?P<word>and|or)\b|"
@@ -133,7 +134,7 @@ def spark_condition(text: str, schema: Schema) -> str:
         value = _spark_literal(kinds.get(match["name"]), match["value"])
         if not value:
             return ""
-        terms.append(f"`{match['name']}` {_SIGNS.get(match['sign'], match['sign'])} {value}")
+        terms.append(f"{quote_backtick(match['name'])} {_SIGNS.get(match['sign'], match['sign'])} {value}")
     return " ".join(terms)
 
 

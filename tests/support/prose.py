@@ -23,6 +23,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[\")*_]*\s+")
 _ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs)\.$")
 _FILE = re.compile(r"[\w.][\w.-]*(?:/[\w.-]+)*\.(?:py|md|ya?ml|toml|sql|conf|properties|json|lock|svg|sh)")
 _FOLDER = re.compile(r"[\w.][\w.-]*(?:/[\w.-]+)*/")
+_PLACED = re.compile(r"`([\w.]+)\(\)` (?:\(|(?:in|of) )`([\w/]+\.py)`")
 _FUNCTION = re.compile(r"(?:\w+\.)*([a-z_]\w+)\(\)")
 
 
@@ -148,6 +149,16 @@ def missing_functions(document: Document, source: str) -> list[str]:
     """Return the functions that a document names, as `name()`, and no source code defines."""
     named = {match[1] for text in document.code() if (match := _FUNCTION.fullmatch(text))}
     return sorted(name for name in named if not re.search(rf"\b(?:def|class) {name}\b", source))
+
+
+def misplaced_functions(document: Document, roots: tuple[Path, ...]) -> list[str]:
+    """Return the functions and classes that a document says are in a file, and that the file lacks."""
+    misplaced = []
+    for name, file in _PLACED.findall(" ".join(document.prose.split())):
+        paths = [root / file for root in roots if (root / file).is_file()]
+        if paths and not any(re.search(rf"\b{name.rpartition('.')[2]}\b", path.read_text()) for path in paths):
+            misplaced.append(f"{name} in {file}")
+    return misplaced
 
 
 def _is_path(text: str) -> bool:

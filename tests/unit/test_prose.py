@@ -14,6 +14,7 @@ from tests.support.prose import (
     dead_links,
     long_lines,
     long_sentences,
+    misplaced_functions,
     missing_files,
     missing_functions,
 )
@@ -31,7 +32,8 @@ This line is much longer than a hundred characters, and nothing in it keeps anyb
 
 One thought after another; and then a second one; and a third, so that nobody knows any more at the end of this long
 sentence what stood at its beginning. [Nowhere](nowhere.md), [no such place](#nothing), `sync/nowhere.py`,
-`nowhere/`, `no_such_function()`.
+`nowhere/`, `no_such_function()`, and `no_such_function()`
+in `errors.py`.
 """
 GOOD = """\
 # A title
@@ -97,6 +99,10 @@ def test_every_function_that_is_named_is_there(document: Document) -> None:
     assert missing_functions(document, source()) == []
 
 
+def test_every_function_is_in_the_file_that_is_named_with_it(document: Document) -> None:
+    assert misplaced_functions(document, ROOTS) == []
+
+
 def test_a_bad_document_is_told(tmp_path: Path) -> None:
     bad = Document(tmp_path / "bad.md", BAD)
     assert [line.partition(":")[0] for line in long_lines(bad)] == ["3", "5", "6"]
@@ -105,6 +111,7 @@ def test_a_bad_document_is_told(tmp_path: Path) -> None:
     assert len(chains(bad)) == 1
     assert dead_links(bad) == ["nowhere.md", "#nothing"]
     assert missing_files(bad, ROOTS) == ["nowhere/", "sync/nowhere.py"]
+    assert misplaced_functions(bad, ROOTS) == ["no_such_function in errors.py"]
     assert missing_functions(bad, "def other(): ...") == ["no_such_function"]
 
 

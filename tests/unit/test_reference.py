@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 
 import pytest
@@ -42,3 +43,16 @@ def test_exit_codes_follow_from_remedies() -> None:
 def test_only_what_stops_has_a_code_of_its_own() -> None:
     with pytest.raises(TypeError, match="follows from its remedy"):
         type("Wrong", (SternaError,), {}, remedy=Remedy.RETRY, exit_code=ExitCode.HELD)
+
+
+def test_what_the_documents_import_is_there() -> None:
+    texts = [path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
+    imports = [found for text in texts for found in re.findall(r"^ *from (sterna[\w.]*) import ([\w, ]+)$", text, re.M)]
+    assert imports
+    missing = [
+        f"{module}.{name}"
+        for module, names in imports
+        for name in names.split(", ")
+        if not hasattr(importlib.import_module(module), name)
+    ]
+    assert missing == []

@@ -148,15 +148,15 @@ class _Load:
 
 @contextmanager
 def _flows(load: _Load) -> Iterator[None]:
-    """Run `sterna follow` and `sterna flow run`, in processes of their own."""
+    """Run `sterna follow` and `sterna transforms run`, in processes of their own."""
     world, space = load.world, load.space
     first = {"name": "dwd", "from": f"{space}.ods", "into": f"{space}.dwd", "mode": "append"}
     second = {"name": "dws", "from": f"{space}.dwd", "into": f"{space}.dws", "mode": "replace(minute)"}
     sqls = (_DWD.format("changes"), _DWS.format("changes"))
     flows = [{**flow, "sql": sql, "every": f"{load.every:g}s"} for flow, sql in zip((first, second), sqls, strict=True)]
-    services_of(world).write_text(json.dumps({"version": 1, "flows": flows}))
+    services_of(world).write_text(json.dumps({"version": 1, "transforms": flows}))
     follow = _sterna(world, "follow", services=False)
-    run = [*_sterna(world, "flow", "run"), "--for", "1h"]
+    run = [*_sterna(world, "transforms", "run"), "--for", "1h"]
     with (
         temporary_environment(spark_environment(world.stage.work / "flows", memory="2g")),
         _process(follow, world.stage.work / "follow.log"),

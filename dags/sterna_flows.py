@@ -1,6 +1,6 @@
 """Let tables follow others, as this Airflow's region has them.
 
-Paused until somebody wants it. Without `flows` in the services file it does nothing.
+Paused until somebody wants it. Without `transforms` in the services file it does nothing.
 """
 
 from __future__ import annotations

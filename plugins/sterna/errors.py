@@ -398,15 +398,15 @@ class FlowError(SternaError):
 
 
 class FlowStopped(FlowError, exit_code=ExitCode.CHANGED):
-    """How far a flow has come isn't certain: its target has rows and no position, or a rebuild isn't done."""
+    """How far a transform has come isn't certain: its target has rows and no position, or a rebuild isn't done."""
 
 
 class NotOnlyAdded(FlowError, exit_code=ExitCode.CHANGED):
-    """The source deleted or updated rows, and the flow only appends what is new."""
+    """The source deleted or updated rows, and the transform only appends what is new."""
 
 
 class StepUnfinished(FlowError, remedy=Remedy.RETRY):
-    """A flow's step began and has not come to an end: its process was killed, or can't be reached."""
+    """A transform's step began and has not come to an end: its process was killed, or can't be reached."""
 
 
 class FeaturesError(SternaError):

@@ -264,7 +264,7 @@ def _ingestion(folder: Path, stage: Deployment) -> dict[str, str]:
         "tenants": {"posted": {"namespaces": ["posted"]}},
         "tables": [{"match": "posted.*", "rules": {"files": 3}}],
     }
-    (folder / "services.yaml").write_text(json.dumps({"ingest": ingest, "flows": _FLOWS}))
+    (folder / "services.yaml").write_text(json.dumps({"ingest": ingest, "transforms": _FLOWS}))
     login = {"conn_type": "postgres", "login": database.user, "password": database.password}
     return {"AIRFLOW_CONN_INGEST_EU": json.dumps(login)}
 

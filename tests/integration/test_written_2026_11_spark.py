@@ -163,7 +163,7 @@ def test_a_flow_goes_on_from_its_mark(restored: Written) -> None:
 
 
 def stepped(restored: Written) -> StepSummary:
-    (flow,) = restored.services.flows
+    (flow,) = restored.services.transforms
     with restored.context() as context:
         return step(context, flow, flow.sql, FlowSpark())
 

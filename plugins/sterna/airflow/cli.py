@@ -18,7 +18,6 @@ COMMANDS = (
     "demo",
     "events",
     "features",
-    "flow",
     "follow",
     "gc",
     "ingest",
@@ -33,6 +32,7 @@ COMMANDS = (
     "services",
     "status",
     "sync",
+    "transforms",
     "verify",
 )
 _DESCRIPTION = f"""\

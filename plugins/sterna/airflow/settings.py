@@ -109,16 +109,16 @@ OPTIONS = {
     ),
     "cdc_follow_for": Option("For how long a run of sterna_cdc follows databases.", default="9m"),
     "cdc_timeout": Option("Seconds that a run of sterna_cdc may take beyond that.", "integer", "3600"),
-    "flows_sources": Option(
+    "transforms_sources": Option(
         "Tables whose news start the DAG sterna_flows, with commas between them; empty: whatever becomes fresh in the "
         "region.",
         default="",
         example="acme.ods, acme.dwd",
     ),
-    "flows_follow_for": Option(
-        "For how long a run of sterna_flows goes on with its Spark warm; empty: each flow once.", default="9m"
+    "transforms_follow_for": Option(
+        "For how long a run of sterna_flows goes on with its Spark warm; empty: each transform once.", default="9m"
     ),
-    "flows_timeout": Option("Seconds that a run of sterna_flows may take beyond that.", "integer", "3600"),
+    "transforms_timeout": Option("Seconds that a run of sterna_flows may take beyond that.", "integer", "3600"),
     "features_schedule": Option(
         "Cron expression (UTC) of the runs of the DAG sterna_features that catch what events missed; empty: none.",
         default="*/10 * * * *",

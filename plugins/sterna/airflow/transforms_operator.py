@@ -1,4 +1,4 @@
-"""Flows as an operator that follows for a while, and their DAG."""
+"""Transforms as an operator that follows for a while, and their DAG."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 _DOC = """\
 ### Let tables follow others, as region `{region}` has them
 
-Each step reads what changed in a flow's source since the last one, from the region's replica, and puts on `main` what
-follows, once. The run goes on for `[sterna] flows_follow_for` with Spark warm. Where nothing has come it starts no
-Spark.
+Each step reads what changed in a transform's source since the last one, from the region's replica, and puts on `main`
+what follows, once. The run goes on for `[sterna] transforms_follow_for` with Spark warm. Where nothing has come it
+starts no Spark.
 
-Which table follows which says section `flows` of the services file. Without one the task is skipped. It may run in
+Which table follows which says section `transforms` of the services file. Without one the task is skipped. It may run in
 several regions at once.
 
-**When it fails**: a flow waits for somebody. Its reason stands in the log, and in `sterna flow status`. The others have
-gone on. What to do stands in docs/operations.md, *By what you see*.
+**When it fails**: a transform waits for somebody. Its reason stands in the log, and in `sterna transforms status`. The
+others have gone on. What to do stands in docs/operations.md, *By what you see*.
 """
 
 
 class SternaTransformsOperator(SternaOperator):
-    """Take the steps that flows need, for a while; return how many each took.
+    """Take the steps that transforms need, for a while; return how many each took.
 
     Args:
-        flows: names of flows; none: all.
+        transforms: names of transforms; none: all.
         follow_for: for how long it looks for more.
         services: path of the services file; None for `[sterna] services`.
         kwargs: see `SternaOperator`.
@@ -50,13 +50,13 @@ class SternaTransformsOperator(SternaOperator):
     def __init__(
         self,
         *,
-        flows: Sequence[str] = (),
+        transforms: Sequence[str] = (),
         follow_for: timedelta = timedelta(0),
         services: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.flows = tuple(flows)
+        self.transforms = tuple(transforms)
         self.follow_for = follow_for
         self.services = services
 
@@ -68,7 +68,7 @@ class SternaTransformsOperator(SternaOperator):
 
         transforms, folder = self._selected_transforms()
         if not transforms:
-            raise AirflowSkipException("the services file has no section flows")
+            raise AirflowSkipException("the services file has no section transforms")
         region = self.open_reloading()
         try:
             summary = Runner(region.current, transforms, folder, self.log_progress).run(self.follow_for.total_seconds())
@@ -80,20 +80,20 @@ class SternaTransformsOperator(SternaOperator):
             name, reason = next(
                 iter({name: summary.failed[name] for name in (*summary.stopped, *summary.failed)}.items())
             )
-            raise AirflowFailException(f"{len(summary.failed)} flows failed; {name}: {reason}")
+            raise AirflowFailException(f"{len(summary.failed)} transforms failed; {name}: {reason}")
         counts: dict[str, int] = {}
         for step in summary.steps:
             counts[step.flow] = counts.get(step.flow, 0) + 1
         return counts
 
     def _selected_transforms(self) -> tuple[list[Transform], Path]:
-        """Return the flows, and the folder in which their SQL stands."""
+        """Return the transforms, and the folder in which their SQL stands."""
         from sterna.config.services_file import read_services, services_folder
         from sterna.pipelines.transforms.run import select_flows
 
         services_path = self.services or get_option("services")
-        transforms = read_services(services_path).flows
-        return select_flows(transforms, self.flows) if transforms else [], services_folder(services_path)
+        configured = read_services(services_path).transforms
+        return select_flows(configured, self.transforms) if configured else [], services_folder(services_path)
 
 
 def transforms_dag(
@@ -102,30 +102,30 @@ def transforms_dag(
     registry: str | None = None,
     services: str | None = None,
     dag_id: str = "sterna_flows",
-    flows: Sequence[str] = (),
+    transforms: Sequence[str] = (),
     sources: Sequence[str] | None = None,
     follow_for: str | None = None,
     **kwargs: Any,
 ) -> DAG:
-    """Return a DAG whose task takes flows' steps, whenever a table that they follow is fresh in the region.
+    """Return a DAG whose task takes transforms' steps, whenever a table that they follow is fresh in the region.
 
     Args:
         region: name of the region; None for `[sterna] region`.
         registry: path of the registry; None for `[sterna] registry`.
         services: path of the services file; None for `[sterna] services`.
         dag_id: the DAG's id.
-        flows: names of flows; none: all of the services file.
+        transforms: names of transforms; none: all of the services file.
         sources: tables whose news start a run; none: whatever becomes fresh in the region; None for
-            `[sterna] flows_sources`.
-        follow_for: for how long a run looks for more, such as `10m`; None for `[sterna] flows_follow_for`.
+            `[sterna] transforms_sources`.
+        follow_for: for how long a run looks for more, such as `10m`; None for `[sterna] transforms_follow_for`.
         kwargs: see `DAG`; they go before what is set here.
 
     Raises:
         UsageError: a setting is missing or wrong.
     """
     region, registry = region or get_option("region"), registry or get_option("registry")
-    duration = parse_follow_duration(get_option("flows_follow_for") if follow_for is None else follow_for)
-    tables = get_patterns("flows_sources") if sources is None else tuple(sources)
+    duration = parse_follow_duration(get_option("transforms_follow_for") if follow_for is None else follow_for)
+    tables = get_patterns("transforms_sources") if sources is None else tuple(sources)
     settings: dict[str, Any] = {
         "description": f"Let tables follow others, as region {region} has them",
         "doc_md": _DOC.format(region=region),
@@ -139,8 +139,8 @@ def transforms_dag(
             region=region,
             registry=registry,
             services=services,
-            flows=flows,
+            transforms=transforms,
             follow_for=duration,
-            execution_timeout=duration + get_timedelta("flows_timeout"),
+            execution_timeout=duration + get_timedelta("transforms_timeout"),
         )
     return dag

@@ -61,7 +61,7 @@ app.add_typer(features_app, name="features")
 ingest_app.add_typer(ingest_worker_app)
 app.add_typer(ingest_app, name="ingest")
 app.add_typer(cdc_app, name="cdc")
-app.add_typer(transform_app, name="flow")
+app.add_typer(transform_app, name="transforms")
 
 
 def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The commands `sterna flow …`: tables that follow others."""
+"""The commands `sterna transforms …`: tables that follow others."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 transform_app = typer.Typer(help="Tables that follow the snapshots of others.", no_args_is_help=True)
 
-TransformNames = Annotated[list[str] | None, typer.Argument(metavar="FLOW", help="Only these flows; default: all.")]
+TransformNames = Annotated[
+    list[str] | None, typer.Argument(metavar="TRANSFORM", help="Only these transforms; default: all.")
+]
 
 
-@transform_app.command("check", epilog="Example: sterna flow check --region eu")
+@transform_app.command("check", epilog="Example: sterna transforms check --region eu")
 def check(
     region: RegionName,
     names: TransformNames = None,
@@ -29,7 +31,7 @@ def check(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """See whether flows can be worked off: settings, SQL, source and target. Changes nothing, and starts Spark."""
+    """See whether transforms can be worked off: settings, SQL, source and target. Changes nothing, and starts Spark."""
     from sterna.pipelines.transforms.status import check_flows
     from sterna.text.transforms import checked_text
 
@@ -40,7 +42,7 @@ def check(
     _exit_with_first([check_status.exit_code for check_status in checks])
 
 
-@transform_app.command("run", epilog="Example: sterna flow run dwd --region eu --for 10m")
+@transform_app.command("run", epilog="Example: sterna transforms run dwd --region eu --for 10m")
 def run(
     region: RegionName,
     names: TransformNames = None,
@@ -56,13 +58,13 @@ def run(
     seconds = parse_duration("--for", length).total_seconds() if length else 0.0
     transforms, folder = _select_transforms(services, names)
     output = Output(as_json)
-    with open_context(registry, region) as context, output.progress("flow") as progress:
+    with open_context(registry, region) as context, output.progress("transforms") as progress:
         summary = Runner(lambda: context, transforms, folder, progress).run(seconds)
     output.result(summary, run_text(summary))
     _exit_with_first([summary.exit_code])
 
 
-@transform_app.command("status", epilog="Example: sterna flow status --region eu --json")
+@transform_app.command("status", epilog="Example: sterna transforms status --region eu --json")
 def status(
     region: RegionName,
     names: TransformNames = None,
@@ -70,7 +72,7 @@ def status(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how far flows are. The exit code is that of the first one that stopped."""
+    """Say how far transforms are. The exit code is that of the first one that stopped."""
     from sterna.pipelines.transforms.status import read_flows
     from sterna.text.transforms import status_text
 
@@ -81,9 +83,9 @@ def status(
     _exit_with_first([transform_status.exit_code for transform_status in statuses])
 
 
-@transform_app.command("rebuild", epilog="Example: sterna flow rebuild dws --region eu --yes")
+@transform_app.command("rebuild", epilog="Example: sterna transforms rebuild dws --region eu --yes")
 def rebuild(
-    name: Annotated[str, typer.Argument(metavar="FLOW", help="The flow.")],
+    name: Annotated[str, typer.Argument(metavar="TRANSFORM", help="The transform.")],
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
@@ -91,7 +93,7 @@ def rebuild(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Replace all rows of a flow's target by what its SQL gives of the whole source. A dry run until --yes.
+    """Replace all rows of a transform's target by what its SQL gives of the whole source. A dry run until --yes.
 
     In one snapshot: readers see the old rows until the new ones are there.
     """
@@ -112,16 +114,16 @@ def rebuild(
 
 
 def _select_transforms(services: Path | None, names: list[str] | None) -> tuple[list[Transform], Path]:
-    """Return the flows that are named, and the folder in which their SQL stands.
+    """Return the transforms that are named, and the folder in which their SQL stands.
 
     Raises:
         ServicesError: the file is wrong, or was named and is missing.
-        UsageError: there is no such flow.
+        UsageError: there is no such transform.
     """
     from sterna.config.services_file import read_services, services_folder
     from sterna.pipelines.transforms.run import select_flows
 
-    return select_flows(read_services(services).flows, names or ()), services_folder(services)
+    return select_flows(read_services(services).transforms, names or ()), services_folder(services)
 
 
 def _exit_with_first(codes: list[int]) -> None:

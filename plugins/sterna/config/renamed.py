@@ -12,6 +12,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "collect": "gc",
     "hold": "pin",
     "upkeep": "maintenance",
+    "flow": "transforms",
 }
 """Commands, and groups of them, below `sterna`."""
 
@@ -41,6 +42,7 @@ SERVICES_SETTINGS: Final[Mapping[str, str]] = {
     "queries.limits.at_once": "max_concurrency",
     "outlets": "sinks",
     "upkeep": "maintenance",
+    "flows": "transforms",
 }
 """Settings of the services file, written as those of the registry, below sections that have their new names."""
 
@@ -49,10 +51,12 @@ AIRFLOW_OPTIONS: Final[Mapping[str, str]] = {
     "linger": "follow_for",
     "ingest_linger": "ingest_follow_for",
     "cdc_linger": "cdc_follow_for",
-    "flows_linger": "flows_follow_for",
+    "flows_linger": "transforms_follow_for",
     "features_linger": "features_follow_for",
     "upkeep_schedule": "maintenance_schedule",
     "upkeep_timeout": "maintenance_timeout",
+    "flows_sources": "transforms_sources",
+    "flows_timeout": "transforms_timeout",
 }
 """Options of section [sterna] in Airflow's configuration."""
 

@@ -1,4 +1,4 @@
-"""What flows have done, how far they are, and what is wrong with them: for people."""
+"""What transforms have done, how far they are, and what is wrong with them: for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def run_text(summary: RunSummary) -> str:
-    """Return what flows have done, a line each."""
+    """Return what transforms have done, a line each."""
     lines = [
         *(f"{step.flow}: {_snapshot_range(step.start, step.end)}" for step in summary.steps),
         *(f"{name}: {reason}" for name, reason in summary.idle.items()),
@@ -25,7 +25,7 @@ def run_text(summary: RunSummary) -> str:
 
 
 def status_text(transforms: Sequence[FlowStatus]) -> str:
-    """Return how far flows are, a line each."""
+    """Return how far transforms are, a line each."""
     return join_lines(
         f"{transform.flow}: {transform.source} → {transform.into}, {transform.mode}: "
         + ", ".join(
@@ -37,7 +37,7 @@ def status_text(transforms: Sequence[FlowStatus]) -> str:
 
 
 def checked_text(checks: Sequence[FlowCheck]) -> str:
-    """Return whether flows can be worked off, a line each, and what makes a target that isn't there."""
+    """Return whether transforms can be worked off, a line each, and what makes a target that isn't there."""
     lines = []
     for check in checks:
         lines.append(f"{check.flow}: {check.fault or 'ok'}")

@@ -186,7 +186,7 @@ def test_status_says_why_a_step_failed_until_the_flow_has_come_further(layers: L
     assert failed.value.remedy is Remedy.STOP
     flow_status = status()
     assert (flow_status.behind, flow_status.exit_code) == (1, ServicesError.exit_code)
-    assert "ServicesError: flow dwd, its SQL fails" in flow_status.state
+    assert "ServicesError: transform dwd, its SQL fails" in flow_status.state
     assert "1 snapshots behind, failed at" in status_text([flow_status])
     corrected = layers.flow("dwd", "ods", "append", "SELECT id, try_divide(id, amount) AS share FROM changes")
     layers.step(corrected)
@@ -350,7 +350,7 @@ def test_the_commands(layers: Layers, tmp_path: Path, capsys: pytest.CaptureFixt
     services = tmp_path / "sterna_services.yaml"
     name = layers.namespace
     services.write_text(
-        "flows:\n"
+        "transforms:\n"
         f"- {{name: dwd, from: {name}.ods, into: {name}.dwd, mode: append, sql: dwd.sql}}\n"
         f"- {{name: dws, from: {name}.ods, into: {name}.dws, mode: replace(day), sql: '{DWS}'}}\n"
     )
@@ -361,7 +361,19 @@ def test_the_commands(layers: Layers, tmp_path: Path, capsys: pytest.CaptureFixt
     def sterna(*arguments: str) -> tuple[int, Any]:
         with pytest.raises(SystemExit) as ended:
             registry = str(layers.world.stage.registry)
-            main(["flow", *arguments, "--region", "eu", "--registry", registry, "--services", str(services), "--json"])
+            main(
+                [
+                    "transforms",
+                    *arguments,
+                    "--region",
+                    "eu",
+                    "--registry",
+                    registry,
+                    "--services",
+                    str(services),
+                    "--json",
+                ]
+            )
         output = capsys.readouterr()
         return int(ended.value.code or 0), json.loads((output.out or output.err).splitlines()[-1])
 

@@ -18,7 +18,7 @@ from sterna.pipelines.transforms.step import StepSummary
 
 SERVICES = """\
 version: 1
-flows:
+transforms:
   - {name: dwd, from: acme.ods, into: acme.dwd, mode: append, sql: dwd.sql}
   - {name: dws, from: acme.dwd, into: acme.dws, mode: append, sql: SELECT * FROM changes}
 """
@@ -69,7 +69,7 @@ def test_a_task_lingers_and_counts(task: SternaTransformsOperator, tmp_path: Pat
     assert task.execute({}) == {"dwd": 2, "dws": 1}
     # The file of dwd's SQL is missing: the runner tells, of that flow alone.
     assert FakeRunner.call == (["dwd", "dws"], tmp_path, 60.0)
-    task.flows = ("dws",)
+    task.transforms = ("dws",)
     task.execute({})
     assert FakeRunner.call == (["dws"], tmp_path, 60.0)
 
@@ -79,7 +79,7 @@ def test_a_flow_that_waits_for_somebody_fails_the_task(
 ) -> None:
     failed = {"dwd": "StoreUnreachable: later", "dws": "Gap: look"}
     monkeypatch.setattr(FakeRunner, "ran", RunSummary((), {}, failed, ("dws",)))
-    with pytest.raises(AirflowFailException, match="2 flows failed; dws: Gap: look"):
+    with pytest.raises(AirflowFailException, match="2 transforms failed; dws: Gap: look"):
         task.execute({})
 
 

@@ -46,7 +46,7 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
         "repair",
         "gc",
         "cdc resync",
-        "flow rebuild",
+        "transforms rebuild",
         "maintenance run",
         "ingest add",
         "features rebuild",

@@ -90,7 +90,7 @@ def test_a_source_that_was_rewound_or_has_expired_stops(
 ) -> None:
     with pytest.raises(error) as raised:
         decide_for(source, target("2"), main)
-    assert "sterna flow rebuild dwd" in raised.value.hint
+    assert "sterna transforms rebuild dwd" in raised.value.hint
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_target_that_isn_t_what_the_flow_left_stops(there: TableState, error: 
         there = replace(there, snapshots=(*there.snapshots, SnapshotState(72, 71, 3)))
     with pytest.raises(error) as raised:
         decide_for(table(1, 2, 3), there)
-    assert "sterna flow rebuild" in raised.value.hint
+    assert "sterna transforms rebuild" in raised.value.hint
 
 
 def test_a_step_that_was_made_before_a_rebuild_is_refused_after_it() -> None:

@@ -30,7 +30,9 @@ def test_it_counts_while_the_mark_is_what_it_was(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_not_taken_for_no_failure(tmp_path: Path, damaged: bytes) -> None:
     context = make_world(tmp_path).context()
     context.objects.overwrite(f"{state_folder(context.region.replica_root, TRANSFORMS)}/dwd.json", damaged)
-    with pytest.raises(FlowError, match=r"can't tell whether the last step of flow dwd failed.*dwd\.json") as damage:
+    with pytest.raises(
+        FlowError, match=r"can't tell whether the last step of transform dwd failed.*dwd\.json"
+    ) as damage:
         read_failure(context, "dwd", "7/1")
     assert damage.value.exit_code != 0
 

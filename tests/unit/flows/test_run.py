@@ -117,9 +117,9 @@ def test_flows_by_name_and_sql_from_a_file(tmp_path: Path) -> None:
     flows = [flow("a"), flow("b", sql="b.sql")]
     assert [selected.name for selected in select_flows(flows, ["b"])] == ["b"]
     assert select_flows(flows, []) == flows
-    with pytest.raises(UsageError, match=r"no flow c: there are a, b"):
+    with pytest.raises(UsageError, match=r"no transform c: there are a, b"):
         select_flows(flows, ["c"])
-    with pytest.raises(UsageError, match="no section flows"):
+    with pytest.raises(UsageError, match="no section transforms"):
         select_flows([], [])
     with pytest.raises(ServicesError, match=r"can't read b\.sql"):
         read_sql(flows[1], tmp_path)

@@ -328,7 +328,7 @@ def test_what_cannot_be_read_is_no_good_news(world: World, written: bytes) -> No
     context = world.context()
     context.objects.overwrite(f"{state_folder(context.region.replica_root, TRANSFORMS)}/dwd.json", written)
     shown = status(world)
-    assert "FlowError: can't tell whether the last step of flow dwd failed" in shown.state
+    assert "FlowError: can't tell whether the last step of transform dwd failed" in shown.state
     assert shown.exit_code == FlowError.exit_code
     fail(world, ValueError("anew"))  # and the next step cures the file
     assert "ValueError: anew" in status(world).state
@@ -348,7 +348,7 @@ def test_what_an_older_sterna_wrote_is_read(world: World) -> None:
 def test_sql_that_is_gone_is_told(world: World, tmp_path: Path) -> None:
     named = flow("dwd.sql")
     shown = status(world, named, folder=tmp_path)
-    assert "ServicesError: flow dwd: can't read dwd.sql" in shown.state
+    assert "ServicesError: transform dwd: can't read dwd.sql" in shown.state
     assert shown.exit_code == ServicesError.exit_code
     (tmp_path / "dwd.sql").write_text(SQL)
     assert status(world, named, folder=tmp_path).exit_code == 0
@@ -364,7 +364,7 @@ def test_sql_that_the_worker_alone_cannot_read_is_told(world: World, tmp_path: P
     summary = Runner(world.context, [named], tmp_path / "elsewhere", print).run()
     assert (summary.stopped, summary.exit_code) == (("dwd",), ServicesError.exit_code)
     shown = status(world, named, folder=tmp_path)
-    assert "ServicesError: flow dwd: can't read dwd.sql" in shown.state
+    assert "ServicesError: transform dwd: can't read dwd.sql" in shown.state
     assert (shown.behind, shown.exit_code) == (1, ServicesError.exit_code)
 
 

@@ -38,8 +38,8 @@ def test_a_missing_file_means_none(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_file_that_was_read_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    write("sterna_services.yaml", "flows: [1]\n")
-    monkeypatch.setenv("STERNA_SERVICES", write("given.yaml", "version: 1\nflows: []\n"))
+    write("sterna_services.yaml", "transforms: [1]\n")
+    monkeypatch.setenv("STERNA_SERVICES", write("given.yaml", "version: 1\ntransforms: []\n"))
     assert check() == 0
     assert "ok   given.yaml" in capsys.readouterr().out
     assert check("--services", write("option.json", "{}"), "--json") == 0
@@ -49,12 +49,13 @@ def test_the_file_that_was_read_is_named(capsys: pytest.CaptureFixture[str], mon
 
 
 def test_a_wrong_file_is_answered_with_all_that_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    path = write("wrong.yaml", "version: 2\nreaderz: []\nflows: [1]\n")
+    path = write("wrong.yaml", "version: 2\nreaderz: []\ntransforms: [1]\n")
     assert check("--services", path) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert [
-        f"wrong.yaml:{line}: {field}" in captured.err for line, field in enumerate(("version", "readerz", "flows"), 1)
+        f"wrong.yaml:{line}: {field}" in captured.err
+        for line, field in enumerate(("version", "readerz", "transforms"), 1)
     ]
     assert "ServicesError: stop" in captured.err
     assert check("--services", path, "--json") == 2

@@ -28,5 +28,5 @@ def test_the_example_is_read() -> None:
 
 def test_the_faults_that_are_shown_are_those_that_are_told() -> None:
     with pytest.raises(ServicesError) as raised:
-        parse_services("version: 2\nreader: []\nflows: [1]\n", "sterna_services.yaml")
+        parse_services("version: 2\nreader: []\ntransforms: [1]\n", "sterna_services.yaml")
     assert str(raised.value).splitlines() == re.findall(r"^sterna_services\.yaml:\d.*", DOC, re.MULTILINE)

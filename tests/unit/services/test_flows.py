@@ -9,7 +9,7 @@ from sterna.config.sections.transforms import WriteMode
 from sterna.errors import ServicesError
 
 WHOLE = """\
-flows:
+transforms:
   - {name: dwd, from: acme.ods, into: acme.dwd, mode: append, sql: dwd.sql}
   - {name: users, from: acme.dwd, into: acme.users, mode: "merge(tenant, user)", sql: SELECT * FROM changes, every: 5m}
   - name: dws
@@ -26,8 +26,8 @@ maintenance: {tables: [{match: ["**"]}]}
 
 def test_what_may_be_said() -> None:
     read = parse_services(WHOLE, "s.yaml")
-    assert read.configured_sections == ["flows", "maintenance"]
-    dwd, users, dws = read.flows
+    assert read.configured_sections == ["transforms", "maintenance"]
+    dwd, users, dws = read.transforms
     assert (dwd.source, dwd.into, dwd.mode, dwd.every, dwd.file) == (
         "acme.ods",
         "acme.dwd",
@@ -49,7 +49,7 @@ def test_what_may_be_said() -> None:
     )
     # Whoever lets snapshots go knows who follows them.
     assert read.maintenance is not None
-    assert read.maintenance.transforms == read.flows
+    assert read.maintenance.transforms == read.transforms
 
 
 def flow(**more: str) -> str:
@@ -60,33 +60,33 @@ def flow(**more: str) -> str:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("daily", "flows: "),
-        ("{dwd: x}", "flows: "),
-        ("[1]", "flows[0]: "),
-        (f"[{flow(name='-')}]", "flows[0].name: "),
-        (f"[{flow(name='D w')}]", "flows[0].name: expected small letters"),
-        (f"[{flow(**{'from': 'ods'})}]", "flows[0].from: expected a table with its namespace"),
-        (f"[{flow(**{'from': 'a.b@main'})}]", "flows[0].from: "),
-        (f"[{flow(into='a..b')}]", "flows[0].into: "),
-        (f"[{flow(into='acme.ods')}]", "flows[0]: a table can't follow itself"),
-        (f"[{flow(source='acme.ods')}]", "flows[0].source: "),
-        (f"[{flow(mode='merge')}]", "flows[0].mode: expected append, merge(key) or replace(partition)"),
-        (f"[{flow(mode='merge()')}]", "flows[0].mode: "),
-        (f"[{flow(mode='merge(a, a)')}]", "flows[0].mode: a column stands twice"),
-        (f"[{flow(mode='merge(a; DROP)')}]", "flows[0].mode: "),
-        (f"[{flow(mode='replace(a, b)')}]", "flows[0].mode: replace takes the one column"),
-        (f"[{flow(sql=' ')}]", "flows[0].sql: "),
-        (f"[{flow(every='0s')}]", "flows[0].every: expected a duration"),
-        (f"[{flow(partition='to_date(at)')}]", "flows[0]: partition is for mode replace alone"),
-        (f"[{flow()}, {flow(into='acme.x')}]", "flows: name dwd stands twice"),
-        (f"[{flow()}, {flow(name='b')}]", "flows: into acme.dwd stands twice"),
+        ("daily", "transforms: "),
+        ("{dwd: x}", "transforms: "),
+        ("[1]", "transforms[0]: "),
+        (f"[{flow(name='-')}]", "transforms[0].name: "),
+        (f"[{flow(name='D w')}]", "transforms[0].name: expected small letters"),
+        (f"[{flow(**{'from': 'ods'})}]", "transforms[0].from: expected a table with its namespace"),
+        (f"[{flow(**{'from': 'a.b@main'})}]", "transforms[0].from: "),
+        (f"[{flow(into='a..b')}]", "transforms[0].into: "),
+        (f"[{flow(into='acme.ods')}]", "transforms[0]: a table can't follow itself"),
+        (f"[{flow(source='acme.ods')}]", "transforms[0].source: "),
+        (f"[{flow(mode='merge')}]", "transforms[0].mode: expected append, merge(key) or replace(partition)"),
+        (f"[{flow(mode='merge()')}]", "transforms[0].mode: "),
+        (f"[{flow(mode='merge(a, a)')}]", "transforms[0].mode: a column stands twice"),
+        (f"[{flow(mode='merge(a; DROP)')}]", "transforms[0].mode: "),
+        (f"[{flow(mode='replace(a, b)')}]", "transforms[0].mode: replace takes the one column"),
+        (f"[{flow(sql=' ')}]", "transforms[0].sql: "),
+        (f"[{flow(every='0s')}]", "transforms[0].every: expected a duration"),
+        (f"[{flow(partition='to_date(at)')}]", "transforms[0]: partition is for mode replace alone"),
+        (f"[{flow()}, {flow(into='acme.x')}]", "transforms: name dwd stands twice"),
+        (f"[{flow()}, {flow(name='b')}]", "transforms: into acme.dwd stands twice"),
         (
             f"[{flow()}, {flow(name='b', **{'from': 'acme.dwd', 'into': 'acme.ods'})}]",
-            "flows: the flows go in a circle",
+            "transforms: the transforms go in a circle",
         ),
     ],
 )
 def test_what_is_refused(text: str, place: str) -> None:
     with pytest.raises(ServicesError) as raised:
-        parse_services(f"version: 1\nflows: {text}\n", "s.yaml")
+        parse_services(f"version: 1\ntransforms: {text}\n", "s.yaml")
     assert any(line.startswith(f"s.yaml:2: {place}") for line in str(raised.value).splitlines()), raised.value

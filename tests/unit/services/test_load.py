@@ -25,12 +25,12 @@ def refused(text: str) -> list[str]:
 
 
 def test_the_sections_are_those_of_the_rooms() -> None:
-    assert SECTIONS == ("readers", "sinks", "queries", "features", "ingest", "cdc", "flows", "maintenance")
+    assert SECTIONS == ("readers", "sinks", "queries", "features", "ingest", "cdc", "transforms", "maintenance")
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "# none yet\n", "version: 1\n", '{"version": 1, "flows": []}', *(f"{name}:\n" for name in SECTIONS)]
+    ["", "# none yet\n", "version: 1\n", '{"version": 1, "transforms": []}', *(f"{name}:\n" for name in SECTIONS)]
     + [f"{name}: {empty}\n" for name in SECTIONS for empty in ("[]", "{}", "null")],
 )
 def test_an_absent_section_and_an_empty_one_are_the_same(text: str) -> None:
@@ -52,13 +52,13 @@ def test_an_unknown_section_is_answered_with_those_that_exist() -> None:
 
 
 def test_every_fault_is_named_at_once() -> None:
-    lines = refused("version: 3\nflows: []\nfeatures: x\nflow: []\nflows: [1]\n")
+    lines = refused("version: 3\ntransforms: []\nfeatures: x\nflow: []\ntransforms: [1]\n")
     assert [line.split(": ")[0] + " " + line.split(": ")[1] for line in lines] == [
         "s.yaml:1 version",
         "s.yaml:3 features",
         "s.yaml:4 flow",
-        "s.yaml:5 flows",  # stands twice
-        "s.yaml:5 flows[0]",
+        "s.yaml:5 transforms",  # stands twice
+        "s.yaml:5 transforms[0]",
     ]
 
 
@@ -89,8 +89,8 @@ def test_a_missing_file_that_nobody_named_means_none(folder: Path, named: str | 
 
 @pytest.mark.parametrize("named", [None, ""])
 def test_the_file_in_the_current_folder_is_read_when_none_is_named(folder: Path, named: str | None) -> None:
-    DEFAULT_SERVICES.write_text("flows: [1]\n")
-    with pytest.raises(ServicesError, match=r"^sterna_services\.yaml:1: flows"):
+    DEFAULT_SERVICES.write_text("transforms: [1]\n")
+    with pytest.raises(ServicesError, match=r"^sterna_services\.yaml:1: transforms"):
         read_services(named)
     (folder / "other.json").write_text(json.dumps({"version": 1}))
     assert read_services("other.json") == Services()

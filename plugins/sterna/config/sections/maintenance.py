@@ -75,7 +75,8 @@ class Maintenance(StrictModel):
     time_travel: dict[str, Duration] = Field(default_factory=dict)
     spark: str = ""
     credential_id: str | None = None
-    # The sections `flows` and `features` of the same file: whatever lets snapshots go has to know who follows them.
+    # The sections `transforms` and `features` of the same file: whatever expires snapshots has to know who
+    # follows them.
     _transforms: tuple[Transform, ...] = PrivateAttr(())
     _features: Features | None = PrivateAttr(None)
 
@@ -86,7 +87,7 @@ class Maintenance(StrictModel):
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
-        """The flows of the same file."""
+        """The transforms of the same file."""
         return self._transforms
 
     @property
@@ -95,7 +96,7 @@ class Maintenance(StrictModel):
         return self._features
 
     def with_dependents(self, transforms: tuple[Transform, ...], features: Features | None = None) -> Maintenance:
-        """Return the section as it stands beside these flows and features."""
+        """Return the section as it stands beside these transforms and features."""
         copy = self.model_copy()
         copy._transforms, copy._features = transforms, features
         return copy

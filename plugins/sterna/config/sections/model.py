@@ -34,7 +34,7 @@ class Services(StrictModel):
         features: what is kept for online reads.
         ingest: what comes in from outside.
         cdc: databases whose changes become rows.
-        flows: tables made from changes of others.
+        transforms: tables made from changes of others.
         maintenance: how tables on `main` are kept in shape.
     """
 
@@ -45,7 +45,7 @@ class Services(StrictModel):
     features: FeaturesSection = None
     ingest: IngestSection = None
     cdc: CdcSection = Field(default_factory=Cdc)
-    flows: Transforms = ()
+    transforms: Transforms = ()
     maintenance: MaintenanceSection = None
 
     @model_validator(mode="after")
@@ -56,12 +56,12 @@ class Services(StrictModel):
 
     @model_validator(mode="after")
     def _link_maintenance(self) -> Services:
-        # What flows and views go on from, and what views read of the past, is theirs to say and maintenance's to keep.
+        # What transforms and views go on from, and what views read of the past, is theirs to say: maintenance keeps it.
         if self.maintenance is not None:
             time_travel = dict(self.maintenance.time_travel)
             for table, seconds in (self.features.time_travel_seconds() if self.features else {}).items():
                 time_travel[table] = max(time_travel.get(table, 0), seconds)
-            maintenance = self.maintenance.with_dependents(self.flows, self.features).model_copy(
+            maintenance = self.maintenance.with_dependents(self.transforms, self.features).model_copy(
                 update={"time_travel": time_travel}
             )
             object.__setattr__(self, "maintenance", maintenance)  # the model is frozen for everybody else

@@ -1,4 +1,4 @@
-"""The section `flows` of the services file: tables that follow the snapshots of others (docs/flows.md)."""
+"""The section `transforms` of the services file: tables that follow the snapshots of others (docs/transforms.md)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Transform(StrictModel):
     Args:
         name: its name; it stands in the mark on the target.
         source: the table that is followed; `from` in the file.
-        into: the table that is written, which belongs to this flow alone.
+        into: the table that is written, which belongs to this transform alone.
         mode: how rows come into it.
         sql: a SELECT over the view `changes`, or a file's name that ends with `.sql`, beside the services file.
         every: seconds between two steps of one process.
@@ -128,7 +128,9 @@ def _validate_transforms(transforms: tuple[Transform, ...]) -> tuple[Transform, 
     ):
         duplicates = sorted({name for name in names if names.count(name) > 1})
         if duplicates:
-            raise ValueError(f"{field_name} {duplicates[0]} stands twice: a flow has its own name and its own target")
+            raise ValueError(
+                f"{field_name} {duplicates[0]} stands twice: a transform has a name and a target of its own"
+            )
     _validate_acyclic(transforms)
     return transforms
 
@@ -141,7 +143,7 @@ def _validate_acyclic(transforms: Sequence[Transform]) -> None:
             visited.append(upstream)
             upstream = sources[upstream]
         if upstream == transform.into:
-            raise ValueError(f"the flows go in a circle: {' ← '.join([*visited, upstream])}")
+            raise ValueError(f"the transforms go in a circle: {' ← '.join([*visited, upstream])}")
 
 
 Transforms = Annotated[tuple[Transform, ...], BeforeValidator(normalize_section), AfterValidator(_validate_transforms)]

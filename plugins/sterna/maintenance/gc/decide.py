@@ -85,8 +85,8 @@ class Rules:
         root = self.mapping.region.replica_root
         state_folders = (f"{state_folder(root, name)}/" for name in (SWEEP, FEATURES, TRANSFORMS))
         if uri.startswith((*state_folders, bulk_run_uri(self.mapping.region))):
-            # A sweep deletes its own records; a view may have no change for long; a flow may fail for long, and would
-            # look healthy without its file; a bulk run may begin any time.
+            # A sweep deletes its own records; a view may have no change for long; a transform may fail for long, and
+            # would look healthy without its file; a bulk run may begin any time.
             return False
         if self.is_working_file(uri):
             return modified <= self.now - min(self.grace, self.keep)

@@ -78,12 +78,12 @@ class RegionState:
 
 @dataclass(frozen=True)
 class ConsumerPosition:
-    """How far a flow or a view of features has come in the table that it follows.
+    """How far a transform or a view of features has come in the table that it follows.
 
     Args:
         key: the table's key name.
         snapshot: the snapshot that it has read; it continues from there.
-        consumer: name of the flow, or `region/view`.
+        consumer: name of the transform, or `region/view`.
     """
 
     key: str
@@ -93,7 +93,7 @@ class ConsumerPosition:
 
 @dataclass(frozen=True)
 class UnknownPosition:
-    """A flow or view of features whose position isn't known.
+    """A transform or view of features whose position isn't known.
 
     Args:
         key: its table's key name.
@@ -119,7 +119,7 @@ class RetentionInputs:
         references: all other branches and tags, and what this region's own copy of the catalog shows.
         regions: all regions.
         term: the epoch; "" where the regions share one catalog.
-        consumer_positions: how far each flow and each view of features has come.
+        consumer_positions: how far each transform and each view of features has come.
         unknown_positions: those of them whose position isn't known.
     """
 

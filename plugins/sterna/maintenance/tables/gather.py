@@ -84,9 +84,9 @@ def read_inputs(
 def read_flow_positions(
     context: RegionContext, settings: Maintenance, main: Iterable[ContentVersion]
 ) -> tuple[tuple[ConsumerPosition, ...], tuple[UnknownPosition, ...]]:
-    """Return the positions of the flows, and the flows whose applied position names no snapshot.
+    """Return the positions of the transforms, and the transforms whose applied position names no snapshot.
 
-    A flow without a target, or without a position there, begins with all rows and needs no snapshot.
+    A transform without a target, or without a position there, begins with all rows and needs no snapshot.
 
     Raises:
         BrokenMetadata: a target's metadata can't be read.
@@ -105,7 +105,7 @@ def read_flow_positions(
         if snapshot.isdecimal():
             positions.append(ConsumerPosition(flow.source, int(snapshot), flow.name))
         elif applied_position:
-            reason = f"how far the flow {flow.name} is can't be told: its mark on {flow.into} names no snapshot"
+            reason = f"how far the transform {flow.name} is can't be told: its mark on {flow.into} names no snapshot"
             unknown.append(UnknownPosition(flow.source, context.region.name, reason))
     return tuple(positions), tuple(unknown)
 

@@ -70,8 +70,8 @@ class Retention:
 
     Args:
         needed: by version, why.
-        anchor_snapshots: snapshots that `main` showed since the oldest watermark, and those from which a flow or a view
-            continues.
+        anchor_snapshots: snapshots that `main` showed since the oldest watermark, and those from which a transform or a
+            view continues.
         blocks: what maintenance has to wait for.
         table_blocks: what expiry of single tables has to wait for, by key.
     """

@@ -75,7 +75,7 @@ def _compare_states(
     )
     for channel, last in lost_numbers.items():
         first, parts = base_numbers.get(channel, 0) + 1, split_channel(channel)
-        # Others have numbers, too: a flow's mark is a snapshot.
+        # Others have numbers, too: a transform's mark is a snapshot.
         if parts is not None and parts[0] in regions and last >= first:
             recovered = min(current_numbers.get(channel, 0), last)
             yield RecoveredBatches(table, channel, first, last, recovered if recovered >= first else 0)

@@ -55,10 +55,10 @@ class Channel:
 
 
 def flow_channel(name: str) -> Channel:
-    """Return the channel of a flow on its target: the same in all regions.
+    """Return the channel of a transform on its target: the same in all regions.
 
     Args:
-        name: the flow's name.
+        name: the transform's name.
     """
     return Channel("flow", "all", name)
 

@@ -1,1 +1,1 @@
-"""Tables that follow others: each step brings what changed in its source, once (docs/flows.md)."""
+"""Tables that follow others: each step brings what changed in its source, once (docs/transforms.md)."""

@@ -1,4 +1,4 @@
-"""Which of the source's columns a flow reads, and of nested ones which fields, by Spark's analysis of its SQL.
+"""Which of the source's columns a transform reads, and of nested ones which fields, by Spark's analysis of its SQL.
 
 A column counts as a whole wherever the plan doesn't show that fields of it alone are read. What only hands it on reads
 nothing of it: a projection under its own name, and what its rows pass through.

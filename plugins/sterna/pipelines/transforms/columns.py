@@ -1,4 +1,4 @@
-"""Which columns that a flow reads are others than they were at its mark; pure.
+"""Which columns that a transform reads are others than they were at its mark; pure.
 
 Rows of a target were made of the source's columns as they were then. A name may stand for another column by now, or a
 column may have another type: then a rebuild gives other rows than the increments did. Iceberg tells columns apart by

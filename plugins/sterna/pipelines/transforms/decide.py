@@ -1,4 +1,4 @@
-"""What a flow does next, by one look at its source and its target; pure."""
+"""What a transform does next, by one look at its source and its target; pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REBUILDING = re.compile(r"rebuilding/([1-9][0-9]{0,8})")
 
 @dataclass(frozen=True)
 class Position:
-    """How far a flow has come.
+    """How far a transform has come.
 
     Args:
         snapshot: the snapshot of the source up to which it has come; None: none yet.
@@ -36,7 +36,7 @@ class Position:
         """Return what a mark says.
 
         Raises:
-            FlowStopped: nothing that a flow has written.
+            FlowStopped: nothing that a transform has written.
         """
         if not text:
             return cls()
@@ -44,7 +44,7 @@ class Position:
             return cls(None, int(match[1]), True)
         match = _APPLIED.fullmatch(text)
         if match is None:
-            raise FlowStopped(f"the mark {text!r} is no flow's", hint="sterna flow rebuild")
+            raise FlowStopped(f"the mark {text!r} is no transform's", hint="sterna transforms rebuild")
         return cls(int(match[1]), int(match[3] or 0))
 
     @property
@@ -89,20 +89,20 @@ Decision = Idle | Work
 def decide(
     flow: Transform, source: TableState, target: TableState, read_main: Callable[[], TableState | None]
 ) -> Decision:
-    """Return what a flow does next.
+    """Return what a transform does next.
 
     Args:
-        flow: the flow.
+        flow: the transform.
         source: its source, as the region's replica has it.
         target: its target, as `main` has it.
         read_main: returns the source as `main` has it, None where it isn't there; asked where the replica doesn't
-            know how far the flow has come.
+            know how far the transform has come.
 
     Raises:
         Rewound: the target was rolled back or replaced.
         FlowStopped: the target has rows and no mark, or a rebuild isn't done.
         NotAnAncestor: the source was rolled back or replaced.
-        Gap: the source has expired what the flow goes on from.
+        Gap: the source has expired what the transform goes on from.
     """
     position = read_position(flow, target)
     if source.current is None:
@@ -120,10 +120,10 @@ def decide(
 
 
 def read_position(flow: Transform, target: TableState) -> Position:
-    """Return how far a flow has come, where that is certain.
+    """Return how far a transform has come, where that is certain.
 
     Args:
-        flow: the flow.
+        flow: the transform.
         target: its target.
 
     Raises:
@@ -133,16 +133,16 @@ def read_position(flow: Transform, target: TableState) -> Position:
     channel = flow_channel(flow.name)
     if reason := rewind_reason(target, channel):
         raise Rewound(
-            f"flow {flow.name} has come up to {target.properties.get(channel.position_property)!r}, and {reason}",
+            f"transform {flow.name} has come up to {target.properties.get(channel.position_property)!r}, and {reason}",
             table=flow.into,
             hint=_rebuild_hint(flow),
         )
     position = Position.parse(target.properties.get(channel.position_property, ""))
     if position.rebuilding:
-        raise FlowStopped(f"a rebuild of flow {flow.name} isn't done", table=flow.into, hint=_rebuild_hint(flow))
+        raise FlowStopped(f"a rebuild of transform {flow.name} isn't done", table=flow.into, hint=_rebuild_hint(flow))
     if position.snapshot is None and target.current is not None:
         raise FlowStopped(
-            f"the target has rows, and no mark of flow {flow.name}: it was made anew, or others write there",
+            f"the target has rows, and no mark of transform {flow.name}: it was made anew, or others write there",
             table=flow.into,
             hint=_rebuild_hint(flow),
         )
@@ -150,10 +150,10 @@ def read_position(flow: Transform, target: TableState) -> Position:
 
 
 def build_step(flow: Transform, position: Position, end: int) -> Step:
-    """Return the step that brings a flow from where it is up to a snapshot.
+    """Return the step that brings a transform from where it is up to a snapshot.
 
     Args:
-        flow: the flow.
+        flow: the transform.
         position: how far it has come.
         end: the source's snapshot.
     """
@@ -168,12 +168,12 @@ def rebuild_step(flow: Transform, applied_position: str, end: int) -> Step:
     """Return the step that replaces all rows of a target by those that follow from a snapshot of the source.
 
     Args:
-        flow: the flow.
+        flow: the transform.
         applied_position: the target's mark.
         end: the source's snapshot.
 
     Raises:
-        FlowStopped: the mark is no flow's.
+        FlowStopped: the mark is no transform's.
     """
     position = Position.parse(applied_position)
     number = position.rebuilt if position.rebuilding else position.rebuilt + 1
@@ -193,19 +193,19 @@ def with_sql_digest(step: Step, flow: Transform, sql: str) -> Step:
 
     Args:
         step: the step.
-        flow: the flow.
+        flow: the transform.
         sql: its SQL.
     """
     return replace(step, id=f"{step.id}-{_digest(flow, sql)}")
 
 
 def is_sql_changed(flow: Transform, target: TableState, sql: str) -> bool:
-    """Tell whether the last rows that a flow put on its target were made by other SQL than it has now.
+    """Tell whether the last rows that a transform put on its target were made by other SQL than it has now.
 
     Args:
-        flow: the flow.
+        flow: the transform.
         target: its target. Where it doesn't keep the snapshot of these rows, nobody can tell: no.
-        sql: the flow's SQL.
+        sql: the transform's SQL.
     """
     prefix = f"{flow_channel(flow.name)}/"
     ids = (snapshot.published_wap_id or snapshot.wap_id for snapshot in target.ancestors)
@@ -237,7 +237,7 @@ def _decide_off_lineage(
     if start in other_ids:
         raise _rewound_source(flow, start)
     raise Gap(
-        f"snapshot {start}, up to which flow {flow.name} has come, is not kept",
+        f"snapshot {start}, up to which transform {flow.name} has come, is not kept",
         table=flow.source,
         hint=f"{_rebuild_hint(flow)}; and keep snapshots for longer",
     )
@@ -245,7 +245,7 @@ def _decide_off_lineage(
 
 def _rewound_source(flow: Transform, start: int) -> NotAnAncestor:
     return NotAnAncestor(
-        f"flow {flow.name} has come up to snapshot {start}, which is no ancestor of the source's current one: the "
+        f"transform {flow.name} has come up to snapshot {start}, which is no ancestor of the source's current one: the "
         "source was rolled back or replaced",
         table=flow.source,
         hint=_rebuild_hint(flow),
@@ -253,4 +253,4 @@ def _rewound_source(flow: Transform, start: int) -> NotAnAncestor:
 
 
 def _rebuild_hint(flow: Transform) -> str:
-    return f"sterna flow rebuild {flow.name}"
+    return f"sterna transforms rebuild {flow.name}"

@@ -1,9 +1,9 @@
-"""Which expressions a flow's SQL may have, by the classes that Spark's analysis gives them.
+"""Which expressions a transform's SQL may have, by the classes that Spark's analysis gives them.
 
 A list of what is allowed: of each it is known that its value follows from its row alone, or from the set of rows that
 it aggregates, in whatever order these come. What isn't on it is refused by name, functions of users and of later Sparks
 among them. Sums of floating-point numbers depend on the order of their rows. The current time zone is no moment's: each
-flow's session has UTC.
+transform's session has UTC.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Why a flow's last step or rebuild failed, or that one is at work.
+"""Why a transform's last step or rebuild failed, or that one is at work.
 
-Whoever takes the step writes it beside the replica, and who asks how far the flow is reads it.
+Whoever takes the step writes it beside the replica, and who asks how far the transform is reads it.
 
-It stands in `<replica root>/_sterna/flows/<flow>.json`, with the mark that the target had. Once that is another one,
-the flow has come further since, and what is written there counts no more. A step that is killed leaves behind that it
-began, and so does a rebuild. No clean-up deletes the file, for a flow may fail for long: a step deletes it that has
-read the mark and has nothing to do, or that ends well where an earlier one had failed.
+It stands in `<replica root>/_sterna/flows/<transform>.json`, with the mark that the target had. Once that is another
+one, the transform has come further since, and what is written there counts no more. A step that is killed leaves behind
+that it began, and so does a rebuild. No clean-up deletes the file, for a transform may fail for long: a step deletes it
+that has read the mark and has nothing to do, or that ends well where an earlier one had failed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def write_failure(
 
     Args:
         context: the region.
-        flow: the flow's name.
+        flow: the transform's name.
         applied_position: the target's mark; `UNREAD_POSITION` where it couldn't be read.
         error: what ended the step.
         rebuild: whether it was a rebuild.
@@ -108,11 +108,11 @@ def write_failure(
 def step_in_progress(context: RegionContext, flow: str, applied_position: str) -> Iterator[None]:
     """Say beside the replica that a step is at work while the block runs: of one that is killed that stays.
 
-    Where a step has failed at this mark already, its failure stays in its place until the flow has come further.
+    Where a step has failed at this mark already, its failure stays in its place until the transform has come further.
 
     Args:
         context: the region.
-        flow: the flow's name.
+        flow: the transform's name.
         applied_position: the target's mark.
     """
     if _previous_failure(context, flow, applied_position) is not None:
@@ -129,7 +129,7 @@ def rebuild_in_progress(context: RegionContext, flow: str, applied_position: str
 
     Args:
         context: the region.
-        flow: the flow's name.
+        flow: the transform's name.
         applied_position: the target's mark.
 
     Yields:
@@ -161,11 +161,11 @@ def _heartbeats(
 
 
 def read_failure(context: RegionContext, flow: str, applied_position: str) -> Failure | None:
-    """Return why a flow failed at its mark the last time that this region tried; None where it didn't.
+    """Return why a transform failed at its mark the last time that this region tried; None where it didn't.
 
     Args:
         context: the region.
-        flow: the flow's name.
+        flow: the transform's name.
         applied_position: the target's mark.
 
     Raises:
@@ -183,17 +183,17 @@ def _read(context: RegionContext, flow: str) -> Failure | None:
         return None
     except MalformedRecord as error:
         raise FlowError(
-            f"can't tell whether the last step of flow {flow} failed: {_uri(context, flow)} can't be read: {error}",
-            hint="the next step writes it anew: sterna flow run; where a newer sterna wrote it, ask with that one",
+            f"can't tell whether the last step of transform {flow} failed: can't read {_uri(context, flow)}: {error}",
+            hint="the next step writes it anew: sterna transforms run; where a newer sterna wrote it, use that one",
         ) from None
 
 
 def clear_failure(context: RegionContext, flow: str, applied_position: str | None) -> None:
-    """Delete what is written down of a flow and counts no more: also what was while the mark couldn't be read.
+    """Delete what is written down of a transform and counts no more: also what was while the mark couldn't be read.
 
     Args:
         context: the region.
-        flow: the flow's name.
+        flow: the transform's name.
         applied_position: the target's mark, of which a failure stays; None: nothing stays.
     """
     try:
@@ -203,7 +203,7 @@ def clear_failure(context: RegionContext, flow: str, applied_position: str | Non
     except SternaError as error:
         failed = {flow: error}
     for delete_error in failed.values():
-        _log.warning("what flow %s failed by before could not be deleted: %s", flow, delete_error)
+        _log.warning("what transform %s failed by before could not be deleted: %s", flow, delete_error)
 
 
 def _is_current(context: RegionContext, flow: str, applied_position: str) -> bool:
@@ -257,7 +257,7 @@ def _previous_failure(context: RegionContext, flow: str, applied_position: str) 
 def _has_failure(context: RegionContext, flow: str) -> bool:
     """Tell whether a failure with a mark is written down: it says more than one without, and is as much an alarm.
 
-    One whose mark the flow has passed is deleted by the next step that reads the mark.
+    One whose mark the transform has passed is deleted by the next step that reads the mark.
     """
     try:
         failure = _read(context, flow)
@@ -276,7 +276,7 @@ def _write(context: RegionContext, flow: str, failure: Failure) -> None:
     try:
         context.objects.overwrite(_uri(context, flow), json.dumps(FAILURE.encode(failure)).encode())
     except SternaError as error:
-        _log.warning("why flow %s failed could not be written down: %s", flow, error)
+        _log.warning("why transform %s failed could not be written down: %s", flow, error)
 
 
 def _format_time(at: datetime) -> str:

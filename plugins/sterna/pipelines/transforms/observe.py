@@ -1,4 +1,4 @@
-"""A look at both sides of a flow, without Spark: what is to be done is known before anything is started."""
+"""A look at both sides of a transform, without Spark: what is to be done is known before anything is started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sterna.replication.replica.region import RegionContext
 
 @dataclass(frozen=True)
 class FlowState:
-    """Both sides of a flow at one moment.
+    """Both sides of a transform at one moment.
 
     Args:
         source: what its region's replica says of the source; None: it hasn't got it yet.
@@ -33,11 +33,11 @@ class FlowState:
 
 
 def read_flow_state(context: RegionContext, flow: Transform) -> FlowState:
-    """Return both sides of a flow as they are now.
+    """Return both sides of a transform as they are now.
 
     Args:
         context: the region.
-        flow: the flow.
+        flow: the transform.
 
     Raises:
         TableGone: there is no target, or no source even on `main`.
@@ -49,7 +49,7 @@ def read_flow_state(context: RegionContext, flow: Transform) -> FlowState:
 
 
 def read_applied_position(context: RegionContext, flow: Transform) -> str:
-    """Return the mark on a flow's target, "" for none.
+    """Return the mark on a transform's target, "" for none.
 
     Raises:
         TableGone: there is no target.
@@ -62,12 +62,13 @@ def read_applied_position(context: RegionContext, flow: Transform) -> str:
 def _target_metadata(context: RegionContext, flow: Transform) -> str:
     location = _metadata_location(context.primary, SOURCE_BRANCH, flow.into)
     if not location:
-        raise TableGone("there is no such table on main to write to", table=flow.into, hint="sterna flow check")
+        raise TableGone("there is no such table on main to write to", table=flow.into, hint="sterna transforms check")
     return location
 
 
 def read_source(context: RegionContext, flow: Transform) -> tuple[TableState | None, str]:
-    """Return what the region's replica says of a flow's source, and its metadata.json; None where it hasn't got it yet.
+    """Return what the region's replica says of a transform's source, and its metadata.json; None where it hasn't got it
+    yet.
 
     Raises:
         TableGone: there is no such table even on `main`.
@@ -80,7 +81,7 @@ def read_source(context: RegionContext, flow: Transform) -> tuple[TableState | N
 
 
 def next_step(context: RegionContext, flow: Transform, flow_state: FlowState) -> Decision:
-    """Return what a flow does next.
+    """Return what a transform does next.
 
     Raises:
         SternaError: as `sterna.pipelines.transforms.decide.decide`.
@@ -91,7 +92,7 @@ def next_step(context: RegionContext, flow: Transform, flow_state: FlowState) ->
 
 
 def read_source_on_main(context: RegionContext, flow: Transform) -> TableState | None:
-    """Return what `main` says of a flow's source; None: it isn't there."""
+    """Return what `main` says of a transform's source; None: it isn't there."""
     uri = _metadata_location(context.primary, SOURCE_BRANCH, flow.source)
     return read_state(context, flow.source, uri) if uri else None
 

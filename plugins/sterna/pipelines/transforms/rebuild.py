@@ -1,4 +1,4 @@
-"""A flow's target made anew on an operator's word: the same SQL over the whole source, in one snapshot."""
+"""A transform's target made anew on an operator's word: the same SQL over the whole source, in one snapshot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RebuildSummary:
     """What a rebuild does.
 
     Args:
-        flow: the flow's name.
+        flow: the transform's name.
         source: the table that is read.
         end: its snapshot up to which.
         into: the table all of whose rows are replaced.
@@ -46,13 +46,13 @@ class RebuildSummary:
 def rebuild(
     context: RegionContext, flow: Transform, sql: str, flow_spark: FlowSpark, *, act: bool = False
 ) -> RebuildSummary:
-    """Replace all rows of a flow's target by those that follow from the whole source.
+    """Replace all rows of a transform's target by those that follow from the whole source.
 
     Readers see the old rows until the new ones are there. Safe to interrupt and to repeat.
 
     Args:
         context: the region, whose replica is read.
-        flow: the flow.
+        flow: the transform.
         sql: its SQL.
         flow_spark: where the Spark is.
         act: do it; else only say what it would do.

@@ -1,4 +1,4 @@
-"""Flows of a region, one after another: once, or for a while with Spark warm."""
+"""Transforms of a region, one after another: once, or for a while with Spark warm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sterna.replication.replica.region import RegionContext
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0  # seconds between two looks of one that lingers
-_RETRY_SECONDS = 30.0  # seconds before a flow is tried again that failed
+_RETRY_SECONDS = 30.0  # seconds before a transform is tried again that failed
 _MAX_SQL_CHARS = 100_000
 
 
@@ -26,8 +26,8 @@ class RunSummary:
 
     Args:
         steps: the steps that brought something, in their order.
-        idle: why there is nothing to do now, by flow.
-        failed: what went wrong last, by flow.
+        idle: why there is nothing to do now, by transform.
+        failed: what went wrong last, by transform.
         stopped: those of the failed that wait for somebody.
         exit_code: what a command ends with: that of one that waits for somebody, else of one that a later run cures.
     """
@@ -45,7 +45,7 @@ class Runner:
 
     Args:
         open_region: returns the region as its registry has it now.
-        flows: which flows.
+        flows: which transforms.
         folder: where the services file lies, and files of SQL that it names.
         report_progress: called with lines for people.
         sleep, clock: waits, and tells the seconds.
@@ -63,10 +63,10 @@ class Runner:
     _due: dict[str, float] = field(default_factory=dict)
 
     def run(self, seconds: float = 0.0) -> RunSummary:
-        """Take the steps that there are; what goes wrong with one flow ends no other.
+        """Take the steps that there are; what goes wrong with one transform ends no other.
 
         Args:
-            seconds: for how long to look for more; 0: each flow once.
+            seconds: for how long to look for more; 0: each transform once.
         """
         flow_spark, end = FlowSpark(), self.clock() + seconds
         try:
@@ -88,8 +88,8 @@ class Runner:
         except SternaError as error:
             self._record_failure(flow, error)
         except Exception as error:
-            # Nobody foresaw it: it must not end the other flows.
-            log.exception("flow %s failed", flow.name)
+            # Nobody foresaw it: it must not end the other transforms.
+            log.exception("transform %s failed", flow.name)
             self._record_failure(flow, EngineError(f"nobody foresaw this: {type(error).__name__}; the log has more"))
         else:
             self._failed.pop(flow.name, None)
@@ -102,7 +102,7 @@ class Runner:
             self.report_progress(f"{flow.name}: {flow.into} has come up to snapshot {summary.end} of {flow.source}")
 
     def _read_sql(self, context: RegionContext, flow: Transform) -> str:
-        """Return a flow's SQL as its file has it now."""
+        """Return a transform's SQL as its file has it now."""
         try:
             return read_sql(flow, self.folder)
         except SternaError as error:
@@ -122,24 +122,26 @@ class Runner:
 
 
 def select_flows(flows: Sequence[Transform], names: Sequence[str]) -> list[Transform]:
-    """Return flows by their names, all without any, in the order of the file.
+    """Return transforms by their names, all without any, in the order of the file.
 
     Raises:
-        UsageError: there is no such flow, or none at all.
+        UsageError: there is no such transform, or none at all.
     """
     if not flows:
-        raise UsageError("the services file has no section flows", hint="say there what follows what: docs/flows.md")
+        raise UsageError(
+            "the services file has no section transforms", hint="say there what follows what: docs/transforms.md"
+        )
     if unknown := set(names) - {flow.name for flow in flows}:
         flow_names = ", ".join(flow.name for flow in flows)
-        raise UsageError(f"no flow {', '.join(sorted(unknown))}: there are {flow_names}")
+        raise UsageError(f"no transform {', '.join(sorted(unknown))}: there are {flow_names}")
     return [flow for flow in flows if not names or flow.name in names]
 
 
 def read_sql(flow: Transform, folder: Path) -> str:
-    """Return a flow's SQL.
+    """Return a transform's SQL.
 
     Args:
-        flow: the flow.
+        flow: the transform.
         folder: where the services file lies.
 
     Raises:
@@ -150,7 +152,7 @@ def read_sql(flow: Transform, folder: Path) -> str:
     try:
         text = (folder / flow.file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # no UTF-8, or no name of a file
-        raise ServicesError(f"flow {flow.name}: can't read {flow.file}: {error}") from None
+        raise ServicesError(f"transform {flow.name}: can't read {flow.file}: {error}") from None
     if not text.strip() or len(text) > _MAX_SQL_CHARS:
-        raise ServicesError(f"flow {flow.name}: {flow.file} is empty, or has more than {_MAX_SQL_CHARS} letters")
+        raise ServicesError(f"transform {flow.name}: {flow.file} is empty, or has more than {_MAX_SQL_CHARS} letters")
     return text

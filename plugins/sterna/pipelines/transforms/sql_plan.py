@@ -1,4 +1,4 @@
-"""What a flow's SQL may be, by Spark's own analysis of it: so that steps and a rebuild come to the same rows."""
+"""What a transform's SQL may be, by Spark's own analysis of it: so that steps and a rebuild come to the same rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 VIEW = "changes"
-"""What a flow's SQL calls the rows of its step."""
+"""What a transform's SQL calls the rows of its step."""
 _LEAF_NODES = frozenset({"View", "CTERelationRef"})  # the one view that there is: what stands in it is the step's rows
 _ROW_NODES = _LEAF_NODES | {"Project", "Filter", "SubqueryAlias", "WithCTE", "CTERelationDef"}
 # Spark calls them deterministic, for within one query they are.
@@ -53,11 +53,11 @@ _CONSTANT = re.compile(r"""[rR]?['"]\s*(?:[+-]?\d{4,}\s*(?:-|['"])|epoch\b)""", 
 def validate_sql(
     spark: SparkSession, flow: Transform, sql: str, source: StructType, target: StructType | None
 ) -> StructType:
-    """See that a flow's SQL can be worked off in steps; return the columns that it gives.
+    """See that a transform's SQL can be worked off in steps; return the columns that it gives.
 
     Args:
         spark: a session of its own; the view is made in it.
-        flow: the flow.
+        flow: the transform.
         sql: its SQL.
         source: the source's columns.
         target: the target's; None: there is none yet.
@@ -162,7 +162,7 @@ def _find_faults(mode: str, plan: Any, sql: str) -> Iterator[str]:
     if unsupported_nodes or any(not node.subqueries().isEmpty() for node in nodes):
         unsupported = ", ".join(sorted(name.lower() for name in unsupported_nodes)) or "a subquery"
         accepted = "one partition's rows" if mode == "replace" else "rows one by one"
-        yield f"mode {mode} takes {accepted}, and this has {unsupported}: see docs/flows.md"
+        yield f"mode {mode} takes {accepted}, and this has {unsupported}: see docs/transforms.md"
     if any(_is_ungrouped(node) for node in nodes):
         yield "a window or an aggregate goes over all rows: name what they are grouped or partitioned by"
     yield from find_disallowed(expressions)
@@ -268,5 +268,5 @@ def _require_columns(flow: Transform, prefix: str, required: Sequence[str], name
 
 def _sql_error(flow: Transform, reason: str) -> ServicesError:
     return ServicesError(
-        f"flow {flow.name}, its SQL: {reason}", hint="correct the services file, or the file of the SQL"
+        f"transform {flow.name}, its SQL: {reason}", hint="correct the services file, or the file of the SQL"
     )

@@ -1,4 +1,4 @@
-"""How far flows are, and whether they can be worked off: for people, who change nothing by asking."""
+"""How far transforms are, and whether they can be worked off: for people, who change nothing by asking."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from sterna.replication.replica.region import RegionContext
 from sterna.sql_identifiers import quote_backtick
 
 log = logging.getLogger(__name__)
-_SQL_CHANGED: Final = "; its SQL was changed since its last rows: sterna flow rebuild makes all by the new one"
+_SQL_CHANGED: Final = "; its SQL was changed since its last rows: sterna transforms rebuild makes all by the new one"
 
 
 @dataclass(frozen=True)
 class FlowStatus:
-    """How far a flow is.
+    """How far a transform is.
 
     Args:
         flow: its name.
@@ -54,7 +54,7 @@ class FlowStatus:
 
 @dataclass(frozen=True)
 class FlowCheck:
-    """Whether a flow can be worked off.
+    """Whether a transform can be worked off.
 
     Args:
         flow: its name.
@@ -72,7 +72,7 @@ class FlowCheck:
 def read_flows(
     context: RegionContext, flows: Sequence[Transform], folder: Path, *, now: datetime | None = None
 ) -> tuple[FlowStatus, ...]:
-    """Return how far flows are, without Spark; what goes wrong with one stands in its state.
+    """Return how far transforms are, without Spark; what goes wrong with one stands in its state.
 
     Args:
         context: the region.
@@ -96,15 +96,15 @@ def _status(context: RegionContext, flow: Transform, folder: Path, now: datetime
         state = f"{type(error).__name__}: {error}{_rebuild_note(context, flow, status.mark, now)}"
         return replace(status, state=state, exit_code=error.exit_code)
     except Exception as error:
-        # Nobody foresaw it: of this flow nothing can be told, and of the others it can.
-        log.exception("how far flow %s is can't be told", flow.name)
+        # Nobody foresaw it: of this transform nothing can be told, and of the others it can.
+        log.exception("how far transform %s is can't be told", flow.name)
         return replace(status, state=f"{type(error).__name__}: {format_reason(error)}", exit_code=EngineError.exit_code)
 
 
 def _add_progress(
     context: RegionContext, flow: Transform, folder: Path, now: datetime, flow_state: FlowState, status: FlowStatus
 ) -> FlowStatus:
-    """Return what a flow does next, and what failed: of one that is up to date that is a rebuild alone.
+    """Return what a transform does next, and what failed: of one that is up to date that is a rebuild alone.
 
     Raises:
         SternaError: it stopped, or its SQL or what failed can't be read.
@@ -123,11 +123,11 @@ def _add_progress(
 
 
 def _rebuild_note(context: RegionContext, flow: Transform, applied_position: str, now: datetime) -> str:
-    """Return what there is to say of a rebuild of a flow that stopped."""
+    """Return what there is to say of a rebuild of a transform that stopped."""
     try:
         failure = read_failure(context, flow.name, applied_position)
     except SternaError:
-        return ""  # the flow is an alarm in any case
+        return ""  # the transform is an alarm in any case
     return f"; {failure_text(failure, now)}" if failure is not None and failure.rebuild else ""
 
 
@@ -137,7 +137,7 @@ def _count_behind(flow_state: FlowState, work: Work) -> int:
 
 
 def check_flows(context: RegionContext, flows: Sequence[Transform], folder: Path) -> tuple[FlowCheck, ...]:
-    """See whether flows can be worked off, by their SQL, their source and their target. Changes nothing.
+    """See whether transforms can be worked off, by their SQL, their source and their target. Changes nothing.
 
     Args:
         context: the region.
@@ -157,8 +157,8 @@ def _check_flow(context: RegionContext, flow: Transform, folder: Path, flow_spar
     except SternaError as error:
         return FlowCheck(flow.name, f"{type(error).__name__}: {error}", exit_code=error.exit_code)
     except Exception as error:
-        # Nobody foresaw it: it must not end the check of the other flows.
-        log.exception("whether flow %s can be worked off can't be told", flow.name)
+        # Nobody foresaw it: it must not end the check of the other transforms.
+        log.exception("whether transform %s can be worked off can't be told", flow.name)
         return FlowCheck(flow.name, f"{type(error).__name__}: {format_reason(error)}", exit_code=EngineError.exit_code)
     if create:
         return FlowCheck(flow.name, f"there is no table {flow.into} on main yet", create, TableGone.exit_code)
@@ -196,10 +196,10 @@ def _check_step(context: RegionContext, flow: Transform, flow_state: FlowState, 
 
 
 def create_statement(flow: Transform, columns: Sequence[tuple[str, str]]) -> str:
-    """Return the statement that makes a flow's target.
+    """Return the statement that makes a transform's target.
 
     Args:
-        flow: the flow.
+        flow: the transform.
         columns: names and types, as Spark spells them.
     """
     column_list = ", ".join(f"{quote_backtick(name)} {kind}" for name, kind in columns)

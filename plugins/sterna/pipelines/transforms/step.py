@@ -1,4 +1,4 @@
-"""One step of a flow: look, decide, compute, stage, publish; done again by anybody it comes to the same."""
+"""One step of a transform: look, decide, compute, stage, publish; done again by anybody it comes to the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StepSummary:
     """What became of a step.
 
     Args:
-        flow: the flow's name.
+        flow: the transform's name.
         start: the source's snapshot from which; None: from before the first row.
         end: the one up to which; None: there was nothing to do.
         snapshot: the target's snapshot that has the rows; None: no row changed, or there was nothing to do.
@@ -49,19 +49,19 @@ def step(
     flow_spark: FlowSpark,
     before: Callable[[str], None] = lambda moment: None,
 ) -> StepSummary:
-    """Bring a flow's target up to what the region's replica has of its source.
+    """Bring a transform's target up to what the region's replica has of its source.
 
     Args:
         context: the region.
-        flow: the flow.
+        flow: the transform.
         sql: its SQL.
         flow_spark: where the Spark is.
         before: told `stage` and `publish` before each.
 
     Raises:
         Gap, NotAnAncestor: the source has expired, or was rolled back.
-        Rewound, FlowStopped: the target isn't what the flow left.
-        NotOnlyAdded, NotAKey, ServicesError: the source's rows, or the SQL, are none for the flow's mode.
+        Rewound, FlowStopped: the target isn't what the transform left.
+        NotOnlyAdded, NotAKey, ServicesError: the source's rows, or the SQL, are none for the transform's mode.
         MarkMoved, TableMoved: others were first each time.
         TableGone, NotStaged: the target can't be written to.
         CatalogError, StoreError, EngineError: something doesn't answer.
@@ -99,7 +99,7 @@ def write_start_failure(context: RegionContext, flow: Transform, error: SternaEr
 
     Args:
         context: the region.
-        flow: the flow.
+        flow: the transform.
         error: what is wrong with its definition, or with its file of SQL.
     """
     try:

@@ -1,4 +1,4 @@
-"""A flow's Spark: started when there is work, warm for the next step, with a session of its own for each."""
+"""A transform's Spark: started when there is work, warm for the next step, with a session of its own for each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SPARK_SETTINGS = {
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.storeAssignmentPolicy": "ANSI",
-    "spark.sql.variable.substitute": "false",  # else `${env:…}` in a flow's SQL is what that worker's environment has
+    "spark.sql.variable.substitute": "false",  # else `${env:…}` in the SQL is what that worker's environment has
 }
 # Whatever else there is of what decides rows: a worker's own defaults count for nothing.
 _ROW_SETTINGS = (
@@ -91,7 +91,7 @@ class FlowSpark:
 
         Args:
             context: the region.
-            flow: the flow.
+            flow: the transform.
             metadata: the source's metadata.json on the region's replica.
 
         Raises:
@@ -125,12 +125,12 @@ class FlowSpark:
             self._started = None
 
     def start_session(self, master: str) -> SparkSession:
-        """Return a Spark for flows, whose own defaults decide no row."""
+        """Return a Spark for transforms, whose own defaults decide no row."""
         if is_connect(master):
             raise NeedsClassicSpark(
-                f"the region's Spark, at {address(master)}, is a Spark Connect server, and a flow's step is planned "
+                f"the region's Spark, at {address(master)}, is Spark Connect, and a transform's step is planned "
                 "and published in Spark's JVM",
-                hint="name a master in the services file: flows[].spark, such as local[2]",
+                hint="name a master in the services file: transforms[].spark, such as local[2]",
             )
         require_pyspark()
         spark, started = start_classic(master, APP_NAME, _SPARK_SETTINGS)

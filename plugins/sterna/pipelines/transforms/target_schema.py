@@ -1,4 +1,4 @@
-"""Whether what a flow's SQL gives fits its target: seen before the first step, and not by the second one.
+"""Whether what a transform's SQL gives fits its target: seen before the first step, and not by the second one.
 
 Spark casts what is written to the target's types. So a column that tells keys or partitions apart has to come back as
 it was: `1.001` in a DECIMAL(9, 2), or an hour in a DATE, is another value there, and the next step doesn't find it.
@@ -37,7 +37,7 @@ def validate_key_types(flow: Transform, result: StructType, target: StructType) 
     """See that what tells keys or partitions apart is the same value in the target.
 
     Args:
-        flow: the flow.
+        flow: the transform.
         result: the columns that its SQL gives.
         target: the target's.
 
@@ -48,7 +48,7 @@ def validate_key_types(flow: Transform, result: StructType, target: StructType) 
         result_type, target_type = result[name].dataType, target[name].dataType
         if not preserves_values(result_type, target_type):
             raise ServicesError(
-                f"flow {flow.name}: {flow.into} has {name} as {target_type.simpleString()}, and the SQL gives "
+                f"transform {flow.name}: {flow.into} has {name} as {target_type.simpleString()}, and the SQL gives "
                 f"{result_type.simpleString()}: other values would stand there, which the next step doesn't find",
                 hint=f"make {flow.into} anew with {name} {result_type.simpleString()}, or correct the SQL",
             )
@@ -80,7 +80,7 @@ def validate_writes(spark: SparkSession, flow: Transform, sql: str, name: str, s
 
     Args:
         spark: a session of its own, in which views are made.
-        flow: the flow.
+        flow: the transform.
         sql: its SQL; it can be analyzed.
         name: the target's name in SQL.
         source: the source's columns.
@@ -96,8 +96,8 @@ def validate_writes(spark: SparkSession, flow: Transform, sql: str, name: str, s
             _plan_statement(spark, text)
     except spark_errors() as error:
         raise ServicesError(
-            f"flow {flow.name}: its result can't be written to {flow.into}: {summarize_error(error, 3)}",
-            hint=f"correct the SQL, or make {flow.into} anew: sterna flow check",
+            f"transform {flow.name}: its result can't be written to {flow.into}: {summarize_error(error, 3)}",
+            hint=f"correct the SQL, or make {flow.into} anew: sterna transforms check",
         ) from None
 
 
@@ -105,7 +105,7 @@ def validate_partitions(flow: Transform, table: Any) -> None:
     """See that each file of a target has rows of one partition, for a step replaces whole files.
 
     Args:
-        flow: the flow, of mode `replace`.
+        flow: the transform, of mode `replace`.
         table: its target's metadata in the JVM, and what reads its manifests.
 
     Raises:
@@ -126,7 +126,7 @@ def validate_partitions(flow: Transform, table: Any) -> None:
             f"files of {flow.into} are from when it wasn't partitioned by the values of {flow.mode.columns[0]}, and a "
             "step replaces whole partitions",
             table=flow.into,
-            hint=f"sterna flow rebuild {flow.name}",
+            hint=f"sterna transforms rebuild {flow.name}",
         )
 
 

@@ -1,4 +1,4 @@
-"""The rows of a step, by the flow's SQL, and how they are written: staged, never live."""
+"""The rows of a step, by the transform's SQL, and how they are written: staged, never live."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _OTHER_PARTITION = "FlowPartition: the SQL gives rows of partitions that were no
 
 @dataclass(frozen=True)
 class FlowWriter:
-    """What is written for a step of a flow.
+    """What is written for a step of a transform.
 
     Args:
         bench: where.
-        flow: the flow.
+        flow: the transform.
         sql: its SQL.
     """
 
@@ -68,7 +68,7 @@ class FlowWriter:
         return stage(self.bench.spark, self.bench.source, self.flow.source, work.start, work.end)
 
     def validate_source_columns(self, work: Work) -> None:
-        """See that the columns which the flow reads are those that its target was made of.
+        """See that the columns which the transform reads are those that its target was made of.
 
         Raises:
             FlowStopped: one is another column by now, or has another type; or nobody can tell.
@@ -77,7 +77,7 @@ class FlowWriter:
         if work.start is None:
             return
         old, new = (load_schema(self.bench.spark, self.bench.source, snapshot) for snapshot in (work.start, work.end))
-        hint = f"sterna flow rebuild {self.flow.name}"
+        hint = f"sterna transforms rebuild {self.flow.name}"
         if old is None or new is None:
             raise FlowStopped(
                 f"the source has had several schemas, and snapshot {work.start if old is None else work.end} says none",
@@ -92,7 +92,7 @@ class FlowWriter:
             changed = current.changed_since(before)
         if changed:
             raise FlowStopped(
-                f"columns that flow {self.flow.name} reads are others than those its target was made of: {changed}",
+                f"columns that transform {self.flow.name} reads are others than its target was made of: {changed}",
                 table=self.flow.source,
                 hint=hint,
             )
@@ -126,8 +126,8 @@ class FlowWriter:
             changes: what changed in it.
 
         Raises:
-            ServicesError: the SQL isn't what the flow's mode takes, or doesn't fit the target.
-            NotOnlyAdded: the source took rows away, and the flow appends.
+            ServicesError: the SQL isn't what the transform's mode takes, or doesn't fit the target.
+            NotOnlyAdded: the source took rows away, and the transform appends.
             NotAKey: what was given as a key isn't one.
             NotStaged: the target's properties would let the rows go live at once.
         """
@@ -165,7 +165,7 @@ class FlowWriter:
             end: the source's snapshot up to which.
 
         Raises:
-            ServicesError: the SQL isn't what the flow's mode takes, or doesn't fit the target.
+            ServicesError: the SQL isn't what the transform's mode takes, or doesn't fit the target.
             NotStaged: the target's properties would let the rows go live at once.
         """
         require_wap_enabled(loaded.state.properties, self.flow.into)
@@ -180,7 +180,7 @@ class FlowWriter:
         metadata, mode = loaded.base.metadata, self.flow.mode
         if mode.kind == "replace" and mode.columns[0] not in identity_columns(metadata, metadata.spec()):
             raise ServicesError(
-                f"flow {self.flow.name}: {self.flow.into} isn't partitioned by the values of {mode.columns[0]}",
+                f"transform {self.flow.name}: {self.flow.into} isn't partitioned by the values of {mode.columns[0]}",
                 hint=f"CREATE TABLE … PARTITIONED BY ({mode.columns[0]})",
             )
 
@@ -199,10 +199,10 @@ class FlowWriter:
                 raise NotAKey(f"several rows of a snapshot have the same {columns}", table=self.flow.source) from None
             for marker in (_CHANGED_KEY, _SAME_KEY, _OTHER_PARTITION):
                 if marker in error.message:
-                    raise ServicesError(f"flow {self.flow.name}: {marker.partition(': ')[2]}") from None
+                    raise ServicesError(f"transform {self.flow.name}: {marker.partition(': ')[2]}") from None
             if sqlstate := statement_sqlstate(error.message):
                 raise ServicesError(
-                    f"flow {self.flow.name}, its SQL fails on the source's rows, or its result on the target: "
+                    f"transform {self.flow.name}, its SQL fails on the source's rows, or its result on the target: "
                     f"{error.message} ({sqlstate})",
                     hint="correct the services file, or the rows",
                 ) from None
@@ -236,10 +236,10 @@ class FlowWriter:
         # Without files from before, all that there is was inserted. A snapshot's operation is what its writer says.
         if changes.files[0] and rows.where(f.col(CHANGE) != INSERT).limit(1).count():
             raise NotOnlyAdded(
-                f"rows were deleted or updated between snapshots {work.start} and {work.end}, and flow "
+                f"rows were deleted or updated between snapshots {work.start} and {work.end}, and transform "
                 f"{self.flow.name} only appends",
                 table=self.flow.source,
-                hint=f"sterna flow rebuild {self.flow.name}; or mode merge or replace, and then a rebuild",
+                hint=f"sterna transforms rebuild {self.flow.name}; or mode merge or replace, and then a rebuild",
             )
         return self._query_result(rows.drop(CHANGE)).writeTo(self.bench.sql_name).append
 
@@ -293,8 +293,8 @@ class FlowWriter:
         touched = [None if value is None else _to_literal(value, kind) for value in values]
         if len(touched) > MAX_PARTITIONS:
             raise ServicesError(
-                f"flow {self.flow.name}: a step touches more than {MAX_PARTITIONS} partitions",
-                hint=f"sterna flow rebuild {self.flow.name}, and a coarser partition",
+                f"transform {self.flow.name}: a step touches more than {MAX_PARTITIONS} partitions",
+                hint=f"sterna transforms rebuild {self.flow.name}, and a coarser partition",
             )
         rows = self.bench.read_source(work.end)
         if not touched:  # what was rewritten has the same rows

@@ -79,6 +79,40 @@ METRICS: Final[Mapping[str, str]] = {
 }
 """Metrics: of the gateway's `/metrics`, and of Airflow; the label `outlet` became `sink`."""
 
+PYTHON_NAMES: Final[Mapping[str, str]] = {
+    "sterna.client.Figures": "sterna.client.QueryAnswer",
+    "sterna.client.Memory": "sterna.client.CursorStore",
+    "sterna.client.FileMemory": "sterna.client.FileCursorStore",
+    "sterna.changes": "sterna.pipelines.changes",
+    "sterna.changes.region.Asked": "sterna.pipelines.changes.region.ChangesRequest",
+    "sterna.changes.region.arrow": "sterna.pipelines.changes.region.read_arrow",
+    "sterna.features": "sterna.pipelines.features",
+    "sterna.flows.sink": "sterna.pipelines.transforms.sink",
+    "sterna.edges.secrets": "sterna.config.secrets",
+    "sterna.replica.region": "sterna.replication.replica.region",
+    "sterna.airflow.announcing": "sterna.airflow.announcements",
+    "sterna.airflow.core": "sterna.airflow.internals",
+    "sterna.airflow.dags.large_dag": "sterna.airflow.dags.bulk_dag",
+    "sterna.airflow.operators.SternaLingerOperator": "sterna.airflow.operators.SternaFollowOperator",
+    "sterna.airflow.operators.SternaArriveOperator": "sterna.airflow.operators.SternaFinishBulkOperator",
+    "sterna.airflow.features_operator.SternaFeaturesLookOperator": (
+        "sterna.airflow.features_operator.SternaFeaturesStatusOperator"
+    ),
+    "sterna.airflow.flows_operator": "sterna.airflow.transforms_operator",
+    "sterna.airflow.flows_operator.SternaFlowsOperator": (
+        "sterna.airflow.transforms_operator.SternaTransformsOperator"
+    ),
+    "sterna.airflow.flows_operator.flows_dag": "sterna.airflow.transforms_operator.transforms_dag",
+    "sterna.airflow.upkeep": "sterna.airflow.maintenance",
+    "sterna.airflow.upkeep.SternaUpkeepOperator": "sterna.airflow.maintenance.SternaMaintenanceOperator",
+    "sterna.airflow.upkeep.SternaUpkeepPlanOperator": "sterna.airflow.maintenance.SternaMaintenancePlanOperator",
+    "sterna.airflow.upkeep.SternaUpkeepRunOperator": "sterna.airflow.maintenance.SternaMaintenanceRunOperator",
+    "sterna.airflow.upkeep.SternaUpkeepExpireOperator": "sterna.airflow.maintenance.SternaMaintenanceExpireOperator",
+    "sterna.airflow.upkeep.SternaUpkeepSweepOperator": "sterna.airflow.maintenance.SternaMaintenanceSweepOperator",
+    "sterna.airflow.upkeep.upkeep_dag": "sterna.airflow.maintenance.maintenance_dag",
+}
+"""Public modules, classes and functions: what users' own code, notebooks and DAG files import."""
+
 
 def find_renamed(path: Sequence[str | int], renamed: Mapping[str, str]) -> str:
     """Return the new name of a setting, "" where the old one isn't in the table.

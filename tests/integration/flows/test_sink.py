@@ -129,7 +129,7 @@ def test_each_row_once_across_syncs_kills_and_a_lost_checkpoint(
     finally:
         query.stop()
     check_killed_commits(stream, monkeypatch)
-    # Rows that went are nothing that such a stream can tell: it ends, as docs/flows.md says.
+    # Rows that went are nothing that such a stream can tell: it ends, as docs/transforms.md says.
     world.sql(f"DELETE FROM main_us.{namespace}.clicks WHERE id = 1")
     world.sync("eu")
     with pytest.raises(StreamingQueryException, match=r"(?i)delete|overwrite"):

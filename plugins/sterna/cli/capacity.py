@@ -26,12 +26,10 @@ def capacity(
     snapshots: Annotated[float, typer.Option("--snapshots", help="Snapshots that a table keeps on main.")] = 100,
     regions: Annotated[float, typer.Option("--regions", help="Other regions.")] = 1,
     link_mb: Annotated[float, typer.Option("--link-mb", help="MB a second that this region may receive.")] = 125,
-    egress_per_gb: Annotated[
-        float, typer.Option("--egress-per-gb", help="What a GB from another region costs.")
-    ] = 0.02,
+    egress_per_gb: Annotated[float, typer.Option("--egress-per-gb", help="Price of a GB from another region.")] = 0.02,
     as_json: AsJson = False,
 ) -> None:
-    """Say what one region needs of cores, requests, catalog, link and memory for a load, and what breaks first.
+    """Estimate what one region needs for a load: cores, requests, catalog, link and memory; and what breaks first.
 
     A model of measured unit costs, explained in docs/capacity.md. It asks nobody and changes nothing.
     """

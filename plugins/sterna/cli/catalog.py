@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from sterna.pipelines.ingest.recovered_batches import RecoveredBatches
 
 catalog_app = typer.Typer(
-    help="The regions' catalogs: one, the primary, takes commits; the others are copies, and are read.",
+    help="Manage the regions' catalogs: the primary takes commits, the others are read-only copies.",
     no_args_is_help=True,
 )
 
 
 @catalog_app.command("status", epilog="Example: sterna catalog status")
 def catalog_status(registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False) -> None:
-    """Show each region's catalog: who is the primary, who follows whom and how far behind. Changes nothing.
+    """Show each region's catalog: role, replication and lag. Changes nothing.
 
     Exit 4 where who the primary is can't be told, or a region was not seen; 3 where its credential is missing.
     """
@@ -56,7 +56,9 @@ def catalog_promote(
     registry: RegistryPath = DEFAULT_REGISTRY,
     planned: Annotated[
         bool,
-        typer.Option("--planned", help="The primary is there: it stops taking commits first, and nothing is lost."),
+        typer.Option(
+            "--planned", help="Switch over from a running primary, which stops taking commits first: nothing is lost."
+        ),
     ] = False,
     with_tables: Annotated[
         bool,
@@ -79,13 +81,13 @@ def catalog_promote(
         ),
     ] = None,
     wait: Annotated[
-        str, typer.Option("--wait", help="With --planned: give up when the region has not got everything by then.")
+        str, typer.Option("--wait", help="With --planned: abort when the region has not caught up within this time.")
     ] = "1m",
     yes: YesWithoutPrompt = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a region's catalog the primary. Without --planned the primary must be gone.
+    """Promote a region's catalog to the primary. Without --planned the primary has to be gone.
 
     What it had not sent is lost until it returns. Shows what would happen, and asks.
     """
@@ -115,7 +117,7 @@ def catalog_rejoin(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a region that was away follow the primary.
+    """Make a region that was disconnected follow the primary again.
 
     Commits that only it has are kept on branches lost/<date>/<hash> first. Says what it will do, and asks.
     """
@@ -135,7 +137,7 @@ def catalog_reseed(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a region's catalog a copy of the primary's anew.
+    """Copy the primary's catalog to a region from scratch.
 
     For the first time, or after its slot was lost. Reads go on meanwhile. Says what it will do, and asks.
     """
@@ -147,12 +149,10 @@ def catalog_reseed(
 def catalog_guard(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
-    every: Annotated[
-        str | None, typer.Option("--every", help="Look again and again, with this pause; default: once.")
-    ] = None,
+    every: Annotated[str | None, typer.Option("--every", help="Repeat with this interval; default: once.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take the right to write from a region's catalog as soon as another one is the primary.
+    """Revoke write access to a region's catalog once another one is the primary.
 
     Run it before Nessie starts, and beside it. It acts at once, for nobody is there to ask. Exit 4 where it can't tell.
     """

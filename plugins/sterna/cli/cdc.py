@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sterna.pipelines.cdc.sources import SourceContext
     from sterna.replication.replica.region import RegionContext
 
-cdc_app = typer.Typer(help="Databases whose changes become rows on main.", no_args_is_help=True)
+cdc_app = typer.Typer(help="Manage change data capture from databases to tables on main.", no_args_is_help=True)
 
 SourceNames = Annotated[list[str] | None, typer.Argument(metavar="SOURCE", help="Only these sources; default: all.")]
 
@@ -30,7 +30,7 @@ def check(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """See whether sources can be followed: login, settings of the database, its tables. Changes nothing."""
+    """Check whether sources can be followed: login, database settings, tables. Changes nothing."""
     from sterna.pipelines.cdc.status import check as work
     from sterna.text.cdc import checked_text
 
@@ -41,7 +41,7 @@ def check(
 
 @cdc_app.command("fetch", epilog="Example: sterna cdc fetch")
 def fetch(as_json: AsJson = False) -> None:
-    """Fetch what reads a MariaDB, once on each machine (8 MB, from Maven). Other databases need nothing more."""
+    """Download the MariaDB driver, once on each machine (8 MB, from Maven). Other databases need none."""
     from sterna.pipelines.cdc.connector import mariadb_connector_jars
     from sterna.servers.jars import fetch_jars
 
@@ -58,7 +58,7 @@ def run(
     length: Annotated[str, typer.Option("--for", help="Follow for this long, such as 10m.")] = "1m",
     as_json: AsJson = False,
 ) -> None:
-    """Follow sources for a while. The first time all of their rows are read. Safe to interrupt and to repeat."""
+    """Capture changes of sources for a while, after a first copy of all rows. Safe to interrupt and to repeat."""
     from sterna.pipelines.cdc.run import Runner
     from sterna.text.cdc import run_text
 
@@ -79,7 +79,7 @@ def status(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how far sources are. The exit code is that of the first one that isn't followed, or keeps too much log."""
+    """Show the position of each source. The exit code is that of the first one with an alarm."""
     from sterna.pipelines.cdc.status import read_sources
     from sterna.text.cdc import status_text
 
@@ -96,12 +96,14 @@ def resync(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
-    table: Annotated[str, typer.Option("--table", help="Only this schema.table of a Postgres; the others go on.")] = "",
+    table: Annotated[
+        str, typer.Option("--table", help="Only this schema.table of a Postgres; the others continue.")
+    ] = "",
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a source be read again from its rows on, by whoever follows it next. A dry run until --yes.
+    """Schedule a new first copy of a source, for its next run. A dry run until --yes.
 
     Its tables stay as they are until those rows are there; then they are as the source's.
     """

@@ -31,7 +31,7 @@ def changes(
     branch: Annotated[
         str | None, typer.Option("--branch", help="A branch of the catalog; default: the region's replica branch.")
     ] = None,
-    rows: Annotated[int, typer.Option("--rows", min=0, help="How many rows are shown.")] = 100,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Number of rows to show.")] = 100,
     registry: RegistryPath = DEFAULT_REGISTRY,
     as_json: AsJson = False,
 ) -> None:

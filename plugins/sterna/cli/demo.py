@@ -21,12 +21,12 @@ WorkFolder = Annotated[
     Path | None, typer.Option("--work", help="Keep everything in this folder, new or empty; default: a temporary one.")
 ]
 Disaster = Annotated[
-    bool, typer.Option("--disaster", help="Another story: a region with the primary catalog is lost, and comes back.")
+    bool, typer.Option("--disaster", help="Run another demo: the region of the primary is lost, and comes back.")
 ]
 
 
 Empty = Annotated[
-    bool, typer.Option("--empty", help="Only catalog, stores and a Postgres, with nothing in them; Ctrl-C ends them.")
+    bool, typer.Option("--empty", help="Start only catalog, stores and a Postgres, all empty; Ctrl-C ends them.")
 ]
 
 

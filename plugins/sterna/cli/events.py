@@ -21,12 +21,14 @@ from sterna.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from sterna.config.sections.sinks import Sink
 
-events_app = typer.Typer(help="Events of a region's tables, and the sinks that send them on.", no_args_is_help=True)
+events_app = typer.Typer(
+    help="Manage events of a region's tables, and the sinks that receive them.", no_args_is_help=True
+)
 _MAX_COMMITS_PER_READ = 200  # commits that are read at once
 _POLL_SECONDS = 0.5
 
 SinkName = Annotated[str, typer.Argument(metavar="SINK", help="The sink.")]
-RetentionPeriod = Annotated[str, typer.Option("--keep", help="How far back events are told, as for sterna serve.")]
+RetentionPeriod = Annotated[str, typer.Option("--keep", help="How long events stay available, as for sterna serve.")]
 
 
 @events_app.command("status", epilog="Example: sterna events status --region eu")
@@ -37,8 +39,8 @@ def events_status(
     keep: RetentionPeriod = "7d",
     as_json: AsJson = False,
 ) -> None:
-    """Say how far each sink of a region is. Exit code 7: one was taken out of the services file, and its position
-    is still there.
+    """Show the position of each sink of a region. Exit code 7: one is no longer in the services file, and still has a
+    position.
     """
     from sterna.notifications.sinks.status import read_sinks
     from sterna.text.sinks import sinks_text
@@ -54,7 +56,7 @@ def events_status(
 def events_dead(
     sink: SinkName, region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False
 ) -> None:
-    """List a sink's dead letters: events that it gave up."""
+    """List a sink's dead letters: events that could not be delivered."""
     from sterna.notifications.sinks.dead_letters import read_dead_letters
     from sterna.text.sinks import dead_letters_text
 
@@ -103,7 +105,7 @@ def events_tail(
         str | None, typer.Option("--after", help="A cursor: what came after it; default: the branch's head.")
     ] = None,
     table: Annotated[list[str] | None, typer.Option("--table", help="Tables, or patterns; repeat for more.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue until interrupted.")] = False,
     keep: RetentionPeriod = "7d",
 ) -> None:
     """Print events of a region, a JSON object a line, as the region's own catalog has them."""

@@ -28,7 +28,7 @@ def expire(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take snapshots that nobody needs any more out of tables' metadata on main. No file is deleted.
+    """Expire snapshots on main that nothing needs any more. No file is deleted.
 
     A dry run until --yes. What is needed is told by every branch, tag, replica and region.
     """
@@ -52,12 +52,12 @@ def sweep(
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Delete; without it the files are only counted, and written down for later.")
+        bool, typer.Option("--yes", help="Delete the files; without it they are only counted and recorded.")
     ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete writers' files in this region's own stores that nothing needs, where the registry opts in.
+    """Delete orphan files in this region's own stores, where the registry opts in.
 
     In two passes, grace apart. A dry run until --yes.
     """

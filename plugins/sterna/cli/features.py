@@ -19,7 +19,7 @@ from sterna.errors import ExitCode, Remedy, UsageError
 if TYPE_CHECKING:
     from sterna.pipelines.features.region import FailedView
 
-features_app = typer.Typer(help="Keep rows of tables for online reads.", no_args_is_help=True)
+features_app = typer.Typer(help="Manage online features: rows of tables in a fast store.", no_args_is_help=True)
 ViewNames = Annotated[list[str] | None, typer.Argument(metavar="VIEW", help="Views; none: all.")]
 _SAMPLE = re.compile(r"1/([1-9][0-9]{0,5})")
 
@@ -30,10 +30,10 @@ def materialize(
     views: ViewNames = None,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
-    length: Annotated[str, typer.Option("--for", help="Go on with each new head for this long, such as 10m.")] = "",
+    length: Annotated[str, typer.Option("--for", help="Follow new heads for this long, such as 10m.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Bring the region's store to what its replica shows: the rows that changed, or all where nothing tells which.
+    """Update the region's store from its replica: the rows that changed, or all where that is not known.
 
     Safe to interrupt and to repeat.
     """
@@ -67,7 +67,7 @@ def rebuild(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fill views as a whole, whatever the store holds. A dry run until --yes. The replica answers meanwhile."""
+    """Fill views from scratch. A dry run until --yes. The replica answers meanwhile."""
     from sterna.pipelines.features.materialize import select_views
     from sterna.pipelines.features.region import materialize_all, require_features
     from sterna.text.dry_run import NOTHING_CHANGED
@@ -96,7 +96,7 @@ def status(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far each view is behind the replica. Exit code 5 while one needs somebody; needs no Spark."""
+    """Show how far each view is behind the replica. Exit code 5 while one needs an operator; needs no Spark."""
     from sterna.pipelines.features.region import open_feature_store, require_features
     from sterna.pipelines.features.status import read_status as look
     from sterna.text.features import status_text
@@ -118,7 +118,7 @@ def verify(
     sample: Annotated[str, typer.Option("--sample", help="Compare this part of the ids, such as 1/30.")] = "1/1",
     as_json: AsJson = False,
 ) -> None:
-    """Compare store and replica, both ways, by reading the replica anew. Exit code 7 where they differ."""
+    """Compare store and replica in both directions, by reading the replica. Exit code 7 where they differ."""
     from sterna.pipelines.features.region import require_features, verify_all
     from sterna.text.features import verified_text
 

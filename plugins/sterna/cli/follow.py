@@ -18,17 +18,15 @@ if TYPE_CHECKING:
 follow_app = typer.Typer()
 
 
-MaxBytes = Annotated[int, typer.Option("--most-bytes", min=0, help="A plan that copies more is left to the DAG.")]
+MaxBytes = Annotated[int, typer.Option("--max-bytes", min=0, help="Leave a plan that copies more bytes to the DAG.")]
 MaxFiles = Annotated[
-    int, typer.Option("--most-files", min=0, help="A plan that copies and localizes more files is left to the DAG.")
+    int, typer.Option("--max-files", min=0, help="Leave a plan that copies and localizes more files to the DAG.")
 ]
 PollSeconds = Annotated[
     float,
-    typer.Option(
-        "--poll", min=0.05, help="Seconds between two looks at main when nothing happens; a fifth of it after a commit."
-    ),
+    typer.Option("--poll", min=0.05, help="Seconds between two polls of main when idle; a fifth of it after a commit."),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Tell each step of each sync.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print each step of each sync.")]
 
 
 @follow_app.command(epilog="Example: sterna follow --region eu")
@@ -41,8 +39,8 @@ def follow(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Follow main, and publish each small change in the region at once, until told to end. Large plans are left to the
-    region's DAG, beside which it may run.
+    """Follow main and publish each small change in the region at once, until interrupted. Large plans are left to the
+    region's DAG, which may run at the same time.
 
     It tells one line a publication. SIGTERM and Ctrl-C end it at any moment; the next sync goes on from there.
     """

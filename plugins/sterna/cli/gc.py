@@ -34,14 +34,14 @@ def gc(
         bool,
         typer.Option(
             "--evict",
-            help="Files of tables that policies or residency refuse go at once, whatever --keep and --grace say.",
+            help="Delete files of tables that policies or residency exclude at once, regardless of --keep and --grace.",
         ),
     ] = False,
     wait: Annotated[
         str, typer.Option("--wait", help="Wait this long for a sync that is between its plan and its publication.")
     ] = "10m",
     yes: Annotated[
-        bool, typer.Option("--yes", help="Delete; without it the files are only counted, and written down for later.")
+        bool, typer.Option("--yes", help="Delete the files; without it they are only counted and recorded.")
     ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -74,8 +74,8 @@ def gc(
 @gc_app.command("pin", epilog="Example: sterna pin --region eu --cursor 4d1f… --for 30d")
 def pin(
     region: RegionName,
-    cursor: Annotated[str, typer.Option("--cursor", help="The commit of the replica branch, or an event's id.")],
-    length: Annotated[str, typer.Option("--for", help="For how long.")] = "30d",
+    cursor: Annotated[str, typer.Option("--cursor", help="A commit of the replica branch, or an event's id.")],
+    length: Annotated[str, typer.Option("--for", help="How long to keep it.")] = "30d",
     registry: RegistryPath = DEFAULT_REGISTRY,
     as_json: AsJson = False,
 ) -> None:

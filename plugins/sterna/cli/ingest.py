@@ -20,9 +20,9 @@ from sterna.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from sterna.pipelines.ingest.region import RegionIngest
 
-ingest_app = typer.Typer(help="What came in from outside, and how far it is.", no_args_is_help=True)
+ingest_app = typer.Typer(help="Manage ingestion.", no_args_is_help=True)
 
-TableFilter = Annotated[str | None, typer.Option("--table", help="Of this table alone.")]
+TableFilter = Annotated[str | None, typer.Option("--table", help="Only of this table.")]
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def ingest_status(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what waits for being published, by table, and what was rejected or went to the dead letters.
+    """Show what waits to be published, by table, and what was rejected or went to the dead letters.
 
     Exit code 5: something waits for too long, or nobody has answered what was rejected or is in the dead letters.
     """
@@ -68,13 +68,15 @@ def ingest_batches(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Of this tenant alone.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only of this tenant.")] = None,
     table: TableFilter = None,
     state: Annotated[
-        str | None, typer.Option("--state", help="In this state alone: closed, staged, published, rejected.")
+        str | None, typer.Option("--state", help="Only in this state: closed, staged, published, rejected.")
     ] = None,
-    since: Annotated[str | None, typer.Option("--since", help="Closed within this time, such as 2h or 7d.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 100,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only closed within this time, such as 2h or 7d.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of batches.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """List batches, the newest first."""
@@ -102,10 +104,10 @@ def ingest_close(
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
     table: TableFilter = None,
-    now: Annotated[bool, typer.Option("--now", help="Whatever waits, whether its rules are met or not.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Close whatever waits, also where its rules are not met.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make batches of what waits, as the rules of its table say. A gateway does so all the time."""
+    """Close batches of what waits, by the rules of its table. A gateway does so continuously."""
     from sterna.pipelines.ingest.batch_rules import close_due
     from sterna.text.ingest import closed_text
 
@@ -121,7 +123,7 @@ def ingest_topics(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how far each partition of the region's topics is read, and what of it waits or is bad.
+    """Show the offset of each partition of the region's topics, and what of it waits or is bad.
 
     Exit code 5: one can't be read on.
     """

@@ -30,11 +30,11 @@ def run(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
-    once: Annotated[bool, typer.Option("--once", help="Work off what is closed now, and end.")] = False,
-    length: Annotated[str, typer.Option("--for", help="Look for more for this long, such as 10m.")] = "",
+    once: Annotated[bool, typer.Option("--once", help="Publish what is closed now, and exit.")] = False,
+    length: Annotated[str, typer.Option("--for", help="Continue for this long, such as 10m.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Put closed batches on main, as few files near the writer: staged, audited, published once.
+    """Publish closed batches on main, as few files near the writer: staged, audited, published once.
 
     Without --once and --for it goes on until it is ended. Any number may run beside one another. With --once it ends
     with 4 where batches are left that no worker has; else where it can't be told what waits.
@@ -61,18 +61,20 @@ def replay(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
-    batch: Annotated[str, typer.Option("--batch", help="A rejected batch: its drops come again, in a new batch.")] = "",
-    table: Annotated[str, typer.Option("--table", help="A table that was rolled back or made anew.")] = "",
-    channel: Annotated[str, typer.Option("--channel", help="The channel, as Rewound names it.")] = "",
+    batch: Annotated[str, typer.Option("--batch", help="The rejected batch to replay, as a new batch.")] = "",
+    table: Annotated[str, typer.Option("--table", help="The table that was rolled back or recreated.")] = "",
+    channel: Annotated[str, typer.Option("--channel", help="The channel that the error Rewound names.")] = "",
     to: Annotated[
         int | None, typer.Option("--to", min=0, help="The last number whose rows the table still has.")
     ] = None,
-    accept: Annotated[bool, typer.Option("--accept", help="The rows that are gone, or bad, stay away.")] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Accept that rows are gone or bad: they are not replayed.")
+    ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a rejected batch come again, or settle what a table that was rolled back has lost. A dry run until --yes.
+    """Replay a rejected batch, or what a table that was rolled back has lost. A dry run until --yes.
 
     With --batch and --accept a rejected batch, or the dead letters of a published one, are no alarm any more.
     """
@@ -107,7 +109,7 @@ def rebuild(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the tracker anew from the inbox and the tables of main; what it knows already stays as it is."""
+    """Rebuild the tracker from the inbox and the tables of main. What it has stays as it is."""
     from sterna.pipelines.ingest.applied_positions import AppliedPositions
     from sterna.pipelines.ingest.rebuild import rebuild as make_anew
     from sterna.text.ingest_worker import rebuilt_text
@@ -121,9 +123,9 @@ def rebuild(
 
 @ingest_worker_app.command("add", epilog="Example: sterna ingest add acme.events s3://lake-us/in/a.parquet --region eu")
 def add(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table's dotted key.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, such as shop.orders.")],
     uris: Annotated[
-        list[str], typer.Argument(metavar="URI", help="Parquet files that lie in any region, and stay there.")
+        list[str], typer.Argument(metavar="URI", help="URIs of Parquet files in any region; the files stay there.")
     ],
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
@@ -132,7 +134,7 @@ def add(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make files that lie somewhere a table's, where they are: all in one commit, once. A dry run until --yes."""
+    """Add existing files to a table, where they are: all in one commit, once. A dry run until --yes."""
     from sterna.pipelines.ingest.add_files import build_addition
     from sterna.pipelines.ingest.step_context import open_catalog
     from sterna.text.ingest_worker import added_text

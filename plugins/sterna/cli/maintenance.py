@@ -14,7 +14,7 @@ from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.errors import ExitCode
 
-maintenance_app = typer.Typer(help="Keep tables on main in shape.", no_args_is_help=True)
+maintenance_app = typer.Typer(help="Maintain tables on main: compaction, expiry, orphan files.", no_args_is_help=True)
 maintenance_app.add_typer(expiry_app)
 
 TableNames = Annotated[

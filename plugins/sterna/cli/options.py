@@ -27,12 +27,12 @@ RestoreBranch = Annotated[
     bool,
     typer.Option(
         "--restore-branch",
-        help="Put right what somebody else committed to the replica branch, by a commit on top; compare all tables.",
+        help="Revert what other writers committed to the replica branch, by a commit on top; compare all tables.",
     ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Compare all tables, not only those that changed on main.")]
 # The one habit of commands that change or delete more than a sync does: a dry run until somebody says --yes.
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")]
-YesWithoutPrompt = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Apply the changes; without it they are only shown.")]
+YesWithoutPrompt = Annotated[bool, typer.Option("--yes", help="Apply without asking for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 DEFAULT_REGISTRY = Path("storage_registry.yaml")

@@ -18,13 +18,13 @@ query_app = typer.Typer()
 def query(
     region: RegionName,
     name: Annotated[
-        str | None, typer.Argument(metavar="QUERY", help="The query; none named: the default, or the only one.")
+        str | None, typer.Argument(metavar="QUERY", help="The query; default: the default one, or the only one.")
     ] = None,
     snapshot_id: Annotated[
-        str | None, typer.Option("--snapshot-id", help="The snapshot that its one table is read at.")
+        str | None, typer.Option("--snapshot-id", help="Read its one table at this snapshot.")
     ] = None,
     at: Annotated[
-        str | None, typer.Option("--at", help="The commit of the replica branch that its tables are read at.")
+        str | None, typer.Option("--at", help="Read its tables at this commit of the replica branch.")
     ] = None,
     param: Annotated[
         list[str] | None, typer.Option("--param", help="A parameter, as name=value; repeat for more.")

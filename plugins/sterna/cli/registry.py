@@ -10,18 +10,18 @@ from sterna.cli.context import credentials
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, RegistryPath
 from sterna.cli.output import Output
 
-registry_app = typer.Typer(help="Work with the storage registry.", no_args_is_help=True)
+registry_app = typer.Typer(help="Manage the storage registry.", no_args_is_help=True)
 
 
 @registry_app.command("check", epilog="Example: sterna registry check --registry storage_registry.yaml")
 def registry_check(
     registry: RegistryPath = DEFAULT_REGISTRY,
     region: Annotated[
-        str | None, typer.Option("--region", envvar="STERNA_REGION", help="Only what this region needs.")
+        str | None, typer.Option("--region", envvar="STERNA_REGION", help="Probe only what this region needs.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the registry, then probe every catalog, store and Spark that it names, and say what works."""
+    """Validate the registry, and probe every catalog, store and Spark that it names."""
     from sterna.operations.status.probes import check_registry
     from sterna.text.registry import check_text
 

@@ -27,21 +27,22 @@ def serve(
     ),
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0: any that is free.")] = 8080,
     only: Annotated[
-        str, typer.Option("--only", help="Serve these rooms alone, such as events,ingest; default: all configured.")
+        str, typer.Option("--only", help="Serve only these, such as events,ingest; default: all configured.")
     ] = "",
     keep: Annotated[
-        str, typer.Option("--keep", help="How far back events are told; no longer than the clean-up keeps heads.")
+        str, typer.Option("--keep", help="How long events stay available; at most as long as gc keeps heads.")
     ] = "7d",
-    connections: Annotated[int, typer.Option("--connections", min=1, help="Streams that may be open at once.")] = (
+    connections: Annotated[int, typer.Option("--connections", min=1, help="Maximum number of open streams.")] = (
         10_000
     ),
     origins: Annotated[
         list[str] | None,
-        typer.Option("--allow-origin", help="Pages of this origin may ask, such as https://example.com; repeat it."),
+        typer.Option(
+            "--allow-origin", help="Allow pages of this origin, such as https://example.com; repeat for more."
+        ),
     ] = None,
 ) -> None:
-    """Serve a region's rooms over HTTP, until it is told to end: events of its tables, queries that have a name,
-    features, and what writers post.
+    """Serve a region over HTTP until interrupted: events of its tables, named queries, online features and ingestion.
 
     Tokens are those that the catalog takes; see docs/events.md, docs/queries.md, docs/features.md and docs/ingest.md.
     """

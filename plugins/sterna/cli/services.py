@@ -9,7 +9,7 @@ from sterna.cli.output import Output
 from sterna.config.sections.model import SECTIONS
 from sterna.config.services_file import DEFAULT_SERVICES, find_services, read_services
 
-services_app = typer.Typer(help="Work with the services file.", no_args_is_help=True)
+services_app = typer.Typer(help="Manage the services file.", no_args_is_help=True)
 
 
 # Without it typer would make the one command the whole of `sterna services`.
@@ -20,7 +20,7 @@ def _group() -> None:
 
 @services_app.command("check", epilog="Example: sterna services check --services sterna_services.yaml")
 def services_check(services: ServicesPath = None, as_json: AsJson = False) -> None:
-    """Read the services file and say which sections are configured. Asks no server. A missing file means: none.
+    """Validate the services file and list its sections. Contacts no server. A missing file has none.
 
     A file that was named must be there.
     """

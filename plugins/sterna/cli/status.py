@@ -19,7 +19,7 @@ def status(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show where a region stands: watermark, lag, held tables, last run; cut off from the primary what its copy says.
+    """Show a region's watermark, lag, held tables and last run. Cut off from the primary: as its own copy has them.
 
     Where the services file has a section `maintenance`, whom that waits for, too. Exit 4 where some of it can't be
     told.

@@ -68,10 +68,10 @@ def sync(
     restore_branch: RestoreBranch = False,
     once: Once = False,
     lane: LaneOption = "all",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do: the same as plan.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, as plan does.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the region's replica branch up to main: plan, copy, localize, publish. Safe to repeat and to interrupt.
+    """Replicate main to the region's replica branch: plan, copy, localize, publish. Safe to repeat and to interrupt.
 
     Tables with much to copy come last, so that the others needn't wait (bulk_copy_threshold in the registry).
     """
@@ -101,12 +101,12 @@ def reseed(
         typer.Option(
             "--from",
             metavar="HASH",
-            help="The commit of main that you take for the truth: its head, or one just before it.",
+            help="The commit of main to accept as the truth: its head, or one just before it.",
         ),
     ],
     registry: RegistryPath = DEFAULT_REGISTRY,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Makes no difference: --from is your word already, and it acts at once.")
+        bool, typer.Option("--yes", help="Has no effect: --from is the confirmation, and the command acts at once.")
     ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,

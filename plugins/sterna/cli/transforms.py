@@ -16,7 +16,7 @@ from sterna.cli.prompts import should_apply
 if TYPE_CHECKING:
     from sterna.config.sections.transforms import Transform
 
-transform_app = typer.Typer(help="Tables that follow the snapshots of others.", no_args_is_help=True)
+transform_app = typer.Typer(help="Manage transforms: tables that follow the snapshots of others.", no_args_is_help=True)
 
 TransformNames = Annotated[
     list[str] | None, typer.Argument(metavar="TRANSFORM", help="Only these transforms; default: all.")
@@ -31,7 +31,7 @@ def check(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """See whether transforms can be worked off: settings, SQL, source and target. Changes nothing, and starts Spark."""
+    """Check transforms: settings, SQL, source and target. Changes nothing, and starts Spark."""
     from sterna.pipelines.transforms.status import check_flows
     from sterna.text.transforms import checked_text
 
@@ -48,10 +48,10 @@ def run(
     names: TransformNames = None,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
-    length: Annotated[str, typer.Option("--for", help="Look for more for this long, such as 10m.")] = "",
+    length: Annotated[str, typer.Option("--for", help="Continue for this long, such as 10m.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Bring targets up to what this region's replica has of their sources. Safe to interrupt and to repeat."""
+    """Update targets from this region's replicas of their sources. Safe to interrupt and to repeat."""
     from sterna.pipelines.transforms.run import Runner
     from sterna.text.transforms import run_text
 
@@ -72,7 +72,7 @@ def status(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how far transforms are. The exit code is that of the first one that stopped."""
+    """Show the position of each transform. The exit code is that of the first one that stopped."""
     from sterna.pipelines.transforms.status import read_flows
     from sterna.text.transforms import status_text
 

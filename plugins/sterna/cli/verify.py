@@ -23,7 +23,7 @@ RewriteMetadata = Annotated[
     bool,
     typer.Option(
         "--rewrite-metadata",
-        help="Write all localized metadata of the tables anew, under a prefix of its own, and publish.",
+        help="Write all localized metadata of the tables again, under a prefix of its own, and publish.",
     ),
 ]
 Generation = Annotated[
@@ -44,11 +44,11 @@ def verify(
     structure: Annotated[
         bool,
         typer.Option(
-            "--structure", help="Every path reachable is local, exists and has its size: what is always done."
+            "--structure", help="Check that every reachable path is local, exists and has its size. Always on."
         ),
     ] = False,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Also compare every file with its source on main, which must be reachable.")
+        bool, typer.Option("--deep", help="Also compare every file with its source on main, which has to be reachable.")
     ] = False,
     sample: Annotated[
         str | None,
@@ -87,13 +87,13 @@ def repair(
     tables: TablePatterns = None,
     deep: DeepRepair = False,
     rewrite_metadata: RewriteMetadata = False,
-    names: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="The same as --table.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="Tables, as with --table.")] = None,
     generation: Generation = 0,
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Verify a replica, and bring wrong and missing files below the replica root anew from main, over what is there.
+    """Verify a replica, and copy wrong and missing files below the replica root again from main.
 
     A dry run until --yes.
 

@@ -20,6 +20,8 @@ FLAGS: Final[Mapping[str, str]] = {
     "--everything": "--full",
     "--reassert": "--restore-branch",
     "--relocalize": "--rewrite-metadata",
+    "--most-bytes": "--max-bytes",
+    "--most-files": "--max-files",
 }
 """Flags of any command."""
 

@@ -1,4 +1,4 @@
-"""The section `flows` of the services file: what is right, and what is refused with its place."""
+"""The section `transforms` of the services file: what is right, and what is refused with its place."""
 
 from __future__ import annotations
 

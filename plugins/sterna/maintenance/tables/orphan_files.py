@@ -86,11 +86,13 @@ def sweep(
     referenced.add_references(references.poll())
     unreachable = Files(exclude_reached(listing.unreachable.parts(), referenced.files))
     passes = read_passes(context, sweep_folder(context), started_at - grace)
-    doomed = unreachable_in_all(Files(modified_until(part, started_at - grace) for part in unreachable.parts()), passes)
-    report = build_report(context, pass_id, inputs, listing, unreachable, doomed, delete=delete)
+    deletable = unreachable_in_all(
+        Files(modified_until(part, started_at - grace) for part in unreachable.parts()), passes
+    )
+    report = build_report(context, pass_id, inputs, listing, unreachable, deletable, delete=delete)
     remaining, stopped = unreachable, None
     if delete:
-        tally = _Deletion(context, settings.gone, inputs.term, references, referenced, progress).run(doomed)
+        tally = _Deletion(context, settings.gone, inputs.term, references, referenced, progress).run(deletable)
         stopped = tally.store_error
         report = replace(report, deleted=tally.done, failed=tally.failed, failures=tally.failures)
         remaining = tally.remaining(unreachable, referenced.files)
@@ -122,8 +124,8 @@ class _Deletion:
     referenced: ReferencedFiles
     progress: Callable[[str], None]
 
-    def run(self, doomed: Files) -> DeletionTally:
-        tally, garbage = DeletionTally(), Garbage(doomed.parts(), self.referenced.files)
+    def run(self, deletable: Files) -> DeletionTally:
+        tally, garbage = DeletionTally(), Garbage(deletable.parts(), self.referenced.files)
         while garbage.has_more():
             require_same_term(self.context, self.gone, self.term)
             self.referenced.add_references(self.references.poll())
@@ -205,7 +207,7 @@ def build_report(
     inputs: RetentionInputs,
     listing: _Listing,
     unreachable: Files,
-    doomed: Files,
+    deletable: Files,
     *,
     delete: bool,
 ) -> SweepReport:
@@ -221,8 +223,8 @@ def build_report(
         objects=listing.objects,
         strange=listing.strange,
         unreachable=unreachable.amount,
-        garbage=doomed.amount,
-        folders=_largest_folders(context, doomed if doomed.amount.files else unreachable),
+        garbage=deletable.amount,
+        folders=_largest_folders(context, deletable if deletable.amount.files else unreachable),
     )
 
 

@@ -1,4 +1,4 @@
-"""`sterna ingest add`: Parquet files that lie in some region become a table's where they are, in one commit, once."""
+"""`sterna ingest add`: Parquet files of some region are added to a table in place, in one commit, once."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class FileAddition:
     def run(self, *, apply: bool) -> FileAdditionOutcome:
         """Prove the files, and add them where that is wished.
 
-        All of them, in one commit, or none. Said again it adds nothing: what is there is told.
+        All of them, in one commit, or none. A repeated call adds nothing and returns what is there.
 
         Args:
             apply: else nothing is changed.
@@ -87,7 +87,7 @@ class FileAddition:
         Raises:
             UsageError: no file, too many, or one named twice.
             BadDrop, Unsupported, ObjectMissing: a file may not become the table's, by name; some are there already.
-            NotResident, UnregisteredUri, UnsafeUri: a file lies where it may not.
+            NotResident, UnregisteredUri, UnsafeUri: a file is in a location where it may not be.
             BatchRejected: the table's audit says no.
             TableGone, TableMoved, Rewound, EngineError, StoreUnreachable, StoreDenied: not now.
         """
@@ -114,7 +114,7 @@ class FileAddition:
         channel = Channel(self.mapping.region.name, _CHANNEL_TENANT, _CHANNEL_NAME)
         position = self.table.refresh().state.properties.get(channel.position_property, "")
         id = _step_id(planned, position)
-        # Staged on the very snapshot that it is published on: in no other were the files looked for.
+        # Staged on the very snapshot that it is published on: the files were searched in no other.
         step = Step(id, channel, id, position, is_numbered=False, is_snapshot_bound=True)
 
         def stage(loaded: LoadedTable[JavaBase]) -> None:
@@ -167,7 +167,7 @@ class FileAddition:
 
     def _validate_location(self, uri: str) -> None:
         resolved, registry = self.mapping.locate(uri), self.mapping.registry
-        # What lies there is cleaned up one day, by those whose it is.
+        # The owner of that location cleans it up some day.
         for prefix in (*(region.replica_root for region in registry.regions), *self.inboxes):
             if is_inside(canonical_prefix(uri), canonical_prefix(prefix)):
                 raise UnsafeUri(f"{prefix} is sterna's own: what lies there doesn't stay", file=uri)

@@ -28,7 +28,7 @@ class AppliedPositions:
         """Return the number of a channel's last batch that is on `main`; 0: none, or no such table.
 
         Raises:
-            CatalogUnreachable, StoreUnreachable, StoreDenied: it can't be told now.
+            CatalogUnreachable, StoreUnreachable, StoreDenied: it can't be determined now.
             BrokenMetadata: the table's metadata can't be read.
         """
         parts, state = split_channel(channel), self.state(table)

@@ -65,7 +65,7 @@ def convert_array(values: pa.Array, type: Type, path: str) -> tuple[pa.Array, Ro
 def value_sizes(values: pa.Array) -> np.ndarray[Any, Any]:
     """Return how many bytes each value has, those inside of it counted; one without a value has none.
 
-    Nothing is unpacked for that: a word in a dictionary may stand in each row.
+    Nothing is unpacked for that: a dictionary's value may be in every row.
     """
     import numpy as np
     import pyarrow as pa
@@ -100,7 +100,7 @@ def find_invalid(values: pa.Array) -> RowErrors:
     """Return which values are none of what their own type says, those inside of them counted: writers don't look.
 
     Args:
-        values: of which nothing was looked at yet.
+        values: not checked yet.
 
     Raises:
         pa.ArrowException: they are broken otherwise: what is inside of them can't be read.
@@ -114,7 +114,7 @@ def find_invalid(values: pa.Array) -> RowErrors:
 
 
 def _storage_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type with the same layout that has bytes or numbers in the place of what `_MISFITS` looks at."""
+    """Return a type with the same layout that has bytes or numbers in place of types whose values may be invalid."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
@@ -327,14 +327,14 @@ def _map(values: pa.Array, type: Mapping[str, Any], path: str) -> tuple[pa.Array
     errors |= _missing_value_errors(items, f"{path}.value", required=bool(type.get("value-required")))
     map_offsets = pa.array(offsets, pa.int32())
     maps = pa.MapArray.from_arrays(map_offsets, keys, items, type=arrow_type(type), mask=_mask(values))
-    # What lies behind a map that isn't there is no value.
+    # What is behind a null map is no value.
     return maps, {
         position: reason for position, reason in _errors_by_parent(offsets, errors).items() if values[position].is_valid
     }
 
 
 def _find_duplicates(keys: pa.Array, offsets: np.ndarray[Any, Any]) -> list[int]:
-    """Return the places of keys that stand in their map before.
+    """Return the indices of keys that their map has before.
 
     Of such a map Spark takes the first value, others take the last one, and what makes a map of it fails.
     """

@@ -1,11 +1,11 @@
-"""What an inbox says of drops and batches: the files beside what came in, and how they stand in JSON.
+"""The inbox's records of drops and batches: files beside the content, and their JSON.
 
-A batch is written down before it is staged, created only if absent, and never changed. So a tracker that was lost
-between staging and publishing can't group the same drops anew. That a batch was rejected stands in a file of its own
-beside it, before the next number is published.
+A batch's file is written before the batch is staged, created only if absent, and never changed. So a tracker that was
+lost between staging and publishing can't group the same drops differently. A rejection has a file of its own beside it,
+which is written before the next number is published.
 
 A batch's file is compared byte for byte, so no field is added to it without another version, and one that this version
-doesn't know is refused. A mark and a rejection are written once, and what they have more is left there.
+doesn't know is refused. A mark and a rejection are written once, and their unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BatchFile:
-    """What a batch's file says.
+    """The content of a batch's file.
 
     Args:
         id: of the batch.
@@ -45,7 +45,7 @@ class BatchFile:
 
 @dataclass(frozen=True)
 class Rejection:
-    """What the file of a rejected batch says.
+    """The content of a rejection's file.
 
     Args:
         id: of the batch.
@@ -70,7 +70,7 @@ def _decode_format(value: Any, path: str) -> Format:
 
 
 def _build_upload(**fields: Any) -> Upload:
-    """Return the drop of a batch's file, which says once for all of them where they go."""
+    """Return a drop of a batch's file, which has the lane once for all of them."""
     return Upload(lane=Lane("", "", ""), **fields)
 
 
@@ -110,7 +110,7 @@ REJECTION: Final = Record(
 
 
 def format_batch(batch: Batch, uploads: Sequence[Upload]) -> bytes:
-    """Return the file of a batch: the same bytes, whoever writes it."""
+    """Return the file of a batch: the same bytes from every writer."""
     file = BatchFile(batch.id, batch.lane, batch.number, batch.closed, batch.closed_by, tuple(uploads))
     return Document(BATCH_FILE).dumps(file)
 
@@ -129,12 +129,12 @@ def parse_batch(text: bytes, uri: str) -> BatchFile:
 
 
 def format_rejection(batch: Batch, reason: str, rejected_at: datetime) -> bytes:
-    """Return the file which says that a batch was rejected."""
+    """Return the file of a rejection."""
     return Document(REJECTION).dumps(Rejection(batch.id, batch.lane, batch.number, reason, rejected_at))
 
 
 def parse_rejection(text: bytes, uri: str) -> Rejection:
-    """Return what the file of a rejected batch says.
+    """Read the file of a rejection.
 
     Raises:
         BadDrop: it is none.
@@ -143,7 +143,7 @@ def parse_rejection(text: bytes, uri: str) -> Rejection:
 
 
 def format_upload(upload: Upload) -> bytes:
-    """Return a drop's mark, which stands beside its content: it makes a drop of it."""
+    """Return a drop's mark, which is stored beside its content: content without a mark is no drop."""
     return Document(UPLOAD_MARKER).dumps(upload)
 
 

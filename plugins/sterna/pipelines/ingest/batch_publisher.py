@@ -34,7 +34,7 @@ _MAX_READS = 3  # of one batch, where the table becomes another one meanwhile
 
 @dataclass(frozen=True)
 class StepContext:
-    """Where a worker works.
+    """What publishing a batch needs.
 
     Args:
         mapping: the region's view of the registry.
@@ -94,24 +94,24 @@ class BatchOutcome:
 
 @dataclass(frozen=True)
 class _WrittenFiles:
-    """Data files that are in no snapshot yet, and the look that they were written for."""
+    """Data files that are in no snapshot yet, and the table's state that they were written for."""
 
     loaded: LoadedTable[JavaBase]
     files: list[Any]
 
 
 def publish_batch(step_context: StepContext, batch: Batch, worker: str) -> BatchOutcome:
-    """Put a batch on `main`, or reject it; done again by anybody it comes to the same.
+    """Put a batch on `main`, or reject it; idempotent, whichever worker repeats it.
 
     Args:
-        step_context: where.
-        batch: the batch, which the worker has.
-        worker: who he is.
+        step_context: the region's.
+        batch: the batch, leased by the worker.
+        worker: its name.
 
     Raises:
         OutOfTurn: an earlier batch of the channel comes first; this one is staged by now.
-        LeaseLost: somebody else has it.
-        TrackerContradicts: its number stands for another batch, or it is rejected and on `main`.
+        LeaseLost: another worker holds it.
+        TrackerContradicts: its number is another batch's, or it is rejected and on `main`.
         Rewound, MarkMoved: the table isn't what the marks say.
         TableGone: there is no such table, and it may not be made.
         TableMoved, CatalogStateUnknown, EngineError, StoreUnreachable: not now.
@@ -124,9 +124,9 @@ class BatchPublisher:
     """One batch on its way, in two halves: the next batch may be prepared while this one is published.
 
     Args:
-        step_context: where.
-        batch: the batch, which the worker has.
-        worker: who he is.
+        step_context: the region's.
+        batch: the batch, leased by the worker.
+        worker: its name.
         on_progress: called after each step forward, from the thread that takes it.
     """
 
@@ -148,7 +148,7 @@ class BatchPublisher:
         self.close()
 
     def close(self) -> None:
-        """Take away what was made on this machine."""
+        """Remove the batch's files from this machine."""
         self._stack.close()
 
     def prepare(self) -> BatchOutcome | None:
@@ -157,10 +157,10 @@ class BatchPublisher:
         It doesn't matter what of the channel is on `main`. One that is staged or published already isn't read again.
 
         Returns:
-            What became of it where it is rejected; None: it is to be published.
+            The outcome where it is rejected; None: it is to be published.
 
         Raises:
-            SternaError: as `consolidate`.
+            SternaError: as `publish_batch`.
         """
         batch, step_context = self.batch, self._context
         self.table = step_context.catalog.table(batch.lane.table)
@@ -181,7 +181,7 @@ class BatchPublisher:
         """Stage a batch that is prepared, audit it, publish it, and settle it.
 
         Raises:
-            SternaError: as `consolidate`.
+            SternaError: as `publish_batch`.
         """
         batch = self.batch
         try:
@@ -201,7 +201,7 @@ class BatchPublisher:
                 f"batch {self.batch.id} was rejected, and is on main in snapshot {outcome.snapshot}",
                 table=self.batch.lane.table,
             )
-        self._renew_lease()  # who rejected it has it, or it is settled
+        self._renew_lease()  # the worker that rejected it holds it, or it is settled
         return self._reject("rejected before")
 
     def _count_bad_rows(self) -> int:
@@ -218,18 +218,18 @@ class BatchPublisher:
             stage_ahead(loaded, self._minimal_step(), self.stage)
             raise
         stage_ahead(loaded, step, self.stage)
-        # One publisher a table and region: a hint, which spares those who would lose the work of losing.
+        # One publisher a table and region: a hint, which saves others a commit that would conflict.
         with self._context.queue.lock_publishing(self.batch.lane.table):
             return publish_step(self.table, step, self.stage, self.audit_snapshot, before_commit=self._renew_lease)
 
     def _renew_lease(self) -> None:
-        """Keep the batch for longer; whoever was too slow finds here that another one has it, and goes no further."""
+        """Renew the batch's lease; a worker that lost it to another one stops here."""
         self._on_progress()
         self._context.queue.renew(self.batch.id, self._worker, LEASE_SECONDS)
 
     def _write_rejection(self, error: BatchRejected) -> BatchOutcome:
         step_context = self._context
-        # Whoever has it no more may say so of one that another has published: then it would come a second time.
+        # Without the lease, another worker may have published it: rejected too, its rows would be sent a second time.
         self._renew_lease()
         write_rejected_file(step_context.objects, step_context.inbox, self.batch, str(error), datetime.now(UTC))
         return self._reject(str(error))
@@ -249,7 +249,7 @@ class BatchPublisher:
         key = self.batch.lane.table
         if self._require_rule().create != "auto":
             raise TableGone("there is no such table, and `create` says that it is declared", table=key)
-        build_step(self.batch, None, self._status_reader())  # one that was dropped isn't made anew
+        build_step(self.batch, None, self._status_reader())  # one that was dropped isn't created again
         rows = self.read_rows(())
         if not rows.report.columns:
             raise BatchRejected(f"there is no row to make a table of; the first: {rows.report.first}")
@@ -259,17 +259,17 @@ class BatchPublisher:
         if [column.name for column in self._context.catalog.read_columns(loaded)] != [
             column.name for column in rows.report.columns
         ]:
-            self.rows = None  # somebody else made it, of other columns: what it may become is for its rule to say
+            self.rows = None  # another worker created it with other columns: `evolve` decides which it may get
         return loaded
 
     def stage(self, loaded: LoadedTable[JavaBase]) -> None:
         """Stage the batch's files as a snapshot of the table."""
-        # Once: what was staged and can't be published is written anew, for the table as it is by then.
+        # Once: after staged files that can't be published, new ones are written for the table as it is by then.
         written, self._written = self._written or self._write_files(loaded), None
         self.table.stage_files(written.loaded, self._minimal_step(), written.files)
 
     def _write_files(self, loaded: LoadedTable[JavaBase]) -> _WrittenFiles:
-        """Write the data files, for the table as it was looked at, or as it becomes for their columns."""
+        """Write the data files, for the table as it was loaded, or as it becomes for their columns."""
         key, catalog = self.batch.lane.table, self._context.catalog
         for _ in range(_MAX_READS):
             rows = self.read_rows(catalog.read_columns(loaded))
@@ -280,7 +280,7 @@ class BatchPublisher:
             columns = catalog.read_columns(loaded)
             if has_columns(columns, rows.report.columns):
                 break
-            self.rows = None  # somebody changed the columns since: what one lost must not become null
+            self.rows = None  # the columns were changed since: values of a removed column must not become null
         else:
             raise TableMoved("its columns were changed by others each time that rows were read for them", table=key)
         folder = self.regional_folder(loaded)

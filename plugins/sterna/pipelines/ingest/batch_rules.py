@@ -1,7 +1,7 @@
 """Which drops become a batch, and when: the rules of their table, the first that is met.
 
-Whoever closes locks the channel's row first: so its numbers have no holes, and two who close at once make no two
-batches of one drop.
+Closing locks the channel's row first: so its numbers have no gaps, and of two concurrent closings no drop gets into two
+batches.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def close_due(
 
     Args:
         pool: the tracker's database.
-        rules: says the rules of a table.
+        rules: looks up a table's rules.
         table: at this table alone; None: at all.
         force: close whatever waits, due or not.
 
@@ -108,12 +108,12 @@ def _close_batch(pool: PostgresPool, open_lane: OpenLane, rules: CloseRules, *, 
     lane = open_lane.lane
     with pool.connection() as connection, connection.transaction():
         lock = connection.execute("SELECT pg_try_advisory_xact_lock_shared(%s)", (CLOSE_LOCK_ID,)).fetchone()
-        if lock is None or not lock[0]:  # the tracker is being made anew
+        if lock is None or not lock[0]:  # the tracker is being rebuilt
             return None
         number = _lock_next_number(connection, lane)
         selection = _select_oldest(connection, lane, rules)
         rule = due_rule(OpenLane(lane, len(selection.ids), selection.bytes, selection.age, open_lane.newest), rules)
-        if not selection.ids or not (rule or force):  # somebody else has closed it
+        if not selection.ids or not (rule or force):  # closed concurrently
             return None
         return _insert_batch(connection, lane, number, selection, rule or CLOSED_ON_REQUEST)
 

@@ -32,7 +32,7 @@ class ColumnType:
         name: how Iceberg writes the type.
         sources: the types of Arrow and Parquet that it takes, in Arrow's words.
         json: how a row of JSON writes a value.
-        is_source: tells whether a type of Arrow is one of the sources.
+        is_source: whether a type of Arrow is one of the sources.
         arrow: the type of Arrow that Spark is handed; None: it depends on the type's parameters.
     """
 
@@ -192,7 +192,7 @@ def _primitive_arrow_type(type: str, path: str) -> pa.DataType:
     if sizes := parse_decimal(type):
         return pa.decimal128(*sizes)
     if parse_fixed(type):
-        return pa.binary()  # Spark's binary, whose length is looked at when it is read
+        return pa.binary()  # Spark's binary, whose length is checked when it is read
     row = next(
         (column_type for column_type in TYPES if column_type.name == type and column_type.arrow is not None), None
     )
@@ -226,7 +226,7 @@ def iceberg_type(source: pa.DataType, path: str) -> Type:
 
 
 def is_list(source: pa.DataType) -> bool:
-    """Tell whether a type of Arrow is one of lists, a map not among them."""
+    """Return whether a type of Arrow is one of lists, a map not among them."""
     return _any_of("list", "large_list", "list_view", "large_list_view")(source) or (
         _any_of("fixed_size_list")(source) and source.list_size > 0
     )
@@ -272,7 +272,7 @@ def validate_parquet_schema(schema: Any) -> None:
 
 
 def require_unique_names(names: Sequence[str], path: str = "") -> None:
-    """See that no two columns of a drop have one name: which of them is meant can't be told.
+    """See that no two columns of a drop have one name: which of them is meant would be ambiguous.
 
     Raises:
         BadDrop: two have.

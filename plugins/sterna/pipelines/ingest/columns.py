@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _PROMOTIONS = {("int", "long"), ("float", "double")}
-# Exact for each value, or looked at value by value.
+# Exact for each value, or checked value by value.
 _EXACT_CONVERSIONS = {("string", "uuid"), ("fixed[16]", "uuid")}
 METADATA_COLUMNS = frozenset(
     {
@@ -34,7 +34,7 @@ METADATA_COLUMNS = frozenset(
 Source: Apache Iceberg, "Spec", "Reserved Field IDs", and `MetadataColumns` of its Java library.
 """
 MAX_COLUMNS = 2_000
-"""Columns that a table may get where no setting says so: more cost whoever plans with it, and so other tenants."""
+"""Columns that a table may get where no setting says so: more cost every planner of the table, and so other tenants."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def arrow_columns(schema: pa.Schema, parquet: Any = None) -> tuple[Column, ...]:
         parquet: the same as pyarrow's `ParquetSchema`; None: it is a stream.
 
     Raises:
-        BadDrop: a column has a type that no table has, or stands twice.
+        BadDrop: a column has a type that no table has, or there are two of one name.
     """
     require_unique_names(schema.names)
     if parquet is not None:
@@ -216,7 +216,7 @@ def _require_addable(name: str, type: Type, folded: Mapping[str, str], evolve: s
     if evolve == "none":
         raise BadDrop(f"the table has no column {path + name!r}, and may not get one")
     if name.casefold() in folded:
-        # Engines look columns up without regard to case: a second one would be ambiguous for ever.
+        # Engines resolve columns case-insensitively: a second one would be ambiguous for ever.
         raise BadDrop(f"column {path + name!r} differs from {path + folded[name.casefold()]!r} by case alone")
     _check_name(name, path)
     _check_fields(type, f"{path}{name}.")
@@ -293,7 +293,7 @@ def type_at(columns: Sequence[Column], path: Sequence[str]) -> Type | None:
 def merge_new_fields(incoming: Type, existing: Type) -> Type:
     """Return a column's type with those fields that rows of JSON bring and it lacks; all else as it is there.
 
-    Whether the values of fields that are there fit is looked at row by row.
+    Whether values of existing fields fit is checked row by row.
     """
     if isinstance(incoming, str) or isinstance(existing, str):
         return existing
@@ -318,7 +318,7 @@ def merge_new_fields(incoming: Type, existing: Type) -> Type:
 
 
 def fits(incoming: Type, existing: Type) -> bool:
-    """Say whether values of a type can be written to a column of another, exactly."""
+    """Return whether values of a type can be written to a column of another, exactly."""
     try:
         return not any(_type_changes(("",), incoming, existing, "none"))
     except BadDrop:
@@ -337,13 +337,13 @@ def _fits_primitive(incoming: Type, existing: Type) -> bool:
 
 
 def has_columns(table: Sequence[Column], incoming: Sequence[Column]) -> bool:
-    """Say whether a table has each of some columns, for values of its type."""
+    """Return whether a table has each of some columns, for values of its type."""
     types = {column.name: column.type for column in table}
     return all(column.name in types and fits(column.type, types[column.name]) for column in incoming)
 
 
 def is_promotable(narrow: Type, wide: Type) -> bool:
-    """Say whether Iceberg may promote a column of one type to another."""
+    """Return whether Iceberg may promote a column of one type to another."""
     if not isinstance(narrow, str) or not isinstance(wide, str):
         return False
     if (narrow, wide) in _PROMOTIONS:

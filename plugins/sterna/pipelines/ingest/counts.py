@@ -51,7 +51,7 @@ class Counts:
 
     @property
     def unacknowledged(self) -> int:
-        """Batches that somebody has to look at, and nobody did."""
+        """Batches that an operator has to acknowledge, and none did."""
         return self.rejected + self.dead
 
 
@@ -78,12 +78,12 @@ _IS_REJECTED = (
 UPSERT_BAD_ROWS = (
     "INSERT INTO sterna_ingest_bad (batch, rows) VALUES (%s, %s) ON CONFLICT (batch) DO UPDATE SET rows = excluded.rows"
 )
-"""Says how many rows of a batch are in the dead letters."""
+"""Sets how many rows of a batch are in the dead letters."""
 ACCEPT_BATCH = (
     "INSERT INTO sterna_ingest_bad (batch, rows, accepted) VALUES (%s, 0, clock_timestamp()) "
     "ON CONFLICT (batch) DO UPDATE SET accepted = clock_timestamp()"
 )
-"""Says that a batch stays as it is, with its bad rows, or rejected."""
+"""Acknowledges a batch as it is: with its bad rows, or rejected."""
 _HAS_DEAD_LETTERS = "k.accepted IS NULL AND b.state = 'published' AND k.rows > 0"
 
 
@@ -91,7 +91,7 @@ def count_states(pool: PostgresPool) -> dict[TableChannel, Counts]:
     """Return how many are in which state, for each table and channel where one is; changes nothing.
 
     Raises:
-        DatabaseUnreachable, DatabaseRefused: it can't be told.
+        DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
     """
     names = [field.name for field in fields(Counts)]
     with pool.connection() as connection:
@@ -132,19 +132,19 @@ def sum_counts(counts: Iterable[Counts]) -> Counts:
 
 
 def list_open_rejected(pool: PostgresPool, limit: int) -> Sequence[Batch]:
-    """Return the rejected batches that nobody has answered, the newest first.
+    """Return the rejected batches that no operator has acknowledged, the newest first.
 
     Raises:
-        DatabaseUnreachable, DatabaseRefused: it can't be told.
+        DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
     """
     return [batch for batch, _ in _list_settled(pool, _IS_REJECTED, limit)]
 
 
 def list_open_dead_letters(pool: PostgresPool, limit: int) -> Sequence[DeadLetters]:
-    """Return the batches with rows in the dead letters that nobody has answered, the newest first.
+    """Return the batches with rows in the dead letters that no operator has acknowledged, the newest first.
 
     Raises:
-        DatabaseUnreachable, DatabaseRefused: it can't be told.
+        DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
     """
     return [DeadLetters(batch, rows) for batch, rows in _list_settled(pool, _HAS_DEAD_LETTERS, limit)]
 
@@ -161,6 +161,6 @@ def _list_settled(pool: PostgresPool, condition: str, limit: int) -> list[tuple[
 
 
 def _settled_tables(connection: LimitedConnection) -> str:
-    # Who only looks makes no table: an earlier sterna's tracker hasn't this one, and recorded nothing of the kind.
+    # Reading creates no table: the tracker of an earlier sterna lacks this one, and recorded nothing of the kind.
     bad_table = "sterna_ingest_bad" if has_table(connection, "sterna_ingest_bad") else _NO_BAD_ROWS
     return f"sterna_ingest_batch b LEFT JOIN {bad_table} k ON k.batch = b.id"

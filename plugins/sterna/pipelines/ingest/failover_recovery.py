@@ -1,8 +1,8 @@
 """Batches that were settled, and that `main` has lost since: a forced promotion took it back to what a region had.
 
-They are published anew under their own numbers, by whoever comes to work. Which ones, each table's mark says: one above
-it isn't there. That a promotion lost it, and nobody took it away, the history of `main` says: the commit that had it is
-gone. What neither of them tells is left to an operator, as `Rewound`.
+Any worker publishes them again, under their own numbers. A table's mark decides which: a batch with a number above it
+is not there. The history of `main` decides whether a promotion lost it, or an operator removed it: in the first case
+the commit that had it is gone. Where neither decides, an operator has to, as with `Rewound`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from sterna.replication.replica.region import RegionContext
 
 log = logging.getLogger(__name__)
 RECOVERY_INTERVAL_SECONDS = 30.0
-"""Seconds between two looks, of one worker."""
+"""Seconds between two checks of one worker."""
 REOPENED_REASON = "`main` has lost it, in a promotion: it is published anew"
-"""What the tracker says of such a batch until it is on `main` again."""
+"""The reason that the tracker stores with such a batch until it is on `main` again."""
 # Clocks of two Nessie servers and of the tracker may differ by this much.
 _MAX_CLOCK_SKEW = timedelta(minutes=10)
 # A settled batch may be seen so much later than it was settled.
 _MAX_SETTLE_DELAY = timedelta(minutes=1)
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
-_MAX_SETTLED_AGE = timedelta(days=7)  # ago, that a batch was settled which is looked for
+_MAX_SETTLED_AGE = timedelta(days=7)  # batches that were settled earlier are not checked
 
 TableChannel = tuple[str, str]
 """A table and a channel."""
@@ -42,11 +42,11 @@ TableChannel = tuple[str, str]
 
 @dataclass(frozen=True)
 class Recovery:
-    """What a look found.
+    """What a check found.
 
     Args:
-        reopened: numbers that are published anew, by table and channel.
-        undecided: why it can't be told what became of some, by table and channel: an operator decides.
+        reopened: numbers that are published again, by table and channel.
+        undecided: why some can't be decided on, by table and channel; an operator has to.
         new_primary: another region is the primary by now than the one that the worker began with; "": it is not.
     """
 
@@ -58,13 +58,13 @@ class Recovery:
 def decide_lost(
     state: TableState | None, channel: Channel, published: Mapping[int, str], is_on_main: Callable[[str], bool]
 ) -> tuple[tuple[int, ...], str]:
-    """Return which batches `main` has lost with its history, and why nobody can tell of the others, "" for those told.
+    """Return which batches `main` has lost with its history, and why the others can't be decided on, "" where all are.
 
     Args:
         state: the table's, as `main` has it; None: there is no such table.
         channel: the channel.
         published: its batches that were settled as published: by number, a commit that had it, "" for unknown.
-        is_on_main: says whether a commit is one of `main`'s.
+        is_on_main: whether a commit is one of `main`'s.
     """
     position = state.properties.get(channel.position_property, "") if state is not None else ""
     above = {
@@ -74,14 +74,14 @@ def decide_lost(
         return (), ""
     commits = [above[number] for number in sorted(above, reverse=True) if above[number]]
     if any(is_on_main(commit) for commit in commits):
-        return (), ""  # somebody took the rows away, on this very `main`: whoever publishes next finds `Rewound`
+        return (), ""  # the rows were removed on this very `main`: the next publication raises `Rewound`
     if not commits:
         return (), f"batches {min(above)} to {max(above)} were published, and no commit is known that had them"
     return tuple(sorted(above)), ""
 
 
 class FailoverRecovery:
-    """Looks for what `main` has lost, and lets it be published anew.
+    """Finds batches that `main` has lost, and reopens them for publication.
 
     Args:
         ingest: the region's, with its context.
@@ -94,7 +94,7 @@ class FailoverRecovery:
         self._next = clock()
 
     def __call__(self, urgent: bool) -> Recovery:
-        """Look, where it is time to, or urgent.
+        """Check, when it is due or urgent.
 
         Raises:
             SternaError: the tracker doesn't answer, or the catalog in a way that time doesn't cure.
@@ -151,7 +151,7 @@ class FailoverRecovery:
             positions.state(table), Channel(*parts), commits, lambda hash: history.contains(hash, settled_at[hash])
         )
         if numbers:
-            # With the commits that were looked for: who was faster may have published them anew by now.
+            # With the commits that were checked: a faster worker may have published them again by now.
             condition = "number = ANY(%s) AND commit_hash = ANY(%s)"
             reopen(pool, table_channel, REOPENED_REASON, condition, (list(numbers), list(commits.values())))
             clear_delays(pool, table_channel)
@@ -159,7 +159,7 @@ class FailoverRecovery:
 
 
 class MainHistory:
-    """The history of `main`, read back from a commit no further than somebody asks.
+    """The history of `main` back from a commit, read lazily.
 
     Args:
         context: the region.
@@ -174,7 +174,7 @@ class MainHistory:
         self._visited: set[str] = {head}
 
     def contains(self, hash: str, seen_at: datetime) -> bool:
-        """Say whether a commit lies there.
+        """Return whether a commit is part of it.
 
         Args:
             hash: its hash.
@@ -192,7 +192,7 @@ class MainHistory:
 
 
 def read_checkpoint(pool: PostgresPool) -> tuple[str, datetime, datetime]:
-    """Return up to which commit of `main` all settled batches were looked for, when, and what time it is."""
+    """Return up to which commit of `main` all settled batches were checked, when, and what time it is."""
     query = "SELECT (SELECT hash FROM sterna_ingest_seen), (SELECT at FROM sterna_ingest_seen), clock_timestamp()"
     with pool.connection() as connection:
         row = connection.execute(query).fetchone()
@@ -201,7 +201,7 @@ def read_checkpoint(pool: PostgresPool) -> tuple[str, datetime, datetime]:
 
 
 def write_checkpoint(pool: PostgresPool, hash: str, checked_at: datetime) -> None:
-    """Write down up to which commit of `main` all settled batches were looked for, and when."""
+    """Record up to which commit of `main` all settled batches were checked, and when."""
     with pool.connection() as connection:
         connection.execute(
             "INSERT INTO sterna_ingest_seen (one, hash, at) VALUES (1, %s, %s) "

@@ -149,7 +149,7 @@ def write_dead_letters(objects: Objects, inbox: str, batch: Batch, rows: BatchRo
     if max_bad_rows is not None and bad_rows > max_bad_rows:
         reason = f"{bad_rows} rows are bad, {max_bad_rows} may be (max_bad)"
     elif bad_rows and not rows.report.rows:
-        # A commit without rows, called published, would tell its producer less.
+        # A commit without rows, called published, would inform its producer less.
         reason = f"none of its {bad_rows} rows is good"
     if reason:
         raise BatchRejected(f"{reason}; the first: {rows.report.first}", table=batch.lane.table, file=uri)
@@ -162,7 +162,7 @@ def _write_empty(path: Path) -> None:
 
 
 def dead_letters_uri(inbox: str, batch: Batch | BatchFile) -> str:
-    """Return where the bad rows of a batch stand, as Parquet: drop, offset in it, error, the row as text."""
+    """Return the URI of a batch's bad rows, as Parquet: drop, offset in it, error, the row as text."""
     folder = table_folder(inbox, batch.lane.tenant, batch.lane.table)
     return f"{folder}/{DEAD_LETTERS_FOLDER}/{batch.lane.channel}/{batch.number:012}.parquet"
 
@@ -170,7 +170,7 @@ def dead_letters_uri(inbox: str, batch: Batch | BatchFile) -> str:
 def count_dead_rows(objects: Objects, uri: str, uploads: Sequence[Upload]) -> int:
     """Return how many rows a file of dead letters speaks of: 0 where there is none, 1 where it can't be read as one.
 
-    It is what `ReadReport.bad` was of that reading: a drop that is refused whole stands there once, for all its rows.
+    It equals `ReadReport.bad` of that reading: a drop that is refused whole has one row there, for all of its rows.
 
     Args:
         objects: the stores.
@@ -178,7 +178,7 @@ def count_dead_rows(objects: Objects, uri: str, uploads: Sequence[Upload]) -> in
         uploads: of the batch.
 
     Raises:
-        StoreUnreachable, StoreDenied: it can't be told.
+        StoreUnreachable, StoreDenied: it can't be determined.
     """
     rows = {upload.id: upload.rows for upload in uploads}
     import pyarrow as pa
@@ -206,14 +206,14 @@ def _fetch(objects: Objects, upload: Upload, folder: Path, attempts: int) -> Upl
         if attempts < _MAX_MISSING_ATTEMPTS:
             raise
         digest, size, error = "", 0, "its object is missing from the inbox"
-    # What the producer was told is there has to be what is there.
+    # The content has to be the one that was acknowledged.
     if not error and (size != upload.bytes or digest != upload.digest):
         error = f"its object isn't what was acknowledged: {size} bytes of {upload.bytes}"
     return UploadFile(upload.id, str(path), upload.format.value, upload.rows, error)
 
 
 def _conform(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
-    """Return rows with a table's columns; fields inside of them may stand in another order there."""
+    """Return rows with a table's columns; nested fields may have another order there."""
     import pyarrow as pa
 
     rows = rows.combine_chunks()

@@ -1,4 +1,4 @@
-"""A Parquet file that lies somewhere, proven fit to become a table's as it is: its size, schema and partition.
+"""Proof that an existing Parquet file can be added to a table as it is: its size, schema and partition.
 
 Its footer is read, and of its pages those of the columns that decide its partition. That its other pages can be read is
 not proven.
@@ -60,7 +60,7 @@ class TableShape:
 
     @classmethod
     def parse(cls, metadata: Mapping[str, Any]) -> TableShape:
-        """Return the shape that a metadata.json tells."""
+        """Return the shape by a metadata.json."""
         schema = next(
             candidate for candidate in metadata["schemas"] if candidate["schema-id"] == metadata["current-schema-id"]
         )
@@ -83,11 +83,11 @@ class ProvenFile:
     """A file that may become a table's.
 
     Args:
-        uri: where it lies.
+        uri: the file's.
         bytes: its size.
         rows: its rows.
         partition: the value of each partition field, as Iceberg's builder reads it.
-        has_ids: it has the table's field ids; else its columns are known by their names.
+        has_ids: it has the table's field ids; else its columns are matched by name.
     """
 
     uri: str
@@ -103,7 +103,7 @@ def validate_file(objects: Objects, uri: str, shape: TableShape) -> ProvenFile:
     Raises:
         ObjectMissing: there is no such object.
         BadDrop: it is cut, encrypted, broken, or no Parquet file; it has no rows, or a column isn't the table's.
-        Unsupported: in which partition it lies can't be proven.
+        Unsupported: which partition it belongs to can't be proven.
         StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: it can't be read.
     """
     import pyarrow as pa
@@ -210,7 +210,7 @@ def _validate_field(arrow_field: Any, expected: Type, id: int, path: str, id_pre
 
 
 def _is_readable(arrow_type: Any, expected: str) -> bool:
-    """Tell whether all readers of Iceberg read a column of a file as a type, as it stands there."""
+    """Return whether all readers of Iceberg read a column of a file as a type, as it stands there."""
     import pyarrow as pa
     import pyarrow.types as is_
 

@@ -1,4 +1,4 @@
-"""Workers say that they get on: by that their batches stay theirs, and one that died or hangs is known by name.
+"""Heartbeats of workers: they renew the leases of a worker's batches, and show which one died or hangs.
 
 All times are the tracker's database's, so that clocks of workers don't matter.
 """
@@ -19,12 +19,12 @@ from sterna.postgres.pool import PostgresPool
 
 log = logging.getLogger(__name__)
 LEASE_SECONDS: Final = 45.0
-"""Seconds for which a worker has a batch since its last sign: batches of one that died are free after that."""
+"""Seconds for which a worker holds a batch since its last heartbeat: batches of one that died are free after that."""
 BEATS_PER_LEASE: Final = 4.5
-"""Signs in one lease: some may be late, or find no tracker."""
+"""Heartbeats in one lease: some may be late, or fail."""
 STALL_SECONDS: Final = 900.0
-"""Seconds without a step forward after which a worker gives no more signs, beside what its longest step may take: one
-that hangs lives, and would keep its batches for ever."""
+"""Seconds without progress after which a worker sends no more heartbeats, beside its longest step: otherwise one that
+hangs would keep its batches for ever."""
 _DEAD_DAYS: Final = 1  # for which a worker that died is named
 _JOIN_SECONDS: Final = 5.0
 _TABLE: Final = "sterna_ingest_worker"
@@ -32,13 +32,13 @@ _TABLE: Final = "sterna_ingest_worker"
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """A worker, as its signs have it.
+    """A worker by its heartbeats.
 
     Args:
         name: of the worker; no two have the same.
         host, pid: where it runs.
         begun: since when.
-        seen: when it gave its last sign.
+        seen: when it sent its last heartbeat.
         silent: seconds since then.
         alive: whether that is less than a lease.
         batches: which it has, each as table, channel and number.
@@ -56,14 +56,14 @@ class WorkerStatus:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a worker says of itself.
+    """What a worker reports of itself.
 
     Args:
         name: no two have the same.
         host, pid: where it runs.
-        lease: seconds for which this sign counts.
-        batches: those that it works on, by id. One that the tracker alone has as its own is free once its lease is
-            over: whether it was taken the worker wasn't told.
+        lease: seconds for which this heartbeat counts.
+        batches: those that it works on, by id. One that only the tracker counts as its own is free once its lease is
+            over: the worker never received the answer to its claim.
     """
 
     name: str
@@ -74,10 +74,10 @@ class Heartbeat:
 
 
 def write_heartbeat(pool: PostgresPool, heartbeat: Heartbeat) -> None:
-    """Say that a worker lives: it keeps its batches for as long as nobody else has taken them.
+    """Record that a worker is alive, and renew the leases that no other worker has claimed since.
 
     Raises:
-        DatabaseUnreachable, DatabaseRefused: nobody was told.
+        DatabaseUnreachable, DatabaseRefused: the tracker wasn't updated.
     """
     with pool.connection() as connection, connection.transaction():
         connection.execute(
@@ -93,10 +93,10 @@ def write_heartbeat(pool: PostgresPool, heartbeat: Heartbeat) -> None:
 
 
 def delete_worker(pool: PostgresPool, name: str) -> None:
-    """Say that a worker ends in order; forget those that died long ago and have no batch any more.
+    """Remove a worker that ends in order, and those that died long ago and hold no batch.
 
     Raises:
-        DatabaseUnreachable, DatabaseRefused: nobody was told.
+        DatabaseUnreachable, DatabaseRefused: the tracker wasn't updated.
     """
     with pool.connection() as connection:
         connection.execute(
@@ -108,10 +108,10 @@ def delete_worker(pool: PostgresPool, name: str) -> None:
 
 @contextmanager
 def heartbeating(send_heartbeat: Callable[[], object], interval: float) -> Iterator[None]:
-    """Give signs of life while the block runs, from a thread of its own; the first one before it begins.
+    """Send heartbeats while the block runs, from a thread of its own; the first one before it begins.
 
     Args:
-        send_heartbeat: gives one; a tracker that doesn't answer is asked again.
+        send_heartbeat: sends one; where it fails, the next one is sent as usual.
         interval: seconds from one to the next.
     """
 
@@ -132,7 +132,7 @@ def list_workers(pool: PostgresPool, lease: float = LEASE_SECONDS) -> Sequence[W
     """Return the workers that live, and those that died in the last day or still have a batch; changes nothing.
 
     Raises:
-        DatabaseUnreachable, DatabaseRefused: it can't be told.
+        DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
     """
     query = """
         SELECT w.name, w.host, w.pid, w.begun, w.seen, extract(epoch FROM clock_timestamp() - w.seen),
@@ -144,12 +144,12 @@ def list_workers(pool: PostgresPool, lease: float = LEASE_SECONDS) -> Sequence[W
         GROUP BY w.name ORDER BY w.seen DESC
     """
     with pool.connection() as connection:
-        # Who only looks makes no table: workers of an earlier sterna gave no signs.
+        # Reading creates no table: workers of an earlier sterna sent no heartbeats.
         rows = connection.execute(query, (_DEAD_DAYS,)).fetchall() if has_table(connection, _TABLE) else []
     return [_parse_status(row, lease) for row in rows]
 
 
 def _parse_status(row: Sequence[Any], lease: float) -> WorkerStatus:
     name, host, pid, begun, seen, silent, batches = row
-    # A sign may be written while it is asked for.
+    # A heartbeat may be written during the query.
     return WorkerStatus(name, host, pid, begun, seen, max(float(silent), 0.0), silent <= lease, tuple(batches))

@@ -19,7 +19,7 @@ NAME_MAPPING_PROPERTY = "schema.name-mapping.default"
 
 
 def read_metadata(table: SparkTable, loaded: LoadedTable[JavaBase]) -> Mapping[str, Any]:
-    """Return the metadata.json of a table that was looked at."""
+    """Return the metadata.json of a table that was loaded."""
     with translate_java_errors(table.name):
         metadata: Mapping[str, Any] = json.loads(_iceberg(table).TableMetadataParser.toJson(loaded.base.metadata))
     return metadata
@@ -45,10 +45,10 @@ def list_existing(table: SparkTable, loaded: LoadedTable[JavaBase], uris: Sequen
 
 
 def needs_name_mapping(table: SparkTable, loaded: LoadedTable[JavaBase]) -> bool:
-    """Tell whether a table has to be told by which names its columns are known in files without field ids.
+    """Return whether a table needs a name mapping for files without field ids.
 
     Raises:
-        BadDrop: it was told, and for other columns: names would be read as others.
+        BadDrop: it has one, for other columns: the file's columns would be read as others.
     """
     current = loaded.state.properties.get(NAME_MAPPING_PROPERTY)
     if current is None:
@@ -73,7 +73,7 @@ def needs_name_mapping(table: SparkTable, loaded: LoadedTable[JavaBase]) -> bool
 
 
 def set_name_mapping(table: SparkTable, loaded: LoadedTable[JavaBase]) -> None:
-    """Tell a table by which names its columns are known, as its schema has them, by compare-and-swap."""
+    """Set a table's name mapping, from its schema, by compare-and-swap."""
     table.set_properties(loaded, {NAME_MAPPING_PROPERTY: _build_name_mapping(table, loaded)})
 
 

@@ -1,7 +1,7 @@
-"""The inbox: where a drop becomes durable, before anybody is told that it was taken.
+"""The inbox: where a drop becomes durable before it is acknowledged.
 
 First its content, under a name that has the content's digest; then its mark, created only if absent, which makes a drop
-of it; then the tracker's row. Whatever dies in between, the same drop sent again goes on from there.
+of it; then the tracker's row. After a crash in between, the same drop sent again continues from there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sterna.storage.write import create, write_file
 
 @dataclass(frozen=True)
 class UploadRequest:
-    """What somebody sent, checked.
+    """An upload that passed validation.
 
     Args:
         lane: where it goes.
@@ -47,7 +47,7 @@ class UploadRequest:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether it would be known again."""
+        """Whether a repetition would be recognized."""
         return bool(self.key or self.offset)
 
 
@@ -87,19 +87,19 @@ class Inbox:
         return self._tracker.accept(upload)
 
     def has_key(self, lane: Lane, key: str) -> bool:
-        """Tell whether something was taken under a key.
+        """Return whether a drop was taken under a key.
 
         Raises:
-            DatabaseUnreachable, DatabaseRefused: it can't be told.
+            DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
         """
         return self._tracker.upload(upload_id(self._region, lane.table, lane.channel, f"key:{key}")) is not None
 
     def read_marker(self, lane: Lane, key: str) -> Upload | None:
-        """Return the drop that was taken under a key, by its mark in the inbox: the tracker may not know of it yet.
+        """Return the drop that was taken under a key, by its mark in the inbox: the tracker may lack its row.
 
         Raises:
             BadDrop: the mark was changed.
-            StoreUnreachable, StoreDenied: it can't be told.
+            StoreUnreachable, StoreDenied: it can't be determined.
         """
         marker_uri = upload_marker_uri(
             self._inbox, lane, upload_id(self._region, lane.table, lane.channel, f"key:{key}")
@@ -110,7 +110,7 @@ class Inbox:
             return None
 
     def index(self, upload: Upload) -> None:
-        """Let the tracker know of a drop whose mark stands in the inbox.
+        """Add a drop to the tracker whose mark is in the inbox.
 
         Raises:
             DatabaseUnreachable, DatabaseRefused: it doesn't.
@@ -135,10 +135,10 @@ class Inbox:
 
 
 def write_batch_file(objects: Objects, inbox: str, batch: Batch, uploads: Sequence[Upload], applied: int = 0) -> str:
-    """Write a batch down beside its drops, before anything else is done with it; return where.
+    """Write a batch's file beside its drops; return its URI.
 
-    First of all, even before it is asked whether the batch is published: a tracker of which an older state came back
-    gives a number out a second time, and the table would say of that one that it is published.
+    It comes first, even before the check whether the batch is published: a tracker that was restored to an older state
+    assigns a number a second time, and by the table's mark that batch would count as published.
 
     Args:
         objects: the stores.
@@ -148,9 +148,9 @@ def write_batch_file(objects: Objects, inbox: str, batch: Batch, uploads: Sequen
         applied: the number of the last batch of its channel that is on `main`.
 
     Raises:
-        TrackerContradicts: the number stands for another batch already: the tracker isn't what it was.
-        BadDrop: what stands there is no batch's file, or has what this version doesn't know.
-        StoreUnreachable, StoreDenied: it isn't written down, and must not be staged.
+        TrackerContradicts: the number is another batch's already: the tracker was restored or replaced.
+        BadDrop: the existing object is no batch's file, or has a field that this version doesn't know.
+        StoreUnreachable, StoreDenied: it isn't written, and must not be staged.
     """
     uri, text = batch_uri(inbox, batch.lane, batch.number), format_batch(batch, uploads)
     if batch.number <= applied:

@@ -1,4 +1,4 @@
-"""The room: takes drops, and closes batches as their rules say, in a thread of its own."""
+"""Ingestion in a gateway: takes drops, and closes batches by their rules in a thread of its own."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _BACKLOG_SECONDS = 5.0
 _JOIN_SECONDS = 10.0
 _RETRY_SECONDS = 2.0
 _VISIBILITY_SECONDS = 3.0
-_OPERATOR_WAIT_SECONDS = 30.0  # between two looks at what somebody has to mend
+_OPERATOR_WAIT_SECONDS = 30.0  # between two polls of what an operator has to fix
 
 
 @dataclass
 class IngestCounts:
-    """What a room has done.
+    """Counters of a gateway's ingestion.
 
     Args:
         uploads: that were taken, by format.
@@ -61,7 +61,7 @@ class IngestService:
 
     Args:
         ingest: the region's.
-        poll_seconds: seconds after which it is looked again whether something is due.
+        poll_seconds: seconds between two checks for batches that are due.
     """
 
     def __init__(self, ingest: RegionIngest, poll_seconds: float = 0.5) -> None:
@@ -97,7 +97,7 @@ class IngestService:
 
     @property
     def stopped_partitions(self) -> int:
-        """How many partitions of topics this gateway would read, and can't until somebody mends it."""
+        """How many partitions of topics this gateway can't read until an operator fixes them."""
         return sum(len(reader.problems) for reader in self.readers)
 
     def start(self) -> None:
@@ -114,7 +114,7 @@ class IngestService:
         self.ingest.close()
 
     def prepare(self) -> None:
-        """See to the tracker before it is used for the first time.
+        """Create or check the tracker's tables before the first use.
 
         Raises:
             SternaError: as `RegionIngest.prepare`.
@@ -126,7 +126,7 @@ class IngestService:
                     self._is_prepared = True
 
     def accept(self, request: UploadRequest) -> tuple[Upload, bool]:
-        """Make a drop durable, as `Inbox.take`.
+        """Make a drop durable, as `Inbox.accept`.
 
         Raises:
             SternaError: it isn't taken.
@@ -221,7 +221,7 @@ class IngestService:
                     log.exception("a look at the replicas failed")
 
     def _probe_store(self) -> None:
-        # One that kept silent is not asked for half a minute, which is long for whoever waits to be told 201.
+        # A store that didn't answer is not called for half a minute: long for a client that waits for its 201.
         if self._store_failed:
             self.ingest.objects.reset_circuit_breakers()
             self.ingest.objects.size(marker_uri(self.ingest.region_settings.inbox))
@@ -239,7 +239,7 @@ class IngestService:
 
     def _record_failure(self, problem: str) -> None:
         self.counts.failures += 1
-        if problem != self.problem:  # once, and not each time that it is looked
+        if problem != self.problem:  # once, and not at each poll
             log.warning("the inbox or the tracker is dark: %s", printable(problem))
         self.problem = problem
 

@@ -21,7 +21,7 @@ from sterna.pipelines.ingest.columns import Column
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A float would be rounded twice, row by row. Of others what a text may be is not Arrow's to say.
+# A float would be rounded twice, row by row. For others Arrow's reading of texts differs.
 _FAST_TYPES = frozenset({"boolean", "int", "long", "double", "string"})
 _MAX_FILE_BYTES = 1 << 30
 _MAX_EXACT_DOUBLE = float(1 << 53)  # up to which a double holds each
@@ -65,7 +65,7 @@ def _are_exact_doubles(values: pa.ChunkedArray) -> bool:
     from pyarrow import compute
 
     negative = compute.equal(compute.divide(1.0, values), -inf)
-    # A whole number beyond is held by some doubles alone: this one may not be what stood there.
+    # Only some whole numbers beyond are exact doubles: this one may not be what the text has.
     is_exact = compute.all(compute.less(compute.abs(values), _MAX_EXACT_DOUBLE), min_count=0).as_py()
     return bool(is_exact) and not compute.any(negative, min_count=0).as_py()
 

@@ -1,4 +1,4 @@
-"""Rows as JSON lines: which values a column takes, and which columns rows bring; pure."""
+"""Rows as JSON lines: which values a column takes, and which columns rows have; pure."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
 
 
 def infer_columns(rows: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """Return the columns that rows bring, as far as their values tell; one that is null everywhere isn't among them."""
+    """Return the columns of rows, inferred from their values; one that is null everywhere isn't among them."""
     types: dict[str, Type | None] = {}
     for row in rows:
         for name, value in row.items():

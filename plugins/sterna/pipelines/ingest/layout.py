@@ -31,7 +31,7 @@ _MAX_TABLE_LENGTH = 200
 
 
 def is_valid_table(name: str) -> bool:
-    """Tell whether a dotted key may be a table's that takes rows: it stands in paths, and has to be plain."""
+    """Return whether a dotted key may be a table's that takes rows: it stands in paths, and has to be plain."""
     return len(name) <= _MAX_TABLE_LENGTH and bool(_TABLE.fullmatch(name))
 
 
@@ -47,7 +47,7 @@ def content_uri(inbox: str, lane: Lane, upload: str, digest: str, format: Format
 
 
 def upload_marker_uri(inbox: str, lane: Lane, upload: str) -> str:
-    """Return where a drop's mark stands: one place, whatever its content is."""
+    """Return the URI of a drop's mark, which doesn't depend on its content."""
     return f"{table_folder(inbox, lane.tenant, lane.table)}/{upload[:2]}/{upload}{UPLOAD_SUFFIX}"
 
 
@@ -57,29 +57,29 @@ def batch_uri(inbox: str, lane: Lane, number: int) -> str:
 
 
 def rejected_uri(inbox: str, lane: Lane, number: int) -> str:
-    """Return where it stands that a batch was rejected."""
+    """Return the URI of a batch's rejection."""
     return batch_uri(inbox, lane, number).removesuffix(".json") + REJECTED_SUFFIX
 
 
 def topic_uri(inbox: str, lane: Lane) -> str:
-    """Return where it stands which topic's partition a channel reads, and where it began."""
+    """Return the URI of a channel's anchor: which topic's partition it reads, and from which offset."""
     return f"{table_folder(inbox, lane.tenant, lane.table)}/{TOPICS_FOLDER}/{lane.channel}.json"
 
 
 def empty_range_uri(inbox: str, lane: Lane) -> str:
-    """Return where it stands which stretch behind a channel's last drop has no row."""
+    """Return the URI of the range behind a channel's last drop that has no row."""
     return topic_uri(inbox, lane).removesuffix(".json") + ".empty.json"
 
 
 def is_managed(uri: str) -> bool:
-    """Tell whether an object of an inbox is one that drops, batches or topics have left there."""
+    """Return whether an object of an inbox was written for drops, batches or topics."""
     return uri.endswith(UPLOAD_SUFFIX) or any(
         f"/{folder}/" in uri for folder in (BATCHES_FOLDER, DEAD_LETTERS_FOLDER, TOPICS_FOLDER)
     )
 
 
 def check_inbox(mapping: Mapping, inbox: str, label: str = "inbox") -> None:
-    """See that an inbox lies in the region's own storage and in nobody's replica root.
+    """See that an inbox is in the region's own storage, and in no replica root.
 
     Args:
         mapping: of the region.
@@ -104,6 +104,6 @@ def check_inbox(mapping: Mapping, inbox: str, label: str = "inbox") -> None:
 
 
 def prefixes_overlap(left: str, right: str) -> bool:
-    """Tell whether one of two prefixes lies in the other."""
+    """Return whether one of two prefixes contains the other."""
     canonical_left, canonical_right = canonical_prefix(left), canonical_prefix(right)
     return is_inside(canonical_left, canonical_right) or is_inside(canonical_right, canonical_left)

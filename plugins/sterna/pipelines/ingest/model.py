@@ -105,10 +105,10 @@ class Batch:
         snapshot: the staged snapshot, or the published one; None: not yet.
         commit: the commit on `main` that published it; "": not yet.
         reason: why it was rejected, or why it was given back last.
-        attempts: how often somebody took it.
+        attempts: how often a worker claimed it.
         settled: when it was published or rejected.
-        worker: who has it now; "": nobody.
-        leased_until: until when he has.
+        worker: the worker that holds it; "": none does.
+        leased_until: when that lease ends.
     """
 
     id: str
@@ -142,7 +142,7 @@ def split_channel(channel: str) -> tuple[str, str, str] | None:
 
 
 def upload_id(region: str, table: str, channel: str, key: str) -> str:
-    """Return the id of a drop: the same for whoever sends it again."""
+    """Return the id of a drop: the same when it is sent again."""
     return _hash(region, table, channel, key)
 
 

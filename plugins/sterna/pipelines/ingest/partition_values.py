@@ -1,4 +1,4 @@
-"""The partition that a file lies in, proven by its values: Iceberg's transforms of what stands in it; pure.
+"""The partition of a file, proven by Iceberg's transforms of its values; pure.
 
 Source: Apache Iceberg, "Spec", "Partition Transforms" and "Appendix B: 32-bit Hash Requirements".
 """
@@ -25,21 +25,21 @@ _TIMESTAMP_TYPES = ("timestamp", "timestamptz")
 
 
 def is_ordered(transform: str) -> bool:
-    """Tell whether values between two others are in their partition where both are in one."""
+    """Return whether values between two others are in their partition where both are in one."""
     return not transform.startswith("bucket")
 
 
 def format_partition(values: Iterable[Any], transform: str, type: Type, column: str) -> str:
-    """Return the one partition that all values lie in, as Iceberg's builder of data files reads it.
+    """Return the one partition of all values, as Iceberg's builder of data files reads it.
 
     Args:
-        values: all that stand in the column, or its smallest and largest where the transform keeps order.
+        values: all of the column, or its smallest and largest where the transform keeps order.
         transform: as a partition spec writes it.
         type: the column's.
         column: its name.
 
     Raises:
-        Unsupported: they lie in several, or that can't be told of such a column.
+        Unsupported: they are in several, or it can't be proven for such a column.
     """
     partitions = {_partition_value(value, transform, type, column) for value in values}
     if len(partitions) != 1:

@@ -1,4 +1,4 @@
-"""What a worker needs of the tracker: batches to take, and where he says how far they are."""
+"""What a worker needs of the tracker: batches to claim, and their states."""
 
 from __future__ import annotations
 
@@ -11,35 +11,39 @@ from sterna.pipelines.ingest.model import Batch, Upload
 
 
 class WorkQueue(Protocol):
-    """The tracker as a worker sees it. It is an index and a queue: whether a batch is on `main` the table tells."""
+    """The tracker as a worker sees it: an index and a queue. Whether a batch is on `main` is decided by the table."""
 
     def claim(self, worker: str, lease: float, *, table: str | None = None) -> Batch | None:
-        """Return the oldest batch that is closed or staged and that nobody has, and give it to a worker for a while.
+        """Lease the oldest batch that is closed or staged and not leased; None: there is none.
 
-        Two who take at once get two batches. A batch whose lease is over may be taken again, and whoever had it finds
-        that out by `LeaseLost`.
+        Concurrent calls get different batches. One whose lease has expired may be claimed again: its former worker gets
+        `LeaseLost`.
 
         Args:
-            worker: who takes it.
-            lease: for how many seconds.
+            worker: its name.
+            lease: seconds.
             table: of this table alone; None: of any.
         """
         ...
 
     def renew(self, batch: str, worker: str, lease: float) -> None:
-        """Keep a batch for longer; raises `LeaseLost` where somebody else has it, or it is settled."""
+        """Renew a lease.
+
+        Raises:
+            LeaseLost: another worker holds the batch, or it is settled.
+        """
         ...
 
     def clear_delays(self) -> None:
-        """Let batches that were given back be taken at once: what they waited for may be mended."""
+        """Let requeued batches be claimed at once: what they waited for may be fixed."""
         ...
 
     def send_heartbeat(self, heartbeat: Heartbeat) -> None:
-        """Say that a worker lives, and keep the batches that it works on, unless another has taken them."""
+        """Record that a worker is alive, and renew the leases that no other worker has claimed since."""
         ...
 
     def deregister(self, worker: str) -> None:
-        """Say that a worker ends in order."""
+        """Remove a worker that ends in order."""
         ...
 
     def list_uploads(self, batch: str) -> Sequence[Upload]:
@@ -47,7 +51,7 @@ class WorkQueue(Protocol):
         ...
 
     def lock_publishing(self, table: str) -> AbstractContextManager[bool]:
-        """Become the one publisher of a table in this region; False where somebody else is.
+        """Become the one publisher of a table in this region; False where another worker is.
 
         A hint, held by an advisory lock for as long as the block runs: compare-and-swap at the table is the truth.
         """
@@ -58,22 +62,29 @@ class WorkQueue(Protocol):
         ...
 
     def mark_staged(self, batch: str, worker: str, snapshot: int) -> None:
-        """Say that a batch is staged; raises `LeaseLost` where somebody else has it."""
+        """Record that a batch is staged.
+
+        Raises:
+            LeaseLost: another worker holds it.
+        """
         ...
 
     def mark_published(self, batch: str, snapshot: int, commit: str, bad_rows: int = 0) -> None:
-        """Say that a batch is on `main`, less so many bad rows.
+        """Record that a batch is on `main`, without so many bad rows; idempotent, and no lease is needed.
 
-        That is a fact, whoever says it: no lease is needed, saying it twice is fine.
-
-        Raises `TrackerContradicts` where the tracker has it as rejected.
+        Raises:
+            TrackerContradicts: the tracker has it as rejected.
         """
         ...
 
     def mark_rejected(self, batch: str, reason: str) -> None:
-        """Say that a batch never will be; raises `TrackerContradicts` where the tracker has it as published."""
+        """Record that a batch is rejected.
+
+        Raises:
+            TrackerContradicts: the tracker has it as published.
+        """
         ...
 
     def requeue(self, batch: str, worker: str, reason: str, *, delay: float = 0.0) -> None:
-        """Give a batch back: somebody may take it after so many seconds. One that he has no more is left alone."""
+        """Give up a lease: the batch may be claimed after `delay` seconds. Without the lease nothing is changed."""
         ...

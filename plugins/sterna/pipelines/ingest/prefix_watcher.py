@@ -1,6 +1,6 @@
 """Files that others put into a folder: each becomes a drop, once, and stays where it is.
 
-What it is known by is its name, size and time: a file that is written over is another one.
+A file is identified by name, size and time: one that is overwritten is another file.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MAX_SEEN_FILES = 1_000_000
 
 @dataclass
 class PollCounts:
-    """What a look at a folder found.
+    """What a poll of a prefix found.
 
     Args:
         accepted: files that became drops.
         rejected: files that are none.
-        is_full: the tenant's backlog is full, and files are left for the next look.
+        is_full: the tenant's backlog is full, and files are left for the next poll.
     """
 
     accepted: int = 0
@@ -76,14 +76,14 @@ class PrefixWatcher:
                 break
             if not self._process_file(uri, (size, modified), key, format, counts):
                 continue
-            if len(self._seen) < _MAX_SEEN_FILES:  # the tracker knows the others
+            if len(self._seen) < _MAX_SEEN_FILES:  # the tracker has the others
                 self._seen.add(key)
         return counts
 
     def _process_file(
         self, uri: str, listing: tuple[int, datetime], key: str, format: Format, counts: PollCounts
     ) -> bool:
-        """Take a file, or refuse it; return whether it is the one that was listed: else the next look takes it."""
+        """Take a file, or refuse it; return whether it is the one that was listed: else the next poll takes it."""
         try:
             is_new = self._accept_file(uri, listing, key, format)
         except (BadDrop, DropOverLimit, KeyReused) as error:

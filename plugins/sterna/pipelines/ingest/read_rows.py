@@ -52,7 +52,7 @@ class UploadFile:
 
     Args:
         id: the drop's.
-        path: where it lies.
+        path: its file.
         format: `json`, `arrow` or `parquet`.
         rows: how many it is said to have.
         error: why it isn't read at all; "": it is.
@@ -169,7 +169,7 @@ class _Reader:
         return plan_evolution(columns, _infer_columns(rows, columns_by_name), self._job.evolve, self._job.most)
 
     def _validate_lines(self, upload: UploadFile, columns: tuple[Column, ...]) -> None:
-        """Note which lines bring a column that the table may not get."""
+        """Record which lines have a column that the table may not get."""
         columns_by_name = {column.name: column for column in columns}
         for number, _, row in self._read_lines(upload):
             if isinstance(row, str):
@@ -232,7 +232,7 @@ class _Reader:
         return _infer_columns((row for _, _, row in self._read_lines(upload) if isinstance(row, dict)), columns_by_name)
 
     def _read_lines(self, upload: UploadFile) -> Iterator[tuple[int, bytes, dict[str, Any] | str]]:
-        """Yield each row with its number: as it stands there, and what it is, or what is wrong of it."""
+        """Yield each row with its number: its text, and its value, or what is wrong with it."""
         with Path(upload.path).open("rb") as file:
             for number, line in enumerate(file):
                 if not line.strip(BLANK):
@@ -345,7 +345,7 @@ class _Reader:
         return errors
 
     def _record_current(self, upload: UploadFile) -> None:
-        """Write down what is being read: whoever finds this process dead knows why."""
+        """Record which drop is being read, for the case that this process dies."""
         (self._folder / CURRENT_UPLOAD_FILE).write_text(upload.id)
 
     def _write_dead_rows(self) -> None:
@@ -363,15 +363,15 @@ class _Reader:
 
 
 def _infer_columns(rows: Iterable[dict[str, Any]], columns_by_name: Mapping[str, Column]) -> tuple[Column, ...]:
-    """Return the columns that rows of JSON bring to a table."""
+    """Return the columns that rows of JSON add to a table."""
     return tuple(_merge_column(column, columns_by_name.get(column.name)) for column in infer_columns(rows))
 
 
 def _merge_column(column: Column, existing: Column | None) -> Column:
-    """Return what a column of JSON brings that the table lacks.
+    """Return what a column of JSON has that the table lacks.
 
-    Of what is there each value is looked at when it is read: a row may be wrong, and the others not. JSON has one
-    type of numbers, so that none of its values says that a column has to be wider.
+    Values of existing columns are checked when they are read: one row may be wrong, and the others not. JSON has one
+    type of numbers, so no value requires a wider column.
     """
     return column if existing is None else Column(column.name, merge_new_fields(column.type, existing.type))
 
@@ -396,7 +396,7 @@ def read_schema(upload: UploadFile) -> tuple[pa.Schema, Any]:
 
 
 def _read_batches(upload: UploadFile) -> Iterator[tuple[pa.RecordBatch, dict[int, str]]]:
-    """Yield a drop's rows, and what reading them as they are told already is wrong of them."""
+    """Yield a drop's rows, and the errors of rows that are known from reading them."""
     import pyarrow as pa
 
     if upload.format == "parquet":
@@ -462,9 +462,9 @@ def _find_invalid(batch: pa.RecordBatch) -> dict[int, str]:
 
 
 def _runs(lengths: Sequence[int], errors: Mapping[int, str]) -> list[tuple[int, int]]:
-    """Return where rows that aren't wrong stand in a row, of so many bytes at the most.
+    """Return ranges of consecutive good rows, of so many bytes at most.
 
-    One value may stand once in a dictionary, and in each row after: what is unpacked at once is bounded by this.
+    A dictionary may have a value once, and every row may refer to it: this bounds what is unpacked at once.
     """
     if not errors and sum(lengths) <= _MAX_BATCH_BYTES:
         return [(0, len(lengths))]
@@ -502,7 +502,7 @@ def _upload_errors() -> tuple[type[Exception], ...]:
 
 
 def _raise_system_error(error: Exception) -> None:
-    """Raise what is this machine's trouble: Arrow says of a broken file that it can't be read, without a number."""
+    """Raise errors of this machine again: Arrow's errors for a broken file have no errno."""
     if isinstance(error, OSError) and error.errno is not None:
         raise error
 
@@ -512,7 +512,7 @@ def _error_text(error: Exception) -> str:
 
 
 def main(folder: Path) -> None:
-    """Do the job that stands in a folder."""
+    """Do the job of a folder."""
     request = json.loads((folder / JOB_FILE).read_text())
     job = ReadJob(
         tuple(Column(**column) for column in request["columns"]),

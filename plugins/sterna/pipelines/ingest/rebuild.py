@@ -1,7 +1,7 @@
-"""The tracker made anew: from what stands in the inbox, and the marks of the tables.
+"""The tracker rebuilt from the inbox, and the marks of the tables.
 
-First the batches that were written down, since their drops must not be grouped anew; then whatever else came in. What
-was acknowledged and stands in no batch's file is buffered again: it was never staged.
+First the batches that have a file, since their drops must not be grouped differently; then all other drops. A drop that
+was acknowledged and is in no batch's file is buffered again: it was never staged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TableChannel = tuple[str, str]
 """A table and a channel."""
-# What a batch's file says goes before what the tracker had; that something is settled is never taken back.
+# A batch's file takes precedence over the tracker's row; a settled batch stays settled.
 _CONFLICT_UPDATE = ", ".join(
     f"{name} = excluded.{name}" for name in ("partition", "files", "bytes", "rows", "closed", "closed_by", "oldest")
 ) + (
@@ -44,7 +44,7 @@ PositionReader = Callable[[str, str], int]
 
 @dataclass
 class InboxContents:
-    """What stands in an inbox.
+    """The content of an inbox.
 
     Args:
         uploads: by id.
@@ -61,7 +61,7 @@ class InboxContents:
 
 @dataclass(frozen=True)
 class RebuildOutcome:
-    """What a tracker that was made anew knows.
+    """What a rebuilt tracker has.
 
     Args:
         drops: all of them.
@@ -77,7 +77,7 @@ class RebuildOutcome:
 def rebuild(
     pool: PostgresPool, objects: Objects, inbox: str, read_position: PositionReader, head: str = ""
 ) -> RebuildOutcome:
-    """Make a tracker anew, or mend one that is older than the inbox: what was written down there counts.
+    """Rebuild a tracker, or repair one that is older than the inbox, which takes precedence.
 
     No batch is closed meanwhile. What comes in meanwhile is taken. No worker may be at work.
 
@@ -114,7 +114,7 @@ def rebuild(
 
 
 def read_inbox(objects: Objects, inbox: str) -> InboxContents:
-    """Return what stands in an inbox.
+    """Return the content of an inbox.
 
     Raises:
         BadDrop: a file was changed.
@@ -134,7 +134,7 @@ def read_inbox(objects: Objects, inbox: str) -> InboxContents:
             contents.rejected[rejection.id] = rejection.reason, rejection.rejected
         else:
             contents.batches.append(parse_batch(text, uri))
-    # A batch's file says of its drops all that their own marks do.
+    # A batch's file has all that its drops' own marks have.
     for batch in contents.batches:
         contents.uploads |= {upload.id: upload for upload in batch.drops}
     return contents
@@ -203,7 +203,7 @@ def _write_batches(
 def _write_bad_rows(
     connection: LimitedConnection, contents: InboxContents, states: dict[str, str], objects: Objects, inbox: str
 ) -> None:
-    # However old they are: what was answered stood in the tracker alone.
+    # However old they are: acknowledgements were in the tracker alone.
     for batch in contents.batches:
         uri = dead_letters_uri(inbox, batch)
         if states[batch.id] == "published" and uri in contents.dead:
@@ -213,7 +213,7 @@ def _write_bad_rows(
 def _settle_missing(connection: LimitedConnection, lane: Lane, number: int) -> None:
     """Settle a number whose batch was lost with the tracker, before it was written down: its drops come under another.
 
-    Without that whoever publishes in the order of numbers would wait for it for ever.
+    Otherwise a worker, which publishes in the order of numbers, would wait for it for ever.
     """
     connection.execute(
         f"INSERT INTO sterna_ingest_batch (id, {LANE_COLUMNS}, number, state, files, bytes, rows, closed, closed_by, "  # noqa: S608
@@ -234,7 +234,7 @@ def _settle_missing(connection: LimitedConnection, lane: Lane, number: int) -> N
 def _state(batch: BatchFile, contents: InboxContents, applied: int) -> str:
     if batch.id in contents.rejected:
         return "rejected"
-    # Whether one that is not published is staged the worker sees: he looks before he stages.
+    # A worker checks itself whether an unpublished one is staged.
     return "published" if batch.number <= applied else "closed"
 
 
@@ -242,7 +242,7 @@ def _write_batch(
     connection: LimitedConnection, batch: BatchFile, state: str, contents: InboxContents, commit: str
 ) -> None:
     lane, uploads = batch.lane, batch.drops
-    # When it was published nobody has written down; it was hardly long after it was closed.
+    # The time of its publication is not recorded; it was hardly long after it was closed.
     reason, settled_at = contents.rejected.get(batch.id, ("", batch.closed if state == "published" else None))
     totals = (len(uploads), sum(upload.bytes for upload in uploads), sum(upload.rows for upload in uploads))
     parameters: tuple[Any, ...] = (

@@ -1,4 +1,4 @@
-"""Rows of the tracker as drops and batches: by the names of their columns, wherever those stand."""
+"""Rows of the tracker as drops and batches, by the names of their columns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UPLOAD_TABLES = "sterna_ingest_drop d LEFT JOIN sterna_ingest_batch b ON b.id = 
 
 
 def parse_batch_row(row: Sequence[Any]) -> Batch:
-    """Return the batch of a row that has the columns `BATCH`."""
+    """Return the batch of a row that has the columns `BATCH_COLUMNS`."""
     columns = dict(zip(_BATCH_FIELDS, row, strict=True))
     return Batch(
         id=columns["id"],
@@ -60,7 +60,7 @@ def parse_batch_row(row: Sequence[Any]) -> Batch:
 
 
 def parse_upload_row(row: Sequence[Any]) -> Upload:
-    """Return the drop of a row that has the columns `DROP`."""
+    """Return the drop of a row that has the columns `UPLOAD_SELECTION`."""
     columns = dict(zip((*_UPLOAD_FIELDS, "state", "batch"), row, strict=True))
     return Upload(
         id=columns["id"],

@@ -1,4 +1,4 @@
-"""Which batches of ingestion stood in commits that a returning region alone had, and whether `main` has them again."""
+"""Which batches were in commits that only a returning region had, and whether `main` has them again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RecoveredBatches:
         channel: their channel.
         first, last: their numbers.
         again: the last of them that is on `main` again; 0: none is.
-        problem: why that can't be told now; "": it can.
+        problem: why that can't be determined now; "": it can.
     """
 
     table: str
@@ -42,7 +42,7 @@ def list_recovered(context: RegionContext, branch: str, commits: Sequence[Commit
     """Return the batches that only some commits had, by the marks of the tables that these changed.
 
     Args:
-        context: a region, whose primary is asked.
+        context: a region, which knows the primary.
         branch: the branch that keeps the commits; its head is the newest.
         commits: the commits, newest first.
 

@@ -28,11 +28,11 @@ class RegionIngest:
     Args:
         name: the region.
         settings: the section of the services file.
-        region_settings: what it says of this region.
-        registry: says which tables may not be in the region.
+        region_settings: this region's part of them.
+        registry: has which tables may not be in the region.
         objects: the stores.
         pool: the tracker's database.
-        context: the region itself, for who looks at catalogs or at brokers.
+        context: the region itself, where catalogs or brokers are needed.
     """
 
     name: str
@@ -45,7 +45,7 @@ class RegionIngest:
 
     @cached_property
     def tracker(self) -> Tracker:
-        """The tracker, as those see it who take drops in and who ask."""
+        """The tracker, for taking drops and for queries."""
         return Tracker(self.pool)
 
     @cached_property
@@ -86,7 +86,7 @@ class RegionIngest:
         prepare(self.pool, self.objects, self.region_settings.inbox)
 
     def is_initialized(self) -> bool:
-        """Tell whether anything came in yet; changes nothing.
+        """Return whether anything came in yet; changes nothing.
 
         Raises:
             SternaError: as `prepare`.
@@ -99,7 +99,7 @@ class RegionIngest:
 
 
 def open_ingest(context: RegionContext, services: Services) -> RegionIngest:
-    """Return a region's ingestion; nothing is asked yet.
+    """Return a region's ingestion; no server is called yet.
 
     Args:
         context: the region.

@@ -63,7 +63,7 @@ class RegionalIcebergCatalog:
         return SparkTable(self.spark, key, lambda: self._catalog.loadTable(name))
 
     def has_table(self, key: str) -> bool:
-        """Say whether `main` has a table."""
+        """Return whether `main` has a table."""
         with translate_java_errors(key):
             return bool(self._catalog.tableExists(self._identifier(key)))
 
@@ -78,13 +78,16 @@ class RegionalIcebergCatalog:
     def create(
         self, key: str, columns: Sequence[Column], location: str, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Make a table, and the namespaces that it needs; one that is there by now is as well.
+        """Create a table, and the namespaces that it needs, unless it exists.
 
         Args:
             key: its dotted key.
             columns: its columns.
-            location: the URI below which it is to lie.
+            location: its URI.
             properties: more of its properties.
+
+        Raises:
+            EngineError: it can't be created.
         """
         iceberg = jvm(self.spark).org.apache.iceberg
         schema = iceberg.SchemaParser.fromJson(json.dumps(_schema(columns)))
@@ -103,9 +106,12 @@ class RegionalIcebergCatalog:
                 raise EngineError(f"the table can't be made: {summarize_error(error, 3)}", table=key) from None
 
     def evolve(self, key: str, evolution: Evolution) -> None:
-        """Add and widen columns, in one commit; what somebody else has done of it meanwhile is left as it is.
+        """Add and widen columns, in one commit; changes that another writer made meanwhile are kept.
 
-        A column that two regions add at once has one id: the second commit is refused, and looks again.
+        A column that two regions add concurrently has one id: the second commit is refused, and retried.
+
+        Raises:
+            TableMoved: others changed the schema each time.
         """
         identifier = self._identifier(key)
         for _ in range(10):
@@ -150,7 +156,7 @@ class RegionalIcebergCatalog:
         return narrow
 
     def read_columns(self, loaded: LoadedTable[JavaBase]) -> tuple[Column, ...]:
-        """Return the columns of a table that was looked at."""
+        """Return the columns of a table that was loaded."""
         with translate_java_errors(""):
             return parse_columns({"schema": self._schema(loaded)})
 
@@ -162,7 +168,7 @@ class RegionalIcebergCatalog:
         Args:
             loaded: at the table.
             rows: with all of its columns.
-            folder: a URI; "": where the table's own files lie.
+            folder: a URI; "": the folder of the table's own files.
 
         Raises:
             BatchRejected: Spark doesn't write such a table.
@@ -190,7 +196,7 @@ class RegionalIcebergCatalog:
             return [self._restore_times(loaded, file, times) for file in files] if times else files
 
     def read_staged(self, table: SparkTable, loaded: LoadedTable[JavaBase], snapshot: int) -> DataFrame:
-        """Return the rows that a staged snapshot brings; of a column of type `time` the microseconds.
+        """Return the rows that a staged snapshot adds; of a column of type `time` the microseconds.
 
         Args:
             table: the table.
@@ -229,7 +235,7 @@ class RegionalIcebergCatalog:
                 )
 
     def _restore_times(self, loaded: LoadedTable[JavaBase], file: Any, ids: set[int]) -> Any:
-        """Give a data file that nobody knows yet the type `time`; `ParquetUtil.fileMetrics`, `DataFiles`."""
+        """Give an uncommitted data file the type `time`; `ParquetUtil.fileMetrics`, `DataFiles`."""
         iceberg, uri, objects = jvm(self.spark).org.apache.iceberg, str(file.location()), self._context.objects
         with tempfile.TemporaryDirectory(prefix="sterna-times-") as name:
             source, target = Path(name) / "source", Path(name) / "target"
@@ -241,7 +247,7 @@ class RegionalIcebergCatalog:
         config = iceberg.MetricsConfig.forTable(table)
         metrics = iceberg.parquet.ParquetUtil.fileMetrics(loaded.base.operations.io().newInputFile(uri), config)
         builder = iceberg.DataFiles.builder(loaded.base.metadata.spec()).copy(file)
-        # Where the row groups begin is another place now, and nobody has to be told: readers split by size then.
+        # The row groups have other offsets now; without split offsets readers split by size.
         return builder.withFileSizeInBytes(size).withMetrics(metrics).withSplitOffsets(None).build()
 
     def _table_cache(self, coordinator: Any) -> Any:

@@ -1,7 +1,7 @@
-"""What an operator says of batches: a rejected one comes again as a new one, or stays as it is, as dead letters do; and
-one that was rolled back is put again.
+"""An operator's decisions on batches: a rejected one is sent again as a new one, or accepted, as are dead letters; and
+one that was rolled back is published again.
 
-The tracker is told first and the table last: whatever dies in between, saying it again goes on from there.
+The tracker is changed first and the table last: after a crash in between, the same command continues from there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReplayOutcome:
-    """What was, or would be, told again.
+    """What was, or would be, replayed.
 
     Args:
         table: the table.
@@ -48,7 +48,7 @@ class ReplayOutcome:
 
 
 def replay_rejected(pool: PostgresPool, batch: str, *, apply: bool) -> ReplayOutcome:
-    """Let the drops of a rejected batch come again, in a new batch with a number of its own.
+    """Buffer the drops of a rejected batch again: they get into a new batch.
 
     Args:
         pool: the tracker's database.
@@ -74,7 +74,7 @@ def replay_rejected(pool: PostgresPool, batch: str, *, apply: bool) -> ReplayOut
 
 
 def accept_batch(pool: PostgresPool, batch: str, *, apply: bool) -> ReplayOutcome:
-    """Let a rejected batch, or the dead letters of one that was published, stay as they are: no alarm any more.
+    """Acknowledge a rejected batch, or the dead letters of a published one: they raise no alarm any more.
 
     Args:
         pool: the tracker's database.
@@ -98,7 +98,7 @@ def accept_batch(pool: PostgresPool, batch: str, *, apply: bool) -> ReplayOutcom
 
 
 def _lock_batch(connection: LimitedConnection, batch: str) -> Batch:
-    """Return a batch that nobody else changes until the transaction ends."""
+    """Return a batch, locked until the transaction ends."""
     query = f"SELECT {BATCH_COLUMNS} FROM sterna_ingest_batch WHERE id = %s FOR UPDATE"  # noqa: S608
     row = connection.execute(query, (batch,)).fetchone()
     if row is None:
@@ -109,7 +109,7 @@ def _lock_batch(connection: LimitedConnection, batch: str) -> Batch:
 def replay_rewound(
     pool: PostgresPool, catalog: RegionalIcebergCatalog, lane: Lane, last_kept: int, *, accept: bool, apply: bool
 ) -> ReplayOutcome:
-    """Settle what a table that was rolled back, or made anew, has lost.
+    """Settle what a table has lost that was rolled back, or created again.
 
     Where it has lost nothing, and the property beside the mark is gone, both are set again.
 
@@ -137,7 +137,7 @@ def replay_rewound(
         raise UsageError(f"no batch of channel {lane.channel} behind number {last_kept} was published")
     new_position = (max(lost.values()) if accept and lost else last_kept) or ""
     if apply:
-        last_published = _last_published(pool, lane)  # before it is told otherwise: a mark below that contradicts it
+        last_published = _last_published(pool, lane)  # before the tracker is changed: a mark below that contradicts it
         if not accept:
             reopen(pool, (lane.table, lane.channel), _REPLAYED_REASON, "number > %s", (last_kept,))
         if position != str(new_position) or is_rewound(state, channel):
@@ -149,7 +149,7 @@ def replay_rewound(
 
 
 def _last_published(pool: PostgresPool, lane: Lane) -> int:
-    """Return the highest number of which the tracker says that it is on `main`."""
+    """Return the highest number that is published according to the tracker."""
     query = (
         "SELECT coalesce(max(number), 0) FROM sterna_ingest_batch "
         "WHERE table_name = %s AND channel = %s AND state = 'published'"
@@ -160,8 +160,8 @@ def _last_published(pool: PostgresPool, lane: Lane) -> int:
 
 
 def _list_lost(pool: PostgresPool, lane: Lane, last_kept: int, position: int) -> dict[str, int]:
-    # One up to the mark that waits was published, too: the tracker wasn't told of it, or was told by this very command,
-    # which died before it told the table. A worker who tried since has overwritten the reason.
+    # A batch up to the mark that waits was published, too: the tracker missed it, or this very command has reopened it,
+    # and died before it changed the table. A worker that tried since has overwritten the reason.
     query = (
         "SELECT id, number FROM sterna_ingest_batch WHERE table_name = %s AND channel = %s AND number > %s "
         "AND (state = 'published' OR reason = %s OR (state IN ('closed', 'staged') AND number <= %s)) ORDER BY number"
@@ -174,15 +174,15 @@ def _list_lost(pool: PostgresPool, lane: Lane, last_kept: int, position: int) ->
 def reopen(
     pool: PostgresPool, table_channel: tuple[str, str], reason: str, condition: str, parameters: tuple[Any, ...]
 ) -> None:
-    """Let batches that were published wait for a worker again; which replica serves them is forgotten.
+    """Let published batches wait for a worker again, and delete which replica serves them.
 
-    So are their bad rows, and what an operator answered to these: they are counted anew.
+    Their bad rows and acknowledgements are deleted, too: they are counted again.
 
     Args:
         pool: the tracker's database.
         table_channel: table and channel.
-        reason: what the tracker says of them until they are published.
-        condition: SQL that says which of these batches.
+        reason: stored with them until they are published.
+        condition: SQL that selects among these batches.
         parameters: its parameters.
     """
     query = f"""

@@ -1,6 +1,6 @@
-"""Processes that read for one batch each: forked from one that has imported beforehand what reading needs.
+"""Processes that read one batch each, forked from a server that has imported the modules beforehand.
 
-Importing it takes half a second of a core, a fork some milliseconds. The one that forks never sees what somebody sent.
+The imports take half a second of a core, a fork some milliseconds. The fork server never reads uploaded content.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from sterna.errors import EngineError
 from sterna.pipelines.ingest import read_rows
 
 ERRORS_FILE = "errors"
-_GRACE_SECONDS = 60.0  # seconds beyond a reader's own, after which the one that forks counts as stuck
+_GRACE_SECONDS = 60.0  # seconds beyond a reader's own, after which the fork server counts as stuck
 
 
 class ForkServer:
-    """The process that forks readers, made at first use, and kept for the next batch.
+    """The process that forks readers, started at first use, and kept for the next batch.
 
-    It ends with whoever made it, since its input ends.
+    It ends with its parent process, since its input ends.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._process: tuple[str, subprocess.Popen[str]] | None = None  # and whom it was made for
+        self._process: tuple[str, subprocess.Popen[str]] | None = None  # and the owner's key
         atexit.register(self.stop)
 
     @property
@@ -43,10 +43,10 @@ class ForkServer:
         return process[1].pid if process is not None else None
 
     def run(self, folder: Path, memory: int, seconds: float) -> int:
-        """Read what a folder tells; return the reader's exit code, negative: the signal that it died of.
+        """Read by the job of a folder; return the reader's exit code, negative: the signal that it died of.
 
         Args:
-            folder: as `reading.main` wants it; ERRORS in it gets what the reader says.
+            folder: as `read_rows.main` expects it; `ERRORS_FILE` in it gets the reader's output.
             memory: bytes that the reader may have.
             seconds: after which it is ended, by SIGALRM.
 
@@ -57,7 +57,7 @@ class ForkServer:
         try:
             code = _send_request(process, json.dumps([str(folder), memory, seconds]), seconds + _GRACE_SECONDS)
         except BaseException:
-            _kill(process)  # and its reader, which nobody waits for any more
+            _kill(process)  # and its reader
             raise
         self._release(process)
         return code
@@ -86,7 +86,7 @@ class ForkServer:
 
 def _send_request(process: subprocess.Popen[str], request: str, seconds: float) -> int:
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    with suppress(BrokenPipeError):  # the answer, or that there is none, says it
+    with suppress(BrokenPipeError):  # the missing answer is handled below
         process.stdin.write(request + "\n")
         process.stdin.flush()
     if not select.select([process.stdout], [], [], seconds)[0]:
@@ -109,7 +109,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def _owner_key() -> str:
-    """Return who may use a process: whoever is forked has his own."""
+    """Return a key of this process and its path: a forked process needs a server of its own."""
     return f"{os.getpid()} {_python_path()}"
 
 
@@ -127,7 +127,7 @@ def _start() -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C is for the worker, who ends it
+        start_new_session=True,  # Ctrl-C goes to the worker, which ends it
     )
 
 
@@ -156,7 +156,7 @@ def _run_reader(folder: str, memory: int, seconds: float) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         read_rows.main(Path(folder))
         code = 0
-    except BaseException:  # noqa: BLE001 - told, in ERRORS, whatever it is
+    except BaseException:  # noqa: BLE001 - written to ERRORS_FILE
         traceback.print_exc()
         sys.stderr.flush()
     finally:

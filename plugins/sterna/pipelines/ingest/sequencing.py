@@ -1,4 +1,4 @@
-"""In which order a channel's batches are published: the mark, and what was rejected since."""
+"""The order in which a channel's batches are published: after the mark, and over rejected numbers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sterna.pipelines.publish.model import Channel, Step, TableState
 from sterna.storage.objects import Objects
 
 MAX_NUMBERS = 10_000
-"""Numbers between the mark and a batch that are looked at, one by one."""
+"""Numbers between the mark and a batch that are checked one by one."""
 
 
 @dataclass(frozen=True)
 class NumberStatus:
-    """What is told of an earlier number, by the inbox and the tracker.
+    """The status of an earlier number, by the inbox and the tracker.
 
     Args:
-        is_written: it was written down before it was staged.
+        is_written: its batch's file exists.
         is_rejected: it was rejected.
-        is_settled: the tracker says that nothing more happens to it.
+        is_settled: it is published or rejected according to the tracker.
     """
 
     is_written: bool
@@ -31,13 +31,13 @@ class NumberStatus:
 
 
 def status_reader(objects: Objects, inbox: str, batch: Batch, lowest: int) -> Callable[[int], NumberStatus]:
-    """Return what tells of an earlier number of a batch's channel.
+    """Return a function that reads the status of an earlier number of a batch's channel.
 
     Args:
         objects: the stores.
         inbox: the region's inbox.
         batch: the batch.
-        lowest: the channel's lowest number that isn't settled, as the tracker says.
+        lowest: the channel's lowest number that isn't settled, by the tracker.
     """
 
     def read_status(number: int) -> NumberStatus:
@@ -54,18 +54,18 @@ def build_step(batch: Batch, state: TableState | None, status_of: Callable[[int]
     Args:
         batch: the batch.
         state: the table's; None: it isn't there.
-        status_of: what is told of an earlier number.
+        status_of: reads the status of an earlier number.
 
     Raises:
         OutOfTurn: an earlier number has to be published first.
-        Rewound: the tracker has an earlier number as published, and the table's mark doesn't know of it.
+        Rewound: the tracker has an earlier number as published, and the table's mark is below it.
     """
     channel = parse_channel(batch)
     position = state.properties.get(channel.position_property, "") if state else ""
     applied = int(position) if position.isdigit() else 0
     for number in range(batch.number - 1, max(applied, batch.number - MAX_NUMBERS), -1):
         _require_settled(batch, number, status_of(number), position)
-    # Further down numbers are told of by the tracker alone: below one that is settled all are.
+    # Further down the tracker decides alone: below a settled number all are settled.
     if batch.number - MAX_NUMBERS > applied and not status_of(batch.number - MAX_NUMBERS).is_settled:
         raise OutOfTurn(f"a batch of channel {batch.lane.channel} far before number {batch.number} comes first")
     previous = position if applied < batch.number else ""
@@ -80,7 +80,7 @@ def parse_channel(batch: Batch) -> Channel:
 
 
 def _require_settled(batch: Batch, number: int, status: NumberStatus, position: str) -> None:
-    # One that was never written down was never staged: it was lost with a tracker, and its drops are in others.
+    # A batch without a file was never staged: it was lost with a tracker, and its drops are in others.
     if status.is_rejected or (status.is_settled and not status.is_written):
         return
     subject = f"batch {number} of channel {batch.lane.channel}"

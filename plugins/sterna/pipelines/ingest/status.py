@@ -1,4 +1,4 @@
-"""How a region's ingestion stands: what waits, since when, and whether that is too long."""
+"""The status of a region's ingestion: what waits, since when, and whether that is too long."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class TableStatus:
 
 @dataclass(frozen=True)
 class IngestStatus:
-    """How a region's ingestion stands.
+    """The status of a region's ingestion.
 
     Args:
         region: its name.
-        inbox: where drops stand.
+        inbox: its URI.
         is_initialized: whether anything came in yet.
         tables: those at which something waits, the oldest first.
         counts: how many are in which state, at all tables.
-        rejected: batches that were rejected, and that nobody has answered, the newest first.
+        rejected: batches that were rejected and not acknowledged, the newest first.
         dead: batches with rows in the dead letters, the same.
         workers: those that live, and those that died in the last day or still have a batch.
         replica_backlogs: what is on `main` and not in each region's replica yet.
@@ -81,11 +81,11 @@ class IngestStatus:
 
 
 def read_ingest_status(ingest: RegionIngest) -> IngestStatus:
-    """Return how a region's ingestion stands; changes nothing.
+    """Return the status of a region's ingestion; changes nothing.
 
     Raises:
         TrackerLost, TrackerTooNew: the tracker isn't the inbox's.
-        DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied, CredentialError: it can't be told.
+        DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied, CredentialError: it can't be determined.
     """
     if not ingest.is_initialized():
         return IngestStatus(ingest.name, ingest.region_settings.inbox, False)

@@ -1,4 +1,4 @@
-"""A worker's place, opened: a region's ingestion, and a Spark of its own."""
+"""Opens what a worker needs: a region's ingestion, and a Spark session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SPARK_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.parti
 
 @contextmanager
 def open_step_context(context: RegionContext, ingest: RegionIngest) -> Iterator[StepContext]:
-    """Open a worker's place; a Spark that is started for it ends with it.
+    """Open what a worker needs; a Spark that is started for it ends with it.
 
     Args:
         context: the region.
@@ -51,7 +51,7 @@ def open_catalog(context: RegionContext, ingest: RegionIngest) -> Iterator[Regio
 
     Args:
         context: the region.
-        ingest: what it takes in; its tracker isn't asked.
+        ingest: its ingestion; the tracker isn't used.
 
     Raises:
         UsageError, EngineError, CredentialError: as `open_step_context`.

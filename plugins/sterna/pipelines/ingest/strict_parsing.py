@@ -1,4 +1,4 @@
-"""Values that JSON writes as texts, read strictly: what a text doesn't say exactly is none; pure.
+"""Values that JSON writes as texts, parsed strictly: a text that isn't exactly one is refused; pure.
 
 The standard library's own readers take more: spaces, `_`, digits of other scripts, weeks, and they cut nanoseconds. So
 a text is held against its form first, and the library is handed what is in that form alone.

@@ -25,7 +25,7 @@ class Anchor:
 
     Args:
         topic: its name at the brokers.
-        id: the brokers' id of it: one that is made anew has another.
+        id: the brokers' id of it: a topic that is created again has another.
         begin: the offset at which reading began.
     """
 
@@ -40,7 +40,7 @@ ANCHOR_FILE: Final = Document(ANCHOR, spaced=True)
 
 @dataclass(frozen=True)
 class EmptyRange:
-    """A stretch behind a channel's last drop that has no row: tombstones that are skipped, and what transactions leave.
+    """A range behind a channel's last drop that has no row: skipped tombstones, and what transactions leave.
 
     Args:
         first: where it begins, which is where the next drop does.
@@ -76,7 +76,7 @@ class PartitionStatus:
         topic: as the services file calls it.
         partition: which.
         channel: its channel.
-        position: the offset that is read next: all rows before stand in the inbox; None: nothing was read yet.
+        position: the offset that is read next: all rows before are in the inbox; None: nothing was read yet.
         oldest: of the messages that the topic has.
         end: the offset that the next message gets.
         problem: why it isn't read; "": it is.
@@ -100,7 +100,7 @@ class PartitionStatus:
 
 @dataclass
 class TopicPositions:
-    """Where the partitions of a topic are read, by what stands in the inbox.
+    """The positions at which a topic's partitions are read, by the inbox and the tracker.
 
     Attributes:
         anchors: what is written down of partitions, as far as it was read or written.
@@ -131,7 +131,16 @@ class TopicPositions:
         return position
 
     def read_position(self, partition: int, begin: int, *, index: bool) -> ReadPosition:
-        """Return where a partition is read on; `index`: the tracker gets to know of drops that it doesn't."""
+        """Return the position at which reading a partition continues.
+
+        Args:
+            partition: which.
+            begin: where it began, if the inbox has no drop of it.
+            index: add drops to the tracker that it lacks.
+
+        Raises:
+            BadDrop: a drop of the chain ends before it begins, or a file of the topic is invalid.
+        """
         lane = self.lane(partition)
         token = self.ingest.tracker.last_offset(lane.table, lane.channel)
         offset = int(token) if token.isdigit() else begin
@@ -146,13 +155,13 @@ class TopicPositions:
         return ReadPosition(offset, max(offset, empty.end) if empty is not None and empty.first == offset else offset)
 
     def record_empty_range(self, partition: int, first: int, end: int) -> None:
-        """Write down that a stretch has no row, unless one is written down that lies behind it, or ends later.
+        """Record that a range has no row, unless a recorded one is behind it, or ends later.
 
-        No drop is kept from beginning at `first` by it: whoever reads the same sees the same there.
+        A drop may still begin at `first`: every reader of the range finds the same there.
 
         Raises:
-            StoreUnreachable, StoreDenied: it isn't written down.
-            BadDrop: what is written down is no such stretch.
+            StoreUnreachable, StoreDenied: it isn't recorded.
+            BadDrop: the existing object is no such range.
         """
         uri = empty_range_uri(self.ingest.region_settings.inbox, self.lane(partition))
 
@@ -178,7 +187,7 @@ class TopicPositions:
         if (anchor := self.anchors.get(partition)) is None:
             text = ANCHOR_FILE.dumps(Anchor(self.topic.topic_name, source.id(), begin))
             uri = topic_uri(self.ingest.region_settings.inbox, self.lane(partition))
-            # Of two who begin at once one decides where.
+            # Of two readers that begin at once, the first decides where.
             create(self.ingest.objects, uri, text)
             anchor = self.read_anchor(partition)
             assert anchor is not None
@@ -213,7 +222,7 @@ def list_partitions(
         counts: what is in which state, by table and channel.
 
     Raises:
-        TopicUnreachable: it can't be told.
+        TopicUnreachable: it can't be determined.
         SternaError: tracker or inbox don't answer.
     """
     positions = TopicPositions(ingest, topic)

@@ -1,12 +1,12 @@
-"""Messages of a topic become drops: each message in one, whoever reads, and wherever he dies.
+"""Messages of a topic become drops: each message is in exactly one, also after crashes and with several readers.
 
 A partition has a channel of its own. Its drops are a chain in the inbox: the key of each is the offset at which it
-begins, and its offset token the one at which the next begins. A mark is created only if absent. So of two who read the
-same messages one makes the drop, and the other finds it and goes on behind it. Where a reader stands is asked of the
-tracker, and then of the inbox, since a mark may have been made for which the tracker's row was not.
+begins, and its offset token the one at which the next begins. A mark is created only if absent. So of two readers of
+the same messages one creates the drop, and the other continues behind it. A reader's position is read from the tracker,
+and then from the inbox, since a mark may exist whose row the tracker lacks.
 
-Where a stretch has no row (tombstones that are skipped, aborted transactions, control records) there is no drop of it.
-The offset behind it is noted beside the chain: once retention deletes the stretch, nothing is missing.
+A range without a row (skipped tombstones, aborted transactions, control records) gets no drop. The offset behind it is
+recorded beside the chain: once retention deletes the range, nothing is missing.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class _PartitionBuffer:
     Args:
         first: where the drop begins.
         end: where the next one will.
-        recorded: up to where the inbox knows that there is no row behind `first`.
+        recorded: up to where the inbox records that there is no row behind `first`.
         lines: the rows.
         rows: how many.
-        started: when the first row was read; without rows, when `passed` was left behind.
-        at_end: nothing more was there, when it was looked last.
+        started: when the first row was read; without rows, when `recorded` was passed.
+        at_end: the last poll reached the partition's end.
     """
 
     first: int
@@ -65,7 +65,7 @@ class TopicReader:
         ingest: the region's.
         topic: which.
         open_source: opens it.
-        accept: makes a drop durable, as `Inbox.take`.
+        accept: makes a drop durable, as `Inbox.accept`.
         usage: what a tenant has taken up.
         clock: seconds.
     """
@@ -208,7 +208,7 @@ class TopicReader:
 
     def _write_upload(self, source: MessageSource, partition: int) -> int:
         buffer = self.buffers[partition]
-        # Asked after it was read: a topic that is another one by now has another id by now.
+        # Checked after reading: a topic that was replaced meanwhile has another id by now.
         self.positions.require_same_topic(source, partition)
         lane = self.positions.lane(partition)
         with tempfile.TemporaryDirectory(prefix="sterna-ingest-") as folder:
@@ -219,7 +219,7 @@ class TopicReader:
             request = UploadRequest(lane, key, str(buffer.end), Format.JSON_LINES, path, size, buffer.rows, digest)
             try:
                 self._accept(request)
-            except KeyReused:  # somebody else reads the same, and was first: his drop may end elsewhere
+            except KeyReused:  # another reader was first: its drop may end elsewhere
                 position = self.positions.require_position(source, partition)
                 self.buffers[partition] = _PartitionBuffer(position.first, position.next, position.next)
                 source.seek(partition, position.next)
@@ -235,7 +235,7 @@ def build_reader(
     accept: Callable[[UploadRequest], tuple[Upload, bool]],
     usage: Callable[[str], Usage],
 ) -> TopicReader:
-    """Return what reads a topic in a gateway; nothing is asked yet."""
+    """Return a topic's reader for a gateway; no server is called yet."""
     return TopicReader(ingest, topic, lambda: open_topic(ingest, topic), accept, usage)
 
 

@@ -1,6 +1,6 @@
-"""The tracker, as those see it who take drops in and who ask: an index in the region's Postgres.
+"""The tracker for taking drops and for queries: an index in the region's Postgres.
 
-What it says can be made anew from the inbox and the tables (`rebuild`): it decides nothing that these don't.
+It can be rebuilt from the inbox and the tables (`rebuild`), which have precedence over it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Usage:
     Args:
         backlog: bytes that wait for being published.
         day: bytes of the last 24 hours.
-        tables: the tables that he has written to.
+        tables: the tables that it has written to.
         channels: the channels, each with its table.
         lanes: partitions in which something waits for being closed: table, channel and name.
     """
@@ -100,10 +100,10 @@ class Tracker:
         self._channels: set[tuple[str, str]] = set()
 
     def accept(self, upload: Upload) -> tuple[Upload, bool]:
-        """Write a drop down; return it as it stands there, and whether it is new.
+        """Add a drop; return it as it is stored, and whether it is new.
 
         Raises:
-            KeyReused: another one stands there under its key.
+            KeyReused: another one is stored under its key.
             DatabaseUnreachable, DatabaseRefused: it isn't written down.
         """
         with self.pool.connection() as connection:
@@ -235,7 +235,7 @@ class Tracker:
 
 
 def require_same_upload(existing: Upload, upload: Upload) -> None:
-    """See that a drop is the one that stands under its key already.
+    """See that a drop is the one that is stored under its key already.
 
     Raises:
         KeyReused: it has other content, or goes elsewhere.

@@ -1,7 +1,7 @@
-"""The tracker's tables: made at first use, and never mistaken for others.
+"""The tracker's tables: created at first use, and never mistaken for others.
 
-A tracker that was lost must not begin anew by itself: its numbers would begin at 1 again, and what the table's mark
-takes for published would never be. So the inbox and the tracker know one another by an id.
+A lost tracker must not be created again by itself: its numbers would begin at 1, and batches up to the table's mark
+would count as published and never be. So the inbox and the tracker share an id.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from sterna.postgres.timeouts import LimitedConnection
 
 VERSION = 1
-CREATE_LOCK_ID = 0x73746E61_0001  # advisory locks: who makes the tables,
-CLOSE_LOCK_ID = 0x73746E61_0002  # and who closes batches (shared), or makes the tracker anew (alone)
+CREATE_LOCK_ID = 0x73746E61_0001  # advisory locks: for creating the tables,
+CLOSE_LOCK_ID = 0x73746E61_0002  # and for closing batches (shared), or rebuilding the tracker (exclusive)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TrackerTable:
 
     Args:
         name: its name.
-        columns: by name, the type and what else the database is told of it.
+        columns: by name, the type and its constraints.
         constraints: of the table as a whole.
         indexes: what follows the table's name in their statements.
         is_optional: the first version of sterna with a tracker didn't make it, so it may be missing.
@@ -113,13 +113,13 @@ TABLES: Final = (
     TrackerTable(
         "sterna_ingest_served", {"batch": _TEXT, "region": _TEXT, "since": _TIME}, ("PRIMARY KEY (batch, region)",)
     ),
-    # Up to which commit of `main` settled batches were looked for.
+    # Up to which commit of `main` settled batches were checked.
     TrackerTable(
         "sterna_ingest_seen",
         {"one": "int PRIMARY KEY CHECK (one = 1)", "hash": _TEXT, "at": _TIME},
         is_optional=True,
     ),
-    # Batches with rows in the dead letters, and batches of which somebody said that they stay as they are.
+    # Batches with rows in the dead letters, and batches that an operator has acknowledged.
     TrackerTable(
         "sterna_ingest_bad",
         {"batch": "text PRIMARY KEY", "rows": _NUMBER, "accepted": "timestamptz"},
@@ -135,7 +135,7 @@ TABLES: Final = (
 """A column that an older sterna may leave out of account is added to a table. One that it must understand takes another
 `VERSION`."""
 _OPTIONAL_INDEXES = {"sterna_ingest_seen": "CREATE INDEX ON sterna_ingest_batch (settled)"}
-# By name: a tracker that has all tables may lack them. What nobody has answered is looked for however old it is.
+# By name: a tracker that has all tables may lack them. Unacknowledged batches are listed at any age.
 _NAMED_INDEXES = {
     "sterna_ingest_batch_rejected": "sterna_ingest_batch (settled) WHERE state = 'rejected'",
     "sterna_ingest_bad_open": "sterna_ingest_bad (batch) WHERE accepted IS NULL AND rows > 0",
@@ -144,10 +144,10 @@ _NAMED_INDEXES = {
 
 @dataclass(frozen=True)
 class Marker:
-    """Which tracker has an inbox's index, as the inbox says it.
+    """Which tracker has an inbox's index, as the inbox records it.
 
     Args:
-        tracker: the tracker's id, which stands in its table `sterna_ingest_version`, too.
+        tracker: the tracker's id, which is in its table `sterna_ingest_version`, too.
     """
 
     tracker: str
@@ -158,7 +158,7 @@ MARKER_FILE: Final = Document(MARKER, VERSION, spaced=True, sorted=False, ends_w
 
 
 def marker_uri(inbox: str) -> str:
-    """Return where an inbox says which tracker has its index."""
+    """Return the URI of an inbox's marker, which names its tracker."""
     return f"{inbox}/_tracker.json"
 
 
@@ -169,7 +169,7 @@ def prepare(pool: PostgresPool, objects: Objects, inbox: str, *, allow_used: boo
         pool: the tracker's database.
         objects: the stores.
         inbox: the region's inbox.
-        allow_used: whoever calls fills the tables from the inbox; so they may be made for one that is in use.
+        allow_used: create the tables for an inbox in use, too: the caller fills them from it.
 
     Raises:
         TrackerLost: the inbox is in use, and this is not its tracker.
@@ -186,7 +186,7 @@ def prepare(pool: PostgresPool, objects: Objects, inbox: str, *, allow_used: boo
 
 
 def is_initialized(pool: PostgresPool, objects: Objects, inbox: str) -> bool:
-    """Tell whether anything came in yet; changes nothing.
+    """Return whether anything came in yet; changes nothing.
 
     Args:
         pool: the tracker's database.
@@ -252,8 +252,8 @@ def _create_table(connection: LimitedConnection, table: TrackerTable) -> None:
 
 
 def _is_used(objects: Objects, inbox: str, *, has_marker: bool) -> bool:
-    # A marker alone: whoever made the tracker died before it was there. Without a marker, whatever else lies in the
-    # folder says nothing; what was acknowledged there does: a key that is sent again would make its rows land twice.
+    # A marker alone: creating the tracker was interrupted. Without a marker, other objects of the folder don't count;
+    # acknowledged drops do: with a new tracker, a key that is sent again would add its rows twice.
     marker = marker_uri(inbox)
     return any(uri != marker and (has_marker or is_managed(uri)) for uri, _, _ in objects.list(inbox))
 
@@ -270,7 +270,7 @@ def _read_tracker_id(connection: LimitedConnection) -> str | None:
 
 
 def has_table(connection: LimitedConnection, table: str) -> bool:
-    """Tell whether the tracker's database has a table."""
+    """Return whether the tracker's database has a table."""
     # Not by `to_regclass`: within a transaction it goes by what this connection has heard of, which may be outdated.
     query = "SELECT FROM pg_catalog.pg_tables WHERE tablename = %s AND schemaname = ANY(current_schemas(false))"
     return connection.execute(query, (table,)).fetchone() is not None

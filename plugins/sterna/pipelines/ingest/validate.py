@@ -1,4 +1,4 @@
-"""What came in is looked at before it is taken, by its format."""
+"""Validation of uploads by their format, before they are taken."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _CHECKS = {Format.JSON_LINES: check_json, Format.ARROW: check_arrow, Format.PARQ
 
 
 def check(format: Format, path: Path, limits: TenantLimits) -> int:
-    """Return how many rows something has.
+    """Validate an upload, and return how many rows it has.
 
     Args:
-        format: what it is said to be.
+        format: the declared format.
         path: the content.
-        limits: of whoever sent it.
+        limits: the sender's.
 
     Raises:
         BadDrop: it isn't that.

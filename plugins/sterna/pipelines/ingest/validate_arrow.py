@@ -34,7 +34,7 @@ def check_arrow(path: Path, limits: TenantLimits) -> int:
                 raise BadDrop("this is no Arrow stream: it is empty")
             for message in _messages(source):
                 _require_uncompressed(message)
-            # Readers stop at the stream's end: rows behind it would be nobody's.
+            # Readers stop at the stream's end: rows behind it would be lost.
             if source.read().strip(b"\0"):
                 raise BadDrop("this is no Arrow stream: something stands behind its end")
             source.seek(0)
@@ -102,7 +102,7 @@ def _check_type(name: str, type: Any, max_depth: int, *, is_top_level: bool = Tr
         raise DropOverLimit(f"column {name!r} is nested too deeply (limits.depth)")
     if is_top_level and (pa.types.is_null(type) or pa.types.is_dictionary(type)):
         return None if pa.types.is_null(type) else _check_type(name, type.value_type, max_depth, is_top_level=False)
-    # Values of these may lie over one another, or take no bytes: a few bytes become anything.
+    # Values of these may overlap, or take no bytes: a few bytes may become any number of values.
     if any(getattr(pa.types, f"is_{kind}")(type) for kind in _UNSAFE_NESTED_TYPES):
         raise BadDrop(f"column {name!r} has a type that no table has in a stream: {printable(str(type), 100)}")
     for child_type in _child_types(type):

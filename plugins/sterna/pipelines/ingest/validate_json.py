@@ -54,13 +54,13 @@ def check_line(text: str, limits: TenantLimits, number: int) -> None:
 
     Args:
         text: the line, without its end.
-        limits: of whoever sent it.
+        limits: the sender's.
         number: how messages call it.
 
     Raises:
         BadDrop, DropOverLimit: it isn't.
     """
-    # Some readers take a carriage return for the end of a line, wherever it stands.
+    # Some readers take any carriage return for the end of a line.
     if "\r" in text:
         raise BadDrop(f"line {number} has a carriage return inside")
     try:

@@ -140,7 +140,7 @@ def _read_metadata(path: Path, limits: TenantLimits) -> tuple[Any, Any]:
         with parquet.ParquetFile(
             path, thrift_string_size_limit=limits.footer, thrift_container_size_limit=limits.footer
         ) as file:
-            return file.metadata, file.schema_arrow  # types that nobody can read are told here
+            return file.metadata, file.schema_arrow  # raises for types that can't be read
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BadDrop(f"the footer of the Parquet file can't be read: {printable(str(error), 200)}") from None
 
@@ -152,7 +152,11 @@ def _depth(metadata: Any) -> int:
 
 
 def uncompressed_bytes(metadata: Any, end: int) -> int:
-    """Return what all columns together say that they become; each has to lie within the file, and the rows fit."""
+    """Return the uncompressed size of all columns by the footer.
+
+    Raises:
+        BadDrop: a column is outside of the file, or the numbers of rows contradict one another.
+    """
     total_bytes = rows = 0
     for group in (metadata.row_group(number) for number in range(metadata.num_row_groups)):
         rows += group.num_rows

@@ -46,7 +46,7 @@ class _PendingBatch:
 
 
 class ReplicaVisibility:
-    """Looks at the replicas' heads, and writes down what they serve.
+    """Polls the replicas' heads, and records which batches they serve.
 
     Args:
         ingest: the region's, with its context.
@@ -59,9 +59,9 @@ class ReplicaVisibility:
         self._polled: frozenset[str] = frozenset()
 
     def poll(self) -> int:
-        """Look, where a head moved or a batch was published since; return how often a region was found to serve one.
+        """Check where a head moved or a batch was published; return how often a region newly serves a batch.
 
-        A region that can't be looked at now is looked at again the next time.
+        A region that can't be read now is read at the next poll.
 
         Raises:
             SternaError: the tracker or the catalog doesn't answer.
@@ -137,10 +137,10 @@ def list_replica_regions(ingest: RegionIngest, table: str) -> list[str]:
 
 
 def read_visibility(ingest: RegionIngest, batch: str, table: str) -> Mapping[str, datetime | None]:
-    """Return since when each region's replica serves a batch; None: not yet, as far as is known.
+    """Return since when each region's replica serves a batch; None: not yet, by the last poll.
 
     Raises:
-        DatabaseUnreachable, DatabaseRefused: it can't be told.
+        DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
     """
     query = "SELECT region, since FROM sterna_ingest_served WHERE batch = %s AND region <> %s"
     with ingest.pool.connection() as connection:
@@ -149,10 +149,10 @@ def read_visibility(ingest: RegionIngest, batch: str, table: str) -> Mapping[str
 
 
 def list_replica_backlogs(ingest: RegionIngest) -> list[ReplicaBacklog]:
-    """Return, by region, which batches of the last days its replica hasn't, as far as is known.
+    """Return, by region, which batches of the last days its replica lacks, by the last poll.
 
     Raises:
-        DatabaseUnreachable, DatabaseRefused: it can't be told.
+        DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
     """
     query = """
         SELECT b.table_name, b.settled, coalesce(array_agg(s.region), '{}')

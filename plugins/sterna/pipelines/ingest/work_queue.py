@@ -22,7 +22,7 @@ from sterna.pipelines.ingest.records import (
 )
 from sterna.postgres.pool import PostgresPool
 
-# A lease that is over is still its worker's, until another takes the batch: that one's name stands there, then.
+# An expired lease is still its worker's until another one claims the batch, and its name is stored.
 _LEASED_BY_WORKER = "id = %s AND worker = %s AND state IN ('closed', 'staged')"
 
 

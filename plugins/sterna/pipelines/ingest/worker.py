@@ -1,4 +1,4 @@
-"""A worker: takes closed batches, one after another, until there are none, or for a while.
+"""A worker: claims closed batches, one after another, until there are none, or for a while.
 
 While one batch is published the next one is prepared: read, and written as data files. They are published in the order
 in which they were taken, by one thread.
@@ -27,7 +27,7 @@ from sterna.pipelines.ingest.model import Batch
 log = logging.getLogger(__name__)
 _SHORT_WAIT_SECONDS = 0.3
 _MAX_WAIT_SECONDS = 60.0  # seconds between two tries of what time may cure
-_STOPPED_WAIT_SECONDS = 300.0  # of what waits for somebody, who says `sterna ingest run --once` when it is mended
+_STOPPED_WAIT_SECONDS = 300.0  # of what waits for an operator, who runs `sterna ingest run --once` when it is fixed
 _IDLE_SECONDS = 0.5
 _ONCE_SECONDS = 600.0
 
@@ -37,11 +37,11 @@ class WorkerOutcome:
     """What a worker has done.
 
     Args:
-        done: batches that he settled.
-        failed: batches that he gave back, by id, and why.
-        stopped: why of those that wait for somebody.
-        counts: what is in which state, whoever gave it back or has it; None: it wasn't counted.
-        moved: the region that is the primary by now, where that is why he ended; "": it isn't.
+        done: batches that it settled.
+        failed: batches that it requeued, by id, and why.
+        stopped: why, of those that wait for an operator.
+        counts: batches by state, of all workers; None: they weren't counted.
+        moved: the new primary region, where the worker ended because of it; "": it didn't.
     """
 
     done: tuple[BatchOutcome, ...]
@@ -52,18 +52,18 @@ class WorkerOutcome:
 
 
 class Worker:
-    """Works off batches in one region.
+    """Processes batches in one region.
 
     Args:
-        step_context: where he works.
-        on_settled: called with each batch that he settled.
-        report: called with a line where one is given back.
-        close_due: closes batches that are due; called before each look.
-        recover: looks for what `main` has lost, when it is time to; True: at once.
+        step_context: the region's.
+        on_settled: called with the outcome of each batch that it settled.
+        report: called with a line where one is requeued.
+        close_due: closes batches that are due; called before each claim.
+        recover: finds batches that `main` has lost, when it is due; True: at once.
         sleep: waits.
         clock: seconds.
-        lease: seconds for which he has a batch since his last sign of life.
-        stall: seconds since his last step forward after which he gives no more signs, for longer than any step takes.
+        lease: seconds for which it holds a batch since its last heartbeat.
+        stall: seconds without progress after which it sends no more heartbeats; more than any step takes.
     """
 
     def __init__(
@@ -100,15 +100,15 @@ class Worker:
         self._rng = Random()  # noqa: S311 - spreads waiting
 
     def run(self, seconds: float | None = None, *, once: bool = False) -> WorkerOutcome:
-        """Work off what is closed.
+        """Process closed batches.
 
         Args:
-            seconds: for how long to look for more; None: for ever.
-            once: only what is closed now, also what was given back and would be taken later; and what waits for that
-                to be published.
+            seconds: for how long to poll for more; None: for ever.
+            once: only what is closed now, also what was requeued with a delay; and what waits for that to be
+                published.
 
         Raises:
-            DatabaseUnreachable, DatabaseRefused: the tracker doesn't answer; a worker that lingers waits for it.
+            DatabaseUnreachable, DatabaseRefused: the tracker doesn't answer; a worker that runs on waits for it.
         """
         deadline = self._clock() + (_ONCE_SECONDS if once else float("inf") if seconds is None else seconds)
         queue = self._context.queue
@@ -118,7 +118,7 @@ class Worker:
             with heartbeating(self.send_heartbeat, self._lease / BEATS_PER_LEASE):
                 self._run_until(deadline, once=once)
         except BaseException:
-            # Whatever ends this process: the next worker needn't wait for the lease.
+            # On any end of this process: the next worker needn't wait for the lease.
             with suppress(SternaError):
                 for id in self._publishers:
                     queue.requeue(id, self.name, "the worker was ended")
@@ -131,11 +131,11 @@ class Worker:
         return WorkerOutcome(tuple(self._settled), dict(self._failed), tuple(self._stopped.values()), self._new_primary)
 
     def _record_progress(self) -> None:
-        """Note a step forward: in taking batches, or on one of them."""
+        """Record progress: in claiming batches, or on one of them."""
         self._last_progress = self._clock()
 
     def send_heartbeat(self) -> None:
-        """Give a sign of life, unless nothing gets on: then others take the batches, and this worker counts as dead."""
+        """Send a heartbeat, unless the worker is stalled: then others claim its batches, and it counts as dead."""
         stalled_seconds = self._clock() - self._last_progress
         if stalled_seconds <= self._stall:
             self._is_stalled = False
@@ -187,7 +187,7 @@ class Worker:
         return True
 
     def _recover_lost(self, batch: Batch | None = None) -> bool:
-        """Look for what `main` has lost; say whether that is why a batch isn't published."""
+        """Find batches that `main` has lost; return whether that is why a batch isn't published."""
         recovery = self._recover(batch is not None)
         self._new_primary = self._new_primary or recovery.new_primary
         for (table, channel), numbers in recovery.reopened.items():
@@ -201,7 +201,7 @@ class Worker:
         return batch is not None and (batch.lane.table, batch.lane.channel) in recovery.reopened
 
     def _wait_for_pending(self) -> bool:
-        """Wait until the batch that is being published is; say whether there was one."""
+        """Wait until the pending batch is published; return whether there was one."""
         if self._pending is None:
             return False
         publisher, future = self._pending
@@ -210,16 +210,16 @@ class Worker:
         return True
 
     def _run_stage(self, publisher: BatchPublisher, run_stage: Callable[[], BatchOutcome | None]) -> bool:
-        """Do half of the work on a batch; say whether it goes on: it is not settled, given back, or somebody else's."""
+        """Run one of a batch's two stages; return whether the batch continues: it is not settled, requeued or lost."""
         batch = publisher.batch
         try:
             outcome = run_stage()
         except LeaseLost:
-            pass  # somebody else has it, and does all of it
+            pass  # another worker holds it, and does all of it
         except SternaError as error:
             self._requeue(batch, error)
         except Exception as error:
-            # Nobody foresaw it, and it may be what one tenant sent: it must not end the work for all, each time anew.
+            # Unexpected, maybe by one tenant's content: it must not end the work for all tenants, each time again.
             log.exception("batch %s failed", batch.id)
             self._requeue(batch, EngineError(f"nobody foresaw this: {type(error).__name__}; the log has more"))
         else:
@@ -240,7 +240,7 @@ class Worker:
         is_reopened = isinstance(error, Rewound) and self._recover_lost(batch)
         delay = _SHORT_WAIT_SECONDS if is_reopened else self._retry_delay(batch, error)
         self._context.queue.requeue(batch.id, self.name, f"{type(error).__name__}: {error}", delay=delay)
-        # What comes before it was given back by this worker: it isn't worth waiting for.
+        # An earlier batch was requeued by this worker: it isn't worth waiting for.
         if is_reopened or (isinstance(error, OutOfTurn) and not self._failed):
             self._requeued.add(batch.id)
             return

@@ -1,4 +1,4 @@
-"""A worker in a place of its own, for as long as somebody wants: he goes on where another region is the primary."""
+"""Runs a worker for as long as asked; after a promotion it continues at the new primary."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run_worker(
         ingest: what it takes in.
         on_settled: called with each batch that is settled.
         report: called with a line where one is given back.
-        seconds: for how long to look for more; None: for ever.
+        seconds: for how long to poll for more; None: for ever.
         once: only what is closed now.
 
     Raises:
@@ -65,4 +65,4 @@ def _count_states(ingest: RegionIngest, *, once: bool) -> Counts | None:
     except SternaError:
         if once:
             raise
-        return None  # what a worker has done for long stays done, and whoever waits sees it by `status`
+        return None  # a long-running worker's outcome counts all the same; `status` shows what waits

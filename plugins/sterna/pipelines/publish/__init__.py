@@ -1,5 +1,5 @@
 """The one way in which sterna puts rows on `main`: staged under an id, audited, published once.
 
-`model.py` and `decide.py` are pure: what a table's metadata says of a step, and what follows. `protocol.py` looks,
-decides and acts, again and again. `spark.py` alone calls Iceberg.
+`model.py` and `decide.py` are pure: the state of a table, and the next action for a step. `protocol.py` loads, decides
+and acts in a loop. `spark.py` alone calls Iceberg.
 """

@@ -1,4 +1,4 @@
-"""What must hold of a staged batch before it is published: conditions in SQL over the rows that it brings."""
+"""The audit of a staged batch before it is published: conditions in SQL over the rows that it adds."""
 
 from __future__ import annotations
 

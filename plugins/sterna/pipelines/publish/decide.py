@@ -1,4 +1,4 @@
-"""What follows from a look at a table: is a step published, is it staged, what may be done; pure."""
+"""The next action for a step, by a table's state: is it published, is it staged, what may be done; pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Published:
     """It is on `main`: there is nothing to do.
 
     Args:
-        snapshot: the one that it is in; None: that is expired, and the mark remembers.
+        snapshot: the one that it is in; None: that is expired, and only the mark shows it.
     """
 
     snapshot: int | None
@@ -43,7 +43,7 @@ class Append:
 
 @dataclass(frozen=True)
 class PositionOnly:
-    """Somebody published it without its mark: the mark follows.
+    """It was published without its mark, by other means: the mark is set now.
 
     Args:
         snapshot: the one that it is in.
@@ -67,14 +67,14 @@ Decision = Published | FastForward | Append | PositionOnly | Stage
 
 
 def decide(state: TableState, step: Step) -> Decision:
-    """Return what is to be done about a step, by one look at a table.
+    """Return the next action for a step, by one state of a table.
 
     Args:
-        state: what the table's metadata says.
+        state: the table's state.
         step: what is to be on `main`.
 
     Raises:
-        Rewound: the mark speaks of a snapshot that the table's history has lost.
+        Rewound: the mark refers to a snapshot that the table's history has lost.
         OutOfTurn: an earlier number has to be published first.
         MarkMoved: the mark is neither what the step sets nor what it was made for.
     """
@@ -104,7 +104,7 @@ def position_properties(step: Step, snapshot: int, sequence: int) -> dict[str, s
 
 
 def is_staged(state: TableState, step: Step) -> bool:
-    """Say whether a step is staged, or published: there is nothing to load, whatever it goes after.
+    """Return whether a step is staged or published: there is nothing to load, whatever precedes it.
 
     Raises:
         Rewound: as `decide`.
@@ -117,7 +117,7 @@ def is_staged(state: TableState, step: Step) -> bool:
 
 
 def is_rewound(state: TableState, channel: Channel) -> bool:
-    """Say whether a channel's mark was set with a snapshot that the table's history has lost, or that can't be told.
+    """Return whether a channel's mark refers to a snapshot that the table's history has lost, or can't be judged.
 
     One that is expired isn't lost. History is kept from its newest end: where older snapshots are kept, the one of the
     mark would be, too.
@@ -144,7 +144,7 @@ def rewind_reason(state: TableState, channel: Channel) -> str:
 
 
 def lacks_snapshot_reference(state: TableState, channel: Channel) -> bool:
-    """Say whether the property beside a channel's mark is gone, or names no snapshot: the mark can't be judged."""
+    """Return whether the property beside a channel's mark is gone, or names no snapshot: the mark can't be judged."""
     reference = state.properties.get(channel.snapshot_property)
     if reference is None:
         return bool(state.properties.get(channel.position_property, ""))
@@ -158,7 +158,7 @@ def _is_lost(state: TableState, id: str, sequence: str) -> bool:
     if not state.ancestors or int(id) in {snapshot.id for snapshot in state.snapshots}:
         return True
     oldest = state.ancestors[-1]
-    # Nessie's Iceberg REST keeps the current snapshot alone, without its parent: that isn't a table that begins anew.
+    # Nessie's Iceberg REST keeps the current snapshot alone, without its parent: that is no new table.
     is_first = oldest.parent is None and not oldest.builds_on_parent
     return is_first or 0 < oldest.sequence <= int(sequence)
 
@@ -178,7 +178,7 @@ def _is_applied(step: Step, position: str) -> bool:
 
 
 def require_previous(step: Step, position: str) -> None:
-    """See that `main` is where a step goes on from.
+    """See that the mark is the one that a step was built for.
 
     Raises:
         OutOfTurn, MarkMoved: it is not.
@@ -205,7 +205,7 @@ def decide_staged(state: TableState, step: Step) -> Decision:
 
 
 def is_append(snapshot: SnapshotState) -> bool:
-    """Tell whether a snapshot adds files and changes none, so that it can be put on top of another."""
+    """Return whether a snapshot adds files and changes none, so that it can be put on top of another."""
     return snapshot.operation == "append"
 
 

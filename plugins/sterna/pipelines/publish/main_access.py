@@ -1,4 +1,4 @@
-"""How whoever puts rows on `main` reaches it: the catalog that takes commits, a login, and the stores."""
+"""Access to `main` for writers: the catalog that takes commits, a login, and the stores."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from sterna.spark.main_catalog import MainCatalog
 
 
 def main_catalog(context: RegionContext, credential_id: str | None, app: str) -> MainCatalog:
-    """Return how Spark reaches `main`, as whoever may commit there, and the stores of all locations.
+    """Return Spark's access to `main`, with a writer's login, and to the stores of all locations.
 
     Args:
         context: the region.
-        credential_id: the login of whoever commits; None: the region's own.
-        app: what the commits' property `app-id` says.
+        credential_id: the writer's login; None: the region's own.
+        app: the commits' property `app-id`.
 
     Raises:
         CredentialError: a credential is missing.

@@ -1,4 +1,4 @@
-"""What is put on `main`, and what a table's metadata says of it; pure."""
+"""Steps that are put on `main`, and the state of a table; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _POSITION_PREFIX = "sterna.applied."
 _SNAPSHOT_PREFIX = "sterna.applied-at."
 COMMIT_PROPERTY = "nessie.commit.id"
-"""The property by which Iceberg tells which commit of the catalog a table was read at."""
+"""The property with the catalog's commit at which Iceberg read a table."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Channel:
 
     @property
     def position_property(self) -> str:
-        """The table's property that says what of this channel is on `main`."""
+        """The table's property with what of this channel is on `main`."""
         return f"{_POSITION_PREFIX}{self}"
 
     @property
     def snapshot_property(self) -> str:
-        """The table's property that says which snapshot the mark was set with."""
+        """The table's property with the snapshot that the mark was set with."""
         return f"{_SNAPSHOT_PREFIX}{self}"
 
 
@@ -93,12 +93,12 @@ class Step:
     Args:
         id: its WAP id; no other step has it.
         channel: its channel.
-        position: what the channel's mark says when it is on `main`.
-        previous: what the mark must say before, "" for none.
+        position: the channel's mark once it is on `main`.
+        previous: the mark that it requires, "" for none.
         is_numbered: marks are numbers, and a step is published when its number is not above the mark. Else a mark is a
             value that is only compared for equality: a snapshot, a position.
         is_snapshot_bound: what is staged depends on what the table held, as with MERGE and DELETE: it is published as
-            it was staged, on top of the very snapshot that it was made for, or staged anew.
+            it was staged, on top of the very snapshot that it was made for, or staged again.
         is_full_reload: all rows come again with it and the steps after it. So it goes on also from a mark that the
             table's history contradicts.
     """
@@ -182,7 +182,7 @@ class TableState:
 
     @classmethod
     def parse(cls, metadata: Mapping[str, object]) -> TableState:
-        """Return the state that a metadata.json tells."""
+        """Return the state by a metadata.json."""
         snapshots = metadata.get("snapshots") or []
         current = metadata.get("current-snapshot-id")
         assert isinstance(snapshots, list)

@@ -1,4 +1,4 @@
-"""Is it published? Is it staged? Else load, stage, audit, publish: each time by looking, and never twice."""
+"""Is a step published? Is it staged? Else stage, audit, publish: each time by the table's state, and never twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sterna.pipelines.publish.decide import Append, FastForward, PositionOnly, P
 from sterna.pipelines.publish.model import COMMIT_PROPERTY, Step, TableState
 
 MAX_ATTEMPTS = 30
-"""How often a table is looked at for one step before that is left to a later run."""
+"""How often a table is loaded for one step before that is left to a later run."""
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.02, 2.0  # seconds
 
 Base = TypeVar("Base")
@@ -25,7 +25,7 @@ class LoadedTable(Generic[Base]):
     """A table at one moment.
 
     Args:
-        state: what its metadata says.
+        state: by its metadata.
         base: that metadata, which a commit is made against.
     """
 
@@ -39,7 +39,7 @@ class TableCommit:
 
     Args:
         snapshot: the table's current snapshot with it.
-        commit: a commit of `main` that has it; "" where the catalog doesn't tell.
+        commit: a commit of `main` that has it; "" where the catalog doesn't return it.
     """
 
     snapshot: int
@@ -57,9 +57,9 @@ class WapTable(Protocol[Base]):
         """
 
     def commit(self, loaded: LoadedTable[Base], change: Change, step: Step) -> TableCommit:
-        """Make a change and set the step's mark, in one commit, against exactly the metadata that was looked at.
+        """Make a change and set the step's mark, in one commit, against exactly the metadata that was loaded.
 
-        Never tries again by itself.
+        Never retries.
 
         Raises:
             TableMoved: the table is another one by now; nothing was committed.
@@ -69,13 +69,13 @@ class WapTable(Protocol[Base]):
 
 @dataclass(frozen=True)
 class PublishOutcome:
-    """How a step stands after all.
+    """The outcome of publishing a step.
 
     Args:
-        snapshot: the snapshot that it is in; None: that is expired, and the mark tells.
-        commit: a commit of `main` that has it; "" where the catalog doesn't tell.
+        snapshot: the snapshot that it is in; None: that is expired, and only the mark shows it.
+        commit: a commit of `main` that has it; "" where the catalog doesn't return it.
         is_own: whether this very call published it.
-        attempts: how often the table was looked at.
+        attempts: how often the table was loaded.
         stagings: how often it was loaded and staged.
     """
 
@@ -97,23 +97,23 @@ def publish_step(
     rng: Random | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> PublishOutcome:
-    """Put a step on `main`, once, whoever else tries, and whatever was done of it before.
+    """Put a step on `main`, exactly once, also with concurrent attempts and after interrupted ones.
 
     Args:
         table: the table.
         step: the step.
         stage: loads it and stages it under its id.
-        audit: looks at what is staged, by the snapshot's id, before it is published.
+        audit: checks what is staged, by the snapshot's id, before it is published.
         before_commit: called right before each commit; what it raises ends all.
-        max_attempts: how often to look.
-        rng: spreads the waiting of those that meet.
+        max_attempts: how often to load the table.
+        rng: spreads the waits of concurrent writers.
         sleep: waits.
 
     Raises:
         TableMoved: others were first each time.
         CatalogStateUnknown: the last answer was lost, and a later run finds out.
         NotStaged: what was written isn't staged.
-        BatchRejected: the audit says no.
+        BatchRejected: the audit failed.
         Rewound, OutOfTurn, MarkMoved: as `decide`.
         TableGone: there is no such table.
     """
@@ -154,7 +154,7 @@ class _Publication(Generic[Base]):
         self.error: TableMoved | CatalogStateUnknown | None = None
 
     def attempt(self, number: int) -> PublishOutcome | None:
-        """Look, and do what follows; None: it has to be looked at again."""
+        """Load the table, and do the next action; None: another attempt is needed."""
         self.error = None
         loaded = self._table.refresh()
         decision = decide(loaded.state, self._step)
@@ -192,7 +192,7 @@ class _Publication(Generic[Base]):
             return self._table.commit(loaded, change, self._step)
         except (TableMoved, CatalogStateUnknown) as error:
             self.conflicts += 1
-            self.error = error  # whether it happened after all, the next look tells
+            self.error = error  # the next attempt shows whether it happened after all
             return None
 
 
@@ -211,12 +211,12 @@ def require_wap_enabled(properties: Mapping[str, str], name: str) -> None:
 
 
 def stage_ahead(loaded: LoadedTable[Base], step: Step, stage: Callable[[LoadedTable[Base]], None]) -> bool:
-    """Stage a step that is neither staged nor published, before its turn to be published has come; say whether.
+    """Stage a step that is neither staged nor published, before its turn to be published; return whether it was staged.
 
     Args:
-        loaded: at the table, just now.
-        step: a numbered step; what it goes after doesn't matter.
-        stage: as in `put`.
+        loaded: the table, just loaded.
+        step: a numbered step; what it requires doesn't matter.
+        stage: as in `publish_step`.
 
     Raises:
         Rewound: the table isn't what the marks say.

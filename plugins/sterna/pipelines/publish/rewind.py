@@ -1,4 +1,4 @@
-"""What an operator says where a channel's mark and its table's history contradict one another (`Rewound`)."""
+"""Setting a channel's mark by an operator, where it and the table's history contradict one another (`Rewound`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAX_ATTEMPTS = 10
 
 
 def set_position(table: SparkTable, channel: Channel, position: str, expected: str, *, last_published: int = 0) -> None:
-    """Say what of a channel is on `main`: what was put there after it may be put there again.
+    """Set what of a channel is on `main`: later steps may be published again.
 
     Args:
         table: the table.

@@ -53,7 +53,7 @@ class SparkTable:
     Args:
         spark: a session of its own: `staging` sets its WAP id.
         name: what messages call the table.
-        load: returns Iceberg's `Table`, read anew.
+        load: returns Iceberg's `Table`, freshly loaded.
 
     Raises:
         NotStaged: a Spark Connect session: it doesn't reach the JVM, and its procedures can't set a mark.
@@ -83,7 +83,11 @@ class SparkTable:
         return cls(spark, name, load)
 
     def refresh(self) -> LoadedTable[JavaBase]:
-        """Return the table's metadata as it is now (`TableOperations.current`, `TableMetadataParser.toJson`)."""
+        """Return the table's metadata as it is now (`TableOperations.current`, `TableMetadataParser.toJson`).
+
+        Raises:
+            TableGone: there is no such table.
+        """
         with translate_java_errors(self.name):
             operations = self.load().operations()
             metadata = operations.current()
@@ -110,7 +114,7 @@ class SparkTable:
         return TableCommit(snapshot, commit)
 
     def set_position(self, loaded: LoadedTable[JavaBase], channel: Channel, position: str) -> None:
-        """Set a channel's mark and that it was set with the current snapshot, by compare-and-swap, on a word."""
+        """Set a channel's mark and that it was set with the current snapshot, by compare-and-swap, for an operator."""
         base, iceberg = loaded.base, jvm(self.spark).org.apache.iceberg
         with translate_java_errors(self.name):
             current = base.metadata.currentSnapshot()
@@ -133,12 +137,12 @@ class SparkTable:
             base.operations.commit(base.metadata, builder.setProperties(properties).build())
 
     def stage_files(self, loaded: LoadedTable[JavaBase], step: Step, files: Sequence[Any]) -> None:
-        """Stage data files under a step's id (`newAppend().stageOnly()`), whatever the table's properties say.
+        """Stage data files under a step's id (`newAppend().stageOnly()`), whatever the table's properties are.
 
         Args:
             loaded: at the table.
             step: the step.
-            files: Iceberg's `DataFile`s; they lie where they are to stay.
+            files: Iceberg's `DataFile`s, in their final place.
         """
         with translate_java_errors(self.name):
             append = self._base_table(loaded.base).newAppend().stageOnly().set("wap.id", step.id)
@@ -166,7 +170,7 @@ class SparkTable:
             self.spark.conf.unset(_SESSION_ID)
 
     def read_rows(self, loaded: LoadedTable[JavaBase], snapshot: int, *, full: bool = False) -> DataFrame:
-        """Return the rows that a snapshot brings (`IncrementalAppendScan`).
+        """Return the rows that a snapshot adds (`IncrementalAppendScan`).
 
         Args:
             loaded: at the table.
@@ -198,11 +202,11 @@ class SparkTable:
         """Return a snapshot that appends a staged one's files; nothing is committed (`SnapshotProducer.apply`).
 
         The same append is applied again after each lost race: it keeps its manifest, so that only a manifest list is
-        written between a look and its commit, and a writer that never stops doesn't win for ever.
+        written between loading and committing, and a writer that never stops doesn't win for ever.
         """
         if self._append is None or self._append[0] != staged:
             append = self._base_table(base).newFastAppend().set("published-wap-id", step.id)
-            # As Iceberg's cherry-pick has it: who expires what was staged knows by this that its files are in use.
+            # As Iceberg's cherry-pick does: by this, expiring the staged snapshot doesn't delete its files.
             append = append.set("source-snapshot-id", str(staged))
             for file in base.metadata.snapshot(staged).addedDataFiles(base.operations.io()):
                 append = append.appendFile(file)
@@ -272,7 +276,7 @@ def translate_java_errors(table: str) -> Iterator[None]:
 
     Raises:
         TableMoved: the table is another one than the commit was made for.
-        CatalogStateUnknown: whether the commit was made isn't known.
+        CatalogStateUnknown: whether the commit was made is unknown.
         TableGone: there is no such table.
         CatalogDenied: the login lacks a right.
         EngineRefused, StoreDenied: no later run will do better.

@@ -11,11 +11,11 @@ from sterna.replication.replica.region import RegionContext
 
 
 def read_state(context: RegionContext, table: str, metadata: str) -> TableState:
-    """Return what a table's metadata.json says.
+    """Return a table's state by its metadata.json.
 
     Args:
-        context: the region.
-        table: what messages call it.
+        context: the region, whose stores have it.
+        table: its name in error messages.
         metadata: the file's URI.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A body on its way to the store: into a file first, so that nothing is seen in the inbox before it was looked at."""
+"""Receiving a body: into a file first, so that nothing is in the inbox before it was validated."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def _receive(request: Request, body: UploadBody, gate: TenantGate, length:
     buffer = bytearray()
     async for chunk in request.stream():
         buffer += chunk
-        # One in chunks has no end that its Content-Length tells: it would fill the disk.
+        # A chunked body has no Content-Length that bounds it: it would fill the disk.
         if body.received + len(buffer) > length:
             raise _length_error(length)
         if len(buffer) >= _CHUNK_BYTES:

@@ -26,11 +26,11 @@ _RETRY_AFTER_SECONDS = 5
 
 
 def translate_error(error: SternaError, request_id: str) -> RequestError | None:
-    """Return what a producer is told of an error; None: it is one that nobody foresaw.
+    """Return the response for an error; None: it is an unexpected one.
 
     Args:
         error: what happened.
-        request_id: of his request, for the log.
+        request_id: the request's, for the log.
     """
     if (status := _STATUSES.get(type(error))) is not None:
         return RequestError(status, error.message)

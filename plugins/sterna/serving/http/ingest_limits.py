@@ -1,4 +1,4 @@
-"""How much a tenant may send: each has a gate of his own, and threads of his own, so that none delays another."""
+"""Limits of what a tenant may send: each has a gate and threads of its own, so that none delays another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sterna.serving.http.ingest_schemas import UploadHeaders
 
 T = TypeVar("T")
 _MAX_THREADS = 8
-_BACKLOG_RETRY_SECONDS = 10  # after which somebody whose backlog is full may come again
+_BACKLOG_RETRY_SECONDS = 10  # after which a tenant whose backlog is full may retry
 
 
 class TenantGate:
@@ -26,7 +26,7 @@ class TenantGate:
 
     Args:
         name: the tenant.
-        limits: his.
+        limits: the tenant's.
     """
 
     def __init__(self, name: str, limits: TenantLimits) -> None:
@@ -114,5 +114,5 @@ def validate_usage(headers: UploadHeaders, usage: Usage, limits: TenantLimits) -
 
 
 def too_many_requests(error: str, seconds: int) -> RequestError:
-    """Return what somebody is told who sends too much now."""
+    """Return the response to a client that sends too much now."""
     return RequestError(429, error, {"Retry-After": str(max(seconds, 1))})

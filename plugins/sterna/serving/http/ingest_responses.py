@@ -1,4 +1,4 @@
-"""Drops, batches and channels as producers are told of them."""
+"""Drops, batches and channels as producers see them in JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ingestion's part of the gateway: rows and files come in, and producers ask what became of them."""
+"""Ingestion's routes of the gateway: rows and files come in, and producers query their state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer asks for: table, channel and keys, checked before a byte of the body is read."""
+"""Requests of producers: table, channel and keys, validated before a byte of the body is read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class UploadHeaders:
         lane: where it goes.
         key: the idempotency key; "": none.
         offset: the offset token; "": none.
-        format: what it says it is.
+        format: the declared one.
         length: of the body.
         gzip: whether the body is compressed.
     """
@@ -101,7 +101,7 @@ def require_owner(settings: Ingest, table: str, tenants: Collection[str]) -> str
 
 @dataclass(frozen=True)
 class BatchesQuery:
-    """Which batches somebody asks for."""
+    """Which batches a query selects."""
 
     tenants: Collection[str]
     table: str | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sterna.catalog.model import parse_key
 from sterna.catalog.tables import table_metadata_uri
 from sterna.pipelines.ingest.model import split_channel
-from sterna.pipelines.publish.model import Channel, TableState
+from sterna.pipelines.publish.model import Channel, TableState, position_number
 from sterna.pipelines.publish.table_state import read_state
 from sterna.replication.replica.region import RegionContext
 
@@ -37,7 +37,7 @@ class AppliedPositions:
             if parts is not None and state is not None
             else ""
         )
-        return int(position) if position.isdigit() else 0
+        return position_number(position)
 
     def state(self, table: str) -> TableState | None:
         """Return a table as far as publishing goes; None: there is no such table.

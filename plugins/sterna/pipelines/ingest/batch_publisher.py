@@ -23,7 +23,7 @@ from sterna.pipelines.ingest.sandbox import ReadLimits
 from sterna.pipelines.ingest.sequencing import build_step, parse_channel, status_reader
 from sterna.pipelines.publish.audit import audit
 from sterna.pipelines.publish.decide import is_staged
-from sterna.pipelines.publish.model import Step
+from sterna.pipelines.publish.model import Step, position_number
 from sterna.pipelines.publish.protocol import LoadedTable, PublishOutcome, publish_step, stage_ahead
 from sterna.pipelines.publish.spark import JavaBase, SparkTable
 from sterna.storage.objects import Objects
@@ -242,7 +242,7 @@ class BatchPublisher:
 
     def _applied_number(self, loaded: LoadedTable[JavaBase] | None) -> int:
         position = loaded.state.properties.get(parse_channel(self.batch).position_property, "") if loaded else ""
-        return int(position) if position.isdigit() else 0
+        return position_number(position)
 
     def _create_table(self) -> LoadedTable[JavaBase]:
         """Make the table, of the batch's columns."""

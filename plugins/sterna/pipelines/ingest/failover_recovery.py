@@ -20,7 +20,7 @@ from sterna.pipelines.ingest.region import RegionIngest
 from sterna.pipelines.ingest.replay import reopen
 from sterna.pipelines.ingest.work_queue import clear_delays
 from sterna.pipelines.publish.decide import is_rewound
-from sterna.pipelines.publish.model import Channel, TableState
+from sterna.pipelines.publish.model import Channel, TableState, position_number
 from sterna.postgres.pool import PostgresPool
 from sterna.replication.replica.region import RegionContext
 
@@ -67,9 +67,8 @@ def decide_lost(
         is_on_main: whether a commit is one of `main`'s.
     """
     position = state.properties.get(channel.position_property, "") if state is not None else ""
-    above = {
-        number: commit for number, commit in published.items() if number > (int(position) if position.isdigit() else 0)
-    }
+    applied = position_number(position)
+    above = {number: commit for number, commit in published.items() if number > applied}
     if not above or (state is not None and is_rewound(state, channel)):
         return (), ""
     commits = [above[number] for number in sorted(above, reverse=True) if above[number]]

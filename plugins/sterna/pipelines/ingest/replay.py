@@ -16,7 +16,7 @@ from sterna.pipelines.ingest.records import BATCH_COLUMNS, parse_batch_row
 from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.pipelines.ingest.work_queue import clear_delays
 from sterna.pipelines.publish.decide import is_rewound, lacks_snapshot_reference
-from sterna.pipelines.publish.model import Channel
+from sterna.pipelines.publish.model import Channel, position_number
 from sterna.pipelines.publish.rewind import set_position
 from sterna.postgres.pool import PostgresPool
 
@@ -131,7 +131,7 @@ def replay_rewound(
     channel, table = Channel(*parts), catalog.table(lane.table)
     state = table.refresh().state
     position = state.properties.get(channel.position_property, "")
-    lost = _list_lost(pool, lane, last_kept, int(position) if position.isdigit() else 0)
+    lost = _list_lost(pool, lane, last_kept, position_number(position))
     # Where only the property beside the mark is gone, and the table has all up to the mark, that is set again.
     if not lost and not (lacks_snapshot_reference(state, channel) and position == str(last_kept)):
         raise UsageError(f"no batch of channel {lane.channel} behind number {last_kept} was published")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sterna.errors import OutOfTurn, Rewound
 from sterna.pipelines.ingest.layout import batch_uri, rejected_uri
 from sterna.pipelines.ingest.model import Batch, split_channel
-from sterna.pipelines.publish.model import Channel, Step, TableState
+from sterna.pipelines.publish.model import Channel, Step, TableState, position_number
 from sterna.storage.objects import Objects
 
 MAX_NUMBERS = 10_000
@@ -62,7 +62,7 @@ def build_step(batch: Batch, state: TableState | None, status_of: Callable[[int]
     """
     channel = parse_channel(batch)
     position = state.properties.get(channel.position_property, "") if state else ""
-    applied = int(position) if position.isdigit() else 0
+    applied = position_number(position)
     for number in range(batch.number - 1, max(applied, batch.number - MAX_NUMBERS), -1):
         _require_settled(batch, number, status_of(number), position)
     # Further down the tracker decides alone: below a settled number all are settled.

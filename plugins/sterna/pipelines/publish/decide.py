@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sterna.errors import MarkMoved, OutOfTurn, Rewound
-from sterna.pipelines.publish.model import Channel, SnapshotState, Step, TableState
+from sterna.pipelines.publish.model import Channel, SnapshotState, Step, TableState, position_number
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _require_not_rewound(state: TableState, channel: Channel) -> None:
 
 def _is_applied(step: Step, position: str) -> bool:
     if step.is_numbered:
-        return _parse_number(position) >= _parse_number(step.position)
+        return position_number(position) >= position_number(step.position)
     return position == step.position
 
 
@@ -186,7 +186,7 @@ def require_previous(step: Step, position: str) -> None:
     if position == step.previous:
         return
     message = f"{step.id} of channel {step.channel} goes after {step.previous!r}, and `main` is at {position!r}"
-    if step.is_numbered and _parse_number(position) < _parse_number(step.previous):
+    if step.is_numbered and position_number(position) < position_number(step.previous):
         raise OutOfTurn(message, hint="earlier batches come first")
     raise MarkMoved(message, hint="look again what is on main, and make the step for that")
 
@@ -207,7 +207,3 @@ def decide_staged(state: TableState, step: Step) -> Decision:
 def is_append(snapshot: SnapshotState) -> bool:
     """Return whether a snapshot adds files and changes none, so that it can be put on top of another."""
     return snapshot.operation == "append"
-
-
-def _parse_number(position: str) -> int:
-    return int(position) if position.isdigit() else 0

@@ -86,6 +86,11 @@ def position_snapshots(properties: Mapping[str, str]) -> set[int]:
     return {int(id) for id in (reference.partition("/")[0] for reference in references) if id.isdigit()}
 
 
+def position_number(position: str) -> int:
+    """Return the number that a mark is, 0 where it is none."""
+    return int(position) if position.isdigit() else 0
+
+
 @dataclass(frozen=True)
 class Step:
     """What is to be put on `main` exactly once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sterna.errors import TableMoved, UsageError
 from sterna.pipelines.publish.decide import is_rewound
-from sterna.pipelines.publish.model import Channel, TableState
+from sterna.pipelines.publish.model import Channel, TableState, position_number
 from sterna.pipelines.publish.spark import SparkTable
 
 _MAX_ATTEMPTS = 10
@@ -44,6 +44,6 @@ def require_contradiction(state: TableState, channel: Channel, expected: str, la
     position = state.properties.get(channel.position_property, "")
     if position != expected:
         raise UsageError(f"the mark of channel {channel} is {position!r}, not {expected!r}: look again")
-    number = int(position) if position.isdigit() else 0
+    number = position_number(position)
     if not is_rewound(state, channel) and number >= last_published:
         raise UsageError(f"nothing contradicts the mark {position!r} of channel {channel}: it stays as it is")

@@ -7,7 +7,7 @@ Each function that calls Java names the methods it uses. Iceberg's commits that 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -108,7 +108,7 @@ class SparkTable:
                 appended = self._apply_append(base, snapshot, step)
                 builder = builder.setBranchSnapshot(appended, "main")
                 snapshot, sequence = appended.snapshotId(), appended.sequenceNumber()
-            properties = _java_map(self.spark, position_properties(step, snapshot, sequence))
+            properties = java_map(self.spark, position_properties(step, snapshot, sequence))
             base.operations.commit(base.metadata, builder.setProperties(properties).build())
             commit = base.operations.current().property(COMMIT_PROPERTY, "")
         return TableCommit(snapshot, commit)
@@ -119,7 +119,7 @@ class SparkTable:
         with translate_java_errors(self.name):
             current = base.metadata.currentSnapshot()
             reference = f"{current.snapshotId()}/{current.sequenceNumber()}" if current is not None else ""
-            properties = _java_map(
+            properties = java_map(
                 self.spark, {channel.position_property: position, channel.snapshot_property: reference}
             )
             new = iceberg.TableMetadata.buildFrom(base.metadata).setProperties(properties).build()
@@ -131,7 +131,7 @@ class SparkTable:
         Raises:
             TableMoved: the table is another one by now.
         """
-        base, properties = loaded.base, _java_map(self.spark, values)
+        base, properties = loaded.base, java_map(self.spark, values)
         with translate_java_errors(self.name):
             builder = jvm(self.spark).org.apache.iceberg.TableMetadata.buildFrom(base.metadata)
             base.operations.commit(base.metadata, builder.setProperties(properties).build())
@@ -189,7 +189,7 @@ class SparkTable:
                     self.spark._jsparkSession, self._base_table(loaded.base), snapshot
                 )
                 return DataFrame(frame, self.spark)
-            options = java.org.apache.spark.sql.util.CaseInsensitiveStringMap(_java_map(self.spark, scan_options))
+            options = java.org.apache.spark.sql.util.CaseInsensitiveStringMap(java_map(self.spark, scan_options))
             source = java.org.apache.iceberg.spark.source.SparkTable(self._base_table(loaded.base))
             none = java.scala.Option.empty()
             relation = java.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create(
@@ -263,11 +263,12 @@ def jvm(spark: SparkSession) -> Any:
     return spark._jvm
 
 
-def _java_map(spark: SparkSession, values: dict[str, str]) -> Any:
-    java_map = jvm(spark).java.util.HashMap()
+def java_map(spark: SparkSession, values: Mapping[str, str]) -> Any:
+    """Return a `java.util.HashMap` of some texts."""
+    mapping = jvm(spark).java.util.HashMap()
     for name, value in values.items():
-        java_map.put(name, value)
-    return java_map
+        mapping.put(name, value)
+    return mapping
 
 
 @contextmanager

@@ -300,7 +300,7 @@ def test_every_error_has_a_status() -> None:
 
 
 def test_what_is_kept_has_an_end(synced: World) -> None:
-    from sterna.serving.queries.answer_cache import AnswerCache
+    from sterna.serving.queries.service import AnswerCache
 
     kept = AnswerCache(10)
     for name in "abc":

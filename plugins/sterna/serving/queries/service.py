@@ -7,6 +7,7 @@ import json
 import logging
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,7 +22,6 @@ from sterna.concurrency.single_flight import Flight, SingleFlight
 from sterna.config.sections.queries import NamedQueries
 from sterna.errors import NotAllowed, QueryFailed, SternaError, UnfitParameters
 from sterna.replication.replica.region import RegionContext
-from sterna.serving.queries.answer_cache import AnswerCache
 from sterna.serving.queries.bodies import build_answer_body, build_job, id_text, require_admitted_tables
 from sterna.serving.queries.counters import QueryCounts
 from sterna.serving.queries.job import PinnedTable, QueryJob
@@ -100,6 +100,29 @@ class Answer:
     status: int
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class AnswerCache:
+    """The answers that were asked for last, by their question's digest, up to a number of bytes in all."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes, self._size = max_bytes, 0
+        self._answers: OrderedDict[str, bytes] = OrderedDict()
+
+    def get(self, digest: str) -> bytes | None:
+        """Return an answer, or None; it counts as used."""
+        if digest in self._answers:
+            self._answers.move_to_end(digest)
+        return self._answers.get(digest)
+
+    def put(self, digest: str, answer: bytes) -> None:
+        """Keep an answer unless it is larger than the cache; the least recently used ones go."""
+        if len(answer) > self._max_bytes:
+            return
+        self._size += len(answer) - len(self._answers.pop(digest, b""))
+        self._answers[digest] = answer
+        while self._size > self._max_bytes:
+            self._size -= len(self._answers.popitem(last=False)[1])
 
 
 class QueryService:

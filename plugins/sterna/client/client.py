@@ -22,7 +22,7 @@ from sterna.client.sse import BlockReader, SseBlock
 
 Token = str | Callable[[], str] | Callable[[], Awaitable[str]] | None
 _MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
-_IDLE_TIMEOUT_SECONDS = 45.0  # seconds: three signs of life that did not come
+_IDLE_TIMEOUT_SECONDS = 45.0  # three heartbeats missed
 _RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MAX_TOKEN_ATTEMPTS = 2
 _RETRYABLE_QUERY_STATUSES = frozenset({429, 502, 503})  # 504 is none: a query that runs too long does so again
@@ -39,12 +39,12 @@ class State(StrEnum):
 
 
 class ClientFailed(Exception):
-    """The gateway refuses what is asked for: asking again would be refused again.
+    """The gateway refused a request for good: repeating it would not help.
 
     Args:
         status: the HTTP status.
-        error: what the gateway says.
-        document: the answer as it came; at 410 of a query its `current` has what is shown now.
+        error: the gateway's message.
+        document: the whole response body; for a query's 410, `current` has the current snapshots.
     """
 
     def __init__(self, status: int, error: str, document: Mapping[str, Any] | None = None) -> None:
@@ -55,7 +55,7 @@ class ClientFailed(Exception):
 
 
 class _Disconnected(Exception):
-    """The stream ended, and another try may go well."""
+    """The stream ended; a new connection may succeed."""
 
     def __init__(self, pause: float | None = None) -> None:
         super().__init__()
@@ -65,19 +65,18 @@ class _Disconnected(Exception):
 class EventClient:
     """Follows the events of a region; iterate over it.
 
-    An event counts as handled once the next one is asked for. So one during which the process died comes again, and
-    one that was handled doesn't.
+    An event counts as handled once the next one is requested: after a crash the one in progress is delivered again.
 
     Args:
         url: the gateway's, such as `https://eu.example:8080`.
         tables: patterns; none: all tables that the token may read.
-        token: the token, or what gives one before each connection.
-        cursor_store: what was handled, and where the client is; default: as long as the object lives.
-        after: where to begin without a memory of it; default: with what comes from now on.
-        delivery: `newest`: when falling behind, the newest of each table; `all`: every event.
+        token: the bearer token, or a function that returns one before each connection.
+        cursor_store: the cursor and the ids that were handled; default: in memory only.
+        after: the cursor to begin at while the store has none; default: the present end of the log.
+        delivery: `newest`: a client that falls behind gets the newest event of each table; `all`: every event.
         on_state: called with each state that the client enters.
-        idle_timeout: seconds without a sign of life after which a connection is taken for dead.
-        http: the HTTP client to use, which stays open; default: one of its own.
+        idle_timeout: seconds without any bytes after which a connection counts as dead.
+        http: an HTTP client, which the caller closes; default: a new one.
     """
 
     def __init__(
@@ -104,14 +103,14 @@ class EventClient:
         self._http = http or httpx.AsyncClient()
         self._retry_seconds = _MIN_BACKOFF_SECONDS
         self._backoff = 0.0
-        self._rejected_connections = 0  # connections that were refused, one after the other
+        self._rejected_connections = 0  # consecutive
         self.state = State.DISCONNECTED
         if after and not self._cursor_store.cursor:
             self._cursor_store.set_cursor(after)
 
     @property
     def cursor(self) -> str:
-        """Where the client is; "" before the first connection."""
+        """The position in the log; "" before the first connection."""
         return self._cursor_store.cursor
 
     async def __aenter__(self) -> EventClient:
@@ -125,10 +124,10 @@ class EventClient:
             await self._http.aclose()
 
     async def __aiter__(self) -> AsyncIterator[ClientMessage]:
-        """Yield what the gateway tells, for ever; connections that end are made anew.
+        """Yield messages for ever; reconnects when a connection ends.
 
         Raises:
-            ClientFailed: the gateway refuses what is asked for.
+            ClientFailed: the gateway refuses the subscription.
         """
         while True:
             try:
@@ -136,7 +135,7 @@ class EventClient:
                     yield message
             except ClientFailed as error:
                 self._rejected_connections += 1
-                # A token may have ended on the way: a fresh one has one try.
+                # The token may have expired in flight: a fresh one gets one attempt.
                 if (
                     error.status != 401
                     or self._rejected_connections >= _MAX_TOKEN_ATTEMPTS
@@ -149,13 +148,13 @@ class EventClient:
                 await asyncio.sleep(self._next_backoff(disconnected.pause))
 
     async def tables(self) -> list[TableState]:
-        """Return what the tables show now. Ask after a `Reset`, or for a first picture; events go on from there.
+        """Return the current snapshot of each table: for a first state, or after a `Reset`.
 
-        Without a cursor the client begins at what this shows, so that nothing is missed between the two.
+        A client without a cursor follows the events from this state on, so that none is missed.
 
         Raises:
             ClientFailed: the gateway refuses.
-            httpx.HTTPError: it does not answer.
+            httpx.HTTPError: the gateway does not answer.
         """
         params = {"tables": ",".join(self._tables)} if self._tables else {}
         response = await self._http.get(f"{self._url}/v1/tables", params=params, headers=await self._headers())
@@ -175,20 +174,20 @@ class EventClient:
         params: Mapping[str, object] | None = None,
         max_wait: float = 60.0,
     ) -> QueryAnswer:
-        """Return what a named query answers at exactly one version of its tables.
+        """Return a named query's answer at exactly one version of its tables.
 
-        Where the gateway says "later" it is asked again, as it wishes.
+        Retries on 429, 502 and 503, after the pause that the gateway requests.
 
         Args:
             name: the query; "": the default, or the only one.
             snapshot_id: the snapshot of its one table, such as an event's `new_snapshot_id`.
-            at: or a cursor, such as an event's `id`: all its tables as that commit shows them.
+            at: or a cursor, such as an event's `id`: all tables as of that commit.
             params: the query's own parameters.
-            max_wait: seconds after which it is given up.
+            max_wait: seconds after which no further attempt is made.
 
         Raises:
-            ClientFailed: the gateway gives no figures.
-            httpx.HTTPError: it does not answer.
+            ClientFailed: the gateway gives no answer to this query.
+            httpx.HTTPError: the gateway does not answer.
         """
         arguments = {"name": name, "snapshotId": "" if snapshot_id is None else str(snapshot_id), "at": at}
         query = {key: text for key, text in arguments.items() if text}
@@ -213,7 +212,7 @@ class EventClient:
         self._set_state(State.CONNECTING)
         try:
             headers = await self._headers()
-        except (httpx.HTTPError, OSError):  # whoever gives tokens doesn't answer
+        except (httpx.HTTPError, OSError):  # the token endpoint does not answer
             raise _Disconnected from None
         try:
             async with self._http.stream(
@@ -276,7 +275,7 @@ class EventClient:
         return {"Authorization": f"Bearer {token}"} if token else {}
 
     def _next_backoff(self, requested: float | None) -> float:
-        """Return how long to wait: as the gateway asks, else twice as long each time; never all clients at once."""
+        """Return the pause before a reconnect: as requested, else doubled each time; jittered to spread clients out."""
         if requested is not None:
             return requested * random.uniform(1.0, 1.3)  # noqa: S311 - no secret
         self._backoff = min(_MAX_BACKOFF_SECONDS, 2 * self._backoff or self._retry_seconds)

@@ -11,15 +11,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class QueryAnswer:
-    """What a named query answered.
+    """The answer of a named query.
 
     Args:
-        rows: its rows; values of the types `long` and `decimal` as `int` and `Decimal`, others as JSON has them.
+        rows: the rows; values of the types `long` and `decimal` as `int` and `Decimal`, others as JSON has them.
         types: Iceberg's name of each column's type.
-        snapshots: which snapshot of each table it was, where it was asked by a cursor.
-        snapshot_id: which snapshot it was, where it was asked by one.
-        cursor: which commit of the replica branch it was, "" where it was asked by a snapshot.
-        document: the answer as it came.
+        snapshots: the snapshot of each table, for a query at a cursor.
+        snapshot_id: the snapshot, for a query at a snapshot.
+        cursor: the commit of the replica branch, "" for a query at a snapshot.
+        document: the whole response body.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -41,10 +41,10 @@ class QueryAnswer:
 
 
 def parse_query_answer(text: bytes) -> QueryAnswer:
-    """Return the figures of an answer.
+    """Return the answer in a response body.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the body is not the answer of a query.
     """
     try:
         document = json.loads(text)

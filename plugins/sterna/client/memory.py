@@ -1,4 +1,4 @@
-"""What a client remembers: where it is, and what it has handled, so that a repeated event has no second effect."""
+"""A client's cursor and the ids that it handled, so that a repeated event has no second effect."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _MAX_HANDLED_IDS = 10_000
 
 
 class CursorStore:
-    """Remembers as long as the process lives.
+    """A cursor store in memory.
 
     Args:
-        max_ids: ids that are remembered.
+        max_ids: how many ids are kept; the oldest go first.
     """
 
     def __init__(self, max_ids: int = _MAX_HANDLED_IDS) -> None:
@@ -23,31 +23,30 @@ class CursorStore:
         self.cursor = ""
 
     def is_handled(self, id: str) -> bool:
-        """Tell whether an event was handled."""
+        """Return whether an event was handled."""
         return id in self._handled_ids
 
     def mark_handled(self, id: str) -> None:
-        """Remember that an event was handled."""
+        """Record an event as handled, and move the cursor behind it."""
         self._handled_ids[id] = None
         while len(self._handled_ids) > self._max_ids:
             self._handled_ids.popitem(last=False)
         self.set_cursor(id)
 
     def set_cursor(self, cursor: str) -> None:
-        """Remember where the client is."""
+        """Move the cursor."""
         self.cursor = cursor
 
 
 class FileCursorStore(CursorStore):
-    """Remembers in a file, for the next process; written whole after each event, so that a crash leaves one or the
-    other.
+    """A cursor store in a file, replaced atomically after each event.
 
     Args:
-        path: the file; it may not be there yet.
-        max_ids: ids that are remembered.
+        path: the file; it need not exist yet.
+        max_ids: how many ids are kept; the oldest go first.
 
     Raises:
-        ValueError: there is something else in the file.
+        ValueError: the file holds something else.
     """
 
     def __init__(self, path: str | Path, max_ids: int = 1_000) -> None:
@@ -62,7 +61,7 @@ class FileCursorStore(CursorStore):
         self.cursor = str(document.get("cursor", ""))
 
     def set_cursor(self, cursor: str) -> None:
-        """Remember where the client is."""
+        """Move the cursor."""
         super().set_cursor(cursor)
         text = json.dumps({"cursor": cursor, "handled": list(self._handled_ids)})
         temporary_path = self._path.with_name(self._path.name + ".new")

@@ -1,4 +1,4 @@
-"""What a gateway tells, as typed values."""
+"""Messages of a gateway, as typed values."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _DROPPED = "sterna.table.dropped"
 
 @dataclass(frozen=True)
 class TableEvent:
-    """Something happened to a table that can be read in the region now.
+    """A change of a table, which can be read in the region by now.
 
     Args:
-        id: names the event; a cursor, too.
+        id: the event's id, which is also a cursor.
         type: `sterna.table.updated`, `.dropped`, `.held` or `.released`.
-        table: its name.
-        new_snapshot_id: the snapshot that is shown now; None: none is, as after a drop.
-        previous_snapshot_id: the one that was shown before, or None.
-        operations: what was done between the two, each kind once; None where nobody knows.
-        time: when the region's replica got it.
+        table: the table's name.
+        new_snapshot_id: the current snapshot; None: there is none, as after a drop.
+        previous_snapshot_id: the snapshot before, or None.
+        operations: the kinds of the operations in between, each once; None where they are not recorded.
+        time: when the replica was updated.
         region: the region.
-        source_hash: the commit of `main` that it stands for.
+        source_hash: the commit of `main` that was replicated.
         replica_hash: the commit of the replica branch.
-        document: the event as it came, with what this version of the client doesn't know.
+        document: the whole event, with fields that this version of the client doesn't know.
     """
 
     id: str
@@ -44,10 +44,10 @@ class TableEvent:
 
 @dataclass(frozen=True)
 class Reset:
-    """Events were missed for good: read what the tables show (`EventClient.tables`), and go on.
+    """Events were lost: read the current state of the tables (`EventClient.tables`), and go on.
 
     Args:
-        cursor: where the client goes on.
+        cursor: where the stream goes on.
         reason: why, such as `unknown` or `rewound`.
     """
 
@@ -57,18 +57,18 @@ class Reset:
 
 @dataclass(frozen=True)
 class Skipped:
-    """So many events were left out since this client was slow; the newest of each table follow."""
+    """This many events were omitted because the client was slow; the newest of each table follow."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class TableState:
-    """What a table shows.
+    """The current state of a table.
 
     Args:
-        table: its name.
-        snapshot_id: its current snapshot, None for an empty table.
+        table: the table's name.
+        snapshot_id: the current snapshot, None for an empty table.
     """
 
     table: str
@@ -82,7 +82,7 @@ def parse_event(text: str) -> TableEvent:
     """Return the event of a CloudEvents text.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no event of a table.
     """
     try:
         document = json.loads(text)
@@ -92,7 +92,7 @@ def parse_event(text: str) -> TableEvent:
             id=str(document["id"]),
             type=str(document["type"]),
             table=str(payload["table_identifier"]),
-            # Of what is gone a gateway names the last one, and one of 2026 named none.
+            # For a dropped table a gateway names its last snapshot; those of 2026 named none.
             new_snapshot_id=None if document["type"] == _DROPPED else payload["new_snapshot_id"],
             previous_snapshot_id=payload.get("previous_snapshot_id"),
             operations=None if operations is None else tuple(operations),

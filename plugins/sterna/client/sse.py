@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_MAX_BLOCK_CHARACTERS = 4 * 1024 * 1024  # characters of a block: whoever sends more is no gateway
+_MAX_BLOCK_CHARACTERS = 4 * 1024 * 1024  # no gateway sends more
 
 
 @dataclass(frozen=True)
@@ -13,10 +13,10 @@ class SseBlock:
     """One block of a stream.
 
     Args:
-        id: the last id that the stream has told, or "".
-        event: its kind.
-        data: its data, "" where it has none: then it is no event, but its id counts.
-        retry: after how many milliseconds to come back, where it says so.
+        id: the last id of the stream so far, or "".
+        event: the event's type.
+        data: the data; "": the block is no event, but its id counts.
+        retry: milliseconds before a reconnect, where the block sets them.
     """
 
     id: str
@@ -26,7 +26,7 @@ class SseBlock:
 
 
 class BlockReader:
-    """Takes a stream's text piece by piece, and gives its blocks."""
+    """Parses a stream's text incrementally into blocks."""
 
     def __init__(self) -> None:
         self._buffer = ""
@@ -36,10 +36,10 @@ class BlockReader:
         self._retry: int | None = None
 
     def feed(self, text: str) -> Iterator[SseBlock]:
-        """Take some text; yield the blocks that are whole by now.
+        """Add some text; yield the blocks that are complete.
 
         Raises:
-            ValueError: a block has no end.
+            ValueError: a block is larger than any gateway sends.
         """
         lines = (self._buffer + text).split("\n")
         self._buffer = lines.pop()

@@ -1,7 +1,7 @@
-"""The one ring of serialized events that all connections read from: a connection is a place in it.
+"""The buffer of serialized events that all connections of a process read from; a connection is a position in it.
 
-Places are counted on for ever, so that what is taken off at the old end moves nobody. The ring holds a part of the log
-without a gap: every cursor that lies in it is found there, and the catalog is asked for none of them.
+Positions increase for ever, so that removing old events moves no connection. The buffer holds a part of the log without
+a gap: every cursor within it is resolved here, without the catalog.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from sterna.notifications.change_log.cursor import Cursor
 from sterna.notifications.change_log.event import HELD, RELEASED, Event
 from sterna.notifications.change_log.log import CommitEvents
 
-# Of so many parts one is taken off at a time, for that costs a copy of the rest. What is added at the old end leaves as
-# much room: else the next event would take it off again, and whoever resumed there.
+# One of this many parts is removed at a time, since a removal copies the rest. `prepend` leaves as much space free:
+# else the next event would remove what was just added, and the client that resumed there.
 _TRIM_DIVISOR = 10
 
 
 @dataclass(frozen=True, slots=True)
 class SerializedEvent:
-    """An event as it is sent.
+    """An event, encoded once for all connections.
 
     Args:
-        id: the cursor after it.
+        id: the cursor after the event.
         table: the key name.
-        is_state: whether it tells of being held, and not of what is shown.
-        frame: it as server-sent event.
+        is_state: whether the event is about being held or released, not about a snapshot.
+        frame: the event in the format of server-sent events.
         start: where in the frame its JSON begins.
     """
 
@@ -43,7 +43,7 @@ class SerializedEvent:
 
 
 def serialize_event(event: Event) -> SerializedEvent:
-    """Return an event as it is sent. JSON has no line breaks of its own, so one line of data is enough."""
+    """Return an encoded event. Its JSON has no line breaks, so that one line of data is enough."""
     start = f"id: {event.id}\ndata: ".encode()
     return SerializedEvent(
         event.id, event.table, event.type in (HELD, RELEASED), start + event.text + b"\n\n", len(start)
@@ -52,11 +52,11 @@ def serialize_event(event: Event) -> SerializedEvent:
 
 @dataclass(frozen=True)
 class CondensedEvents:
-    """What is left of many events.
+    """Many events, reduced to the newest ones.
 
     Args:
         newest: the newest of each table.
-        omitted: how many of them were left out.
+        omitted: how many events were left out.
     """
 
     newest: tuple[SerializedEvent, ...]
@@ -67,16 +67,15 @@ class EventBuffer:
     """A part of the log, without a gap.
 
     Args:
-        base: the commit before it.
-        max_events: events it has at most, but that one commit's stay together. At the old end as many commits are
-            added.
+        base: the commit before the first one.
+        max_events: the size; the events of one commit stay together. `prepend` adds at most this many commits.
     """
 
     def __init__(self, base: str, max_events: int) -> None:
         self._max_events = max_events
         self._events: list[SerializedEvent] = []
-        # By commit, oldest first, its first place and its number of events. None: nobody has counted them yet; they lie
-        # before the ring.
+        # By commit, oldest first: its first position and its number of events. None: not counted yet, since they are
+        # before the buffer.
         self._positions: dict[str, tuple[int, int | None]] = {base: (0, None)}
         self._first_position = 0
         self.base = base
@@ -87,12 +86,12 @@ class EventBuffer:
 
     @property
     def first_position(self) -> int:
-        """The oldest place."""
+        """The position of the oldest event."""
         return self._first_position
 
     @property
     def end_position(self) -> int:
-        """The place after the newest event."""
+        """The position after the newest event."""
         return self._first_position + len(self._events)
 
     def append(self, commits: Iterable[CommitEvents]) -> list[SerializedEvent]:
@@ -107,11 +106,11 @@ class EventBuffer:
         return added
 
     def prepend(self, base: str, commits: Sequence[CommitEvents]) -> bool:
-        """Add commits at the old end, the newest ones that fit; tell whether those are all.
+        """Add commits at the old end, the newest ones that fit; return whether all fit.
 
         Args:
             base: the commit before them.
-            commits: the commits, oldest first; the newest one is the ring's base. None: there is nothing before it.
+            commits: the commits, oldest first; the newest one is the buffer's base. Empty: nothing is before it.
         """
         unfitting, position = self._count_unfitting(commits), self._first_position
         positions: list[tuple[str, tuple[int, int | None]]] = []
@@ -122,7 +121,7 @@ class EventBuffer:
             positions = [(self.base, (self._first_position, 0))]
         elif not unfitting:
             positions.append((base, (position, None)))
-        # What doesn't fit is left out, but its newest commit was counted: whoever has all of its events goes on here.
+        # Of what doesn't fit the newest commit was counted: a client that has all of its events can resume here.
         self._positions = dict(reversed(positions)) | {
             key: kept_position for key, kept_position in self._positions.items() if key != self.base
         }
@@ -133,7 +132,7 @@ class EventBuffer:
         return not unfitting
 
     def position(self, cursor: Cursor) -> int | None:
-        """Return the place after a cursor, None where the ring doesn't know it."""
+        """Return the position after a cursor, None where the cursor is not in the buffer."""
         if cursor.hash not in self._positions or self.is_uncounted(cursor):
             return None
         start, count = self._positions[cursor.hash]
@@ -141,21 +140,16 @@ class EventBuffer:
         return start + taken if taken <= (count or 0) and start + taken >= self._first_position else None
 
     def is_uncounted(self, cursor: Cursor) -> bool:
-        """Tell whether a cursor is one of the base's events, and those weren't counted yet."""
+        """Return whether a cursor is an event of the base, whose events weren't counted yet."""
         return cursor.number is not None and cursor.hash == self.base and self._positions[self.base][1] is None
 
     def read(self, position: int, max_events: int) -> Sequence[SerializedEvent]:
-        """Return events from a place on."""
+        """Return at most so many events from a position on."""
         offset = position - self._first_position
         return self._events[offset : offset + max_events]
 
     def condense(self, position: int, tables: Iterable[str]) -> CondensedEvents:
-        """Return, of all events from a place on, the newest of each of some tables: of its state, and of what it shows.
-
-        Args:
-            position: where to begin.
-            tables: the tables.
-        """
+        """Return the newest events of some tables from a position on: for each, of its state and of its snapshot."""
         pending, newest, omitted = set(tables), dict[tuple[str, bool], SerializedEvent](), 0
         for event in reversed(self._events[position - self._first_position :]):
             if event.table not in pending:
@@ -165,11 +159,11 @@ class EventBuffer:
         return CondensedEvents(tuple(reversed(newest.values())), omitted)
 
     def tables(self, position: int) -> set[str]:
-        """Return the tables of all events from a place on."""
+        """Return the tables of all events from a position on."""
         return {event.table for event in self._events[position - self._first_position :]}
 
     def _count_unfitting(self, commits: Sequence[CommitEvents]) -> int:
-        """Return how many of some commits, the oldest, don't fit at the old end any more."""
+        """Return how many of the oldest commits don't fit."""
         size, commit_count = len(self._events), len(self._positions)
         for unfitting in range(len(commits), 0, -1):
             size, commit_count = size + len(commits[unfitting - 1].events), commit_count + 1

@@ -1,7 +1,7 @@
-"""Which tables a client is told of: what it asks for, and may read. All who ask for the same share one view.
+"""Which tables' events a client gets: those that match its patterns and that it may read.
 
-Clients choose their patterns. So what views remember is bounded for all of them together, those included that only a
-stream still has.
+Clients with the same patterns and roles share a filter. Since clients choose their patterns, the cached answers are
+bounded for all filters together, also for those that only an open stream still uses.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _MAX_FILTERS = 1_000
 
 
 class FilterCache:
-    """Which tables views show, as far as that was asked already.
+    """Cached answers of all filters, by filter and table.
 
     Args:
-        max_answers: answers that are remembered.
+        max_answers: how many are kept; then all are dropped.
     """
 
     def __init__(self, max_answers: int = _MAX_CACHED_ANSWERS) -> None:
@@ -32,15 +32,15 @@ class FilterCache:
         return len(self._answers)
 
     def number(self) -> int:
-        """Return a number for a view that no other one has, or had."""
+        """Return a number for a new filter, never used before."""
         return next(self._numbers)
 
     def get(self, number: int, table: str) -> bool | None:
-        """Return whether a view shows a table, None where that isn't known."""
+        """Return whether a filter allows a table, None where that isn't cached."""
         return self._answers.get((number, table))
 
     def put(self, number: int, table: str, allowed: bool) -> None:
-        """Remember whether a view shows a table."""
+        """Cache whether a filter allows a table."""
         if len(self._answers) >= self._max_answers:
             self._answers.clear()
         self._answers[(number, table)] = allowed
@@ -48,7 +48,7 @@ class FilterCache:
 
 @dataclass
 class EventFilter:
-    """Which tables one kind of client is told of; shared by all who ask for the same with the same roles."""
+    """The filter of all clients with the same patterns and roles."""
 
     audience: TableAccess
     patterns: tuple[TablePattern, ...]
@@ -59,7 +59,7 @@ class EventFilter:
         self.number = self.cache.number()
 
     def allows(self, table: str) -> bool:
-        """Tell whether the client is told of a table."""
+        """Return whether a table's events are sent: it matches a pattern, and the roles may read it."""
         allowed = self.cache.get(self.number, table)
         if allowed is None:
             requested = not self.patterns or any(pattern.matches(table) for pattern in self.patterns)
@@ -69,12 +69,12 @@ class EventFilter:
 
 
 class EventFilters:
-    """The views of one gateway.
+    """The filters of one gateway.
 
     Args:
-        audience: who may be told of what.
-        max_filters: views that are kept for others who ask for the same.
-        max_answers: answers that all of them together remember.
+        audience: which roles may read which table.
+        max_filters: filters that are kept for sharing.
+        max_answers: cached answers of all filters together.
     """
 
     def __init__(
@@ -89,16 +89,16 @@ class EventFilters:
         return len(self._filters)
 
     def filter_for(self, tables: tuple[str, ...], roles: frozenset[str]) -> EventFilter:
-        """Return the view of somebody.
+        """Return the filter of a client, shared with others that have the same patterns and roles.
 
         Args:
-            tables: patterns that were checked; none: all tables.
-            roles: the reader's.
+            tables: validated patterns; none: all tables.
+            roles: the client's roles.
         """
         key = (tables, roles)
         if key not in self._filters:
             if len(self._filters) >= self._max_filters:
-                self._filters.clear()  # who has one keeps it
+                self._filters.clear()  # open streams keep theirs
             patterns = (TablePattern(*tables),) if tables else ()
             self._filters[key] = EventFilter(self._audience, patterns, roles, self.cache)
         return self._filters[key]

@@ -1,4 +1,4 @@
-"""One poller for all clients of a process: follows the branch's head, and adds what is new to the ring."""
+"""One poller for all clients of a process: follows the branch's head, and adds new events to the buffer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sterna.notifications.change_log.log import CurrentTable, EventLog
 from sterna.notifications.subscriptions.buffer import EventBuffer, SerializedEvent
 
 log = logging.getLogger(__name__)
-_POLL_TIMEOUT_SECONDS = 5.0  # seconds for a look
+_POLL_TIMEOUT_SECONDS = 5.0
 _BUSY_SECONDS = 30.0  # after a commit the next one may be near
 
 
@@ -23,12 +23,12 @@ class PollerOptions:
     """How a branch is followed.
 
     Args:
-        active_seconds: seconds between two looks while commits follow one another.
-        idle_seconds: the same when nothing happens.
-        max_retry_seconds: seconds between two looks at most, while the catalog gives no answer.
+        active_seconds: the poll interval soon after a commit.
+        idle_seconds: the poll interval otherwise.
+        max_retry_seconds: the longest interval while the catalog fails.
         buffer_events: events that are kept in memory.
         initial_commits: commits that are read back at the start.
-        page_commits: commits that are read back at once; an end of the gateway waits for no more.
+        page_commits: commits that are read back at once; a shutdown waits for no more.
     """
 
     active_seconds: float = 0.2
@@ -61,19 +61,19 @@ class BranchTables:
 
 @dataclass
 class BranchPoller:
-    """A branch that is followed.
+    """Follows a branch.
 
     Args:
-        source: reads it.
-        options: how.
+        source: reads the branch's log.
+        options: intervals and sizes.
     """
 
     source: EventLog
     options: PollerOptions = PollerOptions()
     counts: PollerCounts = field(default_factory=PollerCounts)
-    generation: int = 0  # a new one where the branch was rewound: places of older ones mean nothing
+    generation: int = 0  # counts rewinds: positions of an older generation are invalid
     buffer: EventBuffer | None = None
-    problem: str = ""  # why the catalog can't be read, as a word that gives nothing away
+    problem: str = ""  # why the catalog can't be read: an error class, without details
     stopping: bool = False
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class BranchPoller:
         self._completed_polls = 0
 
     async def run(self) -> None:
-        """Follow the branch until told to stop; an error is told in `problem`, and the next look may go well."""
+        """Poll until `stop`; an error is shown in `problem`, and polling goes on."""
         pause = self.options.active_seconds
         self._following = True
         while not self.stopping:
@@ -99,18 +99,18 @@ class BranchPoller:
                 self._record_failure(error)
                 pause = min(self.options.max_retry_seconds, 2 * max(pause, self.options.idle_seconds))
                 pause *= random.uniform(0.7, 1.0)  # noqa: S311
-            except Exception as error:  # noqa: BLE001 - whatever it is, streams stay open and the next look comes
+            except Exception as error:  # noqa: BLE001 - streams stay open, and the next poll may succeed
                 self._record_failure(error)
                 pause = self.options.max_retry_seconds
             await self._sleep(pause)
 
     def stop(self) -> None:
-        """End the following, and wake everybody who waits."""
+        """Stop polling, and wake all waiters."""
         self.stopping = True
         self._wake()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for something new, or the end; tell whether there was any."""
+        """Wait for new events or the stop; return whether either came."""
         if self.stopping:
             return True
         if self._changed is None:
@@ -124,7 +124,7 @@ class BranchPoller:
         return True
 
     async def position(self, cursor: Cursor) -> int | None:
-        """Return the place after a cursor, read back from the log where the ring doesn't reach so far; None: unknown.
+        """Return the position after a cursor, read back from the log where it is older than the buffer; None: unknown.
 
         Raises:
             CatalogError, StoreError: the log can't be read now.
@@ -133,7 +133,7 @@ class BranchPoller:
         if buffer is None:
             return None
         if buffer.position(cursor) is None:
-            # Another gateway, which the client comes from, may be a moment ahead.
+            # The client may come from another gateway that is slightly ahead.
             await self._wait_for_poll()
             buffer = self.buffer or buffer
         if buffer.position(cursor) is None and self._can_extend(buffer, cursor):
@@ -146,7 +146,7 @@ class BranchPoller:
         return position
 
     async def read_tables(self) -> BranchTables:
-        """Return what the branch shows at the newest commit whose events are there.
+        """Return the tables at the newest commit in the buffer.
 
         Raises:
             CatalogError: the catalog can't be read now.
@@ -158,7 +158,7 @@ class BranchPoller:
             return self._tables
 
     async def _wait_for_poll(self) -> None:
-        """Wait for a look that begins after this; the poller's next one, so that nobody can make it look more often."""
+        """Wait for the next regular poll that begins after this call: clients can't cause additional polls."""
         polls_before, deadline = self.counts.polls, time.monotonic() + _POLL_TIMEOUT_SECONDS
         while self._following and self._completed_polls <= polls_before and not self.stopping:
             if self.problem or time.monotonic() > deadline:
@@ -166,7 +166,7 @@ class BranchPoller:
             await asyncio.sleep(0.05)
 
     async def poll(self) -> None:
-        """Read the branch's head once, and add the events of what is new to the ring.
+        """Read the branch's head once, and add new events to the buffer.
 
         Raises:
             CatalogError, StoreError: the branch can't be read now.
@@ -193,11 +193,11 @@ class BranchPoller:
         self._wake()
 
     def _can_extend(self, buffer: EventBuffer, cursor: Cursor) -> bool:
-        """Tell whether reading back may find a cursor."""
+        """Return whether reading back may find a cursor."""
         return not self.stopping and (self._exhausted != buffer.base or buffer.is_uncounted(cursor))
 
     async def _extend(self, buffer: EventBuffer, cursor: Cursor) -> None:
-        """Read a portion of the log back towards a cursor; where there is no more, or no room, do so no second time."""
+        """Read one page of the log back towards a cursor; at the log's or the buffer's limit mark it as exhausted."""
         base, inclusive = buffer.base, cursor.number is not None
         segment = await asyncio.to_thread(
             self.source.read_since, cursor.hash, base, self.options.page_commits, inclusive=inclusive

@@ -1,7 +1,7 @@
-"""One client's way through the ring: what it is sent next, whatever carries it.
+"""One client's position in the buffer, and what it is sent next, over any transport.
 
-A client that keeps up gets every event. One that falls behind gets the newest of each table and a count of what was
-left out, or is sent away to resume. One whose place is gone is told where to begin anew.
+A client that keeps up gets every event. One that falls behind gets the newest of each table and a count of the omitted
+events, or is disconnected to resume. One whose position is lost gets a cursor to restart from.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class EventsMessage:
 
 @dataclass(frozen=True)
 class ResyncMessage:
-    """The client's place is gone: it is to read what tables show, and goes on from a cursor.
+    """The client's position is lost: it has to read the tables' state, and goes on from a cursor.
 
     Args:
         cursor: where it goes on.
@@ -45,7 +45,7 @@ class ResyncMessage:
 
 @dataclass(frozen=True)
 class SkipMessage:
-    """So many events were left out, for newer ones of the same tables follow."""
+    """This many events were omitted; newer ones of the same tables follow."""
 
     count: int
 
@@ -65,13 +65,13 @@ Message = EventsMessage | ResyncMessage | SkipMessage | CloseMessage
 
 
 class Subscription:
-    """A place in the ring, and what is sent from there.
+    """A position in the buffer, and what is sent from there.
 
     Args:
         poller: follows the branch.
-        event_filter: which tables are told.
+        event_filter: which tables' events are sent.
         delivery: what happens when the client falls behind.
-        expires_at: when the token ends, as Unix time; None: never.
+        expires_at: the token's expiry, as Unix time; None: never.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class Subscription:
         self._expires_at = expires_at
         self._position = 0
         self._generation = -1
-        self._caught_up_at = float("inf")  # when it had everything; a client that catches up isn't behind
+        self._caught_up_at = float("inf")  # when the client last had all events; inf: it is still catching up
 
     async def start(self, cursor: Cursor | None) -> ResyncMessage | None:
-        """Begin after a cursor, or at the newest event; return what to tell where the cursor is unknown.
+        """Begin after a cursor, or at the newest event; return a message if the cursor is unknown.
 
         Raises:
-            CatalogError, StoreError: the log has to be read for it, and can't be now.
+            CatalogError, StoreError: the log has to be read for the cursor, and can't be now.
         """
         position = None if cursor is None else await self._poller.position(cursor)
         buffer = self._move_to_end()
@@ -102,7 +102,7 @@ class Subscription:
         return None if cursor is None or position is not None else ResyncMessage(buffer.head, "unknown")
 
     async def next_messages(self, seconds: float) -> list[Message]:
-        """Wait for what is to be sent next; nothing within some seconds: an empty list."""
+        """Return what to send next; an empty list if nothing comes within some seconds."""
         deadline = time.monotonic() + seconds
         while True:
             if closing := self._closing_message():
@@ -115,7 +115,7 @@ class Subscription:
             if self._position < buffer.end_position:
                 if messages := self._read_messages(buffer):
                     return messages
-                await asyncio.sleep(0)  # others have their turn
+                await asyncio.sleep(0)  # let other tasks run
                 continue
             if not await self._wait(deadline):
                 closing = self._closing_message()
@@ -123,12 +123,12 @@ class Subscription:
 
     @property
     def cursor(self) -> str:
-        """The newest commit of the ring: where somebody goes on who has everything."""
+        """The newest commit of the buffer: the cursor after all events."""
         return self._poller.buffer.head if self._poller.buffer else ""
 
     @property
     def caught_up_cursor(self) -> str:
-        """The newest commit, where this client has everything that was for it; else ""."""
+        """The newest commit if this client has been sent everything up to it, else ""."""
         buffer = self._poller.buffer
         caught_up = (
             buffer is not None and self._generation == self._poller.generation and self._position == buffer.end_position

@@ -1,7 +1,7 @@
 """JSON objects that outlive the process that wrote them: the name, kind and default of each field, written down once.
 
-In the code a field may be called anything: the name that stands in a `Record` is the one that others read and wrote.
-What a record doesn't know is refused by name, or passed through, and what it needs is never read as empty.
+In the code a field may have any name: the name in its `Record` is the persisted one.
+Unknown fields are refused by name or passed through, and a missing required field is never read as empty.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MalformedRecord(ValueError):
 
 
 class DuplicateName(MalformedRecord):
-    """A name stands twice where it may stand once: which of the two counts nobody can tell."""
+    """A name occurs twice in an object, so that its value is ambiguous."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name[:_MAX_SHOWN_CHARACTERS]!r} stands twice in an object")
@@ -31,10 +31,10 @@ class DuplicateName(MalformedRecord):
 
 
 class UnknownFields(Enum):
-    """What becomes of fields that a record doesn't know: those of a newer version."""
+    """How fields that a record doesn't define, those of a newer version, are handled."""
 
     REJECT = "refuse"
-    """Whoever acts by the record must understand all of it."""
+    """An unknown field is an error: acting on the record takes all of it."""
     IGNORE = "ignore"
     """Nobody writes it again, and nobody acts by them: it stays as it is. A record that lacks one of the known fields
     besides is no newer one, and is refused."""
@@ -83,14 +83,14 @@ class Field:
 
 @dataclass(frozen=True)
 class Record(Generic[T]):
-    """How objects of a class stand in JSON; their fields are written in this order.
+    """How objects of a class are represented in JSON; fields are written in this order.
 
     Args:
         type: the class, whose arguments are named as `Field.argument`.
         fields: of the record.
         unknown: what becomes of others.
         preserved_attribute: with `UnknownFields.PRESERVE`: the attribute that keeps them, as JSON text.
-        inlined: by attribute, records whose fields stand among this one's, before its own.
+        inlined: by attribute, records whose fields are merged into this one's object, before its own.
     """
 
     type: Callable[..., T]
@@ -101,7 +101,7 @@ class Record(Generic[T]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all fields that stand in the object, in their order."""
+        """The names of all fields of the JSON object, in their order."""
         inlined_names = (name for record in self.inlined.values() for name in record.names)
         return (*inlined_names, *(member.name for member in self.fields))
 
@@ -125,11 +125,11 @@ class Record(Generic[T]):
         return encoded
 
     def decode(self, raw: Any, path: str = "") -> T:
-        """Return the object that stands in JSON.
+        """Return the object that parsed JSON represents.
 
         Args:
             raw: the parsed JSON.
-            path: where it stands, for messages.
+            path: its path in the document, for messages.
 
         Raises:
             MalformedRecord: it is no such record.
@@ -179,16 +179,16 @@ class Record(Generic[T]):
 
 @dataclass(frozen=True)
 class Document(Generic[T]):
-    """How a record stands in a file of its own, with the version of its format.
+    """The file format of a record: its JSON object with the format's version.
 
     A field that an older sterna may leave out of account is added to the record. One that it must understand takes
     another version.
 
     Args:
         record: its fields.
-        version: the value of `version`, which stands beside them; a file with another one is refused.
+        version: the value of the member `version`; a file with another one is refused.
         spaced: a space follows each comma and colon.
-        sorted: names stand in their order as text; else the version first, and fields as the record has them.
+        sorted: members are sorted by name; else the version comes first, and fields in the record's order.
         ends_with_newline: the file ends with a line feed.
         needs_next_version: says of an object whether an older sterna must not read it: its file is of the next version.
     """
@@ -226,11 +226,11 @@ class Document(Generic[T]):
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what a JSON text says.
+    """Return the parsed value of a JSON text.
 
     Raises:
         MalformedRecord: it is no JSON.
-        DuplicateName: a name stands twice in an object, at whatever depth.
+        DuplicateName: a name occurs twice in an object, at any depth.
     """
     try:
         return json.loads(text, object_pairs_hook=require_unique_names, parse_constant=_reject_constant)
@@ -244,7 +244,7 @@ def require_unique_names(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return names and their values as a mapping.
 
     Raises:
-        DuplicateName: a name stands twice.
+        DuplicateName: a name occurs twice.
     """
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
@@ -348,7 +348,7 @@ def array_of(type: Callable[..., T], **codecs: Codec[Any]) -> Codec[T]:
 
     Args:
         type: the class.
-        codecs: by attribute, what stands at each place, in the list's order.
+        codecs: by attribute, the codec of each element, in the list's order.
     """
 
     def decode(raw: Any, path: str) -> T:

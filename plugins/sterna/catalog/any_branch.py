@@ -22,8 +22,7 @@ def commit_to_any(
     """Commit as `commit_once` does, to any branch.
 
     Raises:
-        UsageError: none of the commit's properties has a name that identifies it.
-        CatalogConflict: the branch moved without this commit, which can't arrive any more.
+        UsageError: a name that should identify this commit is none of its properties.
     """
     if not any(properties.get(name) for name in identified_by):
         raise UsageError("a commit is to be told from others, and none of its properties does")

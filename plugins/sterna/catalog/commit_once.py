@@ -29,8 +29,8 @@ def commit_once(
     Args:
         catalog: takes commits.
         branch: the branch, never `main`: see `sterna.catalog.main_branch`.
-        expected_hash: its head as the caller knows it.
-        operations: what changes; `NOTHING` where only the properties tell something.
+        expected_hash: its head as the caller read it.
+        operations: what changes; `NOTHING` for a commit of properties alone.
         message: for people.
         properties: stay with the commit.
         identified_by: the names of those properties which together are this commit's and no other's.
@@ -39,7 +39,7 @@ def commit_once(
         The hash of the commit: made now, or found where an earlier call made it.
 
     Raises:
-        CatalogConflict: somebody else was first; nothing of this was committed, nor ever will be.
+        CatalogConflict: another commit came first; nothing of this one was or will be committed.
         CatalogStateUnknown: the answer was lost and the branch hasn't moved: the commit may yet arrive.
         UsageError: the branch is `main`.
     """

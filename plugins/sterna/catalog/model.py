@@ -37,13 +37,13 @@ def parse_key(name: str) -> Key:
     r"""Return the content key that `key_name` wrote as one name.
 
     Args:
-        name: elements joined by dots; `\.` and `\\` stand for a dot and a backslash inside an element.
+        name: elements joined by dots; `\.` and `\\` are a dot and a backslash inside an element.
 
     Returns:
         The elements of the content key.
 
     Raises:
-        UsageError: an element is empty, or a backslash stands before anything else.
+        UsageError: an element is empty, or a backslash precedes anything else.
     """
     elements = [""]
     characters = iter(name)
@@ -74,7 +74,7 @@ class Reference:
 class Content:
     """What the catalog holds under a key.
 
-    The whole JSON object of the catalog is kept, also the fields that sterna does not know, as canonical text: so a
+    The whole JSON object of the catalog is kept, with fields that sterna does not interpret, as canonical text: so a
     content can be compared, hashed, pickled and not be changed by accident.
 
     Args:
@@ -152,7 +152,7 @@ def namespace_content(key: Key, properties: Mapping[str, str] | None = None, con
 class Put:
     """Put a content under a key.
 
-    The caller decides what the content's id says, and the catalog refuses every other combination:
+    The caller sets the content's id, and the catalog refuses every other combination:
     an existing key keeps its id (the content carries the id that this branch gave it); a new key has none; a rename is
     `Delete(old)` and `Put(new, content with old's id)` in one commit; a re-creation under the same key is `Delete(key)`
     and `Put(key, content without id)` in one commit. A key can't change its kind within one commit, re-created or not:
@@ -172,7 +172,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Unchanged:
-    """State that a key stays as it is: what a commit holds that has only properties to tell."""
+    """State that a key stays as it is: the operation of a commit that only carries properties."""
 
     key: Key
 

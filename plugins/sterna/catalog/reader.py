@@ -1,4 +1,4 @@
-"""The catalog's port for whoever looks: references, history, differences, contents.
+"""The catalog's port for reading: references, history, differences, contents.
 
 `sterna.catalog.nessie.catalog` talks to a real server; `tests/support/doubles/catalog.py` keeps the same promises in
 memory, and one behaviour suite (`tests/integration/catalog/test_catalog.py`) runs over both.
@@ -13,9 +13,9 @@ from sterna.catalog.model import Commit, Content, DiffEntry, Key, Reference
 
 
 class CatalogReader(Protocol):
-    """A catalog, to look at.
+    """Read access to a catalog.
 
-    Wherever `ref` and `hash` stand together they mean the commit `hash`, read with the rights on `ref`. All methods
+    `ref` and `hash` together mean the commit `hash`, read with the rights on `ref`. All methods
     raise CatalogUnreachable when the catalog gives no usable answer in time, CatalogDenied when it refuses the
     credential, CatalogRefused when it understood and said no, and ReferenceNotFound when a reference or hash is
     unknown.
@@ -27,7 +27,7 @@ class CatalogReader(Protocol):
         ...
 
     def no_ancestor(self) -> str:
-        """Return the hash that stands for "before the first commit"."""
+        """Return the hash of "before the first commit"."""
         ...
 
     def reference(self, name: str) -> Reference:
@@ -60,7 +60,7 @@ class CatalogReader(Protocol):
     def diff(self, ref: str, old_hash: str | None, new_hash: str) -> Iterator[DiffEntry]:
         """Yield the keys that differ between two commits, with both contents.
 
-        A diff does not tell that `old_hash` is no ancestor of `new_hash`: walk the history for that.
+        A diff does not show whether `old_hash` is an ancestor of `new_hash`: walk the history for that.
 
         Args:
             ref: the reference whose rights are used for both.
@@ -81,7 +81,7 @@ class CatalogReader(Protocol):
         ...
 
     def exists(self, hash: str) -> bool:
-        """Return whether the catalog knows a commit."""
+        """Return whether the catalog has a commit."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The catalog's port for whoever commits."""
+"""The catalog's port for committing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sterna.catalog.reader import CatalogReader
 
 
 class CatalogWriter(CatalogReader, Protocol):
-    """A catalog, to look at and to commit to; errors as `CatalogReader` has them."""
+    """Read and write access to a catalog; errors as `CatalogReader` has them."""
 
     def create_branch(self, name: str, at_hash: str | None = None) -> Reference:
         """Create a branch, or return it when it exists at that very hash already.
@@ -43,26 +43,26 @@ class CatalogWriter(CatalogReader, Protocol):
         ...
 
     def move_tag(self, name: str, from_hash: str, branch: str, to_hash: str) -> Reference:
-        """Point a tag at another commit, if and only if it still stands where the caller knows it.
+        """Point a tag at another commit, if and only if it is still at the commit that the caller read.
 
         Args:
             name: the tag.
-            from_hash: the commit that it stands at, as the caller knows it.
+            from_hash: the commit that it is at, as the caller read it.
             branch: the branch that has the other commit.
             to_hash: that commit.
 
         Raises:
-            CatalogConflict: it stands elsewhere by now.
+            CatalogConflict: it is at another commit by now.
             ReferenceNotFound: there is no such tag, or no such commit.
-            CatalogStateUnknown: the answer was lost; look where it stands before moving it again.
+            CatalogStateUnknown: the answer was lost; read the tag before moving it again.
         """
         ...
 
     def delete_tag(self, name: str, at_hash: str) -> None:
-        """Delete a tag if it stands at that very commit; one that is gone already is no failure.
+        """Delete a tag if it is at that very commit; one that is gone already is no failure.
 
         Raises:
-            CatalogConflict: it stands at another one by now.
+            CatalogConflict: it is at another commit by now.
             CatalogStateUnknown: the answer was lost; calling again is safe.
         """
         ...
@@ -79,7 +79,7 @@ class CatalogWriter(CatalogReader, Protocol):
 
         Args:
             branch: the branch to commit to.
-            expected_hash: its head as the caller knows it.
+            expected_hash: its head as the caller read it.
             operations: at least one.
             message: for people, not empty.
             properties: stay with the commit.
@@ -94,7 +94,7 @@ class CatalogWriter(CatalogReader, Protocol):
             CatalogRefused: the operations are wrong (see `Put`) or none; a key to delete or a parent namespace is
                 missing; a namespace to delete is not empty. Nothing was committed.
             ReferenceNotFound: there is no such branch, or `expected_hash` is not in its history.
-            BranchChanged: the commit happened, but on top of somebody else's. No server known to us lets it come to
+            BranchChanged: the commit happened, but on top of another one. No server known to us lets it come to
                 that.
         """
         ...

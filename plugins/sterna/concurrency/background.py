@@ -1,4 +1,4 @@
-"""Work in a thread that nobody has to wait for: where it hangs, it ends by itself or with the process."""
+"""Work in a daemon thread: one that hangs doesn't keep the process from ending."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ R = TypeVar("R")
 
 
 def run_in_background(work: Callable[[], R], name: str) -> Future[R]:
-    """Begin some work, and return what its result is asked of; an executor's threads would hold up the process' end.
+    """Start work in a thread and return its future; an executor's threads would delay the process' end.
 
     Args:
-        work: what it raises is raised where the result is asked for.
+        work: what it raises is raised by the future's `result`.
         name: of the thread.
     """
     future: Future[R] = Future()
@@ -22,7 +22,7 @@ def run_in_background(work: Callable[[], R], name: str) -> Future[R]:
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+        except BaseException as error:  # noqa: BLE001 - raised by the future's result
             future.set_exception(error)
 
     Thread(target=run, name=name, daemon=True).start()

@@ -21,7 +21,7 @@ class Stop:
         return self._is_set
 
     def set(self) -> None:
-        """Ask the work to stop."""
+        """Request the work to stop."""
         with self._lock:
             self._is_set = True
             callbacks = list(self._callbacks)
@@ -33,7 +33,7 @@ class Stop:
         """Have a function called when the work is to stop while the block runs; at once where it is to stop already.
 
         Args:
-            callback: must not block; it is called from the thread that asks.
+            callback: must not block; it is called from the thread that requests the stop.
         """
         with self._lock:
             self._callbacks.append(callback)

@@ -1,7 +1,7 @@
-"""Looking things up in threads that nobody can stop, a catalog's: what hangs for one subject holds up no other.
+"""Blocking look-ups in threads that can't be stopped: one that hangs delays its own subject alone.
 
-A thread that asks a store or a catalog goes on until that answers, or is given up. So its place counts as taken until
-then, also where nobody waits any more; and each subject has few of them.
+A thread that waits for a store or catalog runs until that answers or times out. So its slot stays occupied until
+then, also without a waiter; and each subject has few slots.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_PER_SUBJECT: Final = 2
 
 
 class Lookups(Generic[R]):
-    """Looks things up, each once at a time whoever asks meanwhile; used from one event loop.
+    """Deduplicated look-ups: concurrent equal requests share one; used from one event loop.
 
     Args:
         name: of the threads.
@@ -36,10 +36,10 @@ class Lookups(Generic[R]):
         """Return what a look-up finds: one that is under way, or a new one.
 
         Args:
-            subject: what it asks of, such as a table; there are few of them.
-            digest: tells it from others of that subject.
+            subject: what is looked up, such as a table; each has few slots.
+            digest: identifies the request within its subject.
             work: does it.
-            reader: who asks; of those who wait, the one with fewest at work comes next.
+            reader: the requester; the waiting one with the fewest running look-ups is next.
 
         Raises:
             QueueFull: too many wait.
@@ -53,7 +53,7 @@ class Lookups(Generic[R]):
         return await flights.join(digest, lambda flight: self._run_in_slot(flights, flight, work), reader)
 
     def close(self) -> None:
-        """Tell all who wait that there is nothing more; what hangs ends with the process."""
+        """Fail all waiters; look-ups that hang end with the process."""
         self._closed = True
         for flights in self._flights.values():
             flights.close()
@@ -62,9 +62,9 @@ class Lookups(Generic[R]):
     async def _run_in_slot(self, flights: SingleFlight[R], flight: Flight[R], work: Callable[[], R]) -> R:
         async with flights.slot(flight):
             future = asyncio.get_running_loop().run_in_executor(self._pool, work)
-            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # there may be no waiter
             try:
                 return await asyncio.shield(future)
             except asyncio.CancelledError:
-                await asyncio.wait({future})  # its thread goes on: the place is free when it ends
+                await asyncio.wait({future})  # its thread continues: the slot is free when it ends
                 raise

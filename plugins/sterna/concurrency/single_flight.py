@@ -1,4 +1,4 @@
-"""One run for all who ask the same, places shared between readers, and a queue that ends."""
+"""One run for equal requests, slots shared fairly between readers, and a bounded queue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Work = Callable[[Flight[R]], Coroutine[None, None, R]]
 
 
 class SingleFlight(Generic[R]):
-    """Works on each question once at a time, whoever asks it meanwhile; used from one event loop.
+    """Runs each request once at a time and shares its result; used from one event loop.
 
     All places are there for any reader, until others need them: who has most gives one up to who has fewer, and of
     those who wait the one with fewest questions at work comes next, or whose turn was longest ago.
@@ -79,7 +79,7 @@ class SingleFlight(Generic[R]):
         Args:
             digest: tells the question from others.
             work: answers it.
-            reader: who asks.
+            reader: the requester.
 
         Raises:
             QueueFull: too many other questions wait.
@@ -97,7 +97,7 @@ class SingleFlight(Generic[R]):
         except asyncio.CancelledError:
             if flight.displaced:
                 raise QueueFull("the place was needed for somebody with fewer queries") from None
-            if flight.task.cancelled():  # and not the one who asks
+            if flight.task.cancelled():  # and not the requester
                 raise QueryEnded("the query was ended with the process") from None
             raise
         finally:
@@ -128,7 +128,7 @@ class SingleFlight(Generic[R]):
             self._release()
 
     def close(self) -> None:
-        """End what is under way; all who wait for it are told so, and whoever asks from now on."""
+        """Cancel all runs; present and later requests fail."""
         self._closed = True
         for flight in self._in_flight.values():
             _cancel(flight)
@@ -143,7 +143,7 @@ class SingleFlight(Generic[R]):
         return flight
 
     def _displace(self, reader: str) -> None:
-        """Free a place for a reader: the newest of whoever has most that only waits, and that nobody else waits for."""
+        """Free a place in the queue: the newest unshared request of the reader with the most of them."""
         owned = Counter(flight.owner for flight in self._in_flight.values())
         candidates = [
             flight
@@ -184,7 +184,7 @@ class SingleFlight(Generic[R]):
         if not flight.waiting[reader]:
             del flight.waiting[reader]
         if not flight.waiting and flight.task is not None and not flight.task.done():
-            self._remove(flight)  # whoever asks from now on needs a run of his own
+            self._remove(flight)  # later requests need a run of their own
             _cancel(flight)
 
     def _remove(self, flight: Flight[R]) -> None:
@@ -194,7 +194,7 @@ class SingleFlight(Generic[R]):
     def _on_done(self, flight: Flight[R], task: asyncio.Task[R]) -> None:
         self._remove(flight)
         if not task.cancelled():
-            task.exception()  # looked at, also where everybody who waited is gone
+            task.exception()  # retrieved, also without a waiter
 
 
 def _cancel(flight: Flight[R]) -> None:

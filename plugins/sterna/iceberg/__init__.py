@@ -1,11 +1,11 @@
 """Iceberg's own files and the paths inside them: bytes in, bytes out.
 
-`manifests`, `deletes` and `metadata` are siblings, each for one kind of path-bearing file. Below them lie `avro` and
-`orc`, which know formats and no Iceberg, then `json_text`, then `files` with the limits for all.
+`manifests`, `deletes` and `metadata` are siblings, each for one kind of path-bearing file. Below them are `avro` and
+`orc`, which handle file formats without Iceberg, then `json_text`, then `files` with the limits for all.
 """
 
 LOCALIZER_VERSION = 2
 """Part of where each localized file stands, and of a metadata.json's name.
 
-A change in what localizing writes counts it up, so that tables are written anew (`sterna.config.registry.fingerprint`).
+A change in what localizing writes increments it, so that tables are rewritten (`sterna.config.registry.fingerprint`).
 """

@@ -1,4 +1,4 @@
-"""What the packages of this room share: a written file, the newest format, and where ratios begin to matter."""
+"""What the subpackages share: a localized file, the newest format, and the size from which ratios are checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RATIO_FREE_BYTES: Final = 4 * MIB
 
 @dataclass(frozen=True)
 class LocalizedFile:
-    """Where a path-bearing file of the replica stands, and how long it is.
+    """The URI of a path-bearing file of the replica, and its length.
 
     Args:
         uri: the replica's URI of the file.

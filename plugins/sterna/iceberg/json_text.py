@@ -1,7 +1,7 @@
 """Editing JSON by tokens: a replaced value changes its own characters and no others.
 
-The standard library's decoder parses one value at a given place, and says where it ends. That is enough to walk the few
-objects whose members are of interest and to step over everything else, whatever it holds.
+The standard library's decoder parses one value at a given place, and returns where it ends. That suffices to walk
+the few objects whose members are of interest and to step over everything else, whatever it holds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _reject_constant(name: str) -> NoReturn:
 
 
 class _DuplicateKeys(dict[str, Any]):
-    """An object in which a key stands twice; it has the later value."""
+    """An object in which a key occurs twice; it has the later value."""
 
 
 def _decode_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ _DECODER: Final = json.JSONDecoder(parse_constant=_reject_constant, object_pairs
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One parsed value, and where its text stands.
+    """One parsed value, and the span of its text.
 
     Args:
         value: the value as the standard library decodes it.
@@ -62,13 +62,13 @@ class Token:
     end: int
 
     def without_value(self) -> Token:
-        """Return where it stands, without the value: what was looked into needn't be in memory twice."""
+        """Return its span without the value, which needn't be in memory twice."""
         return Token(None, self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One object of an array, with where each of its members stands."""
+    """One object of an array, with the span of each of its members."""
 
     token: Token
     members: dict[str, Token]
@@ -117,15 +117,15 @@ class Document:
         return token
 
     def members(self, token: Token) -> dict[str, Token]:
-        """Return where each member of an object stands.
+        """Return the span of each member of an object.
 
         Raises:
-            BrokenMetadata: not an object, or a key stands twice, so that two readers could see two different files.
+            BrokenMetadata: not an object, or a key occurs twice, so that two readers could see two different files.
         """
         return self._object_at(token.start).members
 
     def values(self, token: Token) -> dict[str, Any]:
-        """Return an object's members as they were decoded; where they stand is not asked for.
+        """Return an object's members as they were decoded, without their spans.
 
         Raises:
             BrokenMetadata: as `members`.
@@ -136,7 +136,7 @@ class Document:
         return values
 
     def elements(self, token: Token) -> list[Token]:
-        """Return where each element of an array stands."""
+        """Return the span of each element of an array."""
         tokens: list[Token] = []
         at = _skip_whitespace(self.text, token.start + 1)
         while self.text[at] != "]":
@@ -160,7 +160,7 @@ class Document:
         return elements
 
     def string(self, members: Mapping[str, Token], key: str) -> str:
-        """Return the string that must stand under a key.
+        """Return the required string under a key.
 
         Raises:
             BrokenMetadata: the key is missing or holds something else.
@@ -171,7 +171,7 @@ class Document:
         return value
 
     def integer(self, members: Mapping[str, Token], key: str) -> int:
-        """Return the integer that must stand under a key.
+        """Return the required integer under a key.
 
         Raises:
             BrokenMetadata: the key is missing or holds something else.
@@ -195,7 +195,7 @@ class Document:
         return value
 
     def size(self, members: Mapping[str, Token], key: str) -> int:
-        """Return the number of bytes that must stand under a key.
+        """Return the required number of bytes under a key.
 
         Raises:
             BrokenMetadata: the key is missing or holds something else.
@@ -209,7 +209,7 @@ class Document:
         """Return the string values of an object that may be absent.
 
         Raises:
-            BrokenMetadata: not an object, or a key stands twice.
+            BrokenMetadata: not an object, or a key occurs twice.
         """
         if token is None or token.value is None:
             return {}
@@ -259,7 +259,7 @@ class Document:
         return Element(Token(None, start, at + 1), members)
 
     def _skip_comma(self, at: int) -> int:
-        # The whole document parsed before, so that here stands a comma or the closing bracket.
+        # The whole document was parsed before, so that here is a comma or the closing bracket.
         at = _skip_whitespace(self.text, at)
         return _skip_whitespace(self.text, at + 1) if self.text[at] == "," else at
 
@@ -286,7 +286,7 @@ def read_document(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Doc
 
     Raises:
         OverLimit: larger than the limits allow, or holding more.
-        BrokenMetadata: no gzip where the name says so, or not UTF-8.
+        BrokenMetadata: no gzip in spite of the name, or not UTF-8.
     """
     limits.check("file_bytes", len(data), "bytes of a metadata file", uri)
     gzipped = data.startswith(_GZIP_MAGIC)
@@ -317,7 +317,7 @@ def decode_document(data: bytes, uri: str, limits: Limits, *, gzipped: bool = Fa
 
 
 def is_long(value: int) -> bool:
-    """Tell whether a number has its place in 64 bits."""
+    """Return whether a number fits in 64 bits."""
     return -(1 << 63) <= value < 1 << 63
 
 
@@ -334,7 +334,7 @@ def replacement_edits(token: Token, value: str) -> list[Edit]:
 def estimate_memory(data: bytes, uri: str, limits: Limits) -> int:
     """Return about how many bytes a stored JSON file takes while it is read.
 
-    Of gzip the last four bytes tell the length of the content. They may lie: what was decompressed knows better
+    The last four bytes of gzip are the length of the content. They may be wrong: decompression shows the real length
     (`Document.memory`).
     """
     if not data.startswith(_GZIP_MAGIC):
@@ -346,7 +346,7 @@ def estimate_memory(data: bytes, uri: str, limits: Limits) -> int:
 def _estimate_decoded_memory(data: bytes, uri: str, limits: Limits) -> int:
     """Return about how many bytes a JSON takes while it is read; refuse one that takes many times its own.
 
-    Characters are counted wherever they stand, in strings as well: the limits are far above what real tables have.
+    Characters are counted in strings as well: the limits are far above what real tables have.
     """
     width = next((width for width, letters in _WIDE_CHARACTERS if letters.search(data)), 1)
     limits.check("json_bytes", width * len(data), f"bytes of JSON in memory, {width} for each character", uri)

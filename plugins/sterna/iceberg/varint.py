@@ -62,5 +62,5 @@ def to_zigzag(value: int) -> int:
 
 
 def from_zigzag(value: int) -> int:
-    """Return the signed integer that such a form stands for."""
+    """Return the signed integer of a zigzag form."""
     return (value >> 1) ^ -(value & 1)

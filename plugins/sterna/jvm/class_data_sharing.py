@@ -55,7 +55,7 @@ def archive_options(
         archive = folder / f"{name}.jsa"
         if not archive.exists():
             _build_archive(archive, java, run_training, report)
-        with suppress(OSError):  # of somebody else, who lets us read it
+        with suppress(OSError):  # another user's, which we may read
             os.utime(folder)
         return [f"-XX:SharedArchiveFile={archive}", _LOG_OPTION]
     except (OSError, subprocess.SubprocessError, EngineError) as error:
@@ -68,7 +68,7 @@ def _build_archive(archive: Path, java: Java, run_training: TrainingRun, report:
     failure_marker = folder.with_suffix(".failed")
     parent.mkdir(parents=True, exist_ok=True)
     with file_lock(parent / f"{name}.lock"):
-        if archive.exists():  # whoever held the lock has made it
+        if archive.exists():  # the lock's last holder has made it
             return
         if failure_marker.exists() and time.time() - failure_marker.stat().st_mtime < _RETRY_SECONDS:
             raise EngineError("the last rehearsal failed")

@@ -1,4 +1,4 @@
-"""Java libraries that no Python package carries: which, and where they are kept once somebody has fetched them."""
+"""Java libraries that no Python package carries: the pinned list, and the cache of fetched ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """Hold a lock file; whoever else wants it waits."""
+    """Hold an exclusive lock on a file."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -56,7 +56,7 @@ def pinned_jars(package: str, name: str) -> tuple[Jar, ...]:
     """Return the jars that a list names, a line each: group, artifact, version, bytes and SHA-256.
 
     Args:
-        package: where the list lies.
+        package: the package that has the list.
         name: its file.
     """
     lines = (files(package) / name).read_text().splitlines()

@@ -12,7 +12,7 @@ from sterna.errors import EngineError
 
 MINIMUM_JAVA = 21  # Nessie's class files are version 65
 SPARK_MINIMUM_JAVA = 17  # Spark 4's class files are version 61
-NEWEST_JAVA = 23  # Java 24 took away the security manager that Hadoop, below Spark, still asks for the current user
+NEWEST_JAVA = 23  # Java 24 removed the security manager through which Hadoop, below Spark, finds the current user
 VECTOR_MODULE = "jdk.incubator.vector"
 
 
@@ -64,7 +64,7 @@ def java_home_for_spark(java: Java, folder: Path) -> Path:
 
     Args:
         java: the Java that shall run Spark.
-        folder: where such a stand-in may be written.
+        folder: where such a substitute may be written.
     """
     if VECTOR_MODULE in java.modules:
         return java.home

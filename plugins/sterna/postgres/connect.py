@@ -27,9 +27,9 @@ from sterna.config.registry.connection import Credential
 from sterna.postgres.timeouts import LimitedConnection
 
 _ATTEMPT_DELAY_SECONDS: Final = 0.5  # until the next address is tried beside one that has not answered
-_POLL_SECONDS: Final = 0.1  # between two looks at whether anybody still waits
+_POLL_SECONDS: Final = 0.1  # between two checks for a waiter
 _SELECTOR_EVENTS: Final[dict[int, int]] = {PollingStatus.READING: EVENT_READ, PollingStatus.WRITING: EVENT_WRITE}
-_SERVER_PREFIX: Final = "connection to server "  # how libpq begins what it says of an address
+_SERVER_PREFIX: Final = "connection to server "  # the prefix of libpq's message about an address
 _SOCKET_FAILURE: Final = re.compile("failed: (could not (create|set|get)|out of memory)")  # it has no socket for it
 # Of a connection that stood, what libpq says where no Postgres did: its end, or another protocol.
 _NOT_POSTGRES: Final = re.compile(
@@ -68,7 +68,7 @@ class _Address:
     Args:
         rank: of its host among the hosts, and its own among the host's.
         host, port: as they are configured.
-        address: what the host's name stands for.
+        address: what the host's name resolves to.
     """
 
     rank: tuple[int, int]
@@ -94,10 +94,10 @@ class _Resolution:
 
 @dataclass(frozen=True)
 class _ConnectFailure:
-    """An address that let nobody in, and why.
+    """An address that granted no connection, and why.
 
     Args:
-        error: what libpq says.
+        error: libpq's message.
         doubt: the server may be at work all the same: it said something, as one does that has no process left for a
             connection; or nobody asked it, where this process has no file descriptors left.
     """
@@ -111,7 +111,7 @@ def libpq_parameters(name: str, credential: Credential, sslmode: str) -> dict[st
 
     Args:
         name: of the database.
-        credential: who asks.
+        credential: the credential to connect with.
         sslmode: libpq's.
     """
     return {
@@ -143,7 +143,7 @@ def connect_first(hosts: Sequence[str], parameters: Mapping[str, Any], seconds: 
 
 @dataclass
 class _Race:
-    """Connecting to several addresses at once, in threads that nobody waits for: a resolver of names may hang.
+    """Connecting to several addresses at once, in daemon threads: name resolution may hang.
 
     Args:
         parameters: libpq's parameters, but for host and port.
@@ -158,7 +158,7 @@ class _Race:
     _connected: set[_Address] = field(default_factory=set)
 
     def first_connection(self, hosts: Sequence[str]) -> LimitedConnection:
-        """Return the first connection that stands.
+        """Return the first connection that is established.
 
         Raises:
             NotConnected: none does in time.
@@ -224,7 +224,7 @@ class _Race:
         Thread(target=run, name="sterna-postgres-connect", daemon=True).start()
 
     def _connect(self, address: _Address) -> LimitedConnection | _ConnectFailure | None:
-        """Connect to one address, as long as somebody waits for it."""
+        """Connect to one address, as long as there is a waiter."""
         try:
             return self._poll_connect(address)
         except Exception as error:  # noqa: BLE001 - its text may quote the password
@@ -255,7 +255,7 @@ class _Race:
             if self._closed:
                 return None
             answered = address in self._connected and not _NOT_POSTGRES.search(message)
-            self._connected.discard(address)  # it has had its say
+            self._connected.discard(address)  # it has answered
         reached = message.startswith(_SERVER_PREFIX) and not _SOCKET_FAILURE.search(message)
         return _ConnectFailure(f"connection failed: {message}", answered or not reached)
 

@@ -56,7 +56,7 @@ def _parameters(database: CatalogDatabase, secrets: Secrets, credential_id: str 
 
 
 def probe_seconds(region: Region) -> float:
-    """Return how long a region's Postgres may take to be looked at, connecting included (`look_timeout`)."""
+    """Return how long reading a region's Postgres may take, connecting included (`look_timeout`)."""
     return _database(region).look_timeout
 
 
@@ -64,7 +64,7 @@ def probe_seconds(region: Region) -> float:
 def probe_connection(region: Region, secrets: Secrets) -> Iterator[LimitedConnection]:
     """Connect to the Postgres of a region's catalog for a look, which is over soon, or fails; else as `connected`.
 
-    The server is told, too, so that it doesn't go on with what nobody waits for.
+    The statement is cancelled on the server, too.
 
     Raises:
         CredentialError, DatabaseUnreachable, DatabaseRefused: as `connected`.
@@ -147,13 +147,13 @@ def _connect_error(
 
 
 def is_rejection(error: DatabaseUnreachable | DatabaseRefused) -> bool:
-    """Say whether an error comes from a Postgres that answers: so it is at work, for others if not for us."""
+    """Return whether an error comes from a Postgres that answers: it serves others, if not us."""
     return isinstance(error, DatabaseRefused) or _REJECTS_CONNECTIONS in error.message
 
 
 def is_unresponsive(error: DatabaseUnreachable | DatabaseRefused) -> bool:
-    """Say whether an error comes from a Postgres that may be at work: it granted a connection and gave no answer on it,
-    or nobody could ask it, since its name could not be looked up.
+    """Return whether an error comes from a Postgres that may be at work: it granted a connection and gave no
+    answer on it, or its name could not be resolved.
     """
     from sterna.postgres.timeouts import IN_DOUBT
 

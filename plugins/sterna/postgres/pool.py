@@ -15,7 +15,7 @@ from sterna.errors import DatabaseRefused, DatabaseUnreachable
 if TYPE_CHECKING:
     from sterna.postgres.timeouts import LimitedConnection
 
-IDLE_CHECK_SECONDS = 1.0  # seconds after which a kept connection is asked whether it is still there
+IDLE_CHECK_SECONDS = 1.0  # seconds after which an idle connection is checked before use
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ServiceDatabase:
         hosts: each as `host:port`; the one that takes writes is meant.
         name: the database.
         credential_id: the connection with its login.
-        sslmode: as libpq knows it.
+        sslmode: as libpq takes it.
         timeout: seconds that one statement may take, connecting included.
     """
 
@@ -43,7 +43,7 @@ class ServiceDatabase:
 
 
 class PostgresPool:
-    """Connections to one database, each statement a transaction of its own where nobody opens one. For many threads.
+    """Connections to one database in autocommit mode, shared by many threads.
 
     Args:
         database: where.
@@ -104,7 +104,7 @@ class PostgresPool:
                 return connection
             try:
                 connection.execute("SELECT 1")
-            except psycopg.Error:  # the server was started anew meanwhile
+            except psycopg.Error:  # the server was restarted meanwhile
                 with suppress(psycopg.Error):
                     connection.close()
             else:

@@ -1,4 +1,4 @@
-"""Which region's catalog is the primary: the newest epoch that any region's Postgres knows."""
+"""Which region's catalog is the primary: the one of the newest term in any region's Postgres."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Term:
 
 
 def read_term(connection: Connection[Any]) -> Term | None:
-    """Return the newest epoch that a region's catalog knows; None where there is none yet.
+    """Return the newest term in a region's catalog; None where there is none yet.
 
     Needs nothing but SELECT on `sterna_epoch`.
     """
@@ -75,7 +75,7 @@ def find_primary(regions: Sequence[Region], secrets: Secrets) -> Region:
 
 
 def find_term(regions: Sequence[Region], secrets: Secrets) -> Term:
-    """Return the newest epoch that any region's catalog knows; all regions are asked at once.
+    """Return the newest term in any region's catalog; all regions are read at once.
 
     The others decide where one does not answer within its `look_timeout`, or refuses the login. A refusal is logged.
 

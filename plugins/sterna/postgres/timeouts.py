@@ -25,8 +25,8 @@ from sterna.errors import DatabaseRefused, DatabaseUnreachable
 
 T = TypeVar("T")
 IN_DOUBT = "may be at work, and does not answer"
-"""What an error says of a Postgres that nothing shows to be gone."""
-_GRACE_SECONDS = 1.0  # a region's own limit says better what it waited for
+"""The reason in errors of a Postgres that isn't shown to be gone."""
+_GRACE_SECONDS = 1.0  # a region's own limit names what it waited for
 _UNLIMITED_SECONDS = 1_000_000.0
 
 
@@ -69,7 +69,7 @@ class LimitedConnection(Connection[Any]):
         """Cut the connection when what is waited for in this block takes too long; psycopg then finds it closed."""
         try:
             handle = self.pgconn.socket
-        except OperationalError:  # it is closed, which whoever uses it finds out
+        except OperationalError:  # it is closed, which its user sees
             yield
             return
         remaining = self._deadline - time.monotonic()
@@ -87,7 +87,7 @@ class LimitedConnection(Connection[Any]):
             duplicate.close()
 
     def wait(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:
-        """Wait for whatever psycopg waits for, no longer than the limits say."""
+        """Wait as psycopg does, within the limits."""
         with self.abort_on_timeout():
             return super().wait(gen, *args, **kwargs)
 
@@ -102,15 +102,15 @@ class LimitedConnection(Connection[Any]):
 def query_regions(
     regions: Sequence[Region], query: Callable[[Region], T], seconds: Callable[[Region], float]
 ) -> list[T | DatabaseUnreachable | DatabaseRefused]:
-    """Ask all regions at once and return their answers in the same order.
+    """Query all regions at once and return their answers in the same order.
 
     The answer of a silent one is that it is unreachable, and of one that says no that it refused: it is one region's
     trouble.
 
-    Nobody waits for a thread that hangs: it ends by itself or with the process.
+    A thread that hangs isn't joined: it ends by itself or with the process.
 
     Args:
-        regions: whom to ask.
+        regions: the regions to query.
         query: how; whatever else it raises is raised.
         seconds: how long a region may take.
     """

@@ -54,7 +54,7 @@ class NessieCatalog:
         uri: the base URI of its API v2, `https://host/api/v2`.
         auth: how to log in.
         deadlines: how long to wait for an answer.
-        page_size: how many entries to ask for at a time; also how many keys are looked up at a time.
+        page_size: entries of a page; also the keys of one look-up.
         name: what messages call it.
 
     Raises:
@@ -98,7 +98,7 @@ class NessieCatalog:
         return self._decode(lambda config: str(config["defaultBranch"]), self._config)
 
     def no_ancestor(self) -> str:
-        """Return the hash that stands for "before the first commit"."""
+        """Return the hash of "before the first commit"."""
         return self._decode(lambda config: str(config["noAncestorHash"]), self._config)
 
     def reference(self, name: str) -> Reference:
@@ -124,7 +124,7 @@ class NessieCatalog:
         return tuple(sorted(references, key=lambda reference: reference.name))
 
     def create_branch(self, name: str, at_hash: str | None = None, *, detached: bool = False) -> Reference:
-        """See `Catalog.create_branch`; `detached`: the commit may lie on no branch."""
+        """See `Catalog.create_branch`; `detached`: the commit may be on no branch."""
         branch = Reference(name, at_hash or self.no_ancestor(), "BRANCH")
         # As a hash of the default branch where it can be: a detached one needs rights of its own.
         return create_reference(self._http, branch, None if detached else self.default_branch, self.reference)
@@ -148,7 +148,7 @@ class NessieCatalog:
             reference, at_hash = self.default_branch, reference
         fetch = {"fetch": "ALL"} if operations else {}
         path = f"trees/{_path(reference, at_hash)}/history"
-        # Who asks for history mostly needs its newest part, and a commit may hold thousands of operations.
+        # Readers of history mostly need its newest part, and a commit may have thousands of operations.
         for commit in self._pages(
             path, fetch, "logEntries", lambda wire: _parse_commit(wire, operations), first_page_size=_FIRST_PAGE_COMMITS
         ):
@@ -255,7 +255,7 @@ class NessieCatalog:
                 )
 
     def _classify_conflict(self, branch: str, expected_hash: str, conflict: CatalogConflict) -> CatalogError:
-        """Tell a head that moved from operations that contradict the head they were made for.
+        """Distinguish a moved head from operations that contradict the head they were made for.
 
         Nessie answers 409 to both.
         """
@@ -286,7 +286,7 @@ class NessieCatalog:
     def _pages(
         self, path: str, params: Mapping[str, str], field: str, decode: Callable[[Any], _T], first_page_size: int = 0
     ) -> Iterator[_T]:
-        """Yield what stands on all pages.
+        """Yield the entries of all pages.
 
         `first_page_size`: entries on the first one, each further one has four times as many.
         """

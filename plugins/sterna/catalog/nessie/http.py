@@ -78,10 +78,10 @@ class NessieAuth:
 
 @dataclass(frozen=True)
 class Deadlines:
-    """How long to wait for Nessie, and how often to ask again.
+    """Timeouts and retries of requests to Nessie.
 
     Args:
-        connect: seconds for a connection to stand.
+        connect: seconds to establish a connection.
         read: seconds without a single byte of an answer. The first request after the server's start can take long.
         total: seconds for one whole answer; after as many seconds no further attempt is made either.
         attempts: how often a request that changes nothing is made, at most.
@@ -108,7 +108,7 @@ class _Response:
         return parsed if isinstance(parsed, dict) else None
 
 
-# What Postgres tells a Nessie whose role may not write references: the transaction did not happen.
+# Postgres' message to a Nessie whose role may not write references: the transaction did not happen.
 _PERMISSION_DENIED = "permission denied for table refs"
 
 
@@ -160,7 +160,7 @@ class NessieHttp:
         self._client.close()
 
     def read(self, path: str, params: Mapping[str, str | int] | None = None, body: Any = None) -> dict[str, Any]:
-        """Ask for something that changes nothing: a GET, or a POST where there is a body. Repeated when it fails.
+        """Send a read-only request: a GET, or a POST where there is a body. Retried when it fails.
 
         Args:
             path: below the base URI, already percent-encoded.
@@ -171,7 +171,7 @@ class NessieHttp:
             The JSON object of the answer.
 
         Raises:
-            CatalogError: the subclass that says what went wrong.
+            CatalogError: its subclass for the failure.
         """
         method = "GET" if body is None else "POST"
         retrying = Retrying(
@@ -206,9 +206,9 @@ class NessieHttp:
 
         Raises:
             CatalogStateUnknown: it was sent and no clear answer came back: it may have happened.
-            CatalogUnreachable: it was not sent, or the server was too busy to look at it.
+            CatalogUnreachable: it was not sent, or the server was too busy to process it.
             NotPrimary: this server may not write.
-            CatalogError: another subclass says what went wrong; nothing has changed.
+            CatalogError: another subclass; nothing has changed.
         """
         unknown_outcome = f"{self._label} was sent a change and gave no clear answer, so it may have happened"
         try:
@@ -228,7 +228,7 @@ class NessieHttp:
         return parsed
 
     def _log_retry(self, state: RetryCallState) -> None:
-        """Say which server is waited for: all attempts together may take minutes."""
+        """Report which server is waited for: all attempts together may take minutes."""
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, httpx.RequestError):
             attempt = f"attempt {state.attempt_number} of {self._deadlines.attempts}"
@@ -240,7 +240,7 @@ class NessieHttp:
         with self._client.stream(method, path, params=params, json=body) as response:
             for chunk in response.iter_bytes():
                 chunks.append(chunk)
-                # The read timeout starts anew with each byte: without this a slow drip would never end.
+                # The read timeout restarts with each byte: without this a slow response would never end.
                 if time.monotonic() - started > self._deadlines.total:
                     raise httpx.ReadTimeout(
                         f"the answer was not complete after {self._deadlines.total} s", request=response.request
@@ -255,7 +255,7 @@ class NessieHttp:
 
 
 def _error_class(response: _Response) -> type[CatalogError]:
-    """Return which error an answer stands for, by Nessie's error code, then by status (Nessie API v2, `ErrorCode`)."""
+    """Return the error of a response, by Nessie's error code, then by status (Nessie API v2, `ErrorCode`)."""
     code = (response.json() or {}).get("errorCode")
     if code == "REFERENCE_NOT_FOUND":
         # Only with Nessie's own code: a proxy's 404 must not look like a lost watermark.
@@ -272,7 +272,7 @@ def _error_class(response: _Response) -> type[CatalogError]:
 def _message(response: _Response) -> str:
     parsed = response.json()
     if parsed is None:
-        # Somebody else's page (a proxy's, a login form): it says nothing about Nessie and could hold anything.
+        # Another server's page (a proxy's, a login form): it isn't Nessie's and could contain anything.
         return "an answer that is not Nessie's"
     code, message = parsed.get("errorCode") or "", parsed.get("message") or parsed.get("reason") or ""
     return f"{code} {message}".strip()[:_MAX_SHOWN_CHARACTERS]

@@ -19,7 +19,7 @@ def create_reference(
     Args:
         http: the Nessie.
         reference: the reference.
-        source: the branch that has its commit; None: the commit may lie on none, which needs rights of its own.
+        source: the branch that has its commit; None: the commit may be on no branch, which needs rights of its own.
         read_reference: looks a reference up.
 
     Raises:
@@ -44,18 +44,18 @@ def create_reference(
 
 
 def move_reference(http: NessieHttp, reference: Reference, source: str, hash: str) -> Reference:
-    """Point a branch or tag at another commit, if it stands at that very hash.
+    """Point a branch or tag at another commit, if it is at that very hash.
 
     Args:
         http: the Nessie.
-        reference: the reference, where the caller knows it.
+        reference: the reference, where the caller has read it.
         source: the branch that has the other commit.
         hash: that commit.
 
     Raises:
         CatalogConflict: it stands elsewhere by now.
         ReferenceNotFound: there is no such reference, or no such commit.
-        CatalogStateUnknown: the answer was lost; look where it stands before moving it again.
+        CatalogStateUnknown: the answer was lost; read the reference before moving it again.
     """
     path = f"trees/{quote(reference.name, safe='')}@{quote(reference.hash, safe='')}"
     http.write(path, {"type": reference.kind}, {"type": "BRANCH", "name": source, "hash": hash}, method="PUT")
@@ -63,7 +63,7 @@ def move_reference(http: NessieHttp, reference: Reference, source: str, hash: st
 
 
 def delete_reference(http: NessieHttp, reference: Reference) -> None:
-    """Delete a branch or tag if it stands at that very hash; one that is gone already is no failure.
+    """Delete a branch or tag if it is at that very hash; one that is gone already is no failure.
 
     Raises:
         CatalogConflict: it stands elsewhere by now.

@@ -1,4 +1,4 @@
-"""Avro files: their container, a walk over raw records, and rewriting what stands between.
+"""Avro files: their container, a walk over raw records, and splicing of rewritten spans.
 
-Reading (`container`, `program`, `locate`, `records`) knows nothing of rewriting (`splice`, `rewrite`).
+Reading (`container`, `program`, `locate`, `records`) doesn't depend on rewriting (`splice`, `rewrite`).
 """

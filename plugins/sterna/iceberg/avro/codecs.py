@@ -19,7 +19,7 @@ from sterna.errors import BrokenMetadata, Unsupported
 _CRC_BYTES: Final = 4
 _INITIAL_RATIO: Final = 16
 _DEFLATE_LEVEL: Final = 1  # the next ones take twice as long and are hardly smaller
-_BUFFER_TOO_SMALL: Final = "whole buffer"  # what cramjam says of a buffer that the frame does not fit in
+_BUFFER_TOO_SMALL: Final = "whole buffer"  # cramjam's message where a frame does not fit in the buffer
 
 
 class PayloadTooLarge(Exception):
@@ -117,7 +117,7 @@ def _compress_zstd(data: bytes) -> bytes:
 
 
 def _decompress_zstd(payload: bytes, limit: int) -> bytes:
-    # A frame need not tell its length, so the buffer grows until the frame fits.
+    # A frame need not declare its length, so the buffer grows until the frame fits.
     size = min(limit, max(1 << 16, len(payload) * _INITIAL_RATIO))
     while True:
         buffer = bytearray(size)

@@ -1,7 +1,7 @@
 """The Avro object container: header, blocks, sync markers.
 
 Source: Avro specification 1.11, "Object Container Files". A rewritten file keeps its header byte for byte, and so its
-schema, its metadata, its codec and its sync marker; blocks that nobody edits are kept as they are stored.
+schema, its metadata, its codec and its sync marker; unedited blocks are kept as they are stored.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Container:
         for block in self._blocks():
             part = self._decompress(block, total)
             total += len(part)
-            # Each record of Iceberg's takes more than a byte, so a higher count is a lie.
+            # Each record of Iceberg's takes more than a byte, so a higher count is false.
             if block.count > len(part):
                 raise self.broken(
                     f"the block at byte {block.start} claims {block.count} records in {len(part)} decompressed bytes"
@@ -190,7 +190,7 @@ def open_container(
         record_limit: which of them is for the number of records.
 
     Returns:
-        The container; its blocks are not looked at yet.
+        The container; its blocks are not read yet.
 
     Raises:
         OverLimit: the file is larger than the limits allow.

@@ -28,7 +28,7 @@ _compile_lock = threading.Lock()  # threads that come first together would have 
 
 @dataclass(frozen=True)
 class FieldPositions:
-    """Where the wanted fields of a group's records stand.
+    """The positions of the wanted fields in a group's records.
 
     Args:
         records: the number of records.
@@ -52,7 +52,7 @@ class FieldPositions:
         """Return what `column` returns as a numpy array of int64."""
         import numpy as np
 
-        return np.array(self._part(field_id, part), np.int64)  # a copy: whoever keeps it doesn't keep all cells
+        return np.array(self._part(field_id, part), np.int64)  # a copy: keeping it doesn't keep all cells
 
     def strings(self, data: bytes, field_id: int) -> pa.StringArray:
         """Return a wanted string of all records, null where a record has none.
@@ -68,8 +68,8 @@ class FieldPositions:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        # The strings and what lies between them, by turns, are the data itself: Arrow takes the strings out at once.
-        # One that isn't there lies, empty, where the one before it ends.
+        # The strings and the gaps between them, by turns, are the data itself: Arrow extracts the strings at once.
+        # An absent one is empty, at the end of the one before it.
         bounds = np.append(np.stack([self.column_array(field_id, part) for part in (1, 2)], axis=1).ravel(), len(data))
         bounds = np.maximum.accumulate(np.maximum(bounds, 0)).astype(np.int32)
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
@@ -110,7 +110,7 @@ def locate(program: Program, group: Group, container: Container) -> FieldPositio
 
 
 def expect_bytes(size: int) -> None:
-    """Tell that so many decompressed bytes, at least, are about to come: compiling may pay from the first of them on.
+    """Announce that at least so many decompressed bytes will follow: compiling may pay off from the first of them on.
 
     Args:
         size: bytes; less than `COMPILE_THRESHOLD_BYTES` change nothing.

@@ -1,4 +1,4 @@
-"""From the writer's schema to a program that walks its records and takes down where the wanted fields stand.
+"""From the writer's schema to a program that walks its records and captures the positions of the wanted fields.
 
 `walk.walk` runs the program. Fields are found by their Iceberg field id (the attribute `field-id` of
 the Avro schema); by name only in a record that carries no ids at all.
@@ -273,7 +273,7 @@ class _Compiler:
         name = kind.get("name")
         if kind.get("type") not in ("record", "fixed", "enum") or not isinstance(name, str):
             return
-        # Iceberg's writers use no namespaces; where one stands, its types are known by short and full name.
+        # Iceberg's writers use no namespaces; where there is one, its types are known by short and full name.
         full_name = f"{kind['namespace']}.{name}" if kind.get("namespace") else name
         for alias in (full_name, name, name.rsplit(".", 1)[-1]):
             if alias in _SIMPLE or self.named.setdefault(alias, kind) != kind:

@@ -1,6 +1,6 @@
 """Rewriting an Avro file record by record: decoded, edited and encoded again by fastavro.
 
-Records that nobody edits keep their bytes.
+Unedited records keep their bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def rewrite_records(container: Container, edit: Callable[[Record], bool]) -> byt
 
     Args:
         container: the file.
-        edit: changes a record in place, and says whether it did.
+        edit: changes a record in place, and returns whether it did.
 
     Raises:
         BrokenMetadata: the bytes don't fit the schema.

@@ -10,7 +10,7 @@ from sterna.iceberg.avro.binary import encode_long
 from sterna.iceberg.avro.container import Container, Group
 
 Splice = tuple[int, int, bytes]
-"""Start and end in a group's data, and the bytes that stand there instead."""
+"""Start and end in a group's data, and the replacement bytes."""
 
 
 def rewrite(container: Container, edit: Callable[[Group], list[Splice]]) -> bytes | None:

@@ -26,7 +26,7 @@ BYTES: Final = 6  # step over that many bytes
 CAPTURE_LONG: Final = 7  # column: take down start, value, end
 CAPTURE_BYTES: Final = 8  # column: take down start, start of content, end
 UNION: Final = 9  # number of branches, target of each
-LOOP: Final = 10  # exit: begin a block of an array or map, or leave; a block that tells its size is stepped over
+LOOP: Final = 10  # exit: begin a block of an array or map, or leave; a block that declares its size is skipped
 
 MAX_DEPTH: Final = 32
 """How deep arrays and maps may nest."""

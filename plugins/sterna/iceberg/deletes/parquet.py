@@ -16,7 +16,7 @@ from sterna.iceberg.deletes.rows import PATH_ID, PATH_NAME, POS_ID, POS_NAME, fi
 _FIELD_ID: Final = b"PARQUET:field_id"
 _MAX_ROW_GROUP_ROWS: Final = 1 << 20
 _MAX_BATCH_ROWS: Final = 1 << 16
-# What Parquet's own exceptions say; Arrow raises them as an OSError.
+# Messages of Parquet's own exceptions, which Arrow raises as OSError.
 _NOT_IMPLEMENTED: Final = "Not yet implemented"
 _TYPE_WITHOUT_VIEWS: Final = {
     pa.string_view(): pa.string(),
@@ -111,7 +111,7 @@ def _read_positions(data: bytes, path: str, pos: str, uri: str, limits: Limits) 
     try:
         return pq.ParquetFile(pa.BufferReader(data), read_dictionary=[path]).read(columns=[path, pos])
     except (OSError, pa.ArrowNotImplementedError):
-        # Arrow makes no dictionary of Parquet v2's encodings of text. Which ones a damaged file has can't be asked for.
+        # Arrow makes no dictionary of Parquet v2's encodings of text. Which ones a damaged file has can't be read.
         table = _read_rows(pq.ParquetFile(pa.BufferReader(data)), [path, pos], uri, limits)
     paths = table.column(path)
     paths = paths.cast(_TYPE_WITHOUT_VIEWS.get(paths.type, paths.type)).dictionary_encode()
@@ -133,7 +133,7 @@ def _without_views(kind: Any) -> Any:
 
 
 def _read_rows(reader: Any, names: list[str], uri: str, limits: Limits) -> Any:
-    # One long value in a dictionary page may stand in every row: it must show before a batch holds too many of them.
+    # One long value in a dictionary page may occur in every row: that must show before a batch has too many of them.
     metadata = reader.metadata
     longest = max((metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)), default=0)
     batches, size = [], 0

@@ -18,7 +18,7 @@ def localize_position_deletes(
     """Return the localized copy of a position delete file, or of a Puffin file with deletion vectors.
 
     Paths are mapped, and rows sorted by (file_path, pos). Schema, field ids, key-value metadata and codec are the
-    source's; the same input gives the same bytes. The format is told by the first bytes.
+    source's; the same input gives the same bytes. The format is detected by the first bytes.
 
     Args:
         data: the file's bytes: Parquet, ORC, Avro or Puffin.
@@ -35,7 +35,7 @@ def localize_position_deletes(
         BrokenMetadata: no readable position deletes.
     """
     limits.check("file_bytes", len(data), "bytes of a delete file", uri)
-    # Each format brings its own libraries: only those that are needed are imported.
+    # Each format has its own libraries: only those that are needed are imported.
     if data.startswith((b"PAR1", b"PARE")):
         from sterna.iceberg.deletes.parquet import localize_parquet
 

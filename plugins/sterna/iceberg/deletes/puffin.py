@@ -19,7 +19,7 @@ _MAGIC: Final = b"PFA1"
 _DELETION_VECTOR: Final = "deletion-vector-v1"
 _DATA_FILE: Final = "referenced-data-file"
 _COMPRESSED: Final = 1
-# After the payload stand its size, the flags and the magic, four bytes each.
+# The payload is followed by its size, the flags and the magic, four bytes each.
 _TRAILER_BYTES: Final = 12
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_HAS_SIZE: Final = 0x08
@@ -42,7 +42,7 @@ def localize_puffin(data: bytes, uri: str, map_content: Callable[[str], str], li
         The new file, or None when no path changes.
 
     Raises:
-        Unsupported: a flag that the specification does not know.
+        Unsupported: a flag that the specification does not define.
         BrokenMetadata: no readable Puffin file, a deletion vector that names no data file, or a blob outside the file.
     """
     end = len(data) - _TRAILER_BYTES
@@ -63,7 +63,7 @@ def localize_puffin(data: bytes, uri: str, map_content: Callable[[str], str], li
 
 
 def _decompress_footer(payload: bytes, uri: str, limits: Limits) -> bytes:
-    # The specification demands one LZ4 frame that tells its content's size: that bounds what comes out.
+    # The specification demands one LZ4 frame that declares its content's size: that bounds the output.
     if not payload.startswith(_LZ4_MAGIC) or len(payload) < _LZ4_SIZE_END or not payload[4] & _LZ4_HAS_SIZE:
         raise BrokenMetadata("a compressed Puffin footer that is no LZ4 frame with its size", file=uri)
     size = int.from_bytes(payload[6:_LZ4_SIZE_END], "little")

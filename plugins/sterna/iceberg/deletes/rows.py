@@ -26,7 +26,7 @@ class Ranking:
 
     Args:
         paths: the distinct new paths, sorted by their bytes.
-        ranks: for each old path, where its new path stands in `paths`.
+        ranks: for each old path, the index of its new path in `paths`.
     """
 
     paths: list[str]
@@ -34,7 +34,7 @@ class Ranking:
 
 
 def rank_paths(old: Sequence[str], map_content: Callable[[str], str]) -> Ranking | None:
-    """Map paths and bring them in order.
+    """Map paths and sort them.
 
     Args:
         old: the distinct paths of a file.
@@ -53,7 +53,7 @@ def rank_paths(old: Sequence[str], map_content: Callable[[str], str]) -> Ranking
 
 
 def row_order(ranks: Any, positions: Any) -> Any:
-    """Return the order that position deletes must stand in: by path, then by position; equal rows keep theirs.
+    """Return the order that position deletes must have: by path, then by position; equal rows keep theirs.
 
     Args:
         ranks: the rank of each row's path, an array.
@@ -69,7 +69,7 @@ def validate_size(rows: int, size: int, uri: str, limits: Limits) -> None:
     """Refuse what would not fit in a worker's memory.
 
     Args:
-        rows: how many rows the file has, or says to have.
+        rows: how many rows the file has, or declares.
         size: how many bytes they take after their codec.
         uri: the file's URI, for errors.
         limits: of the region.

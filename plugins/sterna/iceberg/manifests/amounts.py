@@ -1,4 +1,4 @@
-"""What a manifest says of its files beyond where they lie: how much is in them, their partition, and who wrote them.
+"""Statistics of a manifest's files: their rows and bytes, their partition, and the snapshot that wrote them.
 
 Source of the fields: Iceberg specification, "Manifests" (v1 to v3).
 """
@@ -48,7 +48,7 @@ class FileStats:
         path: its URI.
         size: in bytes.
         record_count: its rows; of a file of deletes, how many rows it deletes.
-        column_bytes: bytes of its columns, without what the format needs beside them; -1 where nobody tells.
+        column_bytes: bytes of its columns, without the format's overhead; -1 where the manifest has none.
         snapshot_id: the snapshot that added it, or took it away; None: that which added the manifest.
         partition: its partition as text, `day=2026-01-02`; "" in an unpartitioned table. Equal within a spec means the
             same partition.
@@ -67,7 +67,7 @@ class FileStats:
 
 
 def read_file_stats(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> tuple[FileStats, ...]:
-    """Read what a manifest says of its files' amounts, in its order.
+    """Read the statistics of a manifest's files, in its order.
 
     Args:
         data: the manifest's bytes.

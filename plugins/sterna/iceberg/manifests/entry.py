@@ -1,6 +1,6 @@
 """One entry of a manifest: what may be done with it, and what localizing changes in it.
 
-The rules stand here once; `spans` and `records` are two ways to write their outcome.
+The rules are here once; `spans` and `records` are two ways to write their outcome.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class EntryColumns:
 
     @property
     def is_deletion_vector(self) -> pa.BooleanArray:
-        """Which entries are deletion vectors: what an offset in another format says is read by nobody."""
+        """Which entries are deletion vectors: no reader uses an offset in another format."""
         import pyarrow.compute as pc
 
         return pc.equal(self.file_format, PUFFIN)
@@ -131,7 +131,7 @@ class UriMapping:
 
 @dataclass(frozen=True)
 class Entry:
-    """The fields of a delete manifest's entry that localizing looks at.
+    """The fields of a delete manifest's entry that localizing reads.
 
     Args:
         status: 0 existing, 1 added, 2 deleted.
@@ -178,7 +178,7 @@ class EntryChange:
 def localize_entry(entry: Entry, mapping: UriMapping, uri: str) -> EntryChange:
     """Decide what localizing changes in one entry.
 
-    A position delete that stands at another URI counts as rewritten, so its split offsets and column sizes go: both are
+    A position delete at another URI counts as rewritten, so its split offsets and column sizes are removed: both are
     optional, and a rewritten file may happen to have its old length. In a Puffin every blob stays where it was.
 
     Args:

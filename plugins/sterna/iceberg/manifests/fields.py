@@ -1,4 +1,4 @@
-"""The fields of a manifest's entries that localizing and planning look at, and the values that they may have."""
+"""The fields of a manifest's entries that localizing and planning read, and the values that they may have."""
 
 from __future__ import annotations
 

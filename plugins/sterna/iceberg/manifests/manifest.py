@@ -1,7 +1,7 @@
 """Manifests: their entries, and their localized copy.
 
 What changes in an entry is decided in `entry`. Entries are read and written by `spans`, or by `records` for schemas
-that `spans` does not know. Source of the fields: Iceberg specification, "Manifests" (v1 to v3).
+that `spans` does not support. Source of the fields: Iceberg specification, "Manifests" (v1 to v3).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_entries(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> pyar
 
 @dataclass(frozen=True)
 class ScannedManifest:
-    """What one walk over a manifest gives: what `read_entries` and `localize_manifest` say of it.
+    """The outcome of one walk over a manifest: what `read_entries` and `localize_manifest` return.
 
     Args:
         entries: as `read_entries` has them, and in a column `target` where this region reads the file of each.
@@ -76,7 +76,7 @@ def scan_manifest(
         uri: its URI, for errors.
         limits: of the region.
         map_content: maps the URI of a content file.
-        map_deleted: maps the URI of one in a DELETED entry, which nobody opens; None: as `map_content`.
+        map_deleted: maps the URI of one in a DELETED entry, which isn't opened; None: as `map_content`.
 
     Returns:
         Both, or None where the mapping alone doesn't tell what the manifest becomes: it has position deletes, or

@@ -49,9 +49,9 @@ class ManifestFile:
         path: the manifest's URI.
         length: its size in bytes.
         content: 0 data, 1 deletes.
-        added_snapshot_id: the snapshot that added it, if the file says so.
+        added_snapshot_id: the snapshot that added it, if recorded.
         partition_spec_id: the partition spec its entries were written with.
-        live_files: its number of added and existing entries, or None where the file does not say.
+        live_files: its number of added and existing entries, or None where the file has none.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""A manifest's entries where they stand in the Avro blocks: spans of bytes, read and replaced without decoding."""
+"""A manifest's entries in place in the Avro blocks: spans of bytes, read and replaced without decoding."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class _EntrySplices:
         container: the manifest.
         group: the blocks.
         program: the compiled schema.
-        positions: where the fields stand.
+        positions: the spans of the fields.
         empty: field id → the bytes that empty it, for the fields that describe a file's layout.
     """
 

@@ -10,7 +10,7 @@ from sterna.iceberg.avro.program import NotWalkable, type_name
 
 
 def encode_null_or_empty(kind: Any) -> bytes:
-    """Return the bytes that stand for "no value" in a field: null where its union has one, else an empty array or map.
+    """Return the bytes of "no value" in a field: null where its union has one, else an empty array or map.
 
     Raises:
         NotWalkable: the type has neither.
@@ -54,7 +54,7 @@ class IntMap:
     items: tuple[tuple[int, bytes], ...]
 
     def get(self, key: int) -> bytes | None:
-        """Return the value of a key, or None; of a key that stands twice the last one, which is what readers take."""
+        """Return the value of a key, or None; of a key that occurs twice the last one, which is what readers take."""
         return dict(self.items).get(key)
 
     def encode(self, key: int, value: bytes | None) -> bytes:

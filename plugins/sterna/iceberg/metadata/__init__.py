@@ -1,1 +1,1 @@
-"""metadata.json of tables and views: what it says, which history stays, and its localized copy."""
+"""metadata.json of tables and views: reading it, which history is retained, and its localized copy."""

@@ -14,7 +14,7 @@ from sterna.iceberg.json_text import Document, Edit, Token, replacement_edits
 LOCATION_PROPERTIES: Final = frozenset(
     {"write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"}
 )
-"""Properties that tell a writer where to put files: below the replica root on a replica, if registered."""
+"""Properties with locations for a writer's files: below the replica root on a replica, if registered."""
 
 
 def property_edits(
@@ -26,7 +26,7 @@ def property_edits(
 ) -> list[Edit]:
     """Return the edit of one property: a location maps below the replica root, another value when it is a known URI.
 
-    A location that the registry doesn't have stays: it is for writers, and nobody writes through a replica.
+    A location that the registry doesn't have stays: it is for writers, and replicas have none.
 
     Raises:
         BrokenMetadata: a location is no string.

@@ -171,7 +171,7 @@ def current_ancestors(metadata: TableMetadata) -> list[int]:
 
 
 def has_inherited_files(summary: Mapping[str, str]) -> bool:
-    """Say whether a snapshot kept or took away files of one before it, as its summary counts; no counts: no.
+    """Return whether a snapshot kept or removed files of an earlier one, by its summary's counts; no counts: False.
 
     A snapshot without a parent that does has lost it: Nessie's Iceberg REST keeps the current snapshot alone.
 

@@ -1,4 +1,4 @@
-"""What sterna needs to know of a table's metadata.json, as data.
+"""What sterna reads of a table's metadata.json, as data.
 
 Source of the fields: Iceberg specification, "Table Metadata Fields", "Snapshots", "Snapshot References" and
 "Statistics" (v1 to v3).
@@ -16,13 +16,13 @@ class Snapshot:
 
     Args:
         snapshot_id: its id.
-        parent_id: the id of the snapshot it was made from, if the file says so; that one may have expired.
+        parent_id: the id of the snapshot it was made from, if recorded; that one may have expired.
         timestamp_ms: when it was made, in milliseconds since 1970.
-        manifest_list: the URI of its manifest list; None when its manifests stand inline.
-        schema_id: the id of the schema it was written with, if the file says so.
+        manifest_list: the URI of its manifest list; None when its manifests are inline.
+        schema_id: the id of the schema it was written with, if recorded.
         manifests: the URIs of its inline manifests, which v1 writers could use in place of a manifest list.
         wap_id: its summary's `wap.id`, under which it was staged (write-audit-publish), or "".
-        operation: its summary's `operation`, such as `append`; "" where the file doesn't say.
+        operation: its summary's `operation`, such as `append`; "" where it has none.
         sterna_properties: what of its summary sterna wrote: names that begin with `sterna.`, with their values.
         has_inherited_files: its summary counts files of a snapshot before it, kept or taken away.
     """
@@ -56,10 +56,10 @@ class StatisticsFile:
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch of a table, and how much of its history it asks expiry to keep.
+    """A branch of a table, and its retention settings for expiry.
 
     Args:
-        snapshot_id: the snapshot that it stands at.
+        snapshot_id: the snapshot that it points at.
         max_age_ms: snapshots that are younger stay; None: the table's setting counts.
         min_snapshots: so many stay, the branch's newest; None: the table's setting counts.
         has_invalid_retention: one of the two is no number that a limit can be.
@@ -73,7 +73,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class TableMetadata:
-    """What sterna needs to know of one metadata.json.
+    """What sterna reads of one metadata.json.
 
     Args:
         format_version: 1, 2 or 3.
@@ -84,9 +84,9 @@ class TableMetadata:
         snapshots: the retained snapshots, in the file's order.
         statistics: table and partition statistics files.
         properties: the table's properties.
-        refs: branches and tags, by name, with the id of the snapshot that each stands at.
-        snapshot_log: ids of the snapshots that were current one after another, as far back as the file tells.
-        metadata_log: the URIs of the table's earlier metadata.json, as far back as the file tells.
+        refs: branches and tags, by name, with the id of the snapshot that each points at.
+        snapshot_log: ids of the snapshots that were current one after another, as far back as the log goes.
+        metadata_log: the URIs of the table's earlier metadata.json, as far back as the log goes.
         branches: those among the refs that are no tags.
         dropped_source_fields: by id of a partition spec, the names of those of its fields whose columns were dropped:
             Iceberg writes no files by such a spec any more.

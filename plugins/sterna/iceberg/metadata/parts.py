@@ -1,4 +1,4 @@
-"""Where the parts of a table's metadata.json stand, and what they say.
+"""The parts of a table's metadata.json: their spans, and their content.
 
 Each is decoded once, for reading and for editing.
 """
@@ -25,7 +25,7 @@ _ARRAYS: Final = ("snapshots", *STATISTICS)
 
 @dataclass(frozen=True)
 class TableParts:
-    """A table's metadata.json, with where its parts stand.
+    """A table's metadata.json, with the spans of its parts.
 
     Args:
         document: the file.
@@ -95,7 +95,7 @@ def parse_table_parts(document: Document) -> TableParts:
 
 
 def inline_manifests(document: Document, snapshot: Mapping[str, Token]) -> list[Token]:
-    """Return where each inline manifest of a snapshot stands.
+    """Return the span of each inline manifest of a snapshot.
 
     Raises:
         BrokenMetadata: not an array of strings.
@@ -128,7 +128,7 @@ def _require_unencrypted(parts: TableParts, properties: Mapping[str, str]) -> No
 
 
 def _snapshot(document: Document, members: Mapping[str, Token]) -> Snapshot:
-    # Readers differ in which of the two they look at first; v1 tables that were upgraded keep their inline manifests.
+    # Readers differ in which of the two they read first; v1 tables that were upgraded keep their inline manifests.
     has_list, has_inline = (
         name in members and members[name].value is not None for name in ("manifest-list", "manifests")
     )
@@ -170,7 +170,7 @@ def _refs(document: Document, token: Token | None, current: int | None) -> dict[
 def _branches(token: Token | None, current: int | None) -> tuple[Branch, ...]:
     if token is None or token.value is None:
         return () if current is None else (Branch(current),)
-    # A limit of another form doesn't keep a table from being read; expiry alone asks for it.
+    # A limit of another form doesn't keep a table from being read; expiry alone uses it.
     return tuple(_branch(ref) for ref in token.value.values() if ref.get("type") != "tag")
 
 
@@ -199,7 +199,7 @@ def _snapshot_log(document: Document, token: Token | None) -> tuple[int, ...]:
 
 
 def _metadata_log(token: Token | None) -> tuple[str, ...]:
-    # Nobody follows it: what has another form names nothing.
+    # It isn't followed: what has another form names nothing.
     entries = token.value if token is not None and isinstance(token.value, list) else []
     named = (entry.get("metadata-file") for entry in entries if isinstance(entry, dict))
     return tuple(uri for uri in named if isinstance(uri, str))

@@ -1,5 +1,5 @@
 """The words, names, texts and signs of SQL, by the lexical rules of its dialect (Spark's SqlBaseLexer.g4, Trino's
-SqlBase.g4): what stands in a text or a comment is none of them.
+SqlBase.g4): what is inside a string or a comment is none of them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Tokens:
                 end = self.sql.find("*/", at)
                 break
             at = delimiter.end()
-            # Hints don't nest, and other readers than Spark know no nested comments.
+            # Hints don't nest, and readers other than Spark have no nested comments.
             self.unambiguous &= delimiter.group() != "/*+" and not (
                 delimiter.group() == "/*" and self.dialect != "spark"
             )

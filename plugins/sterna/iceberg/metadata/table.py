@@ -158,7 +158,7 @@ def _statistics_edits(
     map_content: Callable[[str], str],
 ) -> list[Edit]:
     edits: list[Edit] = []
-    remaining_files = iter(parts.metadata.statistics)  # as they stand in one array after the other
+    remaining_files = iter(parts.metadata.statistics)  # in the order of the arrays
     existing = filter_existing(
         [statistics_file for statistics_file in parts.metadata.statistics if statistics_file.snapshot_id in kept]
     )

@@ -21,7 +21,7 @@ _MAX_FORMAT_VERSION: Final = 1
 
 @dataclass(frozen=True)
 class ViewMetadata:
-    """What sterna needs to know of a view's metadata.json.
+    """What sterna reads of a view's metadata.json.
 
     Args:
         format_version: 1.
@@ -135,7 +135,7 @@ def named_catalogs(
         own_catalogs: names that engines have for the catalog of the view; a version that can't do without them names
             them still.
         other_catalogs: names of catalogs that are the same wherever the view is read.
-        has_namespace: tells whether the view's catalog has a namespace of that name at its root.
+        has_namespace: returns whether the view's catalog has a namespace of that name at its root.
         limits: of the region.
 
     Raises:
@@ -155,7 +155,7 @@ def named_catalogs(
 
 @dataclass(frozen=True)
 class _Representation:
-    """One representation: where its text stands, what it names, and the text without its own catalog's names; None
+    """One representation: the span of its text, what it names, and the text without its own catalog's names; None
     where that can't be had.
     """
 
@@ -164,7 +164,7 @@ class _Representation:
     unqualified_text: str | None
 
     def uses_default_catalog(self, own_catalogs: Collection[str]) -> bool:
-        """Tell whether a relation in it leans on the default catalog."""
+        """Return whether a relation in it depends on the default catalog."""
         own_names = self.sql.fold_names(own_catalogs)
         return any(len(name.parts) == 1 or name.parts[0] not in own_names for name in self.sql.relations())
 

@@ -3,7 +3,7 @@
 An engine reads a name without a catalog in the catalog where the view is stored, or in the version's `default-catalog`
 (Iceberg view specification, "Versions"). So a view that names neither reads the branch that its reader reads.
 
-SQL is read only as far as names need it: its tokens, then what stands behind FROM, JOIN and TABLE, and behind a comma
+SQL is read only as far as names need it: its tokens, then what follows FROM, JOIN and TABLE, and a comma
 among these. Where the tokens leave a doubt, the text stays as it is, and `Sql.certain` is false.
 """
 
@@ -16,7 +16,7 @@ from typing import Final
 from sterna.iceberg.metadata.sql_tokens import Tokens
 
 UNCERTAIN: Final = "a catalog that can't be told"
-"""Stands among the names of catalogs for SQL that can't be read with certainty."""
+"""A marker among the names of catalogs for SQL that can't be read with certainty."""
 
 _LOWERCASE_DIALECTS: Final = frozenset(
     {"trino", "presto", "athena"}
@@ -44,7 +44,7 @@ class Name:
         parts: its parts, without quotes; in small letters where the dialect's names are.
         start: index of its first character.
         second_start: index of its second part's first character; where there is one part alone, `start`.
-        is_relation: it stands where a table or view does.
+        is_relation: it is in the place of a table or view.
         is_function: a bracket follows: a function's.
         is_common_table: `AS (` follows: a common table expression's.
     """
@@ -78,7 +78,7 @@ class Sql:
         return frozenset(name.lower() if self.lowercase else name for name in catalogs)
 
     def relations(self) -> list[Name]:
-        """Return the names that stand for tables and views, without what the SQL itself defines."""
+        """Return the names of tables and views, without what the SQL itself defines."""
         defined = {name.parts[0].lower() for name in self.names if name.is_common_table and len(name.parts) == 1}
         return [
             name
@@ -206,7 +206,7 @@ def _handle_sign(text: str, previous: str, levels: list[_Level]) -> None:
 
 
 def _handle_keyword(tokens: Tokens, at: int, level: _Level) -> bool:
-    """Take in a word of the language that says where names of relations stand; return whether it is one."""
+    """Process a keyword that precedes names of relations; return whether it is one."""
     word, previous, following = tokens.text(at), tokens.text(at - 1), tokens.text(at + 1)
     if previous == "AS" or following == ".":
         return False
@@ -230,7 +230,7 @@ def _handle_keyword(tokens: Tokens, at: int, level: _Level) -> bool:
 
 
 def _is_name(tokens: Tokens, at: int) -> bool:
-    """Tell whether a word that ends a FROM clause elsewhere is a table or an alias, or begins a table's options."""
+    """Return whether a word that ends a FROM clause elsewhere is a table or an alias, or begins a table's options."""
     word, following = tokens.text(at), tokens.text(at + 1)
     if word == "VALUES":
         return following in ("", ",", ")", "JOIN") or following in _FROM_TERMINATORS
@@ -242,7 +242,7 @@ def _is_name(tokens: Tokens, at: int) -> bool:
 
 
 def _is_streamed(tokens: Tokens, at: int) -> bool:
-    """Tell whether behind the word STREAM stands what is streamed; else it is a table of that name."""
+    """Return whether the word STREAM is followed by what is streamed; else it is a table of that name."""
     text = tokens.text(at)
     return text == "(" or (
         tokens.kind(at) in ("word", "quoted") and text not in {*_FROM_TERMINATORS, "AS", "JOIN", "VALUES"}

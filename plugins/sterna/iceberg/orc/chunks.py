@@ -88,7 +88,7 @@ class Compression:
         for at in range(0, len(data), self.block_bytes):
             raw = data[at : at + self.block_bytes]
             packed = _COMPRESSORS[self.kind](raw)
-            # A chunk that would not get smaller is stored as it is, and its header says so.
+            # A chunk that would not get smaller is stored as it is, and its header marks it.
             smaller = len(packed) < len(raw)
             chunk = packed if smaller else raw
             pieces += ((len(chunk) << 1 | (not smaller)).to_bytes(_HEADER_BYTES, "little"), chunk)

@@ -1,6 +1,6 @@
 """Protocol buffers, as far as an ORC file's own metadata needs them.
 
-Fields that nobody asks for pass through untouched.
+Fields that aren't read pass through untouched.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class OrcDamaged(Exception):
 
 @dataclass(frozen=True)
 class Message:
-    """One message, its fields in the order in which they stand.
+    """One message, its fields in their order in the bytes.
 
     Args:
         fields: number, wire type and value of each field: a non-negative integer for wire type 0, else bytes.

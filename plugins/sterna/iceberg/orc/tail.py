@@ -44,7 +44,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Tail:
-    """What stands at the end of a file.
+    """The tail of a file.
 
     Args:
         postscript: the postscript.
@@ -128,7 +128,7 @@ def read_stripe(data: bytes, tail: Tail, number: int, budget: Budget) -> Stripe:
         budget: pays for the footer.
 
     Raises:
-        OrcDamaged: the footer does not parse, or a stream stands twice or outside the stripe.
+        OrcDamaged: the footer does not parse, or a stream occurs twice or outside the stripe.
     """
     rows, at, footer_start, size = tail.stripes[number]
     footer = read_message(tail.compression.decompress(data[footer_start : footer_start + size], budget))
@@ -142,7 +142,7 @@ def read_stripe(data: bytes, tail: Tail, number: int, budget: Budget) -> Stripe:
 def _streams(footer: Message, data: bytes, at: int, end: int) -> dict[tuple[int, int], bytes]:
     stream_entries = [(message.integer(2), message.integer(1), message.integer(3)) for message in footer.messages(1)]
     streams: dict[tuple[int, int], bytes] = {}
-    # As Java reads them: all index streams stand before all others, whatever the order in the list.
+    # As Java reads them: all index streams precede all others, whatever the order in the list.
     for column, kind, length in sorted(stream_entries, key=lambda stream: stream[1] not in _INDEX_STREAMS):
         if kind not in _INDEX_STREAMS | _DATA_STREAMS or (column, kind) in streams or at + length > end:
             raise OrcDamaged(f"stream {kind} of column {column} is unknown, stands twice, or outside the stripe")
@@ -160,7 +160,7 @@ def _type(message: Message) -> Type:
 
 
 def _validate_types(types: tuple[Type, ...], uri: str) -> None:
-    """Refuse a tree whose nodes are not in pre-order: a node might stand twice in it, or below itself."""
+    """Refuse a tree whose nodes are not in pre-order: a node might occur twice in it, or below itself."""
     visited = 0
     open_nodes = [(0, 1)] if types and types[0].kind == STRUCT else []
     while open_nodes:

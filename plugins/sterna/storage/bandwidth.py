@@ -1,9 +1,9 @@
 """A process's share of a location's bandwidth, which all processes of a region divide among themselves.
 
-Each holds a lease (`sterna.storage.leases`) that says how much it takes. Every few seconds it looks at the others'
-and goes towards an equal share. It lowers what it takes before its lease says so. It raises it only after its lease has
-said so, and only where all leases together, looked at after that, stay within the limit. So the sum of those who see
-one another stays within it, whoever is late. docs/architecture.md says what comes on top.
+Each holds a lease (`sterna.storage.leases`) with its rate. Every few seconds it reads the others'
+and moves towards an equal share. It lowers its rate before its lease does. It raises it only after its lease has
+done so, and only where all leases together, read after that, stay within the limit. So the sum of those that see
+one another stays within it, in spite of delays. See docs/architecture.md for what comes on top.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _log = logging.getLogger(__name__)
 
 REFRESH_SECONDS: Final = 3.0
 VALID_SECONDS: Final = 10.0
-"""For so long a share holds without a look at the others; less than a lease's expiry, by far."""
+"""Seconds for which a share holds without reading the others' leases; far less than a lease's expiry."""
 FALLBACK_DIVISOR: Final = 64
 """Part of the limit that a process takes which can't see the others."""
 LEASE_TIMEOUT_SECONDS: Final = 5.0
-"""How long the region's store may stay silent about leases; a copy goes on without them, cautiously."""
+"""Timeout for reading leases from the region's store; without them a copy takes the cautious rate."""
 _START_SECONDS: Final = 60.0
 _MAX_FAILURES: Final = 3
 
@@ -69,7 +69,7 @@ class BandwidthShare:
     Attributes:
         rate: bytes a second that it takes at most; None: no limit.
         valid_until: when that runs out, by the monotonic clock.
-        fallback_rate: bytes a second that are taken without a look at the others.
+        fallback_rate: bytes a second that are taken without reading the others' leases.
         apply: puts a rate in force.
     """
 
@@ -115,15 +115,15 @@ class BandwidthShare:
                 time.sleep(self._pause_seconds)
 
     def rate_at(self, now: float) -> int | None:
-        """Return the rate at a time by the monotonic clock: the cautious one, where nobody has looked for long."""
+        """Return the rate at a time by the monotonic clock: the cautious one where the leases weren't read for long."""
         if now < self.valid_until or self.rate == 0:
             return self.rate
-        # Without a limit too: one may have begun by the timetable meanwhile.
+        # Without a limit too: the timetable may have started one meanwhile.
         return self.fallback_rate if self.rate is None else min(self.rate, self.fallback_rate)
 
     @contextmanager
     def maintained(self, apply: ApplyRate) -> Iterator[None]:
-        """Look at the others now and then while a block runs, which takes what `apply` is called with.
+        """Read the others' leases periodically while a block runs, whose rate is what `apply` is called with.
 
         Args:
             apply: puts a rate in force.
@@ -136,7 +136,7 @@ class BandwidthShare:
             self.leases.release()
 
     def refresh_when_due(self) -> None:
-        """Look at the others where it is time to; a store that can't be used leaves the share to run out."""
+        """Read the others' leases when due; where the store can't be used, the share runs out."""
         if time.monotonic() < self._next_refresh:
             return
         try:
@@ -146,7 +146,7 @@ class BandwidthShare:
             self._warn(error)
 
     def _warn(self, error: SternaError) -> None:
-        """Tell once why this process is slow: it may go on so for hours."""
+        """Log once why this process is slow: it may stay so for hours."""
         if not self._warned:
             self._warned = True
             _log.warning(
@@ -154,7 +154,7 @@ class BandwidthShare:
             )
 
     def refresh(self) -> int | None:
-        """Look at the others once; return the rate from now on.
+        """Read the others' leases once; return the new rate.
 
         Raises:
             StoreUnreachable, StoreDenied, CredentialError: the region's store can't be used.
@@ -201,7 +201,7 @@ class BandwidthShare:
 
 
 def is_limited(location: Location) -> bool:
-    """Tell whether what is read of a location is limited, at whatever time."""
+    """Return whether reads of a location are limited at any time."""
     return bool(location.bandwidth and parse_bandwidth(location.bandwidth).lowest_rate)
 
 

@@ -14,7 +14,7 @@ _ANSWER = re.compile(r"status code|\b[45]\d\d [A-Z]")
 class CircuitBreaker:
     """Whether a store has kept silent; may be used by any number of threads.
 
-    A call that got no answer, within all its repeats, says so of the store, unless another call has got one since it
+    A call without an answer, after all its retries, opens the breaker, unless another call has got one since it
     began: then it was that call's own trouble.
     """
 
@@ -25,7 +25,7 @@ class CircuitBreaker:
         self._last_answer = float("-inf")
 
     def open_reason(self) -> str:
-        """Return why the store is not to be asked now; "" where it is.
+        """Return why no request is to be sent to the store now; "" where one is.
 
         Once in a while it is, by one call, which finds out for all.
         """
@@ -46,7 +46,7 @@ class CircuitBreaker:
 
         Args:
             started: when it did, by the monotonic clock.
-            reason: what the client says of it; that tells whether there was an answer.
+            reason: the client's message, which shows whether there was an answer.
         """
         if _ANSWER.search(reason):
             self.record_success()

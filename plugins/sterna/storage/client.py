@@ -49,12 +49,12 @@ _NETWORK_ERRORS = {
     "its name can't be looked up: ": re.compile(r'"dns error",.*?error: "([^"]+)"', re.DOTALL),
     "": re.compile(r'message: "([^"]+)"'),
 }
-# What a store says of the key alone, and not of itself: the answer to any other key may be a good one.
+# Errors of the key alone, and not of the store: requests for other keys may succeed.
 _NO_SUCH_KEY = re.compile(
     r"\bFile name too long\b|status code: 414\b|\b414 URI Too Long\b"
     r"|<Code>(KeyTooLongError|InvalidURI|InvalidObjectName)</Code>"
 )
-_MAX_SHOWN_CHARACTERS = 500  # letters of what a client says: it repeats the whole path, however long
+_MAX_SHOWN_CHARACTERS = 500  # characters of a client's message: it repeats the whole path, however long
 _BAD_REQUEST = re.compile(r"status code: 400\b|\b400 Bad Request\b")
 _R = TypeVar("_R")
 
@@ -111,7 +111,7 @@ class OpenStore:
         return f"{self.base}/{path}" if self.base and path else self.base or path
 
     def renew(self, refused: Credential | None) -> bool:
-        """Read the credential again, unless somebody has done so since one was refused; say whether there is
+        """Read the credential again, unless another thread has done so since one was refused; return whether there is
         another one now.
 
         Raises:
@@ -246,7 +246,7 @@ def call_store(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
     try:
         return call_once(store, uri, function)
     except (StoreDenied, StoreUnreachable) as error:
-        # S3 says of a session that is over: 400, and of a HEAD no more than that.
+        # S3 answers 400 for an expired session, and a HEAD has no more than that.
         if not (isinstance(error, StoreDenied) or _BAD_REQUEST.search(error.message)) or not _renew(
             store, credential, uri
         ):
@@ -262,7 +262,7 @@ def _renew(store: OpenStore, refused: Credential | None, uri: str) -> bool:
 
 
 def with_file(error: CredentialError, uri: str) -> CredentialError:
-    """Return a credential's error with the object that it was needed for: that tells who needs it."""
+    """Return a credential's error with the object that it was needed for."""
     return CredentialError(error.message, file=uri, hint=error.hint)
 
 
@@ -297,7 +297,7 @@ def call_once(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
             raise UnsafeUri(f"{address} holds an object whose key can't be a path: {reason}", file=uri) from None
         if _NO_SUCH_KEY.search(full_reason):
             raise UnsafeUri(f"{address} can't hold such a key: {reason}", file=uri) from None
-        # A refused listing comes as a general error, told by its status alone.
+        # A refused listing is a general error, recognized by its status alone.
         if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _DENIED.search(full_reason):
             raise StoreDenied(f"{address} refuses {_credential_label(store.location)}: {reason}", file=uri) from None
         raise StoreUnreachable(f"{address} can't be used: {reason}; {RESUME_HINT}", file=uri) from None
@@ -326,7 +326,7 @@ def list_pages(store: OpenStore, uri: str, prefix: str, offset: str = "") -> Ite
     pages, page = call_store(store, uri, first_page)
     while page is not None:
         yield page
-        # Never called once more: a listing that broke off says, when it is asked again, that it is at its end.
+        # Never called again: a listing that broke off reports its end when it is continued.
         page = call_once(store, uri, lambda: next(pages, None))
 
 

@@ -1,4 +1,4 @@
-"""The whole content of one object, asked for again where an answer breaks off."""
+"""The whole content of one object, requested again where a response breaks off."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sterna.storage.client import RESUME_HINT, OpenStore
 from sterna.storage.multipart import RangeReader
 from sterna.storage.throttle import CHUNK_BYTES
 
-_MAX_ATTEMPTS = 3  # times that an object, or a part of it, is asked for whose content breaks off
+_MAX_ATTEMPTS = 3  # requests for an object, or a part of it, whose content breaks off
 
 
 def read_object(store: OpenStore, key: str, uri: str, timeout: float, validate_size: Callable[[int], None]) -> bytes:
@@ -24,7 +24,7 @@ def read_object(store: OpenStore, key: str, uri: str, timeout: float, validate_s
         store: where it is.
         key: what it is called there.
         uri: what messages call it.
-        timeout: seconds after which it is not asked for again.
+        timeout: seconds after which it is not requested again.
         validate_size: called with its size before it is read; raises when it is not to be read.
 
     Raises:
@@ -101,4 +101,4 @@ def _read_part(parts: RangeReader, start: int, length: int, throttled: bool) -> 
             continue
         if len(body) == length:
             break
-    return body  # too short: whoever asked sees that by the whole
+    return body  # too short: the caller sees that by the total

@@ -1,7 +1,7 @@
 """Leases of a region's processes on a location's bandwidth, beside the replica: `<folder>/<lease>.json`.
 
 All processes of a region, on whichever host, write to its replica root: so that is where they see one another. A lease
-is written over while its holder lives. Ages are told by the store's own clock alone, against the reader's own lease.
+is overwritten while its holder lives. Ages are measured by the store's own clock, against the reader's own lease.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Leases:
     """One process's lease, and those beside it.
 
     Args:
-        store: returns the region's store; it is asked for at each look.
+        store: returns the region's store; called for each read.
         folder: where the leases on one location are: a path below the store's prefix.
         name: of this process's lease.
     """
@@ -97,7 +97,7 @@ class Leases:
             call_store(store, self._uri(store), lambda: obstore.delete(store.client, key))
 
     def _read_rate(self, store: OpenStore, meta: dict[str, Any]) -> dict[tuple[str, Any], int | None]:
-        """Return what a lease says, read again only where it changed; nothing where it is gone by now."""
+        """Return a lease's record, read again only where it changed; nothing where it is gone by now."""
         import obstore
 
         tag = (meta["path"], meta.get("e_tag"))

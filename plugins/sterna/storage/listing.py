@@ -9,7 +9,7 @@ from sterna.config.registry.remote_types import SEEKABLE_LISTINGS
 from sterna.errors import UnsafeUri
 from sterna.storage.client import PAGE_SIZE, OpenStore, call_store, list_pages
 
-# A listing is given up when it took more requests than this share of the HEADs that it stands for.
+# A listing is given up when it took more requests than this share of the HEADs that it replaces.
 _HEADS_PER_PAGE = 20
 _MIN_RUN_KEYS = 10
 
@@ -38,10 +38,10 @@ def list_run(store: OpenStore, keys: list[str]) -> dict[str, int | None]:
         try:
             page = next(pages, None)
         except UnsafeUri:
-            return {}  # somebody's key that no path can be: the listing ends there, and tells nothing of ours
+            return {}  # a foreign key that is no valid path: the listing ends there, and shows nothing of ours
         names = [meta["path"] for meta in page or ()]
         if names != sorted(names) or (names and names[0] < last):
-            return {}  # not in the order of keys (S3 directory buckets): absence can't be told
+            return {}  # not in the order of keys (S3 directory buckets): absence can't be concluded
         sizes.update((meta["path"], meta["size"]) for meta in page or ())
         if len(names) < PAGE_SIZE:
             return {key: sizes.get(key) for key in keys}

@@ -18,13 +18,13 @@ from sterna.storage.client import TooLarge
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 DEFAULT_OBJECT_BYTES: Final = 1 << 20
-"""Bytes that an object is taken to have while nobody tells; a larger one is asked for once more."""
+"""The assumed bytes of an object of unknown size; a larger one is requested again."""
 
 
 class MemoryBudget:
     """A number of bytes that many threads share.
 
-    What is larger than all of it gets all of it: then nobody else has any.
+    What is larger than the whole budget gets all of it, alone.
 
     Args:
         capacity: how many bytes.
@@ -38,7 +38,7 @@ class MemoryBudget:
     def acquire(self, size: int) -> int:
         """Wait until so many bytes are free, and take them; return how many to give back.
 
-        Whoever has taken some may not wait for more: two of them would wait for each other.
+        A holder may not wait for more: two of them would deadlock.
         """
         size = min(size, self.capacity)
         with self._changed:
@@ -102,15 +102,15 @@ def read_bounded(
     memory_factor: int = 1,
     on_large: Callable[[str, int], None] = lambda uri, size: None,
 ) -> Iterator[tuple[str, bytes | SternaError]]:
-    """Yield each URI with its content, or with the error that kept it from being read, in the order asked for.
+    """Yield each URI with its content, or with the error that kept it from being read, in the given order.
 
     No more is under way, or waits for the reader, than there is room for. An object's size is known before its content
     is read: where it is larger than what was taken for it, the others are put back, and it is read when there is room.
 
     Args:
         objects: the stores.
-        sizes: the objects, with the bytes that somebody says each has; -1 where nobody does.
-        budget: shared with whoever reads at the same time.
+        sizes: the objects, with the expected bytes of each; -1 where unknown.
+        budget: shared with concurrent reads.
         max_concurrency: how many are read at once.
         memory_factor: how many times its size an object takes while it is read and used.
         on_large: called before an object is read, with about how many bytes it takes.
@@ -135,7 +135,7 @@ class _ReadRequest:
 
 
 class _Window:
-    """What is under way, in the order asked for; arguments as in `read_bounded`."""
+    """Reads in progress, in the given order; arguments as in `read_bounded`."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _Window:
             _ReadRequest(uri, size if size >= 0 else DEFAULT_OBJECT_BYTES) for uri, size in sizes.items()
         )
         self._in_flight: deque[tuple[_ReadRequest, Future[bytes | SternaError]]] = deque()
-        # One alone is read where it is asked for.
+        # One alone is read in the caller's thread.
         self._pool = ThreadPoolExecutor(max_concurrency, thread_name_prefix="sterna-within") if len(sizes) > 1 else None
 
     def __enter__(self) -> _Window:
@@ -164,7 +164,7 @@ class _Window:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def next_completed(self) -> tuple[_ReadRequest, bytes | SternaError] | None:
-        """Return the next object with its content, whose room the caller gives back; None after the last."""
+        """Return the next object with its content, whose memory the caller releases; None after the last."""
         self._fill()
         if not self._in_flight:
             return None
@@ -186,7 +186,7 @@ class _Window:
             request = self._queue[0]
             memory_bytes = self._memory_factor * request.size
             self._on_large(request.uri, memory_bytes)
-            # Whoever has something under way doesn't wait for more: two of them would wait for each other.
+            # With a read in progress it doesn't wait for more: two such would deadlock.
             acquired = self._budget.try_acquire(memory_bytes) if self._in_flight else self._budget.acquire(memory_bytes)
             if acquired is None:
                 return
@@ -199,7 +199,7 @@ class _Window:
         future: Future[bytes | SternaError] = Future()
         try:
             future.set_result(self._attempt(request))
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for, as a pool's would be
+        except BaseException as error:  # noqa: BLE001 - raised where the result is read, as a pool's would be
             future.set_exception(error)
         return future
 

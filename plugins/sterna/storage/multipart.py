@@ -31,7 +31,7 @@ class RangeReader:
         Args:
             start: where it begins.
             length: its bytes.
-            throttled: somebody has waited for them already.
+            throttled: the bandwidth was waited for already.
 
         Raises:
             ObjectMissing, StoreUnreachable, StoreDenied, CredentialError: it can't be read.

@@ -33,7 +33,7 @@ from sterna.storage.memory_budget import MemoryBudget, check_size, map_ordered, 
 from sterna.storage.read_cache import cache_uri
 from sterna.storage.throttle import ReadThrottle
 
-_MEMORY_FACTOR = 2  # of each file that is read stand in memory for a moment
+_MEMORY_FACTOR = 2  # copies of each file that is read are in memory for a moment
 _MAX_CACHED_FOLDERS = 100_000
 _PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
 _T = TypeVar("_T")
@@ -89,16 +89,16 @@ class Objects:
         return _CachingObjects(self, run)
 
     def without_read_cache(self) -> Objects:
-        """Return the same objects, which keep nothing of what they read."""
+        """Return the same objects, without a read cache."""
         return self
 
     def reset_circuit_breakers(self) -> None:
-        """Let stores that kept silent be asked at once: another sync begins, and they may answer by now."""
+        """Close the circuit breakers of unresponsive stores: a new sync begins, and they may answer by now."""
         for store in list(self._stores.values()):
             store.circuit_breaker.record_success()
 
     def with_large_file_hook(self, on_large: Callable[[str, int], None]) -> Objects:
-        """Return the same objects, but that somebody is told before a large file is read or parsed.
+        """Return the same objects, with a callback before a large file is read or parsed.
 
         Args:
             on_large: called with a file's URI, and about how many bytes it takes in memory.
@@ -172,7 +172,7 @@ class Objects:
     def require_readable(self, uri: str) -> None:
         """Read the beginning of an object.
 
-        A store may tell an object's size and yet refuse to give its content.
+        A store may return an object's size and yet refuse its content.
 
         Raises:
             ObjectMissing, StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
@@ -225,7 +225,7 @@ class Objects:
         Args:
             uri: the object.
             data: its content.
-            assume_absent: the caller has just seen that nothing is there, and whoever else writes there would write the
+            assume_absent: the caller has just seen that nothing is there, and any other writer there would write the
                 same.
 
         Returns:
@@ -238,7 +238,7 @@ class Objects:
         from obstore.exceptions import AlreadyExistsError, NotSupportedError
 
         # Looked for first, since some stores (`rclone serve s3`) take a conditional request for a plain one; written
-        # conditionally all the same, since between the two somebody else may write.
+        # conditionally all the same, since there may be another write between the two.
         store, key = self._locate(uri)
         existing_size = None if assume_absent else head_size(store, key, uri)
         if existing_size is not None:
@@ -279,19 +279,19 @@ class Objects:
 
         Args:
             uris: the objects, a few thousand at most.
-            may_continue: asked before each request; what is left when it says no is not deleted.
+            may_continue: called before each request; where it returns False, the rest is not deleted.
 
         Returns:
             The error of each object that may still be there.
 
         Raises:
-            UnsafeUri: one of them lies elsewhere, or must not be followed: then none is deleted.
+            UnsafeUri: one of them is elsewhere, or must not be followed: then none is deleted.
         """
         root = self.mapping.region.replica_root
         outside = next((uri for uri in uris if not uri.startswith(f"{root}/")), None)
         if outside is not None:
             raise UnsafeUri(f"not below the replica root {root}: sterna deletes nothing there", file=outside)
-        # No location lies below a replica root, so that all of them are in one store.
+        # No location is below a replica root, so that all of them are in one store.
         return self._delete([(uri, *self._locate(uri)) for uri in uris], may_continue)
 
     def sweep(self, uris: Sequence[str], *, may_continue: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
@@ -299,7 +299,7 @@ class Objects:
         delete there; arguments and result as `delete` has them.
 
         Raises:
-            UnsafeUri: one of them lies elsewhere, below a replica root, or is sterna's own: then none is deleted.
+            UnsafeUri: one of them is elsewhere, below a replica root, or is sterna's own: then none is deleted.
             CredentialError: the credential of who may delete is missing, or doesn't fit the store.
         """
         stores: dict[str, list[tuple[str, OpenStore, str]]] = {}
@@ -432,8 +432,8 @@ class _CachingObjects(Objects):
         self._run = run
 
     def without_read_cache(self) -> Objects:
-        """Return the same objects, which keep nothing of what they read."""
-        copy = object.__new__(type(self))  # a copy would be what is pickled: without connections, and room of its own
+        """Return the same objects, without a read cache."""
+        copy = object.__new__(type(self))  # `copy` would use the pickled state, without connections
         copy.__dict__.update(self.__dict__ | {"_run": ""})
         return copy
 

@@ -19,14 +19,14 @@ _SINGLE_REQUEST_BYTES = 1 << 20  # a smaller object is fetched in one request
 
 
 class ObjectReader(io.RawIOBase):
-    """An object that is read by seeking; nothing is asked of the store before the first read.
+    """An object that is read by seeking; there is no request before the first read.
 
     Args:
         objects: the stores.
         uri: the object.
         size: its bytes.
         before_request: called before each request; what it raises ends the reading.
-        on_error: told of an error before it is raised: callers in C++ hand on no more than its text.
+        on_error: called with an error before it is raised: callers in C++ hand on no more than its text.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ObjectReader(io.RawIOBase):
         return self._offset
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next bytes: as many as asked for, unless the object ends before."""
+        """Return the next bytes: as many as requested, unless the object ends before."""
         remaining = max(0, self._size - self._offset)
         length = remaining if size is None or size < 0 else min(size, remaining)
         if not length:

@@ -16,7 +16,7 @@ _STEP_SECONDS: Final = 0.5
 
 
 class ReadThrottle:
-    """What threads wait for before they read; the share is held while somebody reads, and for a moment after.
+    """What threads wait for before they read; the share is held while one reads, and for a moment after.
 
     Args:
         share: makes a share.
@@ -44,7 +44,7 @@ class ReadThrottle:
             return self._requested - self._granted
 
     def acquire(self, size: int) -> None:
-        """Wait until so many bytes may be read, after all that were asked for before."""
+        """Wait until so many bytes may be read, after all earlier requests."""
         with self._lock:
             self._last_used = self._clock()
             self._requested += size
@@ -54,7 +54,7 @@ class ReadThrottle:
                 self._sleep(min(wait_seconds, _STEP_SECONDS))
 
     def _begin_share(self) -> bool:
-        """Begin a share where there is none and nobody does so: it takes up to a minute, and holds no lock."""
+        """Open a share where there is none and no other thread does so: it takes up to a minute, and holds no lock."""
         with self._lock:
             if self._share is not None or self._opening:
                 return False
@@ -87,7 +87,7 @@ class ReadThrottle:
                 return _STEP_SECONDS
             now = self._clock()
             rate = self._share.rate_at(now)
-            # What wasn't used is lost: nobody reads more for having waited.
+            # Unused bandwidth is lost: a pause doesn't allow more later.
             self._granted = (
                 self._requested if rate is None else min(self._requested, self._granted + rate * (now - self._updated))
             )

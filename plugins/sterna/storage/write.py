@@ -26,7 +26,7 @@ def create(objects: Objects, uri: str, data: bytes, *, assume_absent: bool = Fal
         objects: the stores.
         uri: the object.
         data: its content.
-        assume_absent: nobody else writes there.
+        assume_absent: there is no other writer there.
 
     Raises:
         StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `Objects.read`.
@@ -52,7 +52,7 @@ def create(objects: Objects, uri: str, data: bytes, *, assume_absent: bool = Fal
 
 
 def update(objects: Objects, uri: str, change: Callable[[bytes | None], bytes | None]) -> bool:
-    """Write an object by what stands there, by compare-and-swap; return whether it was written.
+    """Write an object based on its present content, by compare-and-swap; return whether it was written.
 
     A store without conditional requests has the comparison alone.
 
@@ -116,7 +116,7 @@ def _compare_and_swap(store: OpenStore, key: str, uri: str, data: bytes, version
 def write_file(objects: Objects, uri: str, path: Path) -> None:
     """Write a file as an object, in parts where it is large; over what is there.
 
-    The caller sees to it that whatever stands at the URI is the same.
+    The caller ensures that any object at the URI is the same.
 
     Args:
         objects: the stores.
@@ -142,8 +142,8 @@ def read_file(objects: Objects, uri: str, path: Path, expected: tuple[int, datet
     Args:
         objects: the stores.
         uri: the object.
-        path: the file, which is made anew.
-        expected: the size and time of the object that is meant; None: whatever stands there.
+        path: the file, which is overwritten.
+        expected: the size and time of the object that is meant; None: any object.
 
     Raises:
         ObjectMissing, StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `Objects.read`.
@@ -168,7 +168,7 @@ def read_file(objects: Objects, uri: str, path: Path, expected: tuple[int, datet
 
 
 def _differs(size: int, changed: datetime, listed_size: int, listed_time: datetime) -> bool:
-    # A listing may tell a time more exactly than an answer's header does.
+    # A listing may have a time more exact than a response's header.
     return size != listed_size or abs(changed - listed_time) > timedelta(seconds=1)
 
 

@@ -23,7 +23,7 @@ _RUNBOOK_REFERENCE = 'docs/operations.md, "The primary is gone"'
 def status_text(sites: list[CatalogSite]) -> str:
     """Return the regions' catalogs as lines for people.
 
-    What to do stands there only where it is known: whoever was not seen may know better.
+    A recommendation is given only where it is certain: an unseen region may have newer facts.
     """
     primary = resolve_primary(sites)
     return join_lines(
@@ -71,7 +71,7 @@ def _primary_lines(sites: Sequence[CatalogSite], primary: Primary) -> list[str]:
 
 
 def _unreachable_primary_line(site: CatalogSite) -> str:
-    """Return what is known of the region of the newest epoch where it was not seen: the decision is somebody's."""
+    """Return the facts of the region of the newest term where it was not seen: the decision is an operator's."""
     if not site.is_silent:
         return f"{site.region} may be at work, and take commits"
     return (
@@ -95,7 +95,7 @@ def promotion_text(promotion: Promotion, moves: MovePlan | None = None) -> str:
 
 
 def unverified_lines(promotion: Promotion) -> list[str]:
-    """Return what nobody can tell of a promotion, and whoever agrees to it takes upon himself."""
+    """Return the uncertain facts of a promotion, whose risk the approver takes."""
     lines = [
         f"{_unreachable_text(name, promotion)}. Whether it takes commits can't be told from here: make sure that it "
         "takes none."
@@ -120,7 +120,7 @@ def _unreachable_text(name: str, promotion: Promotion) -> str:
 
 
 def promotion_headline(promotion: Promotion) -> str:
-    """Return what tells a promotion from any other one, for people."""
+    """Return the lines that identify a promotion."""
     return f"{promotion.region} becomes the primary: epoch {promotion.epoch} begins"
 
 

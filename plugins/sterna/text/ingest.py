@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def ingest_fields(status: IngestStatus) -> dict[str, Any]:
-    """Return how ingestion stands, as data for JSON."""
+    """Return the status of ingestion as data for JSON."""
     return {
         "region": status.region,
         "inbox": status.inbox,
@@ -42,7 +42,7 @@ def ingest_fields(status: IngestStatus) -> dict[str, Any]:
 
 
 def ingest_text(status: IngestStatus) -> str:
-    """Return how ingestion stands as lines for people."""
+    """Return the status of ingestion as lines."""
     if not status.is_initialized:
         return f"{status.region}: nothing came in yet; the inbox is {status.inbox}"
     waiting = sum(table.backlog.bytes for table in status.tables)

@@ -35,7 +35,7 @@ def work_text(summary: WorkerOutcome) -> str:
 
 
 def replayed_text(replayed: ReplayOutcome) -> str:
-    """Return what is told again as lines."""
+    """Return what is repeated as lines."""
     channel = f"{replayed.table}, channel {replayed.channel}"
     outcome = f"{replayed.drops} drops come again in a new batch" if replayed.drops else ""
     outcome = f"{replayed.accepted} rows stay away" if replayed.accepted else outcome
@@ -45,7 +45,7 @@ def replayed_text(replayed: ReplayOutcome) -> str:
 
 
 def added_text(added: FileAdditionOutcome) -> str:
-    """Return what became of files that lie somewhere as lines."""
+    """Return the outcome of adding files in place as lines."""
     if added.known:
         return f"{added.table}: all {added.known} files are its own already"
     size = f"{added.table}: {len(added.files)} files, {added.rows:,} rows, {added.bytes:,} bytes"
@@ -59,6 +59,6 @@ def _partition_text(file: ProvenFile) -> str:
 
 
 def rebuilt_text(rebuilt: RebuildOutcome) -> str:
-    """Return what a tracker that was made anew knows, as one line."""
+    """Return the content of a rebuilt tracker as one line."""
     states = ", ".join(f"{count} {state}" for state, count in rebuilt.batches.items()) or "none"
     return f"{rebuilt.drops} drops, {rebuilt.buffered} of them without a batch; batches: {states}"

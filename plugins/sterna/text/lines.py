@@ -1,4 +1,4 @@
-"""Lines for people: what stands in one of them stays in it."""
+"""Lines of text: a value stays within its line."""
 
 from __future__ import annotations
 

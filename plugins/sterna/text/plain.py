@@ -10,7 +10,7 @@ from typing import Any
 
 
 def to_plain(value: Any) -> Any:
-    """Return dataclasses as what JSON is made of, at any depth; moments as ISO 8601 texts, what has no end as null.
+    """Return dataclasses as JSON values, at any depth; times as ISO 8601 texts, non-finite numbers as null.
 
     Fields with `internal` in their metadata are left out.
     """

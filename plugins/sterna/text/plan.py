@@ -34,7 +34,7 @@ def plan_text(explained: PlanExplanation) -> str:
 
 
 def plan_json(explained: PlanExplanation) -> dict[str, Any]:
-    """Return an explained plan as plain data; an action that brings no file says nothing of files."""
+    """Return an explained plan as plain data; an action without files has no fields for them."""
     plan: dict[str, Any] = to_plain(explained)
     plan["actions"] = [
         {name: value for name, value in action.items() if value is not None and (value or name != "catalogs")}

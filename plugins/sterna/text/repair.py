@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def repaired_text(repaired: RepairReport) -> str:
-    """Return what was, or would be, brought anew and what is left, as lines for people."""
+    """Return the files that were, or would be, copied again and the remaining faults, as lines."""
     outcome = "brought anew" if repaired.applied else "could be brought anew"
     lines = [
         f"{repaired.faults} faults: {len(repaired.mends)} files {outcome}; {repaired.faults_left} faults left",

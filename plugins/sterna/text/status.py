@@ -1,4 +1,4 @@
-"""Where a region stands, for people."""
+"""The status of a region as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def status_text(status: RegionStatus) -> str:
-    """Return where a region stands, as lines for people."""
+    """Return the status of a region as lines."""
     lines = [
         _summary_line(status),
         *([f"  {status.cut_off.line}"] if status.cut_off else []),
@@ -39,7 +39,7 @@ def status_text(status: RegionStatus) -> str:
 
 
 def transit_line(table: InTransitStatus) -> str:
-    """Return what people are told of a key in transit: since when, how much is left, and whether somebody is at it."""
+    """Return the line of a key in transit: since when, how much is left, and whether a run is working on it."""
     if not table.held.bytes:
         return f"{table.held.state} {table.held.key} since {table.held.since}: {table.held.kind}: {table.held.reason}"
     copy_states = {True: "being copied", False: "no large lane is at work", None: "nobody looked who copies it"}
@@ -48,7 +48,7 @@ def transit_line(table: InTransitStatus) -> str:
 
 
 def held_line(table: HeldStatus) -> str:
-    """Return what people are told of a held key: why, how often it was tried, what to do."""
+    """Return the line of a held key: the reason, the attempts, what to do."""
     attempts = f", tried {table.tries} times, last at {table.last_try}" if table.tries else ""
     since = table.held.since or "nobody knows when"
     return one_line(
@@ -58,7 +58,7 @@ def held_line(table: HeldStatus) -> str:
 
 
 def short_retention_line(table: ShortRetention) -> str:
-    """Return what people are told of a table that `main` may expire too soon."""
+    """Return the line of a table that `main` may expire too soon."""
     return one_line(
         f"warning {table.key}: main keeps its snapshots for {table.keeps_seconds:.0f} s "
         f"(history.expire.max-snapshot-age-ms), this region is {table.lag_seconds:.0f} s behind: what is expired "
@@ -68,7 +68,7 @@ def short_retention_line(table: ShortRetention) -> str:
 
 
 def slot_line(slot: Slot) -> str:
-    """Return what people are told of a replication slot."""
+    """Return the line of a replication slot."""
     used = "" if slot.used is None else f", {100 * slot.used:.0f} % of its limit"
     return (
         f"slot {slot.name}: {'' if slot.active else 'NOT '}active, {slot.behind} bytes behind, {slot.wal_status}{used}"
@@ -76,7 +76,7 @@ def slot_line(slot: Slot) -> str:
 
 
 def storage_line(stored: StorageUsage) -> str:
-    """Return what people are told of what a region stores, and how old that is."""
+    """Return the line of a region's storage usage, and how old the count is."""
     return (
         f"stored at the clean-up of {stored.at}: {size_text(stored.objects)}; evidence of runs "
         f"{size_text(stored.evidence)}; metadata.json of older heads {size_text(stored.superseded)}; unreachable "

@@ -28,7 +28,7 @@ def report_text(report: Report, branch: str) -> str:
 
 
 def publication_text(report: Report) -> str:
-    """Return what one publication brought, in one line for people."""
+    """Return the outcome of one publication as one line."""
     names = [*report.published[:_MAX_NAMED_TABLES], *(["…"] if len(report.published) > _MAX_NAMED_TABLES else [])]
     lagging = [
         f"{len(tables)} {state}" for tables, state in ((report.held, "held"), (report.transit, "in transit")) if tables

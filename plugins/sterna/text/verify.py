@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def verified_text(verified: VerificationReport, *, deep: bool) -> str:
-    """Return what was looked at and each fault, as lines for people.
+    """Return what was checked and each fault, as lines.
 
     Args:
         verified: what verify found.

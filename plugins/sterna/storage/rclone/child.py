@@ -25,13 +25,13 @@ from collections.abc import Callable
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_SOCKET = "rc.sock"  # in the working folder, which nobody else may enter
+_SOCKET = "rc.sock"  # in the working folder, which no other user may enter
 _RETRY_SECONDS = 0.5
 _RC_SECONDS = 60.0  # a rate is changed once what was admitted at the one before is through
 
 
 def main() -> None:
-    """Copy what standard input says."""
+    """Run the copy that standard input describes."""
     _exit_with_parent()
     line = _read_line()
     # rclone must not hold the parent's end of life.
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _write_message(message: dict[str, Any]) -> None:
-    # One write, since more than one thread says something.
+    # One write, since several threads write lines.
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
@@ -83,7 +83,7 @@ def follow_parent(
     set_rate: Callable[[int | None], None] | None = None,
     terminate: Callable[[], object] | None = None,
 ) -> None:
-    """Do what the parent says on a pipe: set rates, each for its time, and end with the pipe's end.
+    """Follow the parent's lines on a pipe: set rates, each for its time, and end with the pipe's end.
 
     Args:
         descriptor: of the pipe.

@@ -52,7 +52,7 @@ _ARGS = (
     "--s3-chunk-size 16Mi",
     "--s3-upload-concurrency 4",
     "--max-buffer-memory 1Gi",
-    # A second round would send all of them again; the caller knows which are missing.
+    # A retry would send all of them again; the caller finds which are missing.
     "--retries 1",
     "--low-level-retries 5",
     "--contimeout 10s",
@@ -226,7 +226,7 @@ def _find_rclone(path: str) -> Path:
 
 
 def _version(program: Path) -> tuple[int, ...]:
-    """Return a program's version; () where it tells none."""
+    """Return a program's version; () where it prints none."""
     try:
         return _read_version(program)
     except (OSError, ValueError, subprocess.TimeoutExpired):
@@ -238,7 +238,7 @@ def _read_version(program: Path) -> tuple[int, ...]:
     """Return a program's version.
 
     Raises:
-        OSError, ValueError, subprocess.TimeoutExpired: it told none this time: that isn't kept.
+        OSError, ValueError, subprocess.TimeoutExpired: it printed none this time: that isn't cached.
     """
     environment = {name: value for name, value in os.environ.items() if _PASSED_VARIABLES.fullmatch(name)} | {
         "RCLONE_CONFIG": os.devnull
@@ -279,19 +279,19 @@ def _share(origin: Location, leases: Folder) -> BandwidthShare | None:
 
 
 def _throttle_args(rate: int | None) -> list[str]:
-    # The socket is in the working folder, which nobody but this user may enter.
+    # The socket is in the working folder, which only this user may enter.
     return [f"--bwlimit {'off' if rate is None else f'{rate}B'}", "--rc --rc-no-auth", f"--rc-addr unix://{_SOCKET}"]
 
 
 def throttle_message(rate: int | None, fallback_rate: int, seconds: float) -> dict[str, Any]:
-    """Return what a copy's process is told of the rate that it may take.
+    """Return the line to a copy's process with the rate that it may take.
 
     Args:
         rate: bytes a second; None: no limit.
         fallback_rate: the rate once the seconds are over.
         seconds: for which the rate holds.
     """
-    # A share that begins without a look at the others has run out before: JSON has no -Infinity.
+    # A share that begins without reading the others' leases has run out before: JSON has no -Infinity.
     return {"rate": rate, "cautious": fallback_rate, "seconds": max(0.0, seconds)}
 
 
@@ -321,7 +321,7 @@ class _Throttle:
 
 
 def _remote(alias: str, side: Folder) -> dict[str, str]:
-    """Return the variables that make an alias stand for one side's folder."""
+    """Return the variables that point an alias at one side's folder."""
     location, name = side.location, f"{alias}_store"
     address = store_address(location)
     start = (
@@ -367,7 +367,7 @@ def _child_process(folder: str, environment: dict[str, str], job: dict[str, Any]
 
 def _send(child: subprocess.Popen[bytes], job: dict[str, Any]) -> None:
     assert child.stdin is not None
-    with suppress(BrokenPipeError):  # it has ended already: its output says why
+    with suppress(BrokenPipeError):  # it has ended already: its output has the reason
         child.stdin.write(json.dumps(job).encode() + b"\n")
         child.stdin.flush()
 
@@ -402,7 +402,7 @@ def _read_progress(
     deadline: float | None,
     confirm: Callable[[int | None], None],
 ) -> Transfer:
-    """Read what the child says until it has said its last."""
+    """Read the child's lines until its last one."""
     sent, files, errors = 0, 0, ""
     for message in _read_messages(child, timeout, deadline):
         if "errors" in message:

@@ -1,1 +1,1 @@
-"""Local disk, for what memory has no room for."""
+"""Data larger than memory, on local disk."""

@@ -1,4 +1,4 @@
-"""A set of numbers that may be many more than memory has room for."""
+"""A set of numbers that may be larger than memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Int64Set:
     """A set of 64-bit numbers, eight bytes each.
 
     While they are few they stay in memory, and no disk is touched. What is more is written to a temporary file, sorted,
-    a *run* at a time, and looked up there: the kernel has as much of it in memory as there is room for.
+    a *run* at a time, and looked up there: the kernel caches as much of it as fits in memory.
     """
 
     max_in_memory: ClassVar[int] = 4 << 20
@@ -42,7 +42,7 @@ class Int64Set:
             self._spill()
 
     def contains(self, numbers: Any) -> Any:
-        """Tell of each number of an array whether it is in the set."""
+        """Return, for each number of an array, whether it is in the set."""
         import numpy as np
 
         self._sort()
@@ -70,7 +70,7 @@ class Int64Set:
 
 
 def _contained_in(numbers: Any, runs: list[Any]) -> Any:
-    """Tell of each of some sorted numbers whether one of several sorted arrays has it."""
+    """Return, for each of some sorted numbers, whether one of several sorted arrays has it."""
     import numpy as np
 
     mask = np.zeros(len(numbers), np.bool_)

@@ -1,4 +1,4 @@
-"""Rows that may be many more than memory has room for, in the order of a key.
+"""Rows that may be larger than memory, in the order of a key.
 
 While they are few they stay in memory, and no disk is touched. What is more is sorted and written to a temporary file,
 a *run* at a time; reading merges the runs, with a small batch of each in memory. Batches are compressed with LZ4: of
@@ -42,7 +42,7 @@ class SorterLimits:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Where a batch of rows stands in the temporary file."""
+    """The span of a batch of rows in the temporary file."""
 
     offset: int
     stored_bytes: int

@@ -18,7 +18,7 @@ def temp_folder() -> str:
 
 
 class SpillFile:
-    """A file without a name: it is gone with whoever holds it, also where that was killed.
+    """A file without a name: it is gone with its process, also where that was killed.
 
     Raises:
         EngineError: the folder takes no file.

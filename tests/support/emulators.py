@@ -73,7 +73,7 @@ class Server:
             self._placeholder.close()
             self._placeholder = None
 
-    def go_dark(self) -> None:
+    def suspend(self) -> None:
         self.stop()
         # Bound but not listening: nobody else is given the port meanwhile.
         self._placeholder = socket.socket()
@@ -116,9 +116,9 @@ class Google:
         self.gate.stop()
         self.server.stop()
 
-    def go_dark(self) -> None:
-        self.gate.go_dark()
-        self.server.go_dark()
+    def suspend(self) -> None:
+        self.gate.suspend()
+        self.server.suspend()
 
 
 @dataclass
@@ -151,8 +151,8 @@ class Azure:
     def stop(self) -> None:
         self.server.stop()
 
-    def go_dark(self) -> None:
-        self.server.go_dark()
+    def suspend(self) -> None:
+        self.server.suspend()
 
 
 def start_google(folder: Path, buckets: list[str]) -> Google:

@@ -169,9 +169,9 @@ def test_servers_end_with_the_process_that_started_them(tmp_path, number):
         "from sterna.servers.process import start_in_parallel\nfrom sterna.servers.s3 import start_s3\n"
         "with ExitStack() as stack:\n"
         "    work = Path(sys.argv[1])\n"
-        "    found = start_together(stack, *(lambda n=n: start_s3(work, n, ['lake'], 'ACCESSKEY', 'secret') for n in "
-        "('a', 'b')))\n"
-        "    print(*(each.process.pid for each in found), flush=True)\n"
+        "    starts = (lambda n=n: start_s3(work, n, ['lake'], 'ACCESSKEY', 'secret') for n in ('a', 'b'))\n"
+        "    endpoints = start_in_parallel(stack, *starts)\n"
+        "    print(*(endpoint.process.pid for endpoint in endpoints), flush=True)\n"
         "    time.sleep(600)\n"
     )
     with subprocess.Popen(
@@ -242,7 +242,7 @@ def test_what_came_up_is_stopped_when_something_else_does_not(tmp_path):
 
 def test_an_endpoint_goes_dark_and_comes_back_at_its_address_with_its_objects(endpoint):
     write(endpoint, "us-lake/a/b.txt", b"hello")
-    endpoint.go_dark()
+    endpoint.suspend()
     with pytest.raises(OSError):
         read(endpoint, "us-lake/a/b.txt")
     endpoint.start()

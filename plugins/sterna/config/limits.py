@@ -1,8 +1,8 @@
 """What one table's files may cost: settings of a region, each far above what honest tables need.
 
 A table's writers are trusted less than the operator. A few kilobytes of crafted metadata (a bomb in an Avro block or a
-gzip, lengths that lie, millions of empty objects) must not take a worker's memory. A file over a limit holds its table,
-and the error says which setting to raise where the table is honest.
+gzip, false lengths, millions of empty objects) must not take a worker's memory. A file over a limit holds its table,
+and the error names the setting to raise where the table is legitimate.
 """
 
 from __future__ import annotations

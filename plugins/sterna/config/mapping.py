@@ -32,13 +32,13 @@ _SAFE_URI_CHARACTERS = 255  # characters of a whole URI, in ASCII
 _MAX_CACHED_FOLDERS = 100_000
 # A disk takes several slashes for one; in a store they are another key.
 _SLASHES = re.compile("/+")
-_LOCAL_FILE_URI = re.compile("file:/(?!/[^/])")  # what names a host lies on another machine
+_LOCAL_FILE_URI = re.compile("file:/(?!/[^/])")  # one with a host is on another machine
 _UNMAPPABLE_ERRORS = (UnregisteredUri, UnsafeUri, Unsupported)
 
 
 @dataclass(frozen=True)
 class UriLocation:
-    """Where a URI lies.
+    """The location of a URI.
 
     Its location, the alias it is spelled with ("" for the registry's spelling), the rest of the path.
     """
@@ -57,7 +57,7 @@ class _Spelling:
 
 @dataclass(frozen=True)
 class Mapping:
-    """The mapping of one region: which URIs are local, and where the others' copies stand.
+    """The mapping of one region: which URIs are local, and the URIs of the others' copies.
 
     The mapping is injective and `source` inverts it; the rest of a path is kept byte for byte. After a promotion with
     tables `main` names files below a region's replica root: each is taken back to its origin first, and so has the
@@ -89,7 +89,7 @@ class Mapping:
     def _boundaries(self) -> frozenset[str]:
         prefixes = {spelling.prefix: spelling for spelling in self._spellings}
         excluded = [place.prefix for place in self.excluded_places]
-        # A prefix within another one, as it looks below a root: what lies in it isn't what lies beside it.
+        # A prefix within another one, as it is below a root: files in it are mapped differently from files beside it.
         nested = [
             f"{region.replica_root}/{_folder_name(outer.location, outer.alias)}{prefix.removeprefix(outer.prefix)}"
             for prefix in (*prefixes, *excluded)
@@ -131,7 +131,7 @@ class Mapping:
         return origin
 
     def maps_like_folder(self, uri: str, name: str) -> bool:
-        """Tell whether a URI fares as every other in its folder does.
+        """Return whether a URI is mapped as every other in its folder is.
 
         What was found out for one of them holds for it.
         """
@@ -171,22 +171,22 @@ class Mapping:
         )
 
     def is_local(self, uri: str) -> bool:
-        """Tell whether a URI's location is in this region."""
+        """Return whether a URI's location is in this region."""
         return self.locate(uri).location.region == self.region.name
 
     def replica_uri(self, uri: str) -> str:
-        """Return the place below the replica root where the copy of a content file stands.
+        """Return the URI below the replica root of a content file's copy.
 
         Raises:
             UnregisteredUri, UnsafeUri: as `locate`; also for a mapped key that the store can't hold.
-            Unsupported: the URI lies below a replica root, in another spelling or as no copy of a content file.
+            Unsupported: the URI is below a replica root, in another spelling or as no copy of a content file.
         """
         return self._file_uri(self.region.replica_root, uri, self._resolve_content_origin(uri))
 
     def localized_uri(self, uri: str, version: MetadataVersion) -> str:
-        """Return the place below the replica root where the localized copy of a path-bearing file stands.
+        """Return the URI below the replica root of a path-bearing file's localized copy.
 
-        Apart from where copies stand: else a table that lists another one's manifest or position deletes as a data file
+        Copies have another folder: else a table that lists another one's manifest or position deletes as a data file
         would put the original where the localized file belongs. And apart from other editions.
 
         Raises:
@@ -219,7 +219,7 @@ class Mapping:
         return "/".join(filter(None, (root, _folder_name(place.location, place.alias), place.path))) + trailing
 
     def _resolve_origin(self, uri: str) -> str:
-        """Return what a URI on `main` stands for: itself, or what it is a copy of."""
+        """Return the origin of a URI on `main`: itself, or what it is a copy of."""
         if not self.below_replica_root(uri):
             return self._require_resident_origin(uri, uri)
         origin = self.origin_uri(uri)
@@ -265,9 +265,9 @@ class Mapping:
         return local or replica
 
     def deleted_file_uri(self, uri: str, version: MetadataVersion) -> str:
-        """Return what stands for a path-bearing file that was deleted and may be gone.
+        """Return the URI for a path-bearing file that was deleted and may be gone.
 
-        Nobody opens it, here or there; see `unfollowed`.
+        It isn't opened by readers; see `content_uri_or_original`.
         """
         try:
             return uri if self.is_local(uri) else self.localized_uri(uri, version)
@@ -275,7 +275,7 @@ class Mapping:
             return uri
 
     def content_uri_or_original(self, uri: str) -> str:
-        """Return what `content` returns, or the URI itself where it has no place here: for names that nobody opens, and
+        """Return `content_uri`, or the URI itself where it has no place here: for names that aren't opened, and
         that match no other name.
 
         Raises:
@@ -298,7 +298,7 @@ class Mapping:
         own origin.
 
         Raises:
-            UnregisteredUri: it lies below a replica root, but under no known id.
+            UnregisteredUri: it is below a replica root, but under no registered id.
         """
         root = self._replica_root(uri)
         if root is None:
@@ -310,13 +310,13 @@ class Mapping:
         return f"{spelling.prefix}{slash}{path}"
 
     def _replica_root(self, uri: str) -> str | None:
-        """Return the replica root that a URI lies below, as the registry spells it."""
+        """Return the replica root that contains a URI, as the registry spells it."""
         return next(
             (region.replica_root for region in self.registry.regions if is_inside(uri, region.replica_root)), None
         )
 
     def below_replica_root(self, uri: str) -> bool:
-        """Tell whether a URI, in any spelling, lies below the replica root of any region."""
+        """Return whether a URI, in any spelling, is below the replica root of any region."""
         return any(is_inside(uri, root) for root in self._root_spellings)
 
     def metadata_uri(
@@ -328,7 +328,7 @@ class Mapping:
         view: bool = False,
         extra_snapshot_id: int | None = None,
     ) -> str:
-        """Return where the localized copy of a metadata.json stands: `<mapped folder>/<stem>-<digest><ending>`.
+        """Return the URI of a metadata.json's localized copy: `<mapped folder>/<stem>-<digest><ending>`.
 
         With a snapshot that the policy leaves out and the catalog's entry names it is
         `<mapped folder>/<stem>-<digest>-s<snapshot id><ending>`: `extra_snapshot_id` takes the id out again.
@@ -347,7 +347,7 @@ class Mapping:
 
     def digest(self, policy: Policy, localizer_version: int, *, view: bool = False) -> str:
         """Return 16 hex digits over everything that decides what a localized metadata.json contains."""
-        # A rule that came later makes each metadata.json another one, so that every table is looked at anew.
+        # A later rule changes the name of each metadata.json, so that every table is planned again.
         exclusions = (
             [sorted((place.prefix, place.location) for place in self.excluded_places)] if self.excluded_places else []
         )
@@ -381,7 +381,7 @@ def validate_bindings(registry: Registry, bound: dict[str, str]) -> None:
     """Compare the registry with the bindings that a replica commit recorded.
 
     Raises:
-        RegistryError: an id stands for another prefix or region now, or files of a bound prefix would get a second
+        RegistryError: an id has another prefix or region now, or files of a bound prefix would get a second
             place.
     """
     for location in registry.locations:
@@ -429,7 +429,7 @@ def _validate_claims(locations: dict[str, Location], bound: dict[str, str]) -> N
 
 
 def _claims(prefix: str, other: str) -> bool:
-    """Tell whether a prefix takes files away from another one: it lies inside it, or is another spelling of it."""
+    """Return whether a prefix claims files of another one: it is inside it, or another spelling of it."""
     return prefix != other and is_inside(canonical_prefix(prefix), canonical_prefix(other))
 
 
@@ -438,7 +438,7 @@ def _folder_name(location: Location, alias: str) -> str:
 
 
 def _parent_folders(prefix: str) -> Iterator[str]:
-    """Yield the folders that a prefix lies in."""
+    """Yield the parent folders of a prefix."""
     while (prefix := prefix.rpartition("/")[0]) and "://" in prefix:
         yield prefix
 

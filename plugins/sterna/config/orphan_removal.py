@@ -1,4 +1,4 @@
-"""Where writers' files may be deleted: below what the registry opts in, and never where sterna's own lie."""
+"""Where writers' files may be deleted: below what the registry opts in, and never among sterna's own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def swept_locations(mapping: Mapping) -> tuple[Location, ...]:
 
 
 def may_sweep(mapping: Mapping, uri: str, location: Location) -> bool:
-    """Tell whether a file may be deleted by its place.
+    """Return whether a file may be deleted, by its URI.
 
     Args:
         mapping: the region's mapping.
         uri: the file.
-        location: the location that it lies in: the one of the longest prefix.
+        location: its location: the one of the longest prefix.
     """
     if not location.sweep or location.region != mapping.region.name or is_state_uri(uri):
         return False

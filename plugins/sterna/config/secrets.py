@@ -17,7 +17,7 @@ _PREFIX = "AIRFLOW_CONN_"
 
 @dataclass(frozen=True)
 class _Environment:
-    # Secrets are looked up when they are asked for, so that this object itself can be shown and pickled.
+    # Secrets are looked up on use, so that this object itself can be shown and pickled.
     variables: Mapping[str, str] | None = field(default=None, repr=False)
 
     def __call__(self, id: str) -> Credential:
@@ -62,5 +62,5 @@ def connection_environment(ids: Iterable[str], secrets: Secrets) -> dict[str, st
 
 
 def variable_name(id: str) -> str:
-    """Return the name of the variable in which a connection stands."""
+    """Return the name of the variable with a connection."""
     return f"{_PREFIX}{id.upper()}"

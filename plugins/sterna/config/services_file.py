@@ -14,17 +14,17 @@ DEFAULT_SERVICES = Path("sterna_services.yaml")
 
 
 def find_services(explicit_path: str | Path | None) -> Path | None:
-    """Return the file that says what the rooms do.
+    """Return the path of the services file.
 
     Args:
-        explicit_path: its path as the operator gave it; none or empty: he gave none.
+        explicit_path: its path, where the operator gave one; else None or empty.
 
     Returns:
         The named file, there or not; else the one in the current folder, None where there is none.
     """
     if explicit_path:
         return Path(explicit_path)
-    # A link that leads nowhere is a fault to be told, not a missing file.
+    # A dangling link is an error, not a missing file.
     return DEFAULT_SERVICES if os.path.lexists(DEFAULT_SERVICES) else None
 
 
@@ -38,11 +38,11 @@ def services_folder(explicit_path: str | Path | None) -> Path:
 
 
 def read_services(explicit_path: str | Path | None, *, sql_check: SqlCheck | None = None) -> Services:
-    """Find and read the services file, YAML or JSON; a missing one that nobody named means: nothing is configured.
+    """Find and read the services file, YAML or JSON; a missing one, without an explicit path, configures nothing.
 
     Args:
-        explicit_path: its path as the operator gave it; none or empty: he gave none.
-        sql_check: reads the queries' SQL; without it that is taken as it stands.
+        explicit_path: its path, where the operator gave one; else None or empty.
+        sql_check: parses the queries' SQL; without it that is not checked.
 
     Raises:
         ServicesError: the file is wrong or unreadable, or was named and is missing.

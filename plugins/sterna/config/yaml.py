@@ -18,7 +18,7 @@ from sterna.errors import SternaError
 FieldPath = tuple[str | int, ...]
 _MERGE = "tag:yaml.org,2002:merge"
 _VALUE = "tag:yaml.org,2002:value"
-# Where the parser's words don't say what to do.
+# Where the parser's message doesn't say what to do.
 _CLEARER_MESSAGES = {
     "second occurrence": "this anchor stands twice: give it another name",
     "found unhashable key": "a key has to be a single value, not a list or mapping",
@@ -40,7 +40,7 @@ class Fault:
 
 
 class Faults(ValueError):
-    """Raised by a model's validator for fields within it: each is told with its own line."""
+    """Raised by a model's validator for fields within it: each is reported with its own line."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__("; ".join(fault.message for fault in faults))
@@ -48,7 +48,7 @@ class Faults(ValueError):
 
 
 class StrictModel(BaseModel):
-    """What such a file is made of: frozen, and a setting that nobody knows is a fault."""
+    """The base of such a file's models: frozen, and an unknown setting is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -114,7 +114,7 @@ def parse_model(
         loader = _Loader(text)
         node = loader.get_single_node()
         problems = loader.find_duplicates(node)
-        # What merges bring twice is not constructed: merges of merges would double without an end.
+        # Duplicate keys of merges are not constructed: merges of merges would double without an end.
         content = None if node is None or loader.has_merge_conflicts else loader.construct_document(node)
     except (yaml.YAMLError, RecursionError) as fault:
         # Not chained: the parser's error repeats the line, which may hold a secret.
@@ -144,7 +144,7 @@ class _Key:
     Args:
         text: as it is written.
         equivalents: whatever it is equal to once it is read: `1`, `0x1`, `"1"` and `true` are one, or become it.
-        line: where it stands.
+        line: its line.
         is_merge: it is `<<`.
     """
 
@@ -211,7 +211,7 @@ class _Loader(yaml.SafeLoader):
         return keys
 
     def _add_key(self, keys: dict[Hashable, _Key], key: _Key, line: int, path: FieldPath) -> bool:
-        """Add a key, and tell whether it was there."""
+        """Add a key, and return whether it was there."""
         first = next((keys[equivalent] for equivalent in key.equivalents if equivalent in keys), None)
         if first is None:
             keys.update(dict.fromkeys(key.equivalents, key))
@@ -296,14 +296,14 @@ def _message(error: Any) -> str:
 
 
 def _format_path(path: FieldPath) -> str:
-    """Return a field's path as messages name it, on one line whatever letters somebody gave it."""
+    """Return a field's path as messages name it, on one line whatever characters it has."""
     return _printable_name(
         "".join(f"[{_part_text(part)}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
     )
 
 
 def _line(node: yaml.Node | None, path: FieldPath) -> int:
-    """Return the line where a field stands, or what encloses it, as far as the file has it."""
+    """Return the line of a field, or of what encloses it, as far as the file has it."""
     line = 1 if node is None else node.start_mark.line + 1
     for part in path:
         key: yaml.Node | None = None
@@ -325,5 +325,5 @@ def _part_text(part: str | int) -> str:
 
 
 def _printable_name(text: str) -> str:
-    """Return a name on one line, whatever letters somebody gave it."""
+    """Return a name on one line, whatever characters it has."""
     return text if text.isprintable() else ascii(text)[1:-1]

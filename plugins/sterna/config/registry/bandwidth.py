@@ -45,7 +45,7 @@ class Bandwidth:
 
 
 def parse_bandwidth(text: str) -> Bandwidth:
-    """Return the limit that a text says.
+    """Return the limit that a text states.
 
     Of a pair such as `10M:1M`, for what is sent and what is received, the smaller one counts: a copy does both.
 

@@ -1,4 +1,4 @@
-"""One credential, as an Airflow connection says it, and where in its store a location lies.
+"""One credential, as an Airflow connection has it, and the place of a location in its store.
 
 What every kind of store builds on.
 """
@@ -17,7 +17,7 @@ from sterna.config.registry.model import Location
 from sterna.errors import CredentialError
 
 _REDACTED = "***"
-# What a connection or a service account's key file says in public: hiding it would only make messages unreadable.
+# Public parts of a connection or a service account's key file: hiding them would only make messages unreadable.
 _PUBLIC_FIELDS = frozenset(
     {
         "region_name", "region", "endpoint_url", "host", "tenant_id", "tenantId", "tenant", "account_name", "anonymous",
@@ -33,7 +33,7 @@ _EXTRA = "__extra__"
 
 @dataclass(frozen=True)
 class Credential:
-    """What an Airflow connection says; only its id may be shown.
+    """The content of an Airflow connection; only its id may be shown.
 
     Args:
         id: the connection's id.
@@ -68,7 +68,7 @@ class Credential:
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """Where in its store a location's prefix lies.
+    """The place of a location's prefix in its store.
 
     Args:
         bucket: bucket or container; "" for local files.
@@ -89,7 +89,7 @@ def parse_credential(id: str, text: str) -> Credential:
         text: JSON (`conn_type`, `login`, `password`, `extra`: an object or JSON in a string), or Airflow's URI form.
 
     Raises:
-        CredentialError: the text is neither, or says something twice; the message names the id, and what stands twice,
+        CredentialError: the text is neither, or has a name twice; the message names the id, and the duplicate name,
             alone.
 
     Source: Airflow, "Managing Connections", JSON and URI format.
@@ -106,14 +106,14 @@ def parse_credential(id: str, text: str) -> Credential:
 
 
 def _parse_unique_json(id: str, text: str) -> Any:
-    """Read JSON in which each name stands once, at any depth."""
+    """Read JSON without duplicate names, at any depth."""
     with _naming_connection(id):
         return parse_json(text)
 
 
 @contextmanager
 def _naming_connection(id: str) -> Iterator[None]:
-    """Say of which connection it is that a name stands twice."""
+    """Raise duplicate names as an error of their connection."""
     try:
         yield
     except DuplicateName as error:
@@ -209,7 +209,7 @@ def _try_parse_json(text: str) -> Any:
 
 
 def _secret_spellings(secret: str) -> Iterator[str]:
-    """Yield a secret as it may stand in a message: a signed query or connection string also in part, and decoded."""
+    """Yield the forms of a secret in messages: a signed query or connection string also in part, and decoded."""
     yield from (secret, secret.lstrip("?"))
     for part in secret.replace("&", ";").split(";"):
         name, _, value = part.lstrip("?").partition("=")

@@ -1,4 +1,4 @@
-"""Editions of localized files: whatever decides their content beside their origin and the mapping, told by the folder.
+"""Versions of localized files: what decides their content beside their origin and the mapping, encoded in the folder.
 
 So a file that another version of the localizer wrote is another file, and never taken for what this one would write.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 LOCALIZED_FOLDER: Final = "_localized"  # no location id begins with "_"
-_LAST_UNVERSIONED: Final = 2  # up to this version of the localizer the folder told nothing
+_LAST_UNVERSIONED: Final = 2  # up to this version of the localizer the folder had no version
 _VERSION_FOLDER: Final = re.compile(r"_([0-9]{1,6})(?:-([0-9]{1,6}))?(?=/|$)")
 
 
@@ -21,7 +21,7 @@ class MetadataVersion:
 
     Args:
         localizer_version: of the localizer.
-        rewrite_count: how often an operator had the table's localized files written anew.
+        rewrite_count: how often an operator had the table's localized files rewritten.
     """
 
     localizer_version: int
@@ -29,7 +29,7 @@ class MetadataVersion:
 
     @property
     def folder(self) -> str:
-        """Where its files stand below a replica root: one for each edition, but for the versions before there were
+        """The folder of its files below a replica root: one for each version, but for the versions before there were
         any.
         """
         if self.localizer_version <= _LAST_UNVERSIONED and not self.rewrite_count:

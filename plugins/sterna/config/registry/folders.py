@@ -1,4 +1,4 @@
-"""The folders below a replica root that hold what sterna writes down for itself: their names stand here alone.
+"""The folders below a replica root with sterna's own state: their names are defined here alone.
 
 What a clean-up may delete, and when, follows from them (`sterna.maintenance.gc.decide`): a folder that has one name for
 who writes and another for the clean-up is kept for ever, or deleted too soon.
@@ -49,7 +49,7 @@ def state_folder(replica_root: str, name: str) -> str:
 
 
 def is_state_uri(uri: str) -> bool:
-    """Tell whether a URI lies in such a folder, of whichever replica."""
+    """Return whether a URI is in such a folder, of any replica."""
     return f"/{_STATE_FOLDER}/" in uri
 
 

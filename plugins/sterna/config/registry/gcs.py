@@ -16,7 +16,7 @@ from sterna.config.registry.model import Location
 
 _GOOGLE_ENDPOINT = "https://storage.googleapis.com"
 _API_PATH = "/storage/v1"
-# In milliseconds, 2100-01-01: a connection doesn't say when its token ends, and PyIceberg takes none without an end.
+# In milliseconds, 2100-01-01: a connection has no expiry of its token, and PyIceberg requires one.
 _FAR_EXPIRY_MS = "4102444800000"
 
 

@@ -1,4 +1,4 @@
-"""What stands in storage_registry.yaml: regions, locations and policies (docs/registry.md)."""
+"""The content of storage_registry.yaml: regions, locations and policies (docs/registry.md)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CatalogDatabase(StrictModel):
         replication_hosts: the same servers as other regions' Postgres reach them; default: `hosts`.
         replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
         sslmode: libpq's.
-        look_timeout: seconds for a look at it, connecting included; one that takes longer counts as unseen.
+        look_timeout: seconds for reading it, connecting included; one that takes longer counts as unseen.
         work_timeout: seconds for one statement of an operator's command (promote, rejoin, reseed).
     """
 
@@ -150,21 +150,21 @@ class Remote(StrictModel):
 
 
 class Location(StrictModel):
-    """A URI prefix, the region it lies in, and how to reach it.
+    """A URI prefix, its region, and how to reach it.
 
     Args:
         id: short name; bound to the prefix for ever, since replica URIs contain it.
         prefix: URI prefix, matched by whole path segments.
-        region: name of the region that it lies in.
+        region: name of its region.
         remote: how to reach it.
         credential_id: Airflow connection id; none: the ambient credential of the machine.
         egress_per_gb: price of a GB (1e9 bytes) read from another region, by that region's name or `*`.
         bandwidth: limit on what each other region reads from here, by all its processes together: a rate such as `20M`,
             or rclone's timetable (`--bwlimit`), such as `08:00,20M 19:00,off`.
         transfers: files copied from here at once, per batch.
-        checkers: files looked at at once, per batch.
+        checkers: files checked at once, per batch.
         sweep: all tables' files here are this catalog's: `sterna maintenance sweep` deletes those that nothing needs.
-        sweep_credential_id: Airflow connection id of whoever may delete here; none: `credential_id`.
+        sweep_credential_id: Airflow connection id of a login that may delete here; none: `credential_id`.
     """
 
     id: Name
@@ -210,7 +210,7 @@ class Location(StrictModel):
 
     @property
     def binding(self) -> str:
-        """What this id stands for and may never change: its prefix and region."""
+        """What is bound to this id and may never change: its prefix and region."""
         return f"{self.prefix} {self.region}"
 
 
@@ -295,7 +295,7 @@ class Registry(StrictModel):
         for location in self.locations:
             places.setdefault(canonical_prefix(location.prefix), []).append(location.id)
         rules = [policy.digest_fields() for policy in self.policies]
-        while rules and rules[-1].keys() == {"tables"}:  # the default says the same
+        while rules and rules[-1].keys() == {"tables"}:  # the default is the same
             rules.pop()
         return digest(
             {
@@ -375,12 +375,12 @@ def digest(value: object) -> str:
 
 
 def is_inside(uri: str, prefix: str) -> bool:
-    """Tell whether a URI is a prefix or lies below it, by whole path segments."""
+    """Return whether a URI is a prefix or below it, by whole path segments."""
     return uri == prefix or uri.startswith(prefix + "/")
 
 
 def prefix_spellings(prefix: str) -> dict[str, str]:
-    """Return every spelling of a prefix, by the name of its alias; the prefix's own stands under ""."""
+    """Return every spelling of a prefix, by the name of its alias; the prefix's own is under ""."""
     for family in ALIASES:
         scheme_name = next((name for name in family if prefix.startswith(family[name])), None)
         if scheme_name is not None:

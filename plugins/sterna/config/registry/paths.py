@@ -13,9 +13,9 @@ _MAX_NAME_BYTES: Final = 255  # bytes of a file name
 # Azure makes "/" of a backslash, and drops the dots that a part ends with: two keys would be one object.
 _AMBIGUOUS_IN_AZURE: Final = re.compile(r"\\|\.(/|$)")
 _AZURE_SCHEMES: Final = ("abfs", "wasb")
-# What nearly every file name is: told in a fraction of the time that looking for each odd thing takes.
+# Nearly every file name: this check is much faster than looking for each odd character.
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_=-]+)*")
-# What hardly any path contains, and each that `validate_path` refuses: a plan looks at millions.
+# What hardly any path contains, and each that `validate_path` refuses: a plan checks millions.
 UNUSUAL_PATH: Final = re.compile(r"[\x00-\x1f\x7f?\\\ud800-\udfff]|^/|//|/$|(?:^|/)\.|\.(?:/|$)|%2[eEfF]")
 
 

@@ -61,7 +61,7 @@ class History(StrictModel):
 
 
 class AdmissionPolicy(StrictModel):
-    """When a table's new version is brought to a replica.
+    """When a table's new version is copied to a replica.
 
     Args:
         after: how long the replica may wait for compaction, such as `15m` (s, m, h, d, w).
@@ -85,7 +85,7 @@ class Policy(StrictModel):
         history: `full` keeps every snapshot that `main` keeps; `{latest: 5}` and `{since: 7d}` keep less.
         atomic: `strict`: a table waits for every held one that a commit of `main` changed together with it; `relaxed`:
             it waits for none.
-        ship: `{after: 15m}` lets a replica wait that long for compaction; None: each version is brought at once.
+        ship: `{after: 15m}` lets a replica wait that long for compaction; None: each version is copied at once.
     """
 
     tables: list[str] = Field(min_length=1)
@@ -114,7 +114,7 @@ class Policy(StrictModel):
         return None if self.ship is None else duration_seconds(self.ship.after)
 
     def matches(self, name: str) -> bool:
-        """Tell whether a dotted key name matches one of the patterns."""
+        """Return whether a dotted key name matches one of the patterns."""
         return matching_pattern(self.tables, name) is not None
 
 
@@ -185,7 +185,7 @@ class Residency(StrictModel):
         }
 
     def allows(self, region: str) -> bool:
-        """Tell whether a region may have what the rule is for."""
+        """Return whether a region may have what the rule is for."""
         return region not in self.never and (self.only is None or region in self.only)
 
     @property
@@ -221,7 +221,7 @@ def matching_pattern(patterns: list[str], name: str) -> str | None:
 
 
 def enclosing_names(name: str) -> list[str]:
-    r"""Return the names of the namespaces that a dotted key lies in, outermost first, and its own.
+    r"""Return the names of the namespaces of a dotted key, outermost first, and its own.
 
     `a.b` gives `a` and `a.b`.
     """

@@ -1,7 +1,4 @@
-"""The types of remotes: their schemes, the client that opens them, and rclone's options for each.
-
-Which of the options contradict what a location says elsewhere stands here, too.
-"""
+"""Options of a remote: those on rclone's own list, and those that other settings already decide."""
 
 from __future__ import annotations
 
@@ -95,7 +92,7 @@ OPTIONS: Final[Mapping[str, frozenset[str]]] = {
         """
     ),
 }
-# Sterna's own, whose promises depend on them: they may be repeated, and say nothing else.
+# Set by sterna, whose guarantees depend on them: they may be repeated with the same value.
 _FIXED_OPTIONS: Final = {"encoding": RCLONE_ENCODING, "no_check_bucket": "true", "no_check_container": "true"}
 # Options by which rclone logs in otherwise than with the credential of the location.
 _LOGIN_OPTIONS: Final = _split_names(

@@ -14,7 +14,7 @@ class ExcludedPlace:
 
     Args:
         prefix: its URI prefix, in one of its spellings.
-        location: id of the location that it stands for, "" where the rule names a prefix. A location of its own
+        location: id of its location, "" where the rule names a prefix. A location of its own
             inside that one's prefix is another place.
         rule: the rule in words.
     """
@@ -24,7 +24,7 @@ class ExcludedPlace:
     rule: str
 
     def contains(self, uri: str, location: Location) -> bool:
-        """Tell whether a URI, which lies in a location, lies in this place."""
+        """Return whether a URI, which is in a location, is in this place."""
         return location.id == self.location if self.location else is_inside(uri, self.prefix)
 
 

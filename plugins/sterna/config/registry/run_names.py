@@ -1,4 +1,4 @@
-"""The names of what a run writes down in its own folder, `_sterna/runs/<run id>/`: they stand here alone.
+"""The names of a run's files in its own folder, `_sterna/runs/<run id>/`: they are defined here alone.
 
 Other versions read it: status and clean-ups read the plans and reports of all runs, and the stages of one run may be of
 two versions. What only goes from stage to stage is deleted by its name.
@@ -13,14 +13,14 @@ REPORT: Final = "report.json"
 REPAIR: Final = "repair.json"
 CHANGE_RECORD: Final = "news.json.gz"
 TO_LOCALIZE: Final = "localize.parquet"
-"""The list of what is localized."""
+"""The list of files to localize."""
 
 COPY_LIST_PREFIX: Final = "copy-"
-"""How the names of lists of what is copied begin."""
+"""The prefix of the names of lists of files to copy."""
 PARTS_PREFIX: Final = "parts/"
 """Where a table's files are listed as its manifests were read."""
 CHILDREN_PREFIX: Final = "children-"
-"""How the names of files begin that tell workers what a table's other files have become."""
+"""The prefix of the names of files with which workers learn what a table's other files became."""
 FETCHED_PREFIX: Final = "fetched/"
 """Where a run keeps what it read of other regions' metadata."""
 BATCH_MARKER_PREFIX: Final = "copied/"
@@ -33,7 +33,7 @@ _INTERMEDIATE_PREFIXES: Final = (FETCHED_PREFIX, PARTS_PREFIX, CHILDREN_PREFIX, 
 
 
 def copy_list_name(batch: int) -> str:
-    """Return the name of the list of what a batch copies, by the batch's number."""
+    """Return the name of the list of a batch's files, by the batch's number."""
     return f"{COPY_LIST_PREFIX}{batch}.parquet"
 
 
@@ -48,7 +48,7 @@ def part_name(kind: str, digest: str) -> str:
 
 
 def children_name(digest: str) -> str:
-    """Return the name of a file that tells workers what a table's other files have become.
+    """Return the name of a file from which workers learn what a table's other files became.
 
     Args:
         digest: SHA-256 of its bytes, in hex.
@@ -57,7 +57,7 @@ def children_name(digest: str) -> str:
 
 
 def fetched_name(digest: str) -> str:
-    """Return the name of what was read at a URI.
+    """Return the name of the cached content of a URI.
 
     Args:
         digest: SHA-256 of the URI, in hex.
@@ -90,5 +90,5 @@ def parse_partial_marker(uri: str) -> int:
 
 
 def is_intermediate(path: str) -> bool:
-    """Tell by its path below a run's folder whether a file is only handed on from stage to stage."""
+    """Return, by its path below a run's folder, whether a file is only handed on from stage to stage."""
     return path.startswith(_INTERMEDIATE_PREFIXES)

@@ -1,4 +1,4 @@
-"""Values that stand in the registry's fields: URIs, names and hosts, and which of them are refused.
+"""Types of the registry's fields: URIs, names and hosts, and which of them are refused.
 
 What would make a prefix ambiguous is refused here, and what would put a secret into a file that regions share.
 """

@@ -26,14 +26,14 @@ class CdcSource(StrictModel):
         hosts: each as `host:port`; the one that takes writes is meant. A MariaDB or MySQL has one.
         database: its name there; a MariaDB or MySQL has it in `tables`.
         credential_id: the Airflow connection with the login that reads changes.
-        sslmode: as libpq knows it.
+        sslmode: as libpq takes it.
         tables: which, as `schema.table` or `schema.*` (a MariaDB or MySQL: `database.table`); those that match when the
             source is read for the first time.
         into: the namespace on `main` that gets a table of the same name for each.
         deletes: `hard`: a row that is deleted there goes here; `soft`: it stays, with `is_deleted` true.
         every: seconds after which what was read becomes durable, and the source may forget it.
         log_alarm: bytes of log that the source keeps for this reader, from where on that is an alarm.
-        read_alarm: seconds for which nobody has read it, from where on that is an alarm.
+        read_alarm: seconds without a reader from which on that is an alarm.
         purge_alarm: seconds before a MariaDB or MySQL purges log that was not read, from where on that is an alarm.
     """
 
@@ -54,7 +54,7 @@ class CdcSource(StrictModel):
 
     @property
     def can_reload_single_table(self) -> bool:
-        """Whether one table can be read again while the others go on: a Postgres' snapshot says what it sees."""
+        """Whether one table can be read again while the others continue: only Postgres has snapshots that allow it."""
         return self.kind == "postgres"
 
     @field_validator("hosts")

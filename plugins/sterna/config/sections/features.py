@@ -60,7 +60,7 @@ class OnlineConfig(StrictModel):
 
     Args:
         url: `valkey://`, `valkeys://` for TLS, `redis://`, `rediss://`, or `valkey+sentinel://a,b/master`.
-        credential_id: Airflow connection id of login and password; none: it asks for none.
+        credential_id: Airflow connection id of login and password; none: it needs none.
     """
 
     url: Annotated[str, AfterValidator(_validate_url)]
@@ -72,7 +72,7 @@ class Entity(StrictModel):
 
     Args:
         name: what answers call it, with a capital letter.
-        key: the columns that tell its rows apart, in the order that ids have them, and their types.
+        key: the columns that identify its rows, in the order that ids have them, and their types.
     """
 
     name: Name
@@ -95,17 +95,17 @@ class FeatureView(StrictModel):
     """Columns of a table that are kept for online reads.
 
     Args:
-        name: the name under which they are asked for.
+        name: the name in requests.
         entity: whose features they are.
         table: the table, as the catalog names it.
         features: the columns.
-        event_time: the column that says since when a row is true.
-        unique: the key tells the table's rows apart; else the newest row of a key counts, by `event_time`.
-        serve: `complete`: the store holds all rows; `cache`: those that were asked for, for `ttl`.
+        event_time: the column with the time from which on a row is valid.
+        unique: the key identifies the table's rows; else the newest row of a key counts, by `event_time`.
+        serve: `complete`: the store holds all rows; `cache`: those that were requested, for `ttl`.
         ttl: seconds that the cache keeps a row.
-        max_age: seconds after which a row is too old to be told; none: never.
-        time_travel: seconds for which maintenance keeps the history that past answers are read from.
-        max_staleness: seconds that the store may be behind the replica, before that is an alarm.
+        max_age: seconds after which a row is too old to be served; none: never.
+        reproduce: seconds for which upkeep keeps the history that past answers are read from.
+        late: seconds that the store may be behind the replica, before that is an alarm.
     """
 
     name: Name
@@ -152,7 +152,7 @@ class FeatureView(StrictModel):
 
 
 class FeatureService(StrictModel):
-    """Features that are asked for together.
+    """Features that are requested together.
 
     Args:
         name: its name.
@@ -170,7 +170,7 @@ class Features(StrictModel):
         online: each region's store, by the region's name.
         entities: what features are about.
         views: what is kept of which table.
-        services: features that are asked for together.
+        services: features that are requested together.
     """
 
     online: dict[str, OnlineConfig] = Field(default_factory=dict)
@@ -225,7 +225,7 @@ class Features(StrictModel):
         return self.entities_by_name[view.entity]
 
     def time_travel_seconds(self) -> Mapping[str, int]:
-        """Return for how many seconds the history of each table is kept that says so."""
+        """Return the seconds of history to keep, by table, where it is set."""
         seconds_by_table: dict[str, int] = {}
         for view in self.views:
             if view.time_travel is not None:
@@ -234,7 +234,7 @@ class Features(StrictModel):
 
 
 def normalize_section(value: Any) -> Any:
-    """Return None for a section that says nothing."""
+    """Return None for an empty section."""
     return value or None
 
 

@@ -31,7 +31,7 @@ class TrackerDatabase(StrictModel):
         credential_id: the Airflow connection with its login.
         hosts: each as `host:port`, the one that takes writes is meant; none: those of the region's `catalog.database`.
         name: the database.
-        sslmode: as libpq knows it.
+        sslmode: as libpq takes it.
         timeout: seconds that one statement may take, connecting included.
     """
 
@@ -110,7 +110,7 @@ class TenantLimits(StrictModel):
         rows: rows of one drop.
         ratio: how many times its own size a file or stream may become.
         footer: bytes of a Parquet file's footer.
-        footer_memory: bytes that the process may take that looks at a large footer.
+        footer_memory: bytes that the process that reads a large footer may take.
         footer_time: seconds that it may take.
         depth: how deep values may be nested.
         requests: drops a second, in one gateway.
@@ -120,7 +120,7 @@ class TenantLimits(StrictModel):
         tables: tables that may be written to; None: no such limit.
         channels: channels that may be written to, each table's counted.
         partitions: partitions that may wait at once for being closed, each channel's counted.
-        asks: questions a second, in one gateway.
+        asks: status requests a second, in one gateway.
     """
 
     backlog: Size = 10 << 30
@@ -145,12 +145,12 @@ class TenantLimits(StrictModel):
 
 
 class Tenant(StrictModel):
-    """Whoever writes.
+    """A writer.
 
     Args:
-        namespaces: whose tables are his: these, and what lies in them. No two tenants have the same.
-        roles: a token with one of these is his; none: `tenant:<name>`.
-        limits: what he may send.
+        namespaces: those whose tables it owns, with nested ones. No two tenants have the same.
+        roles: a token with one of these is the tenant's; none: `tenant:<name>`.
+        limits: on what it may send.
     """
 
     namespaces: list[Namespace] = Field(min_length=1)
@@ -158,7 +158,7 @@ class Tenant(StrictModel):
     limits: TenantLimits = TenantLimits()
 
     def owns(self, table: str) -> bool:
-        """Tell whether a table, by its dotted key, is his."""
+        """Return whether the tenant owns a table, by its dotted key."""
         return any(table.startswith(f"{namespace}.") for namespace in self.namespaces)
 
 
@@ -182,7 +182,7 @@ class IngestTable(StrictModel):
     """How some tables take rows; the first entry that matches a table decides.
 
     Args:
-        match: patterns over the dotted key, as in the registry's policies; one may stand without a list.
+        match: patterns over the dotted key, as in the registry's policies; a single one needs no list.
         create: `auto`: a table that isn't there is made of the first batch's schema; `declared`: it is refused.
         evolve: what a batch may do to the schema: nothing, add columns, or also widen types.
         columns: columns that a table may get by what is sent, those in structs counted.
@@ -207,7 +207,7 @@ class Ingest(StrictModel):
 
     Args:
         regions: those that take something in, by name.
-        tenants: whoever may write, by name.
+        tenants: the writers, by name.
         tables: how tables take rows; one that none matches takes none.
         topics: topics of a Kafka that are read.
     """
@@ -241,7 +241,7 @@ class Ingest(StrictModel):
         return value
 
     def tenant_of(self, table: str) -> str | None:
-        """Return the name of the tenant whose a table is, None where nobody's."""
+        """Return the name of the tenant that owns a table, None where there is none."""
         return next((name for name, tenant in self.tenants.items() if tenant.owns(table)), None)
 
     def table_rule(self, table: str, matches: Callable[[list[str], str], object]) -> IngestTable | None:
@@ -269,7 +269,7 @@ def _overlapping_namespaces(tenants: dict[str, Tenant]) -> Iterator[str]:
 
 
 def normalize_section(value: Any) -> Any:
-    """Return None for a section that says nothing."""
+    """Return None for an empty section."""
     return None if value is None or value == [] or value == {} else value
 
 

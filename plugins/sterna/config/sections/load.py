@@ -15,10 +15,10 @@ def parse_services(text: str, name: str, *, sql_check: SqlCheck | None = None) -
     Args:
         text: the file's content.
         name: the file's name, for errors.
-        sql_check: reads the queries' SQL; without it that is taken as it stands.
+        sql_check: parses the queries' SQL; without it that is not checked.
 
     Returns:
-        What the rooms do.
+        The settings of the services.
 
     Raises:
         ServicesError: with file, line, field and what was expected, for every fault found.

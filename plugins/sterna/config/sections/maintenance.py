@@ -58,7 +58,7 @@ class Maintenance(StrictModel):
         gone: regions that are gone for good, by name: the same holds, and a catalog of theirs that gives no sign is not
             waited for.
         grace: seconds between the two passes of a sweep.
-        credential_id: Airflow connection id of whoever may commit to `main` at the catalog; none: the region's own
+        credential_id: Airflow connection id of a login that may commit to `main` at the catalog; none: the region's own
             `catalog.credential_id`.
         keep_heads: seconds for which heads of replica branches stay readable: the longest `--keep` of any region's gc.
         time_travel: tables whose snapshots stay readable for some seconds, by their names: what was current then, too.
@@ -75,8 +75,7 @@ class Maintenance(StrictModel):
     time_travel: dict[str, Duration] = Field(default_factory=dict)
     spark: str = ""
     credential_id: str | None = None
-    # The sections `transforms` and `features` of the same file: whatever expires snapshots has to know who
-    # follows them.
+    # The sections `flows` and `features` of the same file: expiry has to know the snapshots' consumers.
     _transforms: tuple[Transform, ...] = PrivateAttr(())
     _features: Features | None = PrivateAttr(None)
 
@@ -96,14 +95,14 @@ class Maintenance(StrictModel):
         return self._features
 
     def with_dependents(self, transforms: tuple[Transform, ...], features: Features | None = None) -> Maintenance:
-        """Return the section as it stands beside these transforms and features."""
+        """Return the section combined with these flows and features."""
         copy = self.model_copy()
         copy._transforms, copy._features = transforms, features
         return copy
 
 
 def normalize_section(value: Any) -> Any:
-    """Return None for a section that says nothing."""
+    """Return None for an empty section."""
     return value or None
 
 

@@ -1,4 +1,4 @@
-"""What stands in sterna_services.yaml: what the rooms around replication do (docs/services.md)."""
+"""The content of sterna_services.yaml: the services around replication (docs/services.md)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Services(StrictModel):
 
     Args:
         version: of the file's format.
-        readers: which tables only some roles may be told of.
-        sinks: where events are sent.
+        readers: which tables only some roles may read.
+        outlets: where events are sent.
         queries: queries that have a name.
         features: what is kept for online reads.
         ingest: what comes in from outside.
@@ -74,7 +74,7 @@ class Services(StrictModel):
 
     @property
     def inbox_prefixes(self) -> list[str]:
-        """The URI prefixes below which stands what came in, and what others put there for ingestion: no file there is a
+        """The URI prefixes of uploads, and of files that others put there for ingestion: no file there is a
         table's.
         """
         regions = self.ingest.regions.values() if self.ingest else ()
@@ -84,7 +84,7 @@ class Services(StrictModel):
 
     @property
     def configured_sections(self) -> list[str]:
-        """The names of the sections that say something, in the order of the model."""
+        """The names of the configured sections, in the order of the model."""
         return [name for name in SECTIONS if getattr(self, name)]
 
 

@@ -20,7 +20,7 @@ SQL_CHECK = "sql_check"
 ParamType = Literal["boolean", "int", "long", "double", "decimal", "string", "date", "timestamp", "timestamptz"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _PARAM = re.compile(r"[a-z_][a-z0-9_]{0,63}")
-_RESERVED = ("name", "at")  # what a request says beside the parameters; `snapshotId` is no name of one anyway
+_RESERVED = ("name", "at")  # what a request has beside the parameters; `snapshotId` is no valid name of one anyway
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 _MAX_DECIMAL_DIGITS = 38
@@ -29,25 +29,25 @@ _MAX_TEXT_CHARACTERS = 10_000  # characters of a parameter
 
 @dataclass(frozen=True)
 class SqlFacts:
-    """What a query's SQL says: the tables that it names, and the parameters that it uses."""
+    """A query's SQL, parsed: the tables that it names, and the parameters that it uses."""
 
     tables: tuple[tuple[str, ...], ...]
     parameters: frozenset[str]
 
 
 SqlCheck = Callable[[str], SqlFacts]
-"""Reads SQL; raises ValueError where it is not what a named query may say."""
+"""Parses SQL; raises ValueError where a named query may not contain it."""
 
 
 def normalize_parameter(kind: ParamType, text: str) -> str:
-    """Return a parameter's value as it is handed on and told apart: one spelling a value.
+    """Return a parameter's value in its canonical form: one spelling a value.
 
     Args:
         kind: the parameter's type.
-        text: what somebody gave.
+        text: what the request has.
 
     Raises:
-        ValueError: it is no such value; the message says what was expected.
+        ValueError: it is no such value; the message has what was expected.
     """
     try:
         return _PARSERS[kind](text)
@@ -179,7 +179,7 @@ class QueryLimits(StrictModel):
 
 
 class SharedLimits(StrictModel):
-    """What each query may take that says nothing else, and what all of them share.
+    """The defaults of each query, and what all of them share.
 
     Args:
         seconds: a run's time.

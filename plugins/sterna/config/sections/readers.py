@@ -1,4 +1,4 @@
-"""The section `readers` of the services file: which tables only some roles may be told of."""
+"""The section `readers` of the services file: which tables only some roles may read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Pattern = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 
 
 class ReaderRule(StrictModel):
-    """Tables that only holders of some roles may be told of; every rule that matches a table counts.
+    """Tables that only holders of some roles may read; every rule that matches a table counts.
 
     Args:
         tables: patterns over the dotted key, as in the registry's policies.
-        roles: whoever has one of these, beside a role that may read at all.
+        roles: a reader needs one of these, beside a role that may read at all.
     """
 
     tables: list[Pattern] = Field(min_length=1)

@@ -55,7 +55,7 @@ class Webhook(StrictModel):
 
     Args:
         url: where each event is posted: https, or http within the networks that are allowed.
-        allow_networks: private networks that the address may lie in.
+        allow_networks: private networks that may contain the address.
         timeout: what one answer may take.
     """
 
@@ -195,7 +195,7 @@ class Sink(StrictModel):
         return self
 
     def sends_from(self, region: str) -> bool:
-        """Tell whether a region sends its events there."""
+        """Return whether a region sends its events there."""
         return not self.regions or region in self.regions
 
 

@@ -32,7 +32,7 @@ class SourceTopic(KafkaTopic):
         name: names the channels. Under another name the topic is read from its beginning.
         region: where it is read, and its messages are kept until they are published.
         topic: the topic; "": as `name`.
-        brokers_credential_id: the connection with login and password; None: the servers ask for none.
+        brokers_credential_id: the connection with login and password; None: the servers need none.
         into: the dotted key of the table that takes the rows.
         begin: where reading begins for the first time, by partition; one that isn't named begins with the oldest.
         tombstones: what a message without a value is: a dead letter, or nothing.

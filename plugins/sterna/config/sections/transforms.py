@@ -25,7 +25,7 @@ class WriteMode:
 
     Args:
         kind: `append`: they are added; `merge`: by key; `replace`: whole partitions at a time.
-        columns: the key's columns, or the one that tells partitions apart.
+        columns: the key's columns, or the one that partitions.
     """
 
     kind: Literal["append", "merge", "replace"]
@@ -79,14 +79,14 @@ class Transform(StrictModel):
     """One table that follows another.
 
     Args:
-        name: its name; it stands in the mark on the target.
+        name: its name; it is part of the property with the applied position on the target.
         source: the table that is followed; `from` in the file.
         into: the table that is written, which belongs to this transform alone.
         mode: how rows come into it.
         sql: a SELECT over the view `changes`, or a file's name that ends with `.sql`, beside the services file.
         every: seconds between two steps of one process.
         partition: with `replace`: of a row of the source, in SQL, which partition it belongs to; "": the column itself.
-        credential_id: Airflow connection id of whoever may commit to `main` at the catalog; none: the region's own
+        credential_id: Airflow connection id of a login that may commit to `main` at the catalog; none: the region's own
             `catalog.credential_id`.
         spark: the Spark master; "": the region's.
     """
@@ -112,7 +112,7 @@ class Transform(StrictModel):
 
     @property
     def file(self) -> str:
-        """The file that the SQL stands in, "" where it stands here."""
+        """The file with the SQL, "" where it is inline."""
         return self.sql if _FILE.fullmatch(self.sql) else ""
 
 

@@ -1,4 +1,4 @@
-"""Values that stand in several sections of the services file."""
+"""Types that several sections of the services file use."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _example_commands(stage: Deployment, uploads: Uploads, begin: str, variables
 
 
 def write_variables(folder: Path, values: Mapping[str, str]) -> Path:
-    """Write variables for a shell to take into a file that nobody else can read; return where.
+    """Write variables for a shell to source into a file that only its owner can read; return its path.
 
     Args:
         folder: where the file goes.

@@ -16,7 +16,7 @@ from sterna.servers.stack import Deployment, deployment
 
 
 def run_empty(work: Path | None, progress: Callable[[str], None]) -> None:
-    """Start two empty regions, say how to reach them, and keep them until Ctrl-C.
+    """Start two empty regions, print how to reach them, and keep them until Ctrl-C.
 
     Args:
         work: a folder that stays, new or empty; None: a temporary one that goes.

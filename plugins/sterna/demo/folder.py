@@ -16,7 +16,7 @@ MIN_FREE_BYTES = 10**9  # bytes
 
 @contextmanager
 def work_folder(work: Path | None, prefix: str) -> Iterator[Path]:
-    """Make the folder, and remove it at the end if nobody named it.
+    """Make the folder, and remove it at the end unless it was named.
 
     Args:
         work: the folder that was named, new or empty; None: a temporary one.

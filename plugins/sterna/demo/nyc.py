@@ -65,9 +65,9 @@ def write_region_file(endpoint: Endpoint, uri: str, arrow_table: pa.Table) -> No
 
 
 def register_file(spark: SparkSession, table: str, uri: str, partition: str) -> None:
-    """Append a Parquet file that stands anywhere to a table: how a writer keeps its data files in its own region.
+    """Append a Parquet file at any URI to a table: how a writer keeps its data files in its own region.
 
-    The file must carry the table's field ids. Spark writes where the table's location says; this goes through Iceberg's
+    The file must carry the table's field ids. Spark writes to the table's location; this goes through Iceberg's
     Java API instead, so that only the small metadata goes to the table's home.
 
     Args:
@@ -99,7 +99,7 @@ def with_field_ids(arrow_table: pa.Table) -> pa.Table:
 
 
 def run_queries(spark: SparkSession, catalog: str) -> dict[str, list[Sequence[Any]]]:
-    """Ask a catalog the demo's questions: rows a table, and joins over all five; sums are exact, whatever order
+    """Run the demo's queries on a catalog: rows a table, and joins over all five; sums are exact, whatever order
     rows come in.
 
     Args:

@@ -172,7 +172,7 @@ def _start_airflows(
 def _add_catalogs(spark: SparkSession, stage: Deployment, contexts: dict[str, RegionContext]) -> None:
     for region, context in contexts.items():
         add_catalog(spark, f"main_{region}", stage.nessie.uri, "main", stage.warehouse(region), stage.combined_endpoint)
-        # The replica's catalog knows its own region's endpoint and key alone: it can't reach the other region.
+        # The replica's catalog has its own region's endpoint and key alone: it can't reach the other region.
         branch = context.region.replica_branch
         add_catalog(
             spark, f"replica_{region}", stage.nessie.uri, branch, stage.warehouse(region), stage.endpoints[region]
@@ -213,7 +213,7 @@ def _append_from_eu(spark: SparkSession, stage: Deployment, flights: Any, progre
 def _wait_for_convergence(
     contexts: dict[str, RegionContext], airflows: dict[str, Airflow], progress: Progress
 ) -> dict[str, float]:
-    """Wait until every region stands for `main`.
+    """Wait until every region is at `main`.
 
     The commits have triggered the DAGs. Return the seconds it took, by region.
     """
@@ -268,7 +268,7 @@ def _check_region(
 
 
 def _copied_totals(context: RegionContext) -> tuple[int, int]:
-    """Add up what the runs' reports beside the replica say."""
+    """Sum the runs' reports beside the replica."""
     count = size = 0
     for uri, _, _ in context.objects.list(runs_folder(context)):
         if uri.endswith(f"/{run_names.REPORT}"):
@@ -318,7 +318,7 @@ def _write_dags(folder: Path) -> Path:
 
 
 def _pages_environment(planned_uploads: uploads.Uploads, region: str) -> dict[str, str]:
-    """Return what Airflow's pages are to know: the services file, and who tells figures and features."""
+    """Return settings for Airflow's pages: the services file, and the addresses of figures and features."""
     settings = {"SERVICES": str(planned_uploads.services)}
     settings |= dict.fromkeys(("GATEWAY_URL", "FEATURE_SERVICE_URL"), planned_uploads.urls[region])
     return {**{f"AIRFLOW__STERNA__{name}": value for name, value in settings.items()}, **planned_uploads.logins}

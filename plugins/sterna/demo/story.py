@@ -27,7 +27,7 @@ _MAX_WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Story:
-    """What eu told of the uploads, each link checked against the one before.
+    """What eu served of the uploads, each link checked against the one before.
 
     Args:
         event: id of the event of the last upload's snapshot.
@@ -82,7 +82,7 @@ class Listener:
             self.problem = type(error).__name__
 
     def wait_for_event(self, snapshot: str) -> dict[str, Any]:
-        """Wait for the event that tells of a snapshot, and return it.
+        """Wait for the event of a snapshot, and return it.
 
         Raises:
             SternaError: it didn't come.
@@ -116,7 +116,7 @@ def trace_upload(
         progress: called with each line of the story.
 
     Raises:
-        SternaError: a link is missing, or doesn't say what the one before does.
+        SternaError: a link is missing, or differs from the one before.
     """
     gateway = uploads.urls[context.region.name]
     snapshot = _current_snapshot(context)
@@ -164,13 +164,13 @@ def _read_feature(
     )
     _require_equal("the features' snapshot, and where they are from", headers, (snapshot, snapshot, "hit"))
     feature: dict[str, Any] = answer.json()
-    # Rows that were posted as JSON have longs, which are told as text.
+    # Rows that were posted as JSON have longs, which are served as text.
     _require_equal("the features", feature, {name: str(value) for name, value in user_row(USER).items()})
     return feature
 
 
 def _check_page(airflow: Airflow, event: str, snapshot: str, figure: dict[str, Any], feature: dict[str, Any]) -> str:
-    """Ask the page's own routes what it shows, as its scripts do."""
+    """Request the page's own routes, as its scripts do."""
     token = _get_with_retry(f"{airflow.url}/auth/token").json()["access_token"]
     base, auth_headers = f"{airflow.url}/sterna", {"Authorization": f"Bearer {token}"}
     _require_equal("the page", "<html" in _get_with_retry(f"{base}/", headers=auth_headers).text.lower(), True)
@@ -186,7 +186,7 @@ def _check_page(airflow: Airflow, event: str, snapshot: str, figure: dict[str, A
 
 
 def _get_with_retry(url: str | httpx.URL, *, headers: dict[str, str] | None = None, **params: str) -> httpx.Response:
-    """GET; one that says "later" is asked again for a while."""
+    """GET; one answered with "later" is retried for a while."""
     deadline = time.monotonic() + _MAX_WAIT_SECONDS
     while True:
         with suppress(httpx.TransportError):

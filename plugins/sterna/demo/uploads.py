@@ -53,7 +53,7 @@ class Uploads:
 
 
 def plan_uploads(stage: Deployment, folder: Path, store: ValkeyServer) -> Uploads:
-    """Say what the gateways are to serve, and where: the services file, addresses, and logins."""
+    """Configure the gateways: the services file, addresses, and logins."""
     services, logins = _write_services(stage, folder, store)
     urls = {region: f"http://{LOOPBACK}:{free_port()}" for region in stage.regions}
     return Uploads(services, urls, logins)
@@ -61,7 +61,7 @@ def plan_uploads(stage: Deployment, folder: Path, store: ValkeyServer) -> Upload
 
 @contextmanager
 def run_gateways(stage: Deployment, folder: Path, uploads: Uploads) -> Iterator[Uploads]:
-    """Start a gateway a region, with all rooms that the services file configures.
+    """Start a gateway a region, with all services that the services file configures.
 
     Raises:
         EngineError: one doesn't start.
@@ -167,7 +167,7 @@ def _consolidate(context: RegionContext, services: Path) -> int:
 
 
 def check_uploads(uploads: Uploads, spark: SparkSession, progress: Progress) -> list[str]:
-    """Ask the gateways where an upload is, and count its table's files and rows everywhere; return what is wrong."""
+    """Query the gateways for an upload's state, count its table's files and rows in each region; return the faults."""
     failures = []
     regions = list(uploads.urls)
     for region, url in uploads.urls.items():

@@ -138,7 +138,7 @@ class Airflow:
             return client.request(method, f"/api/v2{path}", headers={"Authorization": f"Bearer {token}"}, **arguments)
 
     def wait_for_dag(self, dag: str, *, timeout: float = 180.0) -> None:
-        """Wait until the DAG processor has brought in a DAG.
+        """Wait until the DAG processor has parsed a DAG.
 
         Args:
             dag: its id.

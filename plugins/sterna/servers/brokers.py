@@ -38,7 +38,7 @@ class Broker:
         command: the program and its arguments.
         work: its folder.
         port: where it lets everybody do everything, in the clear.
-        secure_port: where it speaks TLS, and wants to know who is there.
+        secure_port: its port with TLS and a login.
         password: that of `USER`.
         certificate: by which it is known there.
     """

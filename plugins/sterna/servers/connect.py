@@ -26,7 +26,7 @@ class SparkConnect:
     """A running Spark Connect server.
 
     Args:
-        url: what a region's `spark` says in the registry.
+        url: the value of a region's `spark` in the registry.
         process: the server.
     """
 

@@ -33,7 +33,7 @@ _LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 def isolate(variables: MutableMapping[str, str] | None = None) -> None:
     """Take away this process's variables that would change what servers on the loopback do, or who answers for them.
 
-    What brings packages from elsewhere stays: proxies, which are left out for the loopback alone, and Java's options.
+    Settings for downloads stay: proxies, which are left out for the loopback alone, and Java's options.
     Settings files of the user's that a variable can lead past are not read.
 
     Args:

@@ -61,20 +61,20 @@ def fetch_jars(jars: Iterable[Jar] = ALL_JARS, *, console: Console | None = None
         console: where progress is shown; None for standard error.
 
     Raises:
-        EngineError: a download failed, or brought something else.
+        EngineError: a download failed, or has another digest.
     """
     requested = list(jars)
     folder = cache_folder() / "jars"
     if any(_missing_jars(requested, folder)):
         folder.mkdir(parents=True, exist_ok=True)
         with file_lock(folder / ".lock"):
-            # Looked at again: whoever held the lock may have fetched them.
+            # Checked again: the lock's last holder may have fetched them.
             _download(list(_missing_jars(requested, folder)), folder, console or Console(stderr=True))
     return [folder / jar.file_name for jar in requested]
 
 
 def pyspark_jars() -> list[Path]:
-    """Return the jars that the package pyspark brings, by name; none where it is missing."""
+    """Return the jars of the package pyspark, by name; none where it is missing."""
     spec = find_spec("pyspark")
     return sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []
 
@@ -90,7 +90,7 @@ def _download(jars: list[Jar], folder: Path, console: Console) -> None:
     if not jars:
         return
     for leftover in folder.glob("fetch-*"):
-        shutil.rmtree(leftover, ignore_errors=True)  # of a process that was killed: we hold the lock, nobody uses it
+        shutil.rmtree(leftover, ignore_errors=True)  # of a process that was killed: we hold the lock, so that it is unused
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder) as name:
         staging = Path(name)
         ivy = _start_ivy(jars, staging)

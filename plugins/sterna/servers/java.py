@@ -46,7 +46,7 @@ def _write_trust_store(target: Path) -> Path | None:
         PKCS12Certificate(certificate, f"ca-{index}".encode())
         for index, certificate in enumerate(_system_certificates())
     ]
-    # Without a password: certificates are public, and a password would have to stand on the command line.
+    # Without a password: certificates are public, and a password would have to be on the command line.
     content = serialize_java_truststore(entries, NoEncryption())
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f"{target.name}.{os.getpid()}")

@@ -20,7 +20,7 @@ def make_kafka(work: Path) -> Broker:
     """Return a Kafka that is not started yet.
 
     In the clear everybody may do everything. `USER` speaks TLS, logs in by SASL (PLAIN; SCRAM-SHA-512 once it has such
-    a password), and may do what rules allow him.
+    a password), and may do what its ACLs allow.
 
     Args:
         work: its folder.

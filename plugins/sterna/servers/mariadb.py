@@ -39,7 +39,7 @@ class Programs:
 
     Args:
         server: the program `mariadbd`.
-        base: what lies around it.
+        base: its base folder.
         share: its messages and the statements that make its own tables.
     """
 
@@ -59,7 +59,7 @@ class MariaDb:
         home: its folder.
         settings: beyond the deployment's own.
         programs: what it runs.
-        log: where it says how it is.
+        log: its log file.
     """
 
     port: int
@@ -71,7 +71,7 @@ class MariaDb:
     log: Path
 
     def restart(self, settings: Mapping[str, str] | None = None) -> MariaDb:
-        """Start it anew on its data, at the same port; whatever ended it.
+        """Restart it on its data, at the same port, however it ended.
 
         Args:
             settings: in place of those that it had.

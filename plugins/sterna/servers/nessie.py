@@ -27,7 +27,7 @@ from sterna.servers.s3 import Endpoint
 
 _START_SECONDS = 90.0
 _WARM_UP_SECONDS = 120.0
-_CLEAN_EXIT_CODES = (0, -signal.SIGTERM, 128 + signal.SIGTERM)  # a JVM that was asked to
+_CLEAN_EXIT_CODES = (0, -signal.SIGTERM, 128 + signal.SIGTERM)  # a JVM that was told to end
 # Small and quick to start rather than quick in the long run: one collector thread, no optimising compiler.
 _JVM_OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
@@ -102,7 +102,7 @@ def _warm_up(jar: Path, options: Sequence[str], folder: Path) -> None:
     process = _start(jar, folder, options).process
     try:
         process.stop(grace=_WARM_UP_SECONDS)
-    except BaseException:  # it is asked already to end, and takes its time
+    except BaseException:  # it is ending already
         process.stop(grace=0.0)
         raise
     if process.popen.returncode not in _CLEAN_EXIT_CODES:
@@ -137,7 +137,7 @@ def _start(
         ]
         process = start_process("Nessie", command, log=work / "nessie.log", env=environ, cwd=work)
         uri = f"http://{LOOPBACK}:{port}"
-        # Any token will do: no rule is asked for this address.
+        # Any token is accepted: no rule applies to this address.
         headers = {"Authorization": f"Bearer {token_issuer.token('sterna')}"} if token_issuer else {}
         probe = urllib.request.Request(f"{uri}/api/v2/config", headers=headers)  # noqa: S310 - our own loopback address
         wait_until_ready(process, lambda: _is_answering(probe), timeout=_START_SECONDS)

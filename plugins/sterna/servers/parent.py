@@ -32,7 +32,7 @@ def command_ending_with_parent(
 ) -> list[str]:
     """Return the command of a child that ends with this process, however it ends.
 
-    A program of its own asks for that and changes the account: between fork and exec Python may wait for ever for what
+    A program of its own requests that and changes the account: between fork and exec Python may wait for ever for what
     another thread held, and gRPC's handlers of fork, where a Spark Connect client loaded them, crash one child in ten.
 
     Args:

@@ -60,11 +60,11 @@ class Member:
     process: Process
 
     def is_primary(self) -> bool:
-        """Say whether it has the lease, by its own account."""
+        """Return whether it has the lease, by its own API."""
         return self._has_role("primary")
 
     def is_standby(self) -> bool:
-        """Say whether it is the synchronous standby: no commit is acknowledged that it doesn't have."""
+        """Return whether it is the synchronous standby: each acknowledged commit is on it."""
         return self._has_role("sync")
 
     def kill(self) -> None:
@@ -293,7 +293,7 @@ def _find_program(name: str) -> Path:
 
 
 def _as_account(account: pwd.struct_passwd) -> list[str]:
-    """Return a command that runs another one as an account, and lets it read a Python that lies in a home folder
+    """Return a command that runs another one as an account, and lets it read a Python in a home folder
     closed to others.
     """
     setpriv = shutil.which("setpriv")
@@ -303,6 +303,6 @@ def _as_account(account: pwd.struct_passwd) -> list[str]:
             hint="install util-linux, or a Python in a place that is open to everyone",
         )
     capabilities = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
-    # A change of user undoes what start_process asked for: that the child is told of this process's end.
+    # A change of user resets what start_process requested: the child's signal at this process's end.
     user = ["--reuid", str(account.pw_uid), "--regid", str(account.pw_gid), "--clear-groups", "--pdeathsig", "TERM"]
     return [setpriv, *user, *capabilities]

@@ -72,7 +72,7 @@ class Database:
         if not self.other_ports:
             return f"{login}{self.servers}/{quote(self.name)}"
         query = "target_session_attrs=read-write"
-        if "+" in scheme:  # SQLAlchemy knows one server before the slash
+        if "+" in scheme:  # SQLAlchemy takes one server before the slash
             return (
                 f"{login}/{quote(self.name)}?{''.join(f'host={server}&' for server in self.servers.split(','))}{query}"
             )
@@ -106,7 +106,7 @@ class Postgres:
     _serve: Callable[[], Process] = field(kw_only=True, repr=False)
 
     def restart(self) -> Postgres:
-        """Start the server anew on its data, at the same port; whatever ended it."""
+        """Restart the server on its data, at the same port, however it ended."""
         self.process.stop()
         return replace(self, process=self._serve())
 
@@ -125,7 +125,7 @@ class Postgres:
         """Create a database with all that another one holds and the same login, and return it.
 
         Args:
-            source: the other one; nobody may be connected to it.
+            source: the other one; it must have no connections.
             name: letters, digits and underscores.
 
         Raises:
@@ -281,7 +281,7 @@ def find_binaries() -> Path:
 def readable_binaries(binaries: Path, home: Path, account: pwd.struct_passwd | None) -> Path:
     """Return the binaries where the account may run them.
 
-    A copy where they lie in a home folder that is closed to others, with the libraries that stand beside their package:
+    A copy where they are in a home folder that is closed to others, with the libraries beside their package:
     the programs look for them three folders further up.
     """
     if account is None or is_open(binaries):
@@ -310,7 +310,7 @@ def open_folder(work: Path) -> Path:
 
 
 def is_open(path: Path) -> bool:
-    """Say whether every account may enter a folder."""
+    """Return whether every account may enter a folder."""
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.resolve().parents))
 
 
@@ -320,7 +320,7 @@ def _initialise(binaries: Path, folder: Path, password: str, account: pwd.struct
     os.write(writer, f"{password}\n".encode())
     os.close(writer)
     if account is not None:
-        os.fchown(reader, account.pw_uid, account.pw_gid)  # /dev/fd opens it anew, with the account's rights
+        os.fchown(reader, account.pw_uid, account.pw_gid)  # /dev/fd opens it again, with the account's rights
     command = [str(binaries / "initdb"), "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-sync"]
     command += ["--username=postgres", f"--pwfile=/dev/fd/{reader}", f"--pgdata={folder}"]
     try:

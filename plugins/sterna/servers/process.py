@@ -50,7 +50,7 @@ class Process:
     Args:
         name: what messages call it.
         log: the file that holds its standard output and error.
-        stop_signal: the signal that asks it to end.
+        stop_signal: the signal that ends it.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Process:
         return self.popen.pid
 
     def is_alive(self) -> bool:
-        """Say whether the child itself still runs."""
+        """Return whether the child itself still runs."""
         return self.popen.returncode is None and not _has_exited(self.pid)
 
     def log_tail(self, lines: int = 20) -> str:
@@ -126,8 +126,8 @@ def start_process(
         env: the child's whole environment; None for a copy of this process's.
         cwd: its working folder.
         account: ids of the user and the group that it runs as (root only).
-        stop_signal: the signal that asks it to end; also sent when this process dies.
-        keep_line: sees each line of output, in a thread, and says whether it goes into the log; None for all, unseen.
+        stop_signal: the signal that ends it; also sent when this process dies.
+        keep_line: called with each line of output, in a thread; returns whether it goes into the log; None: all do.
 
     Raises:
         EngineError: the program can't be started.
@@ -164,7 +164,7 @@ def _spawn(arguments: list[str], log: Path, piped: bool, **options: Any) -> subp
 def stop_all() -> None:
     """End every child that this process started, in parallel.
 
-    Whoever waits for one of them to answer is told that it ended.
+    Waiting for one of them to answer fails when it ends.
     """
     with ThreadPoolExecutor(max_workers=16) as pool:
         list(pool.map(Process.stop, list(_processes)))
@@ -190,7 +190,7 @@ def wait_until_ready(process: Process, is_ready: Callable[[], bool], *, timeout:
 
     Args:
         process: the child.
-        is_ready: says whether it answers; a refused connection (OSError) counts as no.
+        is_ready: returns whether it answers; a refused connection (OSError) counts as no.
         timeout: seconds to wait.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a deployment's registry says, and the variables with which anything works with it."""
+"""A deployment's registry, and the environment variables for processes that use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sterna.servers.access import TokenIssuer
 from sterna.servers.connect import connect_url
 from sterna.servers.s3 import CLIENT_ENVIRONMENT, Endpoint
 
-_EGRESS_PER_GB = 0.02  # what the large clouds ask between two of their regions, so that a plan has a price to show
+_EGRESS_PER_GB = 0.02  # the large clouds' price between two of their regions, so that a plan has a price to show
 
 
 def bucket_name(region: str) -> str:
@@ -33,7 +33,7 @@ def write_registry(
 
     Args:
         work: the folder it is written to.
-        catalogs: region → what stands under its `catalog`.
+        catalogs: region → the mapping under its `catalog`.
         endpoints: region → its S3 endpoint.
         spark_ports: region → the port of its Spark Connect server, where it is to have one.
     """
@@ -50,7 +50,7 @@ def _region_entry(region: str, catalog: Mapping[str, object], spark_port: int | 
         "replica_root": f"s3://{bucket_name(region)}/replica",
         "catalog": dict(catalog),
         "spark": "local[2]" if spark_port is None else connect_url(spark_port),
-        # Who asks for a Spark Connect server wants to see it used: nothing here is large enough to need it.
+        # A deployment with a Spark Connect server is to use it: nothing here is large enough to need it.
         "localize": "auto" if spark_port is None else "spark",
     }
 

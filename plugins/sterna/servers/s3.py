@@ -1,6 +1,6 @@
 """The object stores of the embedded deployment: `rclone serve s3` over a folder, one endpoint a region.
 
-Before each of them stands a gate (`s3_gate.py`), which is the program that is started. One more gate stands before all.
+Each of them is behind a gate (`s3_gate.py`), which is the program that is started. One more gate is in front of all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GATE = Path(__file__).with_name("s3_gate.py")
 _START_SECONDS = 60.0
 _LOG_MARKER_PREFIX = "sterna-mark-"
 _LOG_MARKER_SECONDS = 60.0
-# What the server's log says of each request, and what S3 calls it.
+# The server's name of each request in its log, and S3's.
 _REQUEST_PATTERNS = tuple(
     (re.compile(pattern, re.DOTALL), method)
     for pattern, method in (
@@ -108,7 +108,7 @@ class Endpoint:
         return None if self._is_suspended else self._process
 
     def pyiceberg_properties(self, url: str = "") -> dict[str, str]:
-        """Return the settings with which PyIceberg reads and writes here, or at an address that stands before it."""
+        """Return the settings with which PyIceberg reads and writes here, or at an address in front of it."""
         return {
             "s3.endpoint": url or self.url,
             "s3.access-key-id": self.access_key,
@@ -118,10 +118,10 @@ class Endpoint:
         }
 
     def start(self, *options: str) -> None:
-        """Start the server, at the same address as before; one that runs is started anew, one that is dark goes on.
+        """Start the server, at the same address as before; one that runs is restarted, a suspended one resumes.
 
         Args:
-            options: further options of `rclone serve s3`, for this start alone; one that is dark is started anew, too.
+            options: further options of `rclone serve s3`, for this start alone; with some, a suspended one is restarted, too.
 
         Raises:
             EngineError: it did not start.
@@ -152,7 +152,7 @@ class Endpoint:
             self._process = None
 
     def suspend(self) -> None:
-        """Act as if its region had gone dark: connections end and are refused until `start`, and nobody else gets the
+        """Act as an unreachable region: connections end and are refused until `start`, and no other process gets the
         port meanwhile.
         """
         if self._process is None or self._is_suspended:
@@ -197,7 +197,7 @@ class Endpoint:
         raise EngineError(f"the S3 endpoint {self.name} does not log its requests any more")
 
     def _read_line(self, line: bytes) -> bool:
-        """Take a request out of a line of the server's log; say whether the line may stay in the log.
+        """Parse a request from a line of the server's log; return whether the line may stay in the log.
 
         Requests are logged only at the level that also shows the endpoint's own key, so nothing of that level stays.
         """
@@ -296,7 +296,7 @@ def find_rclone() -> Path:
 
 
 def _rclone_command(address: str, folder: Path, *, count_requests: bool) -> list[str]:
-    """Return the command of the server that stands behind a gate."""
+    """Return the command of the server behind a gate."""
     command = [str(find_rclone()), "serve", "s3", "--config", "", "--addr", f"unix://{address}", "--use-json-log"]
     # Without the wait each ranged read (every Parquet footer) sleeps 20 ms first. Objects that someone else wrote into
     # the store show after the cache's time.
@@ -309,7 +309,7 @@ def _build_endpoint(
 ) -> Endpoint:
     """Return an endpoint at a free port, not started yet."""
     port = free_port()
-    # Without what a Python environment brings in: a gate needs nothing of it, and starts twice as fast.
+    # Without the site packages: a gate needs none, and starts twice as fast.
     command = [sys.executable, "-I", "-S", str(_GATE), f"{LOOPBACK}:{port}", *gate_arguments]
     return Endpoint(
         name=name,

@@ -1,4 +1,4 @@
-"""The gate of an embedded object store: a program that stands before `rclone serve s3`, and imports nothing of sterna.
+"""The gate of an embedded object store: a program in front of `rclone serve s3` that imports nothing of sterna.
 
     python s3_gate.py 127.0.0.1:9001 us.sock -- rclone serve s3 … --addr unix://us.sock
     python s3_gate.py 127.0.0.1:9003 us-lake=127.0.0.1:9001 eu-lake=127.0.0.1:9002
@@ -12,7 +12,7 @@ shows in no list.
 
 Either goes dark at a signal, and comes back at another: a server takes much longer to start.
 
-The second stands before several others, and chooses by the bucket. It keeps nothing, so that what it serves is never
+The second is in front of several others, and chooses by the bucket. It keeps nothing, so that what it serves is never
 older than what they do.
 """
 
@@ -43,7 +43,7 @@ _CONTINUE = re.compile(rb"HTTP/1\.1 100 ")
 _POLL_SECONDS = 0.01
 _BACKLOG = 1024
 SUSPEND_SIGNAL, RESUME_SIGNAL = signal.SIGUSR1, signal.SIGUSR2
-"""Signals: refuse connections and end those that stand, and take them again."""
+"""Signals: refuse connections and end the open ones, and accept them again."""
 
 
 class _ConnectionClosedError(Exception):
@@ -63,7 +63,7 @@ class BufferedSocket:
 
     @property
     def has_buffered(self) -> bool:
-        """Say whether something was read and not used yet."""
+        """Return whether there are bytes that were read and not used yet."""
         return bool(self._buffer)
 
     def read_until(self, end: bytes) -> bytes:
@@ -104,14 +104,14 @@ class BufferedSocket:
         raise _ConnectionClosedError
 
     def forward_chunks(self, first: bytes, other: BufferedSocket) -> None:
-        """Send the other side something, and a body that says its length piece by piece."""
+        """Send bytes to the other side, and a body of declared length piece by piece."""
         size = 1
         while size:
             line = self.read_until(b"\r\n")
             size = int(line.partition(b";")[0], 16)
             self.forward(first + line, size + 2 if size else 0, other)
             first = b""
-        while line != b"\r\n":  # what may stand after the last piece
+        while line != b"\r\n":  # trailers after the last piece
             line = self.read_until(b"\r\n")
             other.socket.sendall(line)
 
@@ -123,7 +123,7 @@ class BufferedSocket:
 
 
 def main(listen: str, *arguments: str) -> None:
-    """Start the server, where there is one, and pass requests on until told to end.
+    """Start the server, where there is one, and pass requests on until a signal.
 
     Args:
         listen: host and port of the gate.
@@ -165,7 +165,7 @@ def _wait_for_server(child: subprocess.Popen[bytes], address: str) -> None:
 
 
 def parse_routes(targets: Collection[str]) -> dict[str, str]:
-    """Return bucket → address; "" stands for all others, of which the first server says that they aren't there."""
+    """Return bucket → address; "" is for all others, which the first server answers as missing."""
     pairs = [target.rpartition("=")[::2] for target in targets]
     return {"": pairs[0][1], **dict(pairs)}
 
@@ -238,7 +238,7 @@ def _reserve_address(address: tuple[str, int]) -> socket.socket:
 def serve_connection(
     client: BufferedSocket, routes: Mapping[str, str], markers: bool, open_sockets: set[socket.socket]
 ) -> None:
-    """Pass on the requests of one connection, whose sockets are among the open ones as long as it stands."""
+    """Pass on the requests of one connection, whose sockets are among the open ones while it lasts."""
     servers: dict[str, BufferedSocket] = {}
     with closing(client.socket), suppress(OSError, _ConnectionClosedError):
         while True:
@@ -277,7 +277,7 @@ def _forward_request(request: bytes, client: BufferedSocket, server: BufferedSoc
         answer = server.read_until(_HEAD_END)
         if not _CONTINUE.match(answer):
             _forward_answer(request, answer, client, server)
-            raise _ConnectionClosedError  # nobody knows whether the client sends the body now
+            raise _ConnectionClosedError  # it is unknown whether the client sends the body now
         client.socket.sendall(answer)
         _forward_body(b"", request, client, server)
         answer = server.read_until(_HEAD_END)
@@ -307,14 +307,14 @@ def _forward_answer(request: bytes, answer: bytes, client: BufferedSocket, serve
 
 
 def _is_marker(request: bytes) -> bool:
-    """Say whether a request puts the marker of a folder, in a way that can be refused in the end."""
+    """Return whether a request puts the marker of a folder, in a way that can be refused in the end."""
     if _MARKER.match(request) is None or _header_value(request, b"content-length") != b"0":
         return False
     return _header_value(request, b"x-amz-copy-source") is None and _header_value(request, b"content-md5") is None
 
 
 def _probe_marker(request: bytes, server: BufferedSocket) -> bytes:
-    """Let the server judge a marker, and return the head of what its client is told."""
+    """Let the server check a marker, and return the head of the response to its client."""
     server.socket.sendall(request.removesuffix(_HEAD_END) + _INVALID_DIGEST)
     answer = server.read_until(_HEAD_END)
     length = int(_header_value(answer, b"content-length") or 0)

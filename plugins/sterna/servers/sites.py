@@ -28,7 +28,7 @@ from sterna.servers.process import LOOPBACK, Process, free_port, start_in_parall
 from sterna.servers.registry_file import bucket_name, create_key_pair, deployment_environment, write_registry
 from sterna.servers.s3 import Endpoint, start_s3
 
-# What every region's Postgres needs; nessie/postgresql.conf says why.
+# What every region's Postgres needs; see nessie/postgresql.conf for the reasons.
 SETTINGS = {
     "wal_level": "logical",
     "max_slot_wal_keep_size": "256MB",
@@ -132,7 +132,7 @@ class Sites:
 
 @contextmanager
 def sites(work: Path, regions: Sequence[str] = ("us", "eu"), *, console: Console | None = None) -> Iterator[Sites]:
-    """Bring up some regions, the first of them as the primary, and stop all of them at the end.
+    """Start some regions, the first of them as the primary, and stop all of them at the end.
 
     Args:
         work: a folder for data, logs and the registry; made if it is not there, never removed.
@@ -195,7 +195,7 @@ def _connect_sites(work: Path, sites_by_region: Mapping[str, EmbeddedSite]) -> S
 
 
 def catalog_of(site: EmbeddedSite) -> dict[str, object]:
-    """Return what the registry says of a site's catalog."""
+    """Return the registry's mapping of a site's catalog."""
     database = {
         "hosts": [f"{LOOPBACK}:{site.postgres.admin.port}"],
         "name": site.database.name,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _WARM_UP_SECONDS = 300.0
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-# What the environment variables of `s3.CLIENT_ENVIRONMENT` say, as the properties that reach the JVM with its settings.
+# The environment variables of `s3.CLIENT_ENVIRONMENT`, as the properties that reach the JVM with its settings.
 _JAVA_OPTIONS = (
     "-Daws.requestChecksumCalculation=when_required",
     "-Daws.responseChecksumValidation=when_required",
@@ -107,7 +107,7 @@ def start_session(
         environ: what `spark_environment` returned.
         cores: how many tasks run at once.
         name: what the application calls itself.
-        settings: settings beyond those of the environment; without secrets, they stand on the JVM's command line.
+        settings: settings beyond those of the environment; without secrets, as they are on the JVM's command line.
 
     Raises:
         EngineError: pyspark is missing or Spark did not start.

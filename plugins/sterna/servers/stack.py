@@ -107,7 +107,7 @@ def deployment(
     token_issuer: TokenIssuer | None = None,
     console: Console | None = None,
 ) -> Iterator[Deployment]:
-    """Bring up catalog and object stores for some regions, and stop all of it at the end.
+    """Start catalog and object stores for some regions, and stop all of it at the end.
 
     Args:
         work: a folder for data, logs and the registry; made if it is not there, never removed.

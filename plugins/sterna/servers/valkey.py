@@ -19,7 +19,7 @@ class ValkeyServer:
 
     Args:
         port: its TCP port on the loopback.
-        password: what it asks for.
+        password: the one it requires.
         process: the server.
         work: its folder.
         memory: what it may take, as its setting `maxmemory`.
@@ -41,7 +41,7 @@ class ValkeyServer:
         self.process.stop()
 
     def restart(self) -> ValkeyServer:
-        """Return it started anew at the same port, empty."""
+        """Return it restarted at the same port, empty."""
         self.process.stop()
         return replace(self, process=_launch(self.work, self.port, self.password, self.memory))
 

@@ -90,7 +90,7 @@ def _download(jars: list[Jar], folder: Path, console: Console) -> None:
     if not jars:
         return
     for leftover in folder.glob("fetch-*"):
-        shutil.rmtree(leftover, ignore_errors=True)  # of a process that was killed: we hold the lock, so that it is unused
+        shutil.rmtree(leftover, ignore_errors=True)  # a killed process': we hold the lock, so that it is unused
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder) as name:
         staging = Path(name)
         ivy = _start_ivy(jars, staging)

@@ -121,7 +121,7 @@ class Endpoint:
         """Start the server, at the same address as before; one that runs is restarted, a suspended one resumes.
 
         Args:
-            options: further options of `rclone serve s3`, for this start alone; with some, a suspended one is restarted, too.
+            options: further ones of `rclone serve s3`, for this start alone; they restart a suspended one, too.
 
         Raises:
             EngineError: it did not start.

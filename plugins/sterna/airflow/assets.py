@@ -132,6 +132,6 @@ def _asset(region: str, path: str) -> Asset:
 
     if not _REGION.fullmatch(region):
         raise UsageError(f"{region!r} can't be a region's name")
-    # Airflow tells assets apart by name and URI together: so one is always the other.
+    # Airflow identifies assets by name and URI together: so both are always the same.
     uri = f"{SCHEME}://{region}/{path}"
     return Asset(name=uri, uri=uri)

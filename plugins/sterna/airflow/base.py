@@ -26,14 +26,14 @@ class SternaOperator(BaseOperator):
     Args:
         region: name of the region; None for `[sterna] region`.
         registry: path of the registry; None for `[sterna] registry`.
-        kwargs: see `BaseOperator`. Without a `retry_policy` failures are repeated as their errors say.
+        kwargs: see `BaseOperator`. Without a `retry_policy` failures are retried by the remedies of their errors.
     """
 
     template_fields: Sequence[str] = ("region", "registry")
     ui_color = "#e8f1f8"
 
     def __init__(self, *, region: str | None = None, registry: str | None = None, **kwargs: Any) -> None:
-        # A mapped task passes each setting that nobody gave, as None.
+        # A mapped task passes each unset setting as None.
         kwargs["retry_policy"] = kwargs.get("retry_policy") or RemedyRetryPolicy()
         super().__init__(**kwargs)
         self.region = region
@@ -44,14 +44,14 @@ class SternaOperator(BaseOperator):
         from sterna.airflow.secrets import airflow_secrets
         from sterna.replication.replica.region import open_region
 
-        # Spark's bridge tells of each connection that it closes, between the lines that a person wants to read.
+        # Spark's bridge logs each connection that it closes, between the lines that matter.
         logging.getLogger("py4j").setLevel(logging.WARNING)
         return open_region(
             self.registry or get_option("registry"), self.region or get_option("region"), airflow_secrets
         )
 
     def open_reloading(self) -> ReloadingRegion:
-        """Return the region for a task that takes longer: opened anew where the registry says something else."""
+        """Return the region for a task that takes longer: reopened where the registry has changed."""
         from sterna.airflow.secrets import airflow_secrets
         from sterna.replication.replica.reloading_region import ReloadingRegion
 

@@ -37,7 +37,7 @@ class SternaGcOperator(SternaOperator):
         self._collecting = False
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
-        """Clean up, and tell what was found and done."""
+        """Collect garbage, and log what was deleted."""
         from airflow.sdk.exceptions import AirflowFailException
 
         from sterna.config.services_file import read_services
@@ -79,7 +79,7 @@ class SternaGcOperator(SternaOperator):
 
 
 def parse_gc_options(raw_options: Mapping[str, Any] | str) -> GcOptions:
-    """Return what a mapping, or its JSON text, asks of a clean-up; without `dry_run` it deletes.
+    """Parse options of a garbage collection from a mapping, or its JSON text; without `dry_run` it deletes.
 
     Raises:
         UsageError: there is no such option, a duration is none, or a grace is too short.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class SternaHook(BaseHook):
     """What the connection types share.
 
-    They have no test of their own: which endpoint a credential belongs to stands in the registry, and
+    They have no test of their own: the endpoint of a credential is in the registry, and
     `sterna registry check` tries each of them.
 
     Args:

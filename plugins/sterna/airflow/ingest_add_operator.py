@@ -1,4 +1,4 @@
-"""Files that lie somewhere become a table's where they are, as an operator."""
+"""Adding existing files to a table in place, as an operator."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class SternaIngestAddOperator(SternaOperator):
-    """Add Parquet files to a table where they lie, in one commit, once; return the snapshot, or None: they were there.
+    """Add Parquet files to a table in place, in one commit, once; return the snapshot, or None: they were there.
 
     Args:
         table: the table's dotted key.
-        uris: the files, which lie in any region.
+        uris: the files, in any region.
         services: path of the services file; None for `[sterna] services`.
         kwargs: see `SternaOperator`.
     """

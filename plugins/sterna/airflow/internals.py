@@ -1,6 +1,6 @@
 """Airflow's own internals, which its task SDK does not offer: each minor release may move them.
 
-Two things beyond the task SDK stand elsewhere: the listener's mark in `preload`, and the approval operator of Airflow's
+Two things beyond the task SDK are elsewhere: the listener's mark in `preload`, and the approval operator of Airflow's
 standard provider in `promotion`. So there are three files to check, then.
 """
 

@@ -1,6 +1,6 @@
 """What the tasks of a sync need, imported once in the scheduler: a LocalExecutor forks its tasks from there.
 
-Otherwise each of the four tasks between a commit and its publication imports the same libraries anew, which takes
+Otherwise each of the four tasks between a commit and its publication imports the same libraries again, which takes
 longer than their work.
 """
 
@@ -34,7 +34,7 @@ MODULES = (
 @hookimpl
 def on_starting(component: object) -> None:
     """Import the modules, if this process is a scheduler."""
-    # The component tells its kind only later.
+    # The component has its kind only later.
     if sys.argv[1:2] != ["scheduler"]:
         return
     for name in MODULES:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sterna.replication.failover.tables import MovePlan
 
 PROMOTION_XCOM_KEY = "promotion"
-"""The key of the XCom that says what a person is to approve."""
+"""The key of the XCom with what a person is to approve."""
 _DOC = """\
 ### Make region `{region}`'s catalog the primary
 
@@ -35,7 +35,7 @@ It is run by the Airflow of the region that is promoted, whose connections need 
 
 
 class SternaPromotionOperator(SternaOperator):
-    """Say what a promotion of the region would do, or do it.
+    """Show what a promotion of the region would do, or do it.
 
     Args:
         planned: the present primary is there and stops first; "True" or "False" as a template gives it.
@@ -58,7 +58,7 @@ class SternaPromotionOperator(SternaOperator):
 
         Raises:
             SternaError: see `plan_promotion`, `plan_moves` and `promote`.
-            UsageError: nobody has approved it, or something else than would happen now.
+            UsageError: it isn't approved, or the approval is of something else than would happen now.
         """
         from sterna.replication.failover.approval import APPROVAL, approval_of
         from sterna.replication.failover.promote import plan_promotion, promote
@@ -90,12 +90,12 @@ def require_approval(approved: str, promotion: Promotion, moves: MovePlan | None
     A task may be cleared, or marked as success, at any time: what was approved may be long past.
 
     Args:
-        approved: what the person has approved, as `APPROVAL` has it; "" where nobody has.
+        approved: what the person has approved, as `APPROVAL` has it; "" without an approval.
         promotion: what would happen.
         moves: the same of a promotion with tables.
 
     Raises:
-        UsageError: nobody has approved it.
+        UsageError: it isn't approved.
     """
     from sterna.codec import MalformedRecord
     from sterna.errors import UsageError
@@ -131,7 +131,7 @@ def require_approval(approved: str, promotion: Promotion, moves: MovePlan | None
 
 
 class SternaApprovalOperator(ApprovalOperator):
-    """Ask a person; what is returned once the person has approved has what was approved, under `promotion`.
+    """Request a person's approval; the result, once approved, has what was approved, under `promotion`.
 
     Args:
         shown: what the person is shown.
@@ -147,7 +147,7 @@ class SternaApprovalOperator(ApprovalOperator):
         self.promotion = promotion
 
     def execute(self, context: TaskContext) -> Any:
-        """Ask; what is shown stays with the task while it waits.
+        """Request the approval; what is shown stays with the task while it waits.
 
         Raises:
             UsageError: there is nothing to show.
@@ -165,7 +165,7 @@ class SternaApprovalOperator(ApprovalOperator):
             raise
 
     def execute_complete(self, context: TaskContext, event: dict[str, Any], promotion: str = "") -> Any:
-        """Take the answer; one that says no skips what comes behind, and returns nothing.
+        """Take the answer; a rejection skips the downstream tasks, and returns nothing.
 
         Args:
             context: the task's.

@@ -1,4 +1,4 @@
-"""What Airflow is told about this package: configuration section, connection forms, asset URIs, commands.
+"""This package's provider info for Airflow: configuration section, connection forms, asset URIs, commands.
 
 Airflow reads this while it sets up its own configuration: nothing here may import Airflow.
 """
@@ -101,7 +101,7 @@ def _connection(
     hidden: Sequence[str] = (),
     fields: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Describe a form. Addresses are hidden: they stand in the registry, which all regions share."""
+    """Describe a form. Addresses are hidden: they are in the registry, which all regions share."""
     return {
         "connection-type": f"sterna_{kind}",
         "hook-name": name,
@@ -116,5 +116,5 @@ def _connection(
 
 
 def _secret(label: str, description: str) -> dict[str, Any]:
-    # The field names hold words (token, keyfile_dict) by which Airflow knows what to mask.
+    # The field names hold words (token, keyfile_dict) by which Airflow recognizes what to mask.
     return {"label": label, "description": description, "schema": {"type": ["string", "null"], "format": "password"}}

@@ -1,4 +1,4 @@
-"""Which failures are worth another try: each of sterna's errors says so itself."""
+"""Which failures are worth a retry: by the remedy of each of sterna's errors."""
 
 from __future__ import annotations
 

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _MAX_BACKOFF_SECONDS = 60.0
-# A sync makes a list that is lost anew; the name of an error that is tried again.
+# A sync rewrites a list that is lost; the name of an error that is tried again.
 _HELD_LIST_MISSING = Held("", "ObjectMissing", "the list of held tables can't be read")
 
 
 class NessieCommitTrigger(BaseEventTrigger):
-    """Fire when the head of `main` is not the commit that the region's replica stands for, and then at each new commit.
+    """Fire when the head of `main` is not the commit that the region's replica is at, and then at each new commit.
 
     It fires again, after 30 seconds and then ever more seldom, while the replica's head holds tables for a reason that
-    passes: nobody commits to `main` when a store comes back.
+    passes: there is no commit to `main` when a store comes back.
 
     It remembers nothing that matters: where it starts from is the watermark on the replica branch, and what is held
     stands there too. So a triggerer that dies before its event is stored loses none, and the price is at most one run
@@ -56,7 +56,7 @@ class NessieCommitTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield an event for each new head.
 
-        Never end and never raise: Airflow would start it anew at once, and show nobody.
+        Never end and never raise: Airflow would restart it at once, without a trace.
         """
         last_head: str | None = None
         failures = 0
@@ -99,7 +99,7 @@ class NessieCommitTrigger(BaseEventTrigger):
 
 
 class RegionPoller:
-    """A region's catalog, as far as the trigger looks at it; blocking.
+    """A region's catalog, as far as the trigger reads it; blocking.
 
     Args:
         region: the region's name.
@@ -131,12 +131,12 @@ class RegionPoller:
         try:
             return read_head(self.context.catalog, self.context.region.replica_branch).watermark
         except BranchChanged:
-            return ""  # the run that this starts says so, where somebody sees it
+            return ""  # the run that this starts reports it
 
     def held(self) -> tuple[Held, ...]:
         """Return what the replica's head holds.
 
-        Asks now and then, and with one small request as long as the head doesn't move.
+        Polls with one small request as long as the head doesn't move.
         """
         from sterna.replication.replica.head import load_held_list, read_head
 
@@ -154,6 +154,6 @@ class RegionPoller:
                 )
         except (BranchChanged, ReferenceNotFound):
             self._cached_held = "", ()
-        except (CredentialError, StoreError) as error:  # looked at again; commits of `main` are seen all the same
+        except (CredentialError, StoreError) as error:  # retried; commits of `main` are seen all the same
             log.warning("can't read what is held in %s: %s", self.context.region.name, error)
         return self._cached_held[1]

@@ -17,8 +17,8 @@ _JAAS = "org.apache.activemq.artemis.spi.core.security.jaas"
 def make_artemis(work: Path) -> Broker:
     """Return an Artemis that is not started yet.
 
-    Without TLS all clients may do everything. `USER` connects with TLS, logs in by SASL PLAIN, and may do what its roles
-    in `roles.properties` allow. Addresses whose names begin with `full.` hold three messages at most. It takes messages
+    Without TLS all clients may do everything. `USER` connects with TLS, logs in by SASL PLAIN, with its roles' rights
+    (`roles.properties`). Addresses whose names begin with `full.` hold three messages at most. It takes messages
     also where more than 90 % of the disk is in use, as Artemis's default does not.
 
     Args:

@@ -24,7 +24,7 @@ class Guards:
 
 
 def airflow_guards() -> Guards:
-    """Return the guards that ask Airflow's auth manager.
+    """Return the guards that check with Airflow's auth manager.
 
     To change something needs the right to edit connections: who has it decides anyhow what is sent, and as whom.
     """

@@ -60,7 +60,7 @@ def create_app(source: Source, guards: Guards, client: upstream.ClientFactory = 
         guards: who may see it, and change something.
         client: makes clients for other services.
     """
-    # Documentation of the routes would be routes of its own, which nobody guards.
+    # Documentation of the routes would be routes of its own, without a guard.
     app = FastAPI(dependencies=[Depends(guards.view)], docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(ReadFailed, _read_failed_response)
     # While the browser loads scripts: the first card would wait for these.

@@ -17,7 +17,7 @@ _MAX_BATCHES = 100
 
 
 def ingest_view(source: Source, state: str, tenant: str) -> dict[str, Any]:
-    """Return how this region's ingestion stands, as `sterna ingest status` says it, and its newest batches.
+    """Return the status of this region's ingestion, as `sterna ingest status` has it, and its newest batches.
 
     Args:
         source: where the facts are from.

@@ -1,4 +1,4 @@
-"""How Airflow is told of the pages; imports nothing heavy, since every process of Airflow's loads plugins."""
+"""Registration of the pages with Airflow; imports nothing heavy, since every process of Airflow's loads plugins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "sterna"
 
 
 class LazyApp:
-    """The app, made at its first request: only API servers are ever asked."""
+    """The app, built at its first request: only API servers get any."""
 
     def __init__(self) -> None:
         self._app: ASGIApp | None = None

@@ -1,4 +1,4 @@
-"""What the pages look at: regions of the registry, the services file, and the limits of alarms."""
+"""What the pages read: regions of the registry, the services file, and the limits of alarms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the pages have their facts from; each call reads the files anew.
+    """The source of the pages' facts; each call reads the files again.
 
     Args:
         region: gives the name of this Airflow's own region.
@@ -39,7 +39,7 @@ class Source:
     setting: Callable[[str], str]
 
     def open_own(self) -> RegionContext:
-        """Open this Airflow's own region; who asks closes it.
+        """Open this Airflow's own region; the caller closes it.
 
         Raises:
             RegistryError, UsageError: the registry is missing or wrong, or has no such region.

@@ -1,4 +1,4 @@
-"""What the view Tables tells of one table beside its row: its last events, and the holds that show it."""
+"""What the view Tables shows of one table beside its row: its last events, and the pins that show it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def table_details(source: Source, region: str, key: str) -> dict[str, Any]:
         key: the table's key name.
 
     Raises:
-        CatalogError, CredentialError: the region's catalog can't be asked.
+        CatalogError, CredentialError: the region's catalog can't be read.
     """
     with source.open_region(region) as context:
         log = EventLog(context, _RETENTION, _MAX_COMMITS)

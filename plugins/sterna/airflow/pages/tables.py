@@ -31,7 +31,7 @@ _MAX_CONCURRENCY = 8
 _GZIP_MAGIC = b"\x1f\x8b"
 _STORE_TIMEOUT_SECONDS = 5.0
 State = Literal["served", "behind", "held", "transit", "missing", "gone"]
-# In this order where they are sorted by it: what needs somebody first.
+# In this order where they are sorted by it: what needs attention first.
 STATES: tuple[State, ...] = ("held", "transit", "behind", "missing", "gone", "served")
 _listings: OrderedDict[tuple[str, str], dict[str, Content]] = OrderedDict()
 _lock = Lock()
@@ -44,7 +44,7 @@ class TableRow:
     Args:
         key: key name.
         state: `served` as `main` has it, `behind`, `held`, in `transit`, `missing` here, or `gone` from `main`.
-        lag: seconds; None when nobody knows.
+        lag: seconds; None when unknown.
         held: why it stays behind.
         replica: what the replica branch has under its key.
     """
@@ -80,7 +80,7 @@ def table_page(source: Source, region: str, search: str, sort: str, page: int, s
         size: rows on a page.
 
     Raises:
-        CatalogError, CredentialError: the region's catalog can't be asked.
+        CatalogError, CredentialError: the region's catalog can't be read.
     """
     with source.open_region(region) as context:
         rows = [row for row in table_rows(context) if search.casefold() in row.key.casefold()]
@@ -119,7 +119,7 @@ def table_rows(context: RegionContext, now: datetime | None = None) -> list[Tabl
 
 
 def sorted_rows(rows: Iterable[TableRow], sort: str) -> list[TableRow]:
-    """Return rows in an order; one of which nobody knows the lag counts as the oldest."""
+    """Return rows in an order; one of unknown lag counts as the oldest."""
     name, descending = sort.removeprefix("-"), sort.startswith("-")
     orders: dict[str, Any] = {
         "name": lambda row: row.key,
@@ -130,7 +130,7 @@ def sorted_rows(rows: Iterable[TableRow], sort: str) -> list[TableRow]:
 
 
 def next_sync(source: Source) -> dict[str, Any]:
-    """Return what the next sync of this Airflow's own region would do, as `sterna plan` says it.
+    """Return what the next sync of this Airflow's own region would do, as `sterna plan` shows it.
 
     Raises:
         SternaError: there can be no plan now.

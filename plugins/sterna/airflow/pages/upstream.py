@@ -1,4 +1,4 @@
-"""What the pages ask of others for the browser: one entity's features, and the figure of a named query."""
+"""Requests to other services for the browser: one entity's features, and the figure of a named query."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def default_client(seconds: float) -> httpx.AsyncClient:
 
 @dataclass(frozen=True)
 class FeatureService:
-    """Where features are asked for.
+    """The service for features.
 
     Args:
-        address: of the service; "": nobody said.
+        address: of the service; "": not configured.
         credential: id of the credential whose password is a token of the service's; "": none is sent.
         secrets: finds it.
         client: makes a client.
@@ -62,9 +62,9 @@ async def user_features(user: str, service: FeatureService) -> Response:
 
 
 async def view_features(view: FeatureView | None, ids: Sequence[str], service: FeatureService) -> Response:
-    """Return an entity's features as the gateway tells them.
+    """Return an entity's features as the gateway serves them.
 
-    They are asked for by `POST /v1/features`: a path doesn't carry each id, as `..` is one.
+    They are requested by `POST /v1/features`: a path can't carry each id, as `..` is one.
 
     Args:
         view: the view of features; None: the services file has none of that name.
@@ -118,7 +118,7 @@ def _failure_message(subject: str) -> str:
 
 
 async def _auth_headers(credential: str, secrets: Secrets) -> dict[str, str]:
-    # A connection may be asked of Airflow's database, or of a vault: the others are answered meanwhile.
+    # A connection may be read from Airflow's database, or from a vault: the others are answered meanwhile.
     token = (await asyncio.to_thread(secrets, credential)).password if credential else ""
     return {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -130,7 +130,7 @@ async def kpi_at(
 
     Args:
         at: an event's id.
-        address: where the gateway is; "": nobody said, and there is no figure.
+        address: of the gateway; "": not configured, and there is no figure.
         credential: id of the credential whose password is a token of the gateway's; "": none is sent.
         secrets: finds it.
         client: makes a client.

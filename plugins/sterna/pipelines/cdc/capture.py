@@ -1,6 +1,6 @@
-"""Reads a source into its journal: whole transactions, each once, whoever reads and wherever he dies.
+"""Reads a source into its journal: whole transactions, each exactly once, whichever reader is killed, and whenever.
 
-What is durable in the journal is confirmed to the source, and nothing else. A reader begins behind the last drop.
+Only what is durable in the journal is confirmed to the source. A reader starts behind the last segment.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from sterna.pipelines.cdc.journal import CaptureSpec, Journal, Segment, StoppedT
 from sterna.pipelines.cdc.table_resync import PgSnapshot
 
 T = TypeVar("T")
-MAX_SEGMENT_ROWS, _MAX_SEGMENT_BYTES = 100_000, 256 << 20  # of one drop, but for larger transactions
+MAX_SEGMENT_ROWS, _MAX_SEGMENT_BYTES = 100_000, 256 << 20  # larger transactions exceed them
 _POLL_SECONDS = 0.2
-_RESYNC_RETRY_SECONDS = 60.0  # seconds before it is tried again to read a table again that can't be read now
+_RESYNC_RETRY_SECONDS = 60.0  # before a table's resync that failed is tried again
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class MainTables:
-    """What `main` says of tables before an epoch begins.
+    """The tables on `main` before a capture begins.
 
     Args:
-        latest_capture_id: the newest epoch that some of them have rows of; 0: none.
-        conflicts: those whose rows there are another table's, and why they can't be followed.
+        latest_capture_id: the newest capture that some of them have rows of; 0: none.
+        conflicts: those that have rows of another table, and the error of each.
     """
 
     latest_capture_id: int = 0
@@ -50,15 +50,15 @@ class MainTables:
 
 @dataclass
 class Capture:
-    """One reader of one source.
+    """A reader of one source.
 
     Args:
         source: its settings.
         database: the source.
-        journal: where what was read is kept.
-        read_main_tables: returns what `main` says of tables.
+        journal: of the source.
+        read_main_tables: returns the state of tables on `main`.
         clock: seconds.
-        idle_seconds: after which it is written down how far the source is, though nothing changed.
+        idle_seconds: after which the position is committed though nothing changed.
     """
 
     source: CdcSource
@@ -78,16 +78,16 @@ class Capture:
     _identities: Mapping[str, Any] = field(default_factory=dict)
     _retry_at: float = 0.0
     has_output: bool = False
-    """Whether the engine has told anything since it was started."""
+    """Whether the engine has sent a message since it was started."""
 
     def step(self, seconds: float) -> int:
-        """Read for a while; return how many drops were made.
+        """Read for some seconds; return how many segments were committed.
 
         Raises:
             SourceUnreachable: the engine ended, or the source doesn't answer.
-            UnfitSource, SlotLost, PositionLost, NeedsResync: it can't be followed, or none of its tables can.
-            Busy: somebody else reads it.
-            DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied: not now.
+            UnfitSource, SlotLost, PositionLost, NeedsResync: the source can't be followed, or none of its tables can.
+            Busy: another reader is active.
+            DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied: a dependency isn't available.
         """
         written, end = 0, self.clock() + seconds
         try:
@@ -98,7 +98,7 @@ class Capture:
                     if "n" in message:
                         self._position = message
                     else:
-                        self._position = None  # it is before what comes now
+                        self._position = None  # it precedes this message
                         self._handle_message(buffer, message)
                         continue
                     written += self._flush_if_due(engine, buffer)
@@ -106,7 +106,7 @@ class Capture:
                         break
                 written += self._flush_if_due(engine, buffer)
                 if written and self._pending_resyncs():
-                    self.close()  # an engine that begins anew has the table among its own
+                    self.close()  # an engine that restarts includes the table
                     break
             return written
         except SourceUnreachable as error:
@@ -118,7 +118,7 @@ class Capture:
             raise
 
     def close(self) -> None:
-        """End the engine; what is in no drop is read again."""
+        """Stop the engine; what isn't in a segment is read again."""
         if self._engine is not None:
             self._engine.kill()
         if self._folder is not None:
@@ -128,7 +128,7 @@ class Capture:
 
     @property
     def is_beginning(self) -> bool:
-        """Whether the rows that an epoch begins with are being read: whoever is ended meanwhile begins anew."""
+        """Whether the initial rows are being read: a reader that stops now has to start over."""
         return self._engine is not None and self._is_initial_snapshot()
 
     @property
@@ -142,7 +142,7 @@ class Capture:
         self._spec, self._last_segment = self.begin_capture()
         for request, table in self._pending_resyncs():
             if not self._resync_table(request, table):
-                break  # those behind it wait, too: a drop has one number up to which all that was asked for is done
+                break  # later requests wait, too: a segment has one number up to which all requests are handled
         capture_id, last_segment, position = self._spec.id, self._last_segment, None
         errors: dict[str, SternaError] = {}
         stopped = last_segment.stopped if last_segment is not None else {}
@@ -151,7 +151,7 @@ class Capture:
                 stopped, errors, lambda tables: self.database.validate_position(last_segment, list(tables))
             )
             self._check_tables(stopped, errors, lambda tables: self.database.validate_tables(list(tables)))
-            # What was returned for the drop stays the measure: rows that come now may be older than this look.
+            # The identities of the last segment stay the baseline: rows that come now may precede these.
             identities = self._check_tables(
                 stopped, errors, lambda tables: self.database.identities(tables, last_segment.identities, {})
             )
@@ -184,13 +184,13 @@ class Capture:
         return engine, buffer
 
     def resume(self, engine: Engine, buffer: ChangeBuffer, spec: CaptureSpec, last_segment: Segment | None) -> None:
-        """Read on with an engine that runs.
+        """Continue with a running engine.
 
         Args:
-            engine: tells the source's changes from behind the last drop on.
+            engine: sends the changes behind the last segment.
             buffer: takes them.
-            spec: of the drops to come.
-            last_segment: the epoch's last drop; None: there is none yet.
+            spec: of the capture.
+            last_segment: of the capture; None: there is none yet.
         """
         self._engine, self._buffer, self._spec, self._last_segment = engine, buffer, spec, last_segment
         self._buffered_since = self._written_at = self.clock()
@@ -201,15 +201,15 @@ class Capture:
         errors: dict[str, SternaError],
         check: Callable[[Mapping[str, tuple[str, ...]]], T],
     ) -> T:
-        """Look at tables that aren't stopped, until there is no trouble with any of them.
+        """Check tables that aren't stopped, until no check fails.
 
         Args:
-            stopped: those that were before.
-            errors: is given those that have trouble now.
-            check: is called with the rest.
+            stopped: tables that were stopped before.
+            errors: receives the error of each table that fails.
+            check: called with the rest.
 
         Raises:
-            NeedsResync, UnfitSource: what isn't one table's own trouble.
+            NeedsResync, UnfitSource: an error of no single table.
         """
         while True:
             tables = {
@@ -235,11 +235,11 @@ class Capture:
             ) from None
 
     def begin_capture(self) -> tuple[CaptureSpec, Segment | None]:
-        """Return the epoch to go on with; one whose first rows never were complete is begun anew, as the next.
+        """Return the capture to continue, or a new one if the initial rows of the last were never complete.
 
         Raises:
-            UnfitSource: the source, or a table that can't be left out, can't be followed.
-            Busy: somebody else begins one, or changes a table meanwhile.
+            UnfitSource: the source, or a table that can't be excluded, can't be followed.
+            Busy: another reader begins one, or a table changes meanwhile.
         """
         latest_id = self.journal.latest_capture_id()
         spec = self.journal.read_spec(latest_id) if latest_id else None
@@ -254,7 +254,7 @@ class Capture:
         tables = {name: key for name, key in tables.items() if name not in on_main.conflicts}
         validate_exclusions(self.source, tables, unfit, captured)
         require_named_tables(self.source, tables)
-        # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
+        # Positions on main outlive a journal that was lost: their capture ids must not be used again.
         new_spec = CaptureSpec(
             max(latest_id if latest_id and spec is None else latest_id + 1, on_main.latest_capture_id + 1), tables
         )
@@ -265,14 +265,14 @@ class Capture:
         return new_spec, None
 
     def _select_tables(self, unfit: dict[str, UnfitSource], captured: Collection[str]) -> dict[str, tuple[str, ...]]:
-        """Return the tables to begin with, and take note of what their rows are known by.
+        """Return the tables of a new capture, and record their identities.
 
         Args:
-            unfit: is given those that can't be followed.
-            captured: those that were before.
+            unfit: receives those that can't be followed.
+            captured: those that were captured before.
 
         Raises:
-            Busy: one that was followed was dropped, or has another key, since the source was asked which tables it has.
+            Busy: one was dropped, or its key changed, since the tables were listed.
         """
         self._spec, errors = CaptureSpec(0, self.database.list_tables(unfit, captured)), dict[str, SternaError]()
         self._identities = self._check_tables({}, errors, lambda tables: self.database.identities(tables, {}, {}))
@@ -288,7 +288,7 @@ class Capture:
         return {name: key for name, key in self._spec.tables.items() if name not in errors}
 
     def _previously_captured(self, latest_id: int) -> Collection[str]:
-        """Return the tables of the newest epoch that began before one: rows of them are on `main`."""
+        """Return the tables of the last capture before one: rows of them are on `main`."""
         specs = filter(None, map(self.journal.read_spec, range(latest_id - 1, 0, -1)))
         last_spec = next(specs, None)
         return last_spec.tables if last_spec is not None else ()
@@ -299,13 +299,13 @@ class Capture:
         self._buffer_message(buffer, message)
         if (
             message.get("schema", "") is None
-        ):  # its own place is told next: with the last one the drop would have too much
+        ):  # the next message has its position: with the last one the segment would have too much
             self._position = None
         if self._is_initial_snapshot() and _is_full(buffer) and not buffer.in_transaction:
             self._write_segment(buffer, Segment(self._spec.id, self._next_number()))
 
     def _buffer_message(self, buffer: ChangeBuffer, message: Mapping[str, Any]) -> None:
-        """Take a line; a table that has trouble with it is stopped, and the others go on."""
+        """Add a message to the buffer; a table whose message can't be read is stopped, and the others continue."""
         while True:
             try:
                 return buffer.add_message(message)
@@ -315,7 +315,7 @@ class Capture:
                 self._stop_tables(buffer, {error.table: error})
 
     def _stop_tables(self, buffer: ChangeBuffer, errors: Mapping[str, SternaError]) -> None:
-        """Stop tables at the end of the last drop; one whose first rows aren't complete has nothing whole."""
+        """Stop tables at the end of the last segment, or at 0 if their initial rows aren't complete."""
         last_number = (
             self._last_segment.number if self._last_segment is not None and not self._is_initial_snapshot() else 0
         )
@@ -323,7 +323,7 @@ class Capture:
             buffer.stop_table(name, error, last_number)
 
     def _is_initial_snapshot(self) -> bool:
-        """Say whether the rows that the epoch begins with are still coming."""
+        """Return whether the initial rows are still being read."""
         return self._last_segment is None or self._last_segment.offset is None
 
     def _is_flush_due(self, buffer: ChangeBuffer, position: dict[str, Any]) -> bool:
@@ -337,7 +337,7 @@ class Capture:
         return now - self._written_at >= self.idle_seconds
 
     def _flush_if_due(self, engine: Engine, buffer: ChangeBuffer) -> int:
-        """Make what was read durable if it is time to; return how many drops that made."""
+        """Commit a segment if one is due; return how many were committed."""
         position = self._position
         if position is None or buffer.in_transaction or not self._is_flush_due(buffer, position):
             return 0
@@ -352,12 +352,12 @@ class Capture:
             ),
         )
         engine.confirm(position["n"])
-        buffer.snapshots = _active_snapshots(self._last_segment)  # the numbers of transactions begin anew one day
+        buffer.snapshots = _active_snapshots(self._last_segment)  # transaction ids wrap around
         self._position, self._written_at = None, self.clock()
         return 1
 
     def _write_segment(self, buffer: ChangeBuffer, segment: Segment) -> None:
-        # What the rows were known by is seen after they were read, and before they are durable.
+        # Identities are read after the rows, and before they are durable.
         errors: dict[str, SternaError] = {}
         identities = self._check_tables(
             buffer.stopped,
@@ -388,7 +388,7 @@ class Capture:
         self._identities = identities
 
     def _log_position(self, buffer: ChangeBuffer, offset: Mapping[str, Any]) -> dict[str, Any]:
-        """Return which log a place is in, and where it stands what tables are like there."""
+        """Return the log of an offset, and the URI of the tables' schemas at it."""
         last_segment = self._last_segment
         schemas_uri = last_segment.layouts if last_segment is not None else ""
         if buffer.schemas and (buffer.schemas_changed or not schemas_uri):
@@ -400,7 +400,7 @@ class Capture:
         }
 
     def _pending_resyncs(self) -> list[tuple[int, str]]:
-        """Return the tables that somebody wants to be read again, each with the number of that."""
+        """Return the resync requests that aren't handled, each with its number."""
         if self._last_segment is None or self._last_segment.offset is None or not self.source.can_reload_single_table:
             return []
         if self.clock() < self._retry_at:
@@ -408,12 +408,12 @@ class Capture:
         return self.journal.resync_requests(self._spec.id, self._last_segment.handled_requests)
 
     def _resync_table(self, request: int, table: str) -> bool:
-        """Read all rows of one table, at the place of the last drop: the others go on behind it.
+        """Read all rows of one table at the position of the last segment, while the others continue.
 
-        Of its changes behind that place those are passed over that the rows have already.
+        Later changes that the rows include already are skipped.
 
         Returns:
-            Whether that is done, or can't be; else it is tried again later.
+            Whether the request is handled or refused; otherwise it is tried again later.
         """
         last_segment = self._last_segment
         assert last_segment is not None
@@ -435,17 +435,17 @@ class Capture:
                     log.warning(
                         "%s is read again later: it is locked, or a transaction that writes is open for long", table
                     )
-                    self._retry_at = self.clock() + _RESYNC_RETRY_SECONDS  # the others go on meanwhile
+                    self._retry_at = self.clock() + _RESYNC_RETRY_SECONDS  # the other tables continue
                     return False
                 new_segment = self._write_table_snapshot(table, tables[table], base_segment, Path(folder))
-            except (NeedsResync, UnfitSource, DatabaseRefused) as error:  # the server refuses what is of this table
+            except (NeedsResync, UnfitSource, DatabaseRefused) as error:  # an error of this table alone
                 stopped = {**last_segment.stopped, table: StoppedTable.from_error(error, previous_stop.last)}
                 new_segment = replace(base_segment, number=self._next_number(), stopped=stopped)
             self._commit_segment(replace(new_segment, handled_requests=request))
         return True
 
     def _write_table_snapshot(self, table: str, key: tuple[str, ...], base_segment: Segment, folder: Path) -> Segment:
-        """Write a table's rows, in as many drops as they need; return the last of these, which isn't made yet."""
+        """Write a table's rows in as many segments as they need; return the last one, which isn't committed yet."""
         first_number = self._next_number()
         with self.database.read_table(base_segment.capture_id, table) as rows:
             identities = self.database.identities({table: key}, {}, {})
@@ -457,7 +457,7 @@ class Capture:
             last_segment = self._segment_with_rows(buffer, base_segment)
         resync = TableResync(first_number, last_segment.number, key, rows.snapshot, rows.end_lsn)
         columns = tuple(source_column.column for source_column in rows.columns)
-        # What it had before is on main still: one of these that comes back there has other values than in the source.
+        # Dropped columns are still on main: one that is added again has other values there than in the source.
         earlier_names = {
             *base_segment.dropped_columns.get(table, ()),
             *(column.name for column in base_segment.columns.get(table, ())),
@@ -473,7 +473,7 @@ class Capture:
         )
 
     def _segment_with_rows(self, buffer: ChangeBuffer, base_segment: Segment) -> Segment:
-        """Return the next drop, with the rows that were gathered."""
+        """Return the next segment, with the rows of the buffer."""
         files, number = buffer.finish_segment(), self._next_number()
         tables = self.journal.write_parts(base_segment.capture_id, number, files)
         for _, path, _, _ in files:
@@ -481,8 +481,8 @@ class Capture:
         return replace(base_segment, number=number, tables=tables)
 
     def _commit_segment(self, segment: Segment) -> None:
-        """Make a drop, and go on behind it."""
-        # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
+        """Commit a segment, and continue behind it."""
+        # Checked before each segment: a reader must not continue a capture that was superseded.
         if self.journal.latest_capture_id() != segment.capture_id or not self.journal.commit_segment(segment):
             raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")
         self._last_segment, self._spec = segment, self._spec.with_keys_at(segment)
@@ -492,14 +492,14 @@ class Capture:
 
 
 def _first_error(stopped: Mapping[str, StoppedTable], errors: Mapping[str, SternaError], source: str) -> SternaError:
-    """Return why the first of tables is stopped, all of which are."""
+    """Return why the first table is stopped, where all of them are."""
     return next(iter(errors.values()), None) or next(
         stopped_table.to_error(name, source) for name, stopped_table in stopped.items()
     )
 
 
 def _active_snapshots(last_segment: Segment | None) -> dict[str, PgSnapshot]:
-    """Return what the rows of tables have that were read again, where changes of before may still come."""
+    """Return the snapshots of tables that were read again, where earlier changes may still come."""
     if last_segment is None or last_segment.offset is None:
         return {}
     lsn = int(last_segment.offset.get("lsn_proc") or 0)

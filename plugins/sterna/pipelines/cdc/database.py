@@ -1,4 +1,4 @@
-"""What a reader needs of a source's database, whatever its kind."""
+"""The port of a source's database, and checks that all kinds share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sterna.pipelines.cdc.table_resync import SnapshotRows
 
 @dataclass(frozen=True)
 class LogRetention:
-    """What a source has of the changes that weren't read.
+    """The source's log that wasn't read yet.
 
     Args:
-        retained_bytes: bytes of log behind the position.
-        seconds_left: seconds until the source purges the first of it; None: not while it is kept so, or at no set time.
+        retained_bytes: its size.
+        seconds_left: until the source purges the first of it; None: it doesn't, or at no fixed time.
     """
 
     retained_bytes: int
@@ -33,120 +33,120 @@ class SourceDatabase(Protocol):
     def list_tables(
         self, unfit: dict[str, UnfitSource] | None = None, captured: Collection[str] = ()
     ) -> dict[str, tuple[str, ...]]:
-        """Return the tables that the settings name, each with the columns of its key.
+        """Return the tables that the settings select, each with the columns of its key.
 
         Args:
-            unfit: is given those that can't be followed, by `schema.table`, which are left out then; None: one raises.
-            captured: those that are followed already: they keep their names on `main`.
+            unfit: receives those that can't be followed, by `schema.table`, which are then excluded; None: one raises.
+            captured: those that are captured already: they keep their names on `main`.
 
         Raises:
             UnfitSource: the server, or one of them, can't be followed.
-            DatabaseUnreachable, DatabaseRefused, CredentialError: it can't be asked.
+            DatabaseUnreachable, DatabaseRefused, CredentialError: the server isn't available.
         """
 
     def prepare(self, capture_id: int, tables: Sequence[str]) -> None:
-        """Make what an epoch needs at the source, and take away what earlier ones left."""
+        """Create what a capture needs at the source, and drop what earlier captures left there."""
 
     def validate_position(self, last_segment: Segment, tables: Sequence[str]) -> None:
-        """See that reading can go on behind a drop.
+        """Validate that reading can resume behind a segment.
 
         Raises:
-            SlotLost, PositionLost: the source has forgotten what comes behind it.
-            NeedsResync: a table isn't the one that was read.
+            SlotLost, PositionLost: the source has purged the log behind it.
+            NeedsResync: a table was recreated.
         """
 
     def validate_not_recreated(self, capture_id: int, tables: Sequence[str]) -> None:
-        """See that each table is still the one that an epoch began with.
+        """Validate that each table is still the one that the capture began with.
 
         Raises:
-            NeedsResync: one was dropped, or made anew.
+            NeedsResync: one was dropped or recreated.
         """
 
     def validate_tables(self, tables: Sequence[str]) -> None:
-        """See that tables can still be followed, at each start and where what they are like has changed.
+        """Validate that tables can still be followed; called at each start, and when schemas changed.
 
         Raises:
-            UnfitSource: the server, or one of them, can't be.
+            UnfitSource: the server or a table can't.
         """
 
     def identities(
         self, tables: Mapping[str, Sequence[str]], previous: Mapping[str, Any], uncertain_deletes: Mapping[str, int]
     ) -> Mapping[str, Any]:
-        """Return by what the rows of tables are known now, for the drop that is made next.
+        """Return the row identities of tables now, for the next segment.
 
         Args:
-            tables: by `schema.table`, the columns of its key, as the epoch began with them.
-            previous: what was returned for the drop before; {}: there was none.
+            tables: by `schema.table`, the columns of its key, as the capture began with them.
+            previous: what was returned for the segment before; {}: there was none.
             uncertain_deletes: by `schema.table`, when the source committed the first deletion since then whose key may
-                be what the engine fills in for a column that isn't told, microseconds since 1970.
+                be the engine's default for a column that the log lacks, microseconds since 1970.
 
         Raises:
-            UnfitSource: a table can't be followed as it is now.
-            NeedsResync: its rows are known by something else, or may have been, since then.
+            UnfitSource: a table can't be followed any more.
+            NeedsResync: its row identity has changed since then, or may have.
         """
 
     def publish_table(self, capture_id: int, table: str) -> bool:
-        """Let the changes of one table of an epoch come by the log; say whether all do from now on.
+        """Publish the changes of one table of a capture to the log; return whether it has all of them from now on.
 
         Args:
             capture_id: which.
-            table: it may be another one by now than the epoch began with.
+            table: which may have been recreated since the capture began.
 
         Raises:
-            NeedsResync: some of its changes would not come.
+            NeedsResync: some of its changes would be missing.
         """
 
     def read_table(self, capture_id: int, table: str) -> AbstractContextManager[SnapshotRows]:
-        """Return all rows of one table of an epoch, of whose changes those come that the rows don't have.
+        """Return all rows of one table of a capture, and which later changes they include.
 
         Raises:
-            UnfitSource: that isn't read, or of no table of this kind of source.
+            UnfitSource: this kind of source can't read one table alone.
             NeedsResync: the table is gone.
         """
 
     def log_retention(self, last_segment: Segment) -> LogRetention:
-        """Return what the source has behind a drop.
+        """Return the source's log behind a segment.
 
         Raises:
-            SlotLost, PositionLost: it has forgotten that.
+            SlotLost, PositionLost: it was purged.
         """
 
     def properties(self, capture_id: int, tables: Sequence[str], placeholder: str, folder: Path) -> dict[str, str]:
-        """Return the engine's settings; secret."""
+        """Return the engine's settings, which contain secrets."""
 
     def jars(self) -> Sequence[Path]:
-        """Return the jars of the engine, where they aren't those of its package.
+        """Return the engine's jars, where they aren't those of its package.
 
         Raises:
             EngineError: they aren't on this machine.
         """
 
     def write_schema_history(self, folder: Path, schemas: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
-        """Write down for the engine what tables were like at a place, where the source doesn't tell."""
+        """Write the tables' schemas at an offset for the engine, where the log lacks them."""
 
     def origin(self, offset: Mapping[str, Any], previous: Mapping[str, Any]) -> dict[str, Any]:
-        """Return which log a place is in, so that the same place in another one is known.
+        """Return the identity of the log that an offset belongs to: names of log files aren't unique.
 
         Args:
-            offset: the place.
-            previous: what was returned for the place before; {}: there was none.
+            offset: the position.
+            previous: what was returned for the segment before; {}: there was none.
 
         Raises:
-            PositionLost: it is another one, between the two.
+            PositionLost: the log was replaced between the two.
         """
 
     def validate_added_columns(self, table: str, added: Sequence[str]) -> None:
-        """See that columns which were added have no value in the rows that were there before.
+        """Validate that columns which were added have no value in earlier rows.
 
         Raises:
-            NeedsResync: they may have: no change tells of it.
+            NeedsResync: they may have one, which no change reports.
         """
 
     def raise_for_engine_error(self, message: str) -> None:
-        """See that what the engine said at its end isn't that reading can't go on.
+        """Raise the error that a message of the engine indicates, if no restart cures it.
 
         Raises:
-            PositionLost, NeedsResync, UnfitSource: it is.
+            PositionLost, NeedsResync, UnfitSource: by the message.
         """
 
     def close(self) -> None:
@@ -157,13 +157,13 @@ _PLACEHOLDER_COLUMN = [0, 0, 0, ""]  # as a Postgres' column: no column has this
 
 
 def with_dropped_columns(identities: Mapping[str, Any], earlier_columns: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return by what rows are known, with the columns that tables had before all of their rows were read again.
+    """Return row identities with the columns that tables had before all of their rows were read again.
 
-    They are on `main` as they were: one that comes back has other values there than in the source.
+    These columns are still on `main`: one that is added again has other values there than in the source.
 
     Args:
         identities: as `SourceDatabase.identities` returns them.
-        earlier_columns: by `schema.table`, columns of before; what a table still has among them is passed over.
+        earlier_columns: by `schema.table`, columns of before; those that the table still has are skipped.
     """
     merged = dict(identities)
     for name, identity in identities.items():
@@ -179,10 +179,10 @@ def with_dropped_columns(identities: Mapping[str, Any], earlier_columns: Mapping
 
 @contextmanager
 def collect_unfit(unfit: dict[str, UnfitSource] | None, table: str) -> Iterator[None]:
-    """Take a table's error aside, where somebody asks for that.
+    """Collect a table's error instead of raising it, if there is where to.
 
     Args:
-        unfit: is given the error by the table's name; None: it is raised.
+        unfit: receives the error by the table's name; None: it is raised.
         table: its `schema.table`.
     """
     try:
@@ -196,13 +196,13 @@ def collect_unfit(unfit: dict[str, UnfitSource] | None, table: str) -> Iterator[
 def exclude_duplicates(
     tables: dict[str, tuple[str, ...]], unfit: dict[str, UnfitSource] | None, captured: Collection[str], namespace: str
 ) -> None:
-    """Take away tables of several schemas that would be one on `main`, but for the one that is followed already.
+    """Exclude tables of several schemas that would have one name on `main`, except those captured already.
 
     Args:
         tables: by `schema.table`, the columns of its key.
-        unfit: is given those that are taken away; None: one raises.
+        unfit: receives those that are excluded; None: one raises.
         captured: those that keep their names.
-        namespace: the namespace on `main`.
+        namespace: on `main`.
 
     Raises:
         UnfitSource: there are such.
@@ -228,18 +228,18 @@ def exclude_duplicates(
 def validate_exclusions(
     source: CdcSource, tables: Collection[str], unfit: Mapping[str, UnfitSource], captured: Collection[str] = ()
 ) -> None:
-    """See that no table is left out silently: one that the settings name as it is, or that was followed before.
+    """Validate that no table is excluded silently that the settings name exactly, or that was captured before.
 
-    A pattern may name others than were meant; these are left out, and shown by `status`.
+    A pattern may match unintended tables: these are excluded, and `status` shows them.
 
     Args:
         source: the settings.
         tables: those that can be followed.
-        unfit: why others can't be.
-        captured: tables that have rows on `main`, which would never change again.
+        unfit: the errors of the others.
+        captured: tables that have rows on `main`, which would become stale.
 
     Raises:
-        UnfitSource: one is left out that may not be, or there is none to follow.
+        UnfitSource: a table may not be excluded, or none is left.
     """
     for name, error in unfit.items():
         if name in source.tables or name in captured or not tables:
@@ -247,14 +247,14 @@ def validate_exclusions(
 
 
 def require_named_tables(source: CdcSource, tables: Collection[str]) -> None:
-    """See that each table is there which the settings name without a pattern: else its name is misspelled.
+    """Validate that each table exists which the settings name without a pattern: otherwise it is misspelled.
 
     Args:
         source: the settings.
-        tables: those that are there, as `schema.table`.
+        tables: those that exist, as `schema.table`.
 
     Raises:
-        UnfitSource: one isn't.
+        UnfitSource: one doesn't.
     """
     if missing := [table for table in source.tables if not table.endswith(".*") and table not in tables]:
         raise UnfitSource(

@@ -1,18 +1,18 @@
-"""The journal: what was read of a source, in the region's inbox, before the source may forget it.
+"""The journal: what was read of a source, durable in the region's inbox before the source may purge it.
 
-<inbox>/_cdc/sources/<source>/<epoch>/begin.json          the tables of an epoch, which begins with all of their rows
-<inbox>/_cdc/sources/<source>/<epoch>/asked.json          that it is to be begun
-<inbox>/_cdc/sources/<source>/<epoch>/again-<n>.json      that one table is to be read again
-<inbox>/_cdc/sources/<source>/<epoch>/layouts-<id>.json   what tables are like, where the source doesn't tell
-<inbox>/_cdc/drops/<source>/<epoch>/<down>.json           a drop: whole transactions, and where the next one begins
-<inbox>/_cdc/drops/<source>/<epoch>/<down>-<id>.parquet   rows of one table in it
+<inbox>/_cdc/sources/<source>/<capture id>/begin.json          the tables of a capture and their keys
+<inbox>/_cdc/sources/<source>/<capture id>/asked.json          a request to begin the capture
+<inbox>/_cdc/sources/<source>/<capture id>/again-<n>.json      a request to read one table again
+<inbox>/_cdc/sources/<source>/<capture id>/layouts-<id>.json   the tables' schemas, where the log lacks them
+<inbox>/_cdc/drops/<source>/<capture id>/<down>.json           a segment: whole transactions, and the next position
+<inbox>/_cdc/drops/<source>/<capture id>/<down>-<id>.parquet   rows of one table in it
 
-Drops may be deleted when they are old, by a rule of the store's; what stands below `sources` may not.
+Segments (drops, in messages and paths) may expire by a rule of the store; what is below `sources` may not.
 
-<down> is what a drop's number lacks to 10^12: so the newest is listed first, however many there are.
+<down> is 10^12 less the segment's number, so the newest is listed first, however many there are.
 
-A drop is made by its own file, created only if absent, after its rows: of two readers one makes it. An epoch is one
-reading of the source from its rows on; `resync` begins the next.
+A segment is committed by its own file, created only if absent, after its rows: of two readers one commits it. A capture
+(an epoch, in messages) is one reading of the source, from all of its rows on; `resync` begins the next.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Part:
 
 @dataclass(frozen=True)
 class StoppedTable:
-    """Why a table isn't read any more, until the source is read again.
+    """Why a table isn't read any more, until the next resync.
 
     Args:
-        error: the name of the error's class.
-        message: what it says.
-        last: the last drop with all of the table's rows up to there; 0: its first rows were never complete.
+        error: the class name of the error.
+        message: its message.
+        last: the last segment with all of the table's rows; 0: its initial rows were never complete.
     """
 
     error: str
@@ -85,22 +85,11 @@ class StoppedTable:
 
     @classmethod
     def from_error(cls, error: SternaError, last: int) -> StoppedTable:
-        """Return what is kept of an error.
-
-        Args:
-            error: of the table.
-            last: the last drop with all of the table's rows; 0: there is none.
-        """
+        """Return the record of an error; `last` is 0 if no segment has all rows of the table."""
         return cls(type(error).__name__, error.message, last)
 
     def to_error(self, table: str, source: str, *, alone: bool = False) -> NeedsResync | UnfitSource:
-        """Return the error again.
-
-        Args:
-            table: its `schema.table`.
-            source: the source's name.
-            alone: the table can be read again alone.
-        """
+        """Return the error that was recorded; its hint names the table if it can be read again `alone`."""
         kind = UnfitSource if self.error == UnfitSource.__name__ else NeedsResync
         option = f" --table {table}" if alone else ""
         hint = f"other tables go on; mend this one, then sterna cdc resync {source}{option}"
@@ -109,14 +98,14 @@ class StoppedTable:
 
 @dataclass(frozen=True)
 class TableResync:
-    """Where all rows of one table stand, which was read again while the others went on.
+    """The position of a table that was read again while the others continued.
 
     Args:
-        first: the first drop that has some of them.
-        last: the drop with which they are complete.
+        first: the first segment with some of its rows.
+        last: the segment that completes them.
         key: the columns of the table's key since then.
-        snapshot: which transactions those rows have already, as the server writes that.
-        end_lsn: the place in the log behind which there is none of these.
+        snapshot: the server's snapshot: the transactions that the rows include.
+        end_lsn: the log position behind which none of these transactions is.
     """
 
     first: int
@@ -128,24 +117,24 @@ class TableResync:
 
 @dataclass(frozen=True)
 class Segment:
-    """Whole transactions, or some of the rows that an epoch begins with.
+    """Whole transactions, or a part of a capture's initial rows.
 
     Args:
-        capture_id: which.
+        capture_id: the capture.
         number: from 1.
-        partition: as the engine calls the source.
-        offset: where the engine goes on behind it; None: it can't, the epoch's first rows aren't complete.
-        tables: by `schema.table`, what it has, in the order in which it happened.
-        complete: the rows that the epoch begins with are complete with this drop.
-        committed_micros: when the source committed the last of it, microseconds since 1970; 0: unknown.
-        columns: by `schema.table`, the columns that each table had last.
-        dropped_columns: by `schema.table`, columns that it had before, and whose values are on `main` still.
-        origin: which log the offset is in, where its name alone doesn't tell.
-        layouts: where it stands what tables are like there; "": the source tells.
-        identities: by `schema.table`, by what its rows were known when the drop was made, as the source's kind has it.
-        stopped: by `schema.table`, why neither this drop nor a later one of the epoch has rows of it.
-        resyncs: by `schema.table`, where the rows of tables stand that were read again.
-        handled_requests: how many of those that were asked for are done, or can't be.
+        partition: the engine's name of the source.
+        offset: where the engine resumes behind it; None: nowhere, as the initial rows aren't complete.
+        tables: by `schema.table`, its rows in the order of the log.
+        complete: the initial rows are complete with this segment.
+        committed_micros: when the source committed its last transaction, microseconds since 1970; 0: unknown.
+        columns: by `schema.table`, each table's last columns.
+        dropped_columns: by `schema.table`, columns that were dropped, and whose values are still on `main`.
+        origin: the log that the offset belongs to, where its file name isn't unique.
+        layouts: the URI of the tables' schemas; "": the log has them.
+        identities: by `schema.table`, the row identity when the segment was made, by the kind of source.
+        stopped: by `schema.table`, why neither this segment nor a later one of the capture has its rows.
+        resyncs: by `schema.table`, tables that were read again.
+        handled_requests: the number of the last resync request that was done, or refused.
     """
 
     capture_id: int
@@ -167,7 +156,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class CaptureSpec:
-    """One reading of a source, from all rows on.
+    """One reading of a source, from all of its rows on.
 
     Args:
         id: from 1.
@@ -178,7 +167,7 @@ class CaptureSpec:
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_keys_at(self, segment: Segment | None) -> CaptureSpec:
-        """Return it with the keys that tables have at a drop."""
+        """Return it with the keys that tables have at a segment."""
         keys = {name: resync.key for name, resync in segment.resyncs.items()} if segment is not None else {}
         return replace(self, tables={**self.tables, **keys})
 
@@ -228,8 +217,8 @@ SEGMENT: Final = Record(
     ),
     UnknownFields.IGNORE,
 )
-# One that doesn't know of stopped tables would go on with them, and lack what came between; and rows that a table has
-# no more would stay where one takes its rows that were read again for changes.
+# A reader that ignores stopped tables would continue them, and lack the rows between; one that ignores resyncs would
+# merge their rows as changes, and keep rows that the source no longer has.
 SEGMENT_FILE: Final = Document(
     SEGMENT, spaced=True, needs_next_version=lambda segment: bool(segment.stopped or segment.resyncs)
 )
@@ -237,7 +226,7 @@ SEGMENT_FILE: Final = Document(
 
 @dataclass(frozen=True)
 class SpecRecord:
-    """What the file of an epoch that was begun says.
+    """The content of `begin.json`.
 
     Args:
         tables: by `schema.table`, the columns of its key.
@@ -248,10 +237,10 @@ class SpecRecord:
 
 @dataclass(frozen=True)
 class TableSchemas:
-    """What tables are like, where the source doesn't tell.
+    """The tables' schemas, for a source whose log lacks them.
 
     Args:
-        schemas: by `database.table`, as the engine describes it; by "", statements that come before all others.
+        schemas: by `database.table`, as the engine describes it; by "", statements that precede all others.
     """
 
     schemas: Mapping[str, Any]
@@ -261,12 +250,12 @@ SPEC: Final = Record(SpecRecord, (Field("tables", mapping_of(tuple_of(TEXT))),),
 SPEC_FILE: Final = Document(SPEC, spaced=True)
 CAPTURE_REQUEST: Final = Record(dict[str, Any], (), UnknownFields.IGNORE)
 CAPTURE_REQUEST_FILE: Final = Document(CAPTURE_REQUEST, spaced=True)
-"""That it is there says everything: nobody reads it."""
+"""The file's presence is the request: nothing reads it."""
 
 
 @dataclass(frozen=True)
 class ResyncRequest:
-    """What the file says by which one table is asked for again.
+    """The content of a resync request for one table.
 
     Args:
         table: its `schema.table`.
@@ -283,11 +272,11 @@ TABLE_SCHEMAS: Final = Record(
 TABLE_SCHEMAS_FILE: Final = Document(TABLE_SCHEMAS, spaced=True)
 
 LocalPart = tuple[str, Path, int, tuple[Column, ...]]
-"""Of a table, a file with rows, how many, and their columns."""
+"""A table, a file of its rows, their count and their columns."""
 
 
 class Journal:
-    """What was read of a source.
+    """What was read of one source.
 
     Args:
         objects: the stores.
@@ -300,12 +289,12 @@ class Journal:
         self._segments_folder = f"{inbox}/_cdc/drops/{source}"
 
     def latest_capture_id(self) -> int:
-        """Return the number of the newest epoch; 0: there is none."""
+        """Return the newest capture id; 0: there is none."""
         ids = [name for name in self._objects.folders(self._folder) if _CAPTURE_ID.fullmatch(name)]
         return max(map(int, ids), default=0)
 
     def read_spec(self, capture_id: int) -> CaptureSpec | None:
-        """Return an epoch; None: nobody has begun to read it.
+        """Return a capture's tables; None: it hasn't begun.
 
         Raises:
             BadDrop: its file was changed.
@@ -319,11 +308,11 @@ class Journal:
             return None
 
     def request_capture(self, capture_id: int) -> None:
-        """Ask for an epoch to be begun by whoever reads the source."""
+        """Request that the source's reader begins a capture."""
         create(self._objects, f"{self._folder}/{capture_id:06}/asked.json", CAPTURE_REQUEST_FILE.dumps({}))
 
     def request_resync(self, capture_id: int, table: str) -> int:
-        """Ask for one table of an epoch to be read again; return the number of that among all that were asked for."""
+        """Request that one table is read again; return the request's number."""
         number = max(self._request_numbers(capture_id), default=0)
         while True:
             number += 1
@@ -333,11 +322,7 @@ class Journal:
                 return number
 
     def resync_requests(self, capture_id: int, after: int) -> list[tuple[int, str]]:
-        """Return the tables that are asked for again, each with its number.
-
-        Args:
-            capture_id: which.
-            after: behind this number.
+        """Return the numbers and tables of the resync requests after a number.
 
         Raises:
             BadDrop: a file was changed.
@@ -358,20 +343,16 @@ class Journal:
         return f"{self._folder}/{capture_id:06}/again-{number:06}.json"
 
     def create_spec(self, spec: CaptureSpec) -> bool:
-        """Write down what an epoch has; say whether nobody did before."""
+        """Write a capture's tables; return whether it hadn't begun before."""
         return create(
             self._objects, f"{self._folder}/{spec.id:06}/begin.json", SPEC_FILE.dumps(SpecRecord(spec.tables))
         )
 
     def segments(self, capture_id: int, after: int = 0) -> list[Segment]:
-        """Return an epoch's drops in their order.
-
-        Args:
-            capture_id: which.
-            after: behind this number.
+        """Return a capture's segments after a number, in order.
 
         Raises:
-            BadDrop: one was changed, or one is missing.
+            BadDrop: one is malformed, or one is missing.
         """
         numbers = list(self._numbers_descending(capture_id, after))[::-1]
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
@@ -382,14 +363,14 @@ class Journal:
         ]
 
     def segment(self, capture_id: int, number: int) -> Segment | None:
-        """Return one drop of an epoch; None: it isn't there."""
+        """Return one segment of a capture; None: it doesn't exist."""
         try:
             return self._parse_segment(capture_id, number, self._objects.read(self._segment_uri(capture_id, number)))
         except ObjectMissing:
             return None
 
     def last_segment(self, capture_id: int) -> Segment | None:
-        """Return an epoch's last drop."""
+        """Return a capture's last segment."""
         number = next(self._numbers_descending(capture_id), None)
         if number is None:
             return None
@@ -397,12 +378,12 @@ class Journal:
         return self._parse_segment(capture_id, number, self._objects.read(uri))
 
     def earlier_columns(self, capture_id: int) -> dict[str, tuple[str, ...]]:
-        """Return the columns that tables had in the epochs before one, by `schema.table`.
+        """Return the columns that tables had in earlier captures, by `schema.table`.
 
-        One that the source drops stays on `main`, whichever epoch its rows come from.
+        A column that the source drops stays on `main`, whichever capture its rows come from.
         """
         for earlier_id in range(capture_id - 1, 0, -1):
-            with suppress(BadDrop):  # a new epoch is what mends a journal that was changed
+            with suppress(BadDrop):  # a new capture is the remedy for a malformed journal
                 if (last_segment := self.last_segment(earlier_id)) is not None:
                     names = {
                         name: tuple(column.name for column in columns) for name, columns in last_segment.columns.items()
@@ -415,9 +396,9 @@ class Journal:
         return {}
 
     def last_read_at(self, capture_id: int) -> datetime | None:
-        """Return when an epoch's last drop was made, or the epoch begun or asked for; None: it wasn't.
+        """Return when a capture's last segment was committed, or else the capture begun or requested; None: it wasn't.
 
-        Whoever reads a source makes a drop each minute, though nothing changes.
+        A reader commits a segment each minute, though nothing changes.
         """
         numbered = self._list_segments(capture_id)
         latest = next(numbered, None) if self._is_listed_in_order() else max(numbered, default=None)
@@ -428,11 +409,11 @@ class Journal:
         )
 
     def write_parts(self, capture_id: int, number: int, files: Sequence[LocalPart]) -> dict[str, tuple[Part, ...]]:
-        """Write the rows of a drop, before the drop itself.
+        """Write the rows of a segment, before the segment itself.
 
         Args:
             capture_id: which.
-            number: the drop's.
+            number: the segment's.
             files: table, file, rows and columns of each part.
         """
         parts: dict[str, tuple[Part, ...]] = {}
@@ -443,13 +424,13 @@ class Journal:
         return parts
 
     def write_schemas(self, capture_id: int, schemas: Mapping[str, Any]) -> str:
-        """Write down what tables are like; return where it stands."""
+        """Write the tables' schemas; return their URI."""
         uri = f"{self._folder}/{capture_id:06}/layouts-{uuid.uuid4().hex}.json"
         create(self._objects, uri, TABLE_SCHEMAS_FILE.dumps(TableSchemas(schemas)))
         return uri
 
     def read_schemas(self, segment: Segment) -> dict[str, Any]:
-        """Return what tables were like at a drop's end.
+        """Return the tables' schemas at a segment's end.
 
         Raises:
             BadDrop: the file was changed.
@@ -463,7 +444,7 @@ class Journal:
         return dict(record.schemas)
 
     def commit_segment(self, segment: Segment) -> bool:
-        """Make a drop; say whether nobody else has made another one of its number."""
+        """Commit a segment; return whether no other one has its number."""
         return create(self._objects, self._segment_uri(segment.capture_id, segment.number), SEGMENT_FILE.dumps(segment))
 
     def _numbers_descending(self, capture_id: int, after: int = 0) -> Iterator[int]:
@@ -474,13 +455,13 @@ class Journal:
             yield number
 
     def _list_segments(self, capture_id: int) -> Iterator[tuple[int, datetime]]:
-        """Yield an epoch's drops and when each was made, as the store lists them."""
+        """Yield a capture's segments and their times, as the store lists them."""
         for uri, _, modified_at in self._objects.list(f"{self._segments_folder}/{capture_id:06}"):
             if match := _SEGMENT_NAME.fullmatch(uri.rpartition("/")[2]):
                 yield _MAX_NUMBER - int(match[1]), modified_at
 
     def _is_listed_in_order(self) -> bool:
-        """Say whether the store lists by key, as folders on disk and directory buckets of S3 don't."""
+        """Return whether the store lists by key, as folders on disk and directory buckets of S3 don't."""
         location = self._objects.mapping.locate(f"{self._folder}/x").location
         return location.remote.type != "local" and not location.prefix.split("/")[2].endswith("--x-s3")
 

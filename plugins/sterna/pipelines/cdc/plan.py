@@ -1,7 +1,7 @@
-"""Which drops of a source's journal come into a table next; pure.
+"""Which segments of a source's journal come into a table next; pure.
 
-A table's mark is `<epoch>/<number>` of the last drop that is in it. The first drops of an epoch hold all rows; once
-they are in, rows that none of them has are taken away: so a table that is read again is as its source, whatever it was.
+A table's position is `<capture id>/<number>` of the last segment that is in it. The first segments of a capture hold
+all rows; once they are applied, rows that none of them has are deleted: a table that is read again equals its source.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from sterna.pipelines.cdc.journal import Part, Segment, TableResync
 from sterna.pipelines.publish.model import Channel, Step
 
 MAX_STEP_BYTES = 64 << 20
-"""Of Parquet, that one step brings into a table; but for one drop that has more."""
+"""The most Parquet that one step applies, unless a single segment is larger."""
 _MAX_IDLE_SEGMENTS = 500
-"""Drops without a row of a table, after which its mark follows all the same: older drops are needed no longer."""
+"""Segments without a row of a table after which its position advances nevertheless: older ones may then expire."""
 _POSITION = re.compile(r"([1-9][0-9]{0,5})/([0-9]{1,12})")
 
 
 @dataclass(frozen=True)
 class Work:
-    """A step of one table.
+    """One step of one table.
 
     Args:
         step: the publication that advances the table's position.
-        segments: what comes in, in its order.
-        key_segments: drops that, with these, hold all rows of the table: what they don't have goes. None: nothing goes.
+        segments: what is applied, in order.
+        key_segments: segments that, with these, hold all rows of the table: other rows are deleted. None: none is.
     """
 
     step: Step
@@ -37,15 +37,15 @@ class Work:
 
 
 def channel(region: str, source: str) -> Channel:
-    """Return the channel of a source on each of its tables."""
+    """Return the channel of a source, which is the same on each of its tables."""
     return Channel(region, "cdc", source)
 
 
 def parse_position(text: str, source: str) -> tuple[int, int]:
-    """Return epoch and number that a mark says; zeros for none.
+    """Return the capture id and the segment number of a position; zeros for none.
 
     Raises:
-        UnfitSource: nothing that a source has written.
+        UnfitSource: it isn't a position of change capture.
     """
     if not text:
         return 0, 0
@@ -69,19 +69,19 @@ def next_work(
     """Return a table's next step; None: there is none.
 
     Args:
-        channel: the source's.
+        channel: of the source.
         table: its `schema.table`.
-        applied_position: what the target's mark says.
-        capture_id: the newest.
-        segments: of that epoch, all that are not in every table, in their order, and the one before them; all from the
-            first on, as long as one table lacks some of the rows that the epoch begins with.
-        is_empty: the target has no rows: nothing can have to go.
-        is_stopped: no drop of the table comes behind these: its mark follows to the last.
-        resync: where its rows stand, if it was read again alone.
+        applied_position: as the target's property has it.
+        capture_id: the newest capture.
+        segments: of that capture, in order: those that some table lacks, and the one before them; all of them while
+            a table lacks some of the initial rows.
+        is_empty: the target has no rows: none can have to be deleted.
+        is_stopped: no later segment has rows of the table: its position advances to the last one.
+        resync: its last resync of this table alone.
 
     Raises:
-        NeedsResync: drops that the table lacks are gone from the journal.
-        UnfitSource: the mark isn't the source's.
+        NeedsResync: segments that the table lacks are gone from the journal.
+        UnfitSource: the position isn't of this source.
     """
     applied_id, applied = parse_position(applied_position, channel.name)
     if applied_id > capture_id:
@@ -123,7 +123,7 @@ def next_work(
         )
         if (
             key_segments is not None and key_segments[0].number != start + 1
-        ):  # rows of the drops before would be taken for gone
+        ):  # rows of earlier segments would be deleted
             raise NeedsResync(
                 f"drop {start + 1} of epoch {capture_id} of {channel.name} isn't told, and {table} needs its keys",
                 hint=f"sterna cdc resync {channel.name}",
@@ -156,17 +156,17 @@ def build_work(
     *,
     complete: bool,
 ) -> Work:
-    """Return the work that brings a table from its mark to a drop's end.
+    """Return the work that advances a table to a segment.
 
     Args:
-        channel: the source's.
-        table: by its name there.
-        applied_position: where the table is; empty: it has none of it.
-        capture_id: of the drops.
-        end: the number of the last drop that the table then has.
-        segments: drops whose rows come in.
-        key_segments: drops that have the keys of all rows; None: no other row goes.
-        complete: the table is made of these drops alone.
+        channel: of the source.
+        table: its `schema.table`.
+        applied_position: the table's position; "": it has no rows of the source.
+        capture_id: of the segments.
+        end: the number of the last segment that the table then has.
+        segments: those whose rows are applied.
+        key_segments: those that have the keys of all rows; None: no other row is deleted.
+        complete: the table consists of these segments alone.
     """
     new_position = f"{capture_id}/{end}"
     id = f"{channel}/{table}/{applied_position.replace('/', '.') or '0'}-{new_position.replace('/', '.')}"
@@ -197,5 +197,5 @@ def _limit_bytes(segments: Sequence[Segment], table: str) -> list[Segment]:
 
 
 def list_parts(segments: Sequence[Segment], table: str) -> list[tuple[int, Part]]:
-    """Return a table's files of some drops, each with its drop's number."""
+    """Return a table's files in some segments, each with its segment's number."""
     return [(segment.number, part) for segment in segments for part in segment.tables.get(table, ())]

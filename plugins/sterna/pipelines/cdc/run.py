@@ -1,4 +1,4 @@
-"""The sources of a region: each is read all the time, and what was read is applied, table by table, in turns."""
+"""Runs the sources of a region: each is read continuously, and what was read is applied table by table, in turns."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from sterna.spark.start import is_connect, require_pyspark, spark_errors, start_
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
-_MAX_REPEATED_ENDS = 3  # ends of an engine with the same words, after which it isn't started again
+_MAX_REPEATED_ENDS = 3  # failures of an engine with the same message, after which it isn't started again
 _SPARK_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "8"}
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What was done.
+    """What a run did.
 
     Args:
-        drops: that were made.
-        steps: that were published.
-        failed: what went wrong last, by source.
-        exit_code: what a command ends with.
+        drops: how many segments were committed.
+        steps: how many steps were published.
+        failed: the last error of each source.
+        exit_code: of the command.
     """
 
     drops: int
@@ -63,15 +63,15 @@ class Runner:
     """Follows sources.
 
     Args:
-        sources: which.
-        report_progress: called with lines for people.
-        open_capture: makes a reader of a source, as `Capture` does.
-        apply_work: brings work into a table, as `apply` does.
-        pause_seconds: before a source is read again that failed.
-        max_cached_segments: that are remembered before it is looked which of them are in all tables.
+        sources: those to follow.
+        report_progress: called with lines of text.
+        open_capture: opens a reader of a source, as `Capture` does.
+        apply_work: applies work to a table, as `apply` does.
+        pause_seconds: before a source that failed is read again.
+        max_cached_segments: above which those that all tables have are evicted.
 
     Attributes:
-        failed: what went wrong last, by source and what was done with it.
+        failed: the last error, by source and activity.
     """
 
     sources: Sequence[SourceContext]
@@ -90,9 +90,9 @@ class Runner:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self, seconds: float) -> RunSummary:
-        """Read and apply for some seconds; at the end what is in the journal is in its tables, where nothing fails.
+        """Read and apply for some seconds; then apply the rest of the journal, except where that fails.
 
-        Rows that a reading begins with are read to their end, however long that takes: who ends it begins anew.
+        Initial rows are read to their end, however long that takes: otherwise they would start over.
         """
         readers = [
             threading.Thread(target=self.read, args=(source_context,), daemon=True) for source_context in self.sources
@@ -122,16 +122,16 @@ class Runner:
         return RunSummary(self._segment_count, self._step_count, failed, exit_codes[0] if exit_codes else 0)
 
     def finish(self) -> None:
-        """Let `run` come to its end once first rows that are being read have come, and all is in its tables."""
+        """Let `run` end once pending initial rows are read and everything is applied."""
         self._finishing.set()
 
     def stop(self) -> None:
-        """Let `run` come to its end now."""
+        """Let `run` end now."""
         self._stopped.set()
         self._finishing.set()
 
     def read(self, source_context: SourceContext) -> None:
-        """Read one source into its journal, until the run is over or somebody has to look at it."""
+        """Read one source into its journal until the run ends, or until an error that no retry cures."""
         name = source_context.source.name
         while not self._finishing.is_set():
             database = source_context.database()
@@ -140,7 +140,7 @@ class Runner:
             try:
                 while not self._finishing.is_set() or (capture.is_beginning and not self._stopped.is_set()):
                     written = capture.step(_POLL_SECONDS)
-                    if capture.has_output:  # an engine that only starts, and then ends again, is no better than none
+                    if capture.has_output:  # an engine that fails right after its start has not recovered
                         self.failed.pop(f"{name}: reading", None)
                     if written:
                         self._engine_failures.pop(name, None)
@@ -161,17 +161,17 @@ class Runner:
             self._finishing.wait(self.pause_seconds)
 
     def _escalate_if_repeated(self, name: str, database: SourceDatabase, error: SternaError) -> SternaError:
-        """Return an error, or another one where an engine ends again as before although the source answers."""
+        """Return the error, or UnfitSource where the engine fails repeatedly although the source answers."""
         if not isinstance(error, SourceUnreachable):
             return error
-        message = re.sub(r"[0-9]+", "#", error.message)  # places, ports and times differ
+        message = re.sub(r"[0-9]+", "#", error.message)  # positions, ports and times differ
         last_message, count = self._engine_failures.get(name, ("", 0))
         count = count + 1 if last_message == message else 1
         self._engine_failures[name] = message, count
         if count < _MAX_REPEATED_ENDS:
             return error
         try:
-            tables = database.list_tables({})  # one that nobody can follow has nothing to do with it
+            tables = database.list_tables({})  # a table that can't be followed isn't the cause
         except SternaError as reason:
             return reason if reason.remedy is not Remedy.RETRY else error
         named_tables = [
@@ -184,7 +184,7 @@ class Runner:
         )
 
     def apply(self, catalog: RegionalIcebergCatalog) -> bool:
-        """Take one step for each table that has one; say whether there was any."""
+        """Take one step for each table that has one; return whether there was any."""
         return sum(self._apply_source(catalog, source_context) for source_context in self.sources) > 0
 
     def _apply_source(self, catalog: RegionalIcebergCatalog, source_context: SourceContext) -> bool:
@@ -201,7 +201,7 @@ class Runner:
                     if stopped_table is not None:
                         raise stopped_table.to_error(table, name, alone=source_context.source.can_reload_single_table)
                     self.failed.pop(f"{name}: {table}", None)
-                except SternaError as error:  # it ends no other table
+                except SternaError as error:  # other tables continue
                     self._record_failure(f"{name}: {table}", error)
                 except Exception as error:
                     log.exception("%s of source %s can't be applied", table, name)
@@ -213,7 +213,7 @@ class Runner:
         return stepped
 
     def load_segments(self, source_context: SourceContext) -> tuple[CaptureSpec | None, list[Segment]]:
-        """Return a source's newest epoch that was begun, and its drops that aren't in every table."""
+        """Return a source's current capture, and its segments that some table lacks."""
         capture_id = source_context.journal.latest_capture_id()
         spec = source_context.journal.read_spec(capture_id) if capture_id else None
         if spec is None:
@@ -223,11 +223,11 @@ class Runner:
             segments = []
         if len(segments) > self.max_cached_segments:
             segments = _required_segments(segments, min_applied_segment(source_context, spec))
-        # With the last one that is in every table: it tells which tables had no row until then.
+        # Includes the last one that all tables have: its columns show which tables had no row until then.
         after = segments[-1].number if segments else max(0, min_applied_segment(source_context, spec) - 1)
         segments = [*segments, *source_context.journal.segments(capture_id, after)]
         if segments and segments[0].number > 1 and any(segment.complete for segment in segments[1:]):
-            segments = source_context.journal.segments(capture_id)  # some table has a part of its first rows
+            segments = source_context.journal.segments(capture_id)  # some table has a part of its initial rows
         self._segment_cache[source_context.source.name] = capture_id, segments
         return spec, segments
 
@@ -276,7 +276,7 @@ class Runner:
         return True
 
     def _check_log_retention(self, source_context: SourceContext) -> None:
-        """Take note where the source keeps too much log: its disk is at stake."""
+        """Record an alarm where the source retains too much log: its disk is at stake."""
         source, database = source_context.source, source_context.database()
         try:
             number = source_context.journal.latest_capture_id()
@@ -289,7 +289,7 @@ class Runner:
             database.close()
 
     def _record_failure(self, subject: str, error: SternaError) -> bool:
-        """Take note of an error; say whether somebody has to look at it."""
+        """Record an error; return whether no retry cures it."""
         if str(self.failed.get(subject)) != str(error):
             self.report_progress(f"{subject}: {type(error).__name__}: {error}")
         self.failed[subject] = error
@@ -297,7 +297,7 @@ class Runner:
 
 
 def validate_log_retention(source: CdcSource, retention: LogRetention) -> None:
-    """See that a source neither keeps too much log that was not read, nor is about to purge it.
+    """Validate that a source neither retains too much unread log, nor purges it soon.
 
     Raises:
         LogKept, PurgeNear: it does.
@@ -316,14 +316,14 @@ def validate_log_retention(source: CdcSource, retention: LogRetention) -> None:
 
 
 def validate_read_age(source: CdcSource, last_read_at: datetime | None) -> None:
-    """See that somebody has read a source lately.
+    """Validate that a source was read recently.
 
     Args:
         source: its settings.
-        last_read_at: when somebody did last; None: nobody has begun to.
+        last_read_at: when it was last read; None: never.
 
     Raises:
-        NotRead: nobody has.
+        NotRead: it wasn't.
     """
     if last_read_at is None:
         raise NotRead("nobody has begun to read the source", hint="see NotRead in the run book")
@@ -335,9 +335,9 @@ def validate_read_age(source: CdcSource, last_read_at: datetime | None) -> None:
 
 
 def min_applied_segment(source_context: SourceContext, spec: CaptureSpec) -> int:
-    """Return the number of the last drop of an epoch that is in every table which needs more.
+    """Return the number of the last segment of a capture that all tables have, except those that need no more.
 
-    One without a row yet lacks none.
+    A table without a row yet lacks none.
     """
     last_segment = source_context.journal.last_segment(spec.id)
     positions = dict(zip(spec.tables, _applied_positions(source_context, spec.tables), strict=True))
@@ -363,12 +363,12 @@ def min_applied_segment(source_context: SourceContext, spec: CaptureSpec) -> int
 
 
 def _is_applied_to_stop(last_segment: Segment, table: str, position: tuple[int, int]) -> bool:
-    """Say whether a table is stopped and has all that is whole from before its stop.
+    """Return whether a table is stopped, and all segments before its stop are applied.
 
     Args:
-        last_segment: the epoch's last drop.
+        last_segment: of the capture.
         table: its `schema.table`.
-        position: what its mark says.
+        position: of the table.
     """
     stopped_table = last_segment.stopped.get(table)
     if stopped_table is None:
@@ -380,7 +380,7 @@ def _is_applied_to_stop(last_segment: Segment, table: str, position: tuple[int, 
 
 
 def required_position(last_segment: Segment, table: str, position: tuple[int, int]) -> tuple[int, int]:
-    """Return the place behind which a table needs drops: where it was read again, they are those since then."""
+    """Return the position behind which a table needs segments: after a resync, those since then."""
     resync = last_segment.resyncs.get(table)
     if resync is None or (position[0] == last_segment.capture_id and position[1] >= resync.last):
         return position
@@ -388,7 +388,7 @@ def required_position(last_segment: Segment, table: str, position: tuple[int, in
 
 
 def read_main_tables(source_context: SourceContext, tables: Mapping[str, Sequence[str]]) -> MainTables:
-    """Return what `main` says of a source's tables before an epoch begins.
+    """Return the state of a source's tables on `main` before a capture begins.
 
     Args:
         source_context: the source.
@@ -407,10 +407,10 @@ def read_main_tables(source_context: SourceContext, tables: Mapping[str, Sequenc
 
 
 def validate_own_rows(source_context: SourceContext, target: Target, state: TableState | None) -> None:
-    """See that a table on `main` that has rows has a mark of the source.
+    """Validate that a table on `main` that has rows has a position of the source.
 
     Raises:
-        UnfitSource: others wrote them.
+        UnfitSource: its rows were written by others.
     """
     if state is not None and state.current is not None and not source_context.applied_position(state):
         raise UnfitSource(
@@ -421,13 +421,13 @@ def validate_own_rows(source_context: SourceContext, target: Target, state: Tabl
 
 
 def validate_writer(source_context: SourceContext, target: Target, state: TableState | None) -> None:
-    """See that the rows on `main` are those of the same table of the source, not of one in another schema.
+    """Validate that the rows on `main` are of the same table of the source, not of one in another schema.
 
-    The newest snapshot of the source says which table wrote it. Where all of them are expired, the journal says which
-    tables the epoch of the mark had. Where both are gone, only a source of one schema leaves no doubt.
+    The source's newest snapshot names the table that wrote it. If all of them are expired, the journal has the tables
+    of the capture that the position names. Where both are gone, only a source of one schema is unambiguous.
 
     Raises:
-        UnfitSource: another table wrote them, or that can't be told.
+        UnfitSource: another table wrote them, or the writer is unknown.
     """
     applied_position = source_context.applied_position(state)
     if state is None or not applied_position:
@@ -450,7 +450,7 @@ def validate_writer(source_context: SourceContext, target: Target, state: TableS
 
 
 def _writing_table(snapshot: SnapshotState, source_channel: Channel) -> str:
-    """Return the table of a source whose rows a snapshot brought; "": none."""
+    """Return the source's table that wrote a snapshot; "": none."""
     id = snapshot.wap_id or snapshot.published_wap_id
     return id.removeprefix(f"{source_channel}/").rpartition("/")[0] if id.startswith(f"{source_channel}/") else ""
 
@@ -460,9 +460,9 @@ def _table_name(table: str) -> str:
 
 
 def _required_segments(segments: list[Segment], applied: int) -> list[Segment]:
-    """Return the drops that are still needed when all tables have come up to one of them.
+    """Return the segments that are still required once all tables have applied one of them.
 
-    Those with the first rows are needed all, until every table has all of them: what they don't have goes.
+    Those with initial rows are required until every table has all of them: rows that they lack are deleted then.
     """
     complete = next((segment.number for segment in segments if segment.complete), 0)
     return segments if applied < complete else [segment for segment in segments if segment.number >= applied]
@@ -477,7 +477,7 @@ def _applied_positions(source_context: SourceContext, tables: Mapping[str, Seque
 
 
 def require_classic(source_context: SourceContext) -> str:
-    """Return the master of the Spark that applies changes.
+    """Return the Spark master that applies changes.
 
     Raises:
         NeedsClassicSpark: it is a Spark Connect server.

@@ -25,13 +25,13 @@ from sterna.replication.replica.region import RegionContext
 
 @dataclass(frozen=True)
 class SourceContext:
-    """A source with all that is needed of its region.
+    """A source and what it uses of its region.
 
     Args:
         context: the region.
-        ingest: its inbox.
+        ingest: the region's inbox and its settings.
         source: the source's settings.
-        journal: what was read of it.
+        journal: of the source.
     """
 
     context: RegionContext
@@ -40,18 +40,18 @@ class SourceContext:
     journal: Journal
 
     def database(self) -> SourceDatabase:
-        """Return the source itself; whoever takes it closes it."""
+        """Connect to the source; the caller closes it."""
         return open_database(self.source, self.context.secrets)
 
     def target(self, name: str, key: Sequence[str]) -> Target:
-        """Return a table of the source as it is on `main`."""
+        """Return the table on `main` that a table of the source is applied to."""
         table_key = f"{self.source.into}.{name.partition('.')[2]}"
         root = self.context.mapping.locate(f"{self.ingest.region_settings.inbox}/x").location.prefix
         location = f"{root}/tables/{table_key.replace('.', '/')}"
         return Target(name, table_key, tuple(key), self.source.deletes == "soft", location)
 
     def read_table_state(self, target: Target) -> TableState | None:
-        """Return what `main` says of a table; None: it isn't there."""
+        """Return a table's state on `main`; None: it doesn't exist."""
         primary, key = self.context.primary, parse_key(target.key)
         content = primary.contents(SOURCE_BRANCH, primary.reference(SOURCE_BRANCH).hash, [key]).get(key)
         if content is None or content.kind != ICEBERG_TABLE or not content.metadata_location:
@@ -59,7 +59,7 @@ class SourceContext:
         return read_state(self.context, target.key, content.metadata_location)
 
     def applied_position(self, state: TableState | None) -> str:
-        """Return how far a table is."""
+        """Return the source's position in a table; "": none."""
         return (
             state.properties.get(channel(self.source.region, self.source.name).position_property, "") if state else ""
         )
@@ -71,10 +71,10 @@ def open_sources(context: RegionContext, services: Services, names: Sequence[str
     Args:
         context: the region.
         services: the services file.
-        names: which; all without any.
+        names: those to return; all by default.
 
     Raises:
-        UsageError: there is none, or no inbox for what is read.
+        UsageError: the region has no such source.
     """
     sources = [source for source in services.cdc.sources if source.region == context.region.name]
     if not sources:
@@ -92,10 +92,5 @@ def open_sources(context: RegionContext, services: Services, names: Sequence[str
 
 
 def open_database(source: CdcSource, secrets: Secrets) -> SourceDatabase:
-    """Return a source's database.
-
-    Args:
-        source: its settings.
-        secrets: finds its credential.
-    """
+    """Return the adapter for a source's kind of database."""
     return PostgresDatabase(source, secrets) if source.kind == "postgres" else MysqlDatabase(source, secrets)

@@ -1,4 +1,4 @@
-"""What a transform does next, by one look at its source and its target; pure."""
+"""What a transform does next, by the state of its source and of its target; pure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _REBUILDING = re.compile(r"rebuilding/([1-9][0-9]{0,8})")
 
 @dataclass(frozen=True)
 class Position:
-    """How far a transform has come.
+    """The position of a transform.
 
     Args:
-        snapshot: the snapshot of the source up to which it has come; None: none yet.
-        rebuilt: how often the target was rebuilt. It is part of the mark: a step that was made before a rebuild finds
-            another mark, though the snapshot may be the same.
-        rebuilding: a rebuild of a target that was rolled back has begun, and isn't done.
+        snapshot: the source's snapshot that is applied; None: none yet.
+        rebuilt: how often the target was rebuilt. It is part of the position's text, so a step that was planned before
+            a rebuild conflicts, though the snapshot may be the same.
+        rebuilding: a rebuild of a target that was rolled back isn't finished.
     """
 
     snapshot: int | None = None
@@ -33,10 +33,10 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Return what a mark says.
+        """Parse the target's property; "" is the initial position.
 
         Raises:
-            FlowStopped: nothing that a transform has written.
+            FlowStopped: no transform has written it.
         """
         if not text:
             return cls()
@@ -49,7 +49,7 @@ class Position:
 
     @property
     def text(self) -> str:
-        """The mark that says so."""
+        """The value of the target's property."""
         if self.rebuilding:
             return f"rebuilding/{self.rebuilt}"
         if self.snapshot is None:
@@ -62,7 +62,7 @@ class Idle:
     """There is nothing to do now.
 
     Args:
-        reason: why, for people.
+        reason: for messages.
     """
 
     reason: str
@@ -70,12 +70,12 @@ class Idle:
 
 @dataclass(frozen=True)
 class Work:
-    """A step.
+    """A step that is due.
 
     Args:
-        start: the source's snapshot from which; None: from before the first row.
-        end: the one up to which.
-        step: how it is put on `main`.
+        start: the source's snapshot that it starts from; None: before the first row.
+        end: the source's snapshot that it ends at.
+        step: its publication on `main`.
     """
 
     start: int | None
@@ -93,16 +93,16 @@ def decide(
 
     Args:
         flow: the transform.
-        source: its source, as the region's replica has it.
-        target: its target, as `main` has it.
-        read_main: returns the source as `main` has it, None where it isn't there; asked where the replica doesn't
-            know how far the transform has come.
+        source: the state of its source on the region's replica.
+        target: the state of its target on `main`.
+        read_main: returns the state of the source on `main`, or None if it doesn't exist; called if the replica doesn't
+            know the position's snapshot.
 
     Raises:
         Rewound: the target was rolled back or replaced.
-        FlowStopped: the target has rows and no mark, or a rebuild isn't done.
+        FlowStopped: the target has rows and no position, or a rebuild isn't finished.
         NotAnAncestor: the source was rolled back or replaced.
-        Gap: the source has expired what the transform goes on from.
+        Gap: the source has expired the position's snapshot.
     """
     position = read_position(flow, target)
     if source.current is None:
@@ -120,15 +120,15 @@ def decide(
 
 
 def read_position(flow: Transform, target: TableState) -> Position:
-    """Return how far a transform has come, where that is certain.
+    """Return a transform's position, if it is certain.
 
     Args:
         flow: the transform.
-        target: its target.
+        target: the state of its target.
 
     Raises:
         Rewound: the target was rolled back or replaced.
-        FlowStopped: it has rows and no mark, or a rebuild isn't done.
+        FlowStopped: it has rows and no position, or a rebuild isn't finished.
     """
     channel = flow_channel(flow.name)
     if reason := rewind_reason(target, channel):
@@ -150,11 +150,11 @@ def read_position(flow: Transform, target: TableState) -> Position:
 
 
 def build_step(flow: Transform, position: Position, end: int) -> Step:
-    """Return the step that brings a transform from where it is up to a snapshot.
+    """Return the step that advances a transform to a snapshot.
 
     Args:
         flow: the transform.
-        position: how far it has come.
+        position: of the transform.
         end: the source's snapshot.
     """
     channel, applied_position = flow_channel(flow.name), replace(position, snapshot=end, rebuilding=False).text
@@ -165,15 +165,15 @@ def build_step(flow: Transform, position: Position, end: int) -> Step:
 
 
 def rebuild_step(flow: Transform, applied_position: str, end: int) -> Step:
-    """Return the step that replaces all rows of a target by those that follow from a snapshot of the source.
+    """Return the step that replaces all rows of a target by the result at a snapshot of the source.
 
     Args:
         flow: the transform.
-        applied_position: the target's mark.
+        applied_position: of the target.
         end: the source's snapshot.
 
     Raises:
-        FlowStopped: the mark is no transform's.
+        FlowStopped: no transform has written the position.
     """
     position = Position.parse(applied_position)
     number = position.rebuilt if position.rebuilding else position.rebuilt + 1
@@ -189,23 +189,14 @@ def rebuild_step(flow: Transform, applied_position: str, end: int) -> Step:
 
 
 def with_sql_digest(step: Step, flow: Transform, sql: str) -> Step:
-    """Return a step whose id tells by what its rows are made: what was staged by other SQL isn't what it publishes.
-
-    Args:
-        step: the step.
-        flow: the transform.
-        sql: its SQL.
-    """
+    """Return a step whose id contains a digest of the SQL, so that rows staged by other SQL aren't published."""
     return replace(step, id=f"{step.id}-{_digest(flow, sql)}")
 
 
 def is_sql_changed(flow: Transform, target: TableState, sql: str) -> bool:
-    """Tell whether the last rows that a transform put on its target were made by other SQL than it has now.
+    """Return whether the last rows of a transform on its target were made by other SQL.
 
-    Args:
-        flow: the transform.
-        target: its target. Where it doesn't keep the snapshot of these rows, nobody can tell: no.
-        sql: the transform's SQL.
+    It is False if the target has expired the snapshot of these rows.
     """
     prefix = f"{flow_channel(flow.name)}/"
     ids = (snapshot.published_wap_id or snapshot.wap_id for snapshot in target.ancestors)
@@ -218,7 +209,7 @@ def _digest(flow: Transform, sql: str) -> str:
 
 
 def rebuilding_position(applied_position: str) -> str:
-    """Return the mark of a target that was rolled back, while it is rebuilt."""
+    """Return the position of a target that was rolled back, while it is rebuilt."""
     position = Position.parse(applied_position)
     return applied_position if position.rebuilding else Position(None, position.rebuilt + 1, True).text
 
@@ -226,7 +217,7 @@ def rebuilding_position(applied_position: str) -> str:
 def _decide_off_lineage(
     flow: Transform, source: TableState, start: int, read_main: Callable[[], TableState | None]
 ) -> Decision:
-    """Return what follows where the mark names no ancestor of the replica's current snapshot."""
+    """Return the decision if the position isn't an ancestor of the replica's current snapshot."""
     on_main = read_main()
     lineage = [snapshot.id for snapshot in on_main.ancestors] if on_main else []
     if start in lineage and (source.current not in lineage or lineage.index(source.current) > lineage.index(start)):

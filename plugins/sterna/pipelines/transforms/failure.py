@@ -1,11 +1,11 @@
-"""Why a transform's last step or rebuild failed, or that one is at work.
+"""The last failure of a transform's step or rebuild, or that one is running.
 
-Whoever takes the step writes it beside the replica, and who asks how far the transform is reads it.
+A step writes it beside the replica, and `status` reads it.
 
-It stands in `<replica root>/_sterna/flows/<transform>.json`, with the mark that the target had. Once that is another
-one, the transform has come further since, and what is written there counts no more. A step that is killed leaves behind
-that it began, and so does a rebuild. No clean-up deletes the file, for a transform may fail for long: a step deletes it
-that has read the mark and has nothing to do, or that ends well where an earlier one had failed.
+Its file is `<replica root>/_sterna/flows/<transform>.json`, with the target's position at the time. Once the target has
+another position, the transform has progressed, and the record is void. A step that is killed leaves a record that it
+started, and so does a rebuild. Garbage collection keeps the file, since a transform may fail for long. A step deletes
+it after reading the position if it has nothing to do, or if it succeeds where an earlier one failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sterna.replication.replica.region import RegionContext
 _log = logging.getLogger(__name__)
 _MAX_REASON_CHARS: Final = 2_000
 UNREAD_POSITION: Final = "?"
-"""In the place of a mark that the step could not read: such a failure counts whatever the mark is."""
+"""Replaces a position that the step could not read: such a failure counts at every position."""
 _HEARTBEAT_SECONDS: Final = 30.0
 _HEARTBEAT_TIMEOUT: Final = timedelta(minutes=2)
 _URI: Final = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>()\[\]]+")
@@ -41,16 +41,16 @@ _SECRET: Final = re.compile(
 
 @dataclass(frozen=True)
 class Failure:
-    """A step or a rebuild that failed, or one that has begun.
+    """A step or a rebuild that failed, or one that is running.
 
     Args:
-        at: when; of one that has begun: its last sign of life.
-        applied_position: the target's mark then.
-        kind: the error's class name; `StepUnfinished` of one that has begun.
-        reason: what it says.
-        exit_code: what a command ends with for it.
-        since: when the first step at this mark failed, or when the one that has begun did so; None: an older sterna
-            wrote it.
+        at: when; of one that is running, its last heartbeat.
+        applied_position: the target's position then.
+        kind: the error's class name; `StepUnfinished` of one that is running.
+        reason: the error's message.
+        exit_code: of a command that reports it.
+        since: when the first step at this position failed, or when the running one started; None: written by an older
+            sterna.
         rebuild: whether it is a rebuild.
     """
 
@@ -63,7 +63,7 @@ class Failure:
     rebuild: bool = False
 
     def is_running(self, now: datetime) -> bool:
-        """Tell whether it is a step that gave a sign of life just now."""
+        """Return whether it is a step with a recent heartbeat."""
         return self.kind == StepUnfinished.__name__ and abs(now - self.at) <= _HEARTBEAT_TIMEOUT
 
 
@@ -85,13 +85,13 @@ FAILURE: Final = Record(
 def write_failure(
     context: RegionContext, flow: str, applied_position: str, error: BaseException, *, rebuild: bool = False
 ) -> None:
-    """Write down why a step or a rebuild failed; where the region's store doesn't take it, the log says so.
+    """Record the failure of a step or a rebuild; if the region's store rejects it, log that.
 
     Args:
         context: the region.
         flow: the transform's name.
-        applied_position: the target's mark; `UNREAD_POSITION` where it couldn't be read.
-        error: what ended the step.
+        applied_position: the target's position; `UNREAD_POSITION` if it couldn't be read.
+        error: of the step.
         rebuild: whether it was a rebuild.
     """
     if applied_position == UNREAD_POSITION and not rebuild and _has_failure(context, flow):
@@ -106,14 +106,9 @@ def write_failure(
 
 @contextmanager
 def step_in_progress(context: RegionContext, flow: str, applied_position: str) -> Iterator[None]:
-    """Say beside the replica that a step is at work while the block runs: of one that is killed that stays.
+    """Record that a step is running while the block runs; the record outlives a step that is killed.
 
-    Where a step has failed at this mark already, its failure stays in its place until the transform has come further.
-
-    Args:
-        context: the region.
-        flow: the transform's name.
-        applied_position: the target's mark.
+    If a step has failed at this position before, its failure stays recorded until the transform has progressed.
     """
     if _previous_failure(context, flow, applied_position) is not None:
         yield
@@ -125,15 +120,10 @@ def step_in_progress(context: RegionContext, flow: str, applied_position: str) -
 
 @contextmanager
 def rebuild_in_progress(context: RegionContext, flow: str, applied_position: str) -> Iterator[Callable[[str], None]]:
-    """Say beside the replica that a rebuild is at work while the block runs, in the place of a step that failed.
-
-    Args:
-        context: the region.
-        flow: the transform's name.
-        applied_position: the target's mark.
+    """Record that a rebuild is running while the block runs, in place of a step that failed.
 
     Yields:
-        What is called with the target's mark where the rebuild sets another one before it is done.
+        A function to call with the target's position when the rebuild changes it before its end.
     """
     with _heartbeats(context, flow, applied_position, rebuild=True) as set_position:
         yield set_position
@@ -161,16 +151,11 @@ def _heartbeats(
 
 
 def read_failure(context: RegionContext, flow: str, applied_position: str) -> Failure | None:
-    """Return why a transform failed at its mark the last time that this region tried; None where it didn't.
-
-    Args:
-        context: the region.
-        flow: the transform's name.
-        applied_position: the target's mark.
+    """Return the failure of the last try of this region at the target's position; None: it didn't fail.
 
     Raises:
-        StoreError: the region's store can't be asked.
-        FlowError: what is written there can't be read, so whether the last step failed can't be told.
+        StoreError: the region's store isn't available.
+        FlowError: the record is malformed, so whether the last step failed is unknown.
     """
     failure = _read(context, flow)
     return failure if failure is not None and failure.applied_position in (applied_position, UNREAD_POSITION) else None
@@ -189,12 +174,12 @@ def _read(context: RegionContext, flow: str) -> Failure | None:
 
 
 def clear_failure(context: RegionContext, flow: str, applied_position: str | None) -> None:
-    """Delete what is written down of a transform and counts no more: also what was while the mark couldn't be read.
+    """Delete a transform's record if it is void, or if it was written while the position couldn't be read.
 
     Args:
         context: the region.
         flow: the transform's name.
-        applied_position: the target's mark, of which a failure stays; None: nothing stays.
+        applied_position: the target's position, whose failure is kept; None: none is kept.
     """
     try:
         if applied_position is not None and _is_current(context, flow, applied_position):
@@ -210,17 +195,12 @@ def _is_current(context: RegionContext, flow: str, applied_position: str) -> boo
     try:
         failure = _read(context, flow)
     except FlowError:
-        return False  # nobody can read it, and a status that asks for it would be an alarm for ever
+        return False  # malformed, and status would report an alarm forever
     return failure is None or failure.applied_position == applied_position
 
 
 def failure_text(failure: Failure, now: datetime) -> str:
-    """Return, for people, what a failure says.
-
-    Args:
-        failure: it.
-        now: the time.
-    """
+    """Return a failure as text for `status`, at a time."""
     if failure.is_running(now):
         return f"a {_work_kind(failure.rebuild)} is at work since {_format_time(failure.since or failure.at)}"
     if failure.kind == StepUnfinished.__name__:
@@ -232,11 +212,7 @@ def failure_text(failure: Failure, now: datetime) -> str:
 
 
 def format_reason(error: BaseException) -> str:
-    """Return what an error says, on one line and without what looks like a secret.
-
-    Args:
-        error: an error of sterna's, or one that nobody foresaw.
-    """
+    """Return an error's message on one line, with what looks like a secret redacted."""
     text = str(error)
     if not isinstance(error, SternaError):
         text = _SECRET.sub(
@@ -246,7 +222,7 @@ def format_reason(error: BaseException) -> str:
 
 
 def _previous_failure(context: RegionContext, flow: str, applied_position: str) -> Failure | None:
-    """Return what is written down of this very mark; None also where that can't be read."""
+    """Return the record of this very position; None also if it can't be read."""
     try:
         failure = read_failure(context, flow, applied_position)
     except SternaError:
@@ -255,9 +231,9 @@ def _previous_failure(context: RegionContext, flow: str, applied_position: str) 
 
 
 def _has_failure(context: RegionContext, flow: str) -> bool:
-    """Tell whether a failure with a mark is written down: it says more than one without, and is as much an alarm.
+    """Return whether a failure with a position is recorded: one without has less information.
 
-    One whose mark the transform has passed is deleted by the next step that reads the mark.
+    One whose position the transform has passed is deleted by the next step that reads the position.
     """
     try:
         failure = _read(context, flow)

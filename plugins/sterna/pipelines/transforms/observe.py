@@ -1,4 +1,4 @@
-"""A look at both sides of a transform, without Spark: what is to be done is known before anything is started."""
+"""The state of a transform's source and target, read without Spark: it is started only if there is work."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sterna.replication.replica.region import RegionContext
 
 @dataclass(frozen=True)
 class FlowState:
-    """Both sides of a transform at one moment.
+    """The source and the target of a transform at one moment.
 
     Args:
-        source: what its region's replica says of the source; None: it hasn't got it yet.
-        metadata: the source's metadata.json there, "" for none.
-        target: what `main` says of the target.
+        source: its state on the region's replica; None: it isn't replicated yet.
+        metadata: the source's metadata.json there; "": none.
+        target: its state on `main`.
     """
 
     source: TableState | None
@@ -33,15 +33,11 @@ class FlowState:
 
 
 def read_flow_state(context: RegionContext, flow: Transform) -> FlowState:
-    """Return both sides of a transform as they are now.
-
-    Args:
-        context: the region.
-        flow: the transform.
+    """Return the current state of a transform's source and target.
 
     Raises:
-        TableGone: there is no target, or no source even on `main`.
-        CatalogError, StoreError: something doesn't answer.
+        TableGone: the target doesn't exist, or neither does the source on `main`.
+        CatalogError, StoreError: a dependency isn't available.
     """
     target = _target_metadata(context, flow)
     source, metadata = read_source(context, flow)
@@ -49,11 +45,11 @@ def read_flow_state(context: RegionContext, flow: Transform) -> FlowState:
 
 
 def read_applied_position(context: RegionContext, flow: Transform) -> str:
-    """Return the mark on a transform's target, "" for none.
+    """Return the position of a transform's target; "": none.
 
     Raises:
-        TableGone: there is no target.
-        CatalogError, StoreError: something doesn't answer.
+        TableGone: the target doesn't exist.
+        CatalogError, StoreError: a dependency isn't available.
     """
     state = read_state(context, flow.into, _target_metadata(context, flow))
     return state.properties.get(flow_channel(flow.name).position_property, "")
@@ -67,12 +63,11 @@ def _target_metadata(context: RegionContext, flow: Transform) -> str:
 
 
 def read_source(context: RegionContext, flow: Transform) -> tuple[TableState | None, str]:
-    """Return what the region's replica says of a transform's source, and its metadata.json; None where it hasn't got it
-    yet.
+    """Return the state of a transform's source on the replica, and its metadata.json; None: not replicated yet.
 
     Raises:
-        TableGone: there is no such table even on `main`.
-        CatalogError, StoreError: something doesn't answer.
+        TableGone: it doesn't exist on `main` either.
+        CatalogError, StoreError: a dependency isn't available.
     """
     metadata = _metadata_location(context.catalog, context.region.replica_branch, flow.source)
     if not metadata and not _metadata_location(context.primary, SOURCE_BRANCH, flow.source):
@@ -92,7 +87,7 @@ def next_step(context: RegionContext, flow: Transform, flow_state: FlowState) ->
 
 
 def read_source_on_main(context: RegionContext, flow: Transform) -> TableState | None:
-    """Return what `main` says of a transform's source; None: it isn't there."""
+    """Return the state of a transform's source on `main`; None: it doesn't exist."""
     uri = _metadata_location(context.primary, SOURCE_BRANCH, flow.source)
     return read_state(context, flow.source, uri) if uri else None
 

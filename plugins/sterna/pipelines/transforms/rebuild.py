@@ -1,4 +1,4 @@
-"""A transform's target made anew on an operator's word: the same SQL over the whole source, in one snapshot."""
+"""Rebuilds a transform's target at an operator's command: the same SQL over the whole source, in one snapshot."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from sterna.replication.replica.region import RegionContext
 
 @dataclass(frozen=True)
 class RebuildSummary:
-    """What a rebuild does.
+    """A rebuild, planned or done.
 
     Args:
         flow: the transform's name.
         source: the table that is read.
-        end: its snapshot up to which.
-        into: the table all of whose rows are replaced.
-        mark: the target's mark before.
-        snapshot: the target's snapshot that has the rows; None: only shown.
-        commit: a commit of `main` that has it.
+        end: its snapshot.
+        into: the table whose rows are all replaced.
+        mark: the target's position before.
+        snapshot: the target's snapshot that has the rows; None: it was only planned.
+        commit: the commit of `main` that has it.
         done: whether it was done.
     """
 
@@ -46,20 +46,20 @@ class RebuildSummary:
 def rebuild(
     context: RegionContext, flow: Transform, sql: str, flow_spark: FlowSpark, *, act: bool = False
 ) -> RebuildSummary:
-    """Replace all rows of a transform's target by those that follow from the whole source.
+    """Replace all rows of a transform's target by the SQL's result over the whole source.
 
-    Readers see the old rows until the new ones are there. Safe to interrupt and to repeat.
+    Readers see the old rows until the new ones are published. It is safe to interrupt and to repeat.
 
     Args:
         context: the region, whose replica is read.
         flow: the transform.
         sql: its SQL.
-        flow_spark: where the Spark is.
-        act: do it; else only say what it would do.
+        flow_spark: opens sessions of Spark.
+        act: do it; otherwise only plan.
 
     Raises:
-        FlowStopped: the source has no rows here yet.
-        MarkMoved: another rebuild, or a step, was first.
+        FlowStopped: the region's replica has no rows of the source yet.
+        MarkMoved: another rebuild, or a step, published first.
         SternaError: as `sterna.pipelines.transforms.step.step`.
     """
     applied_position = UNREAD_POSITION
@@ -80,7 +80,7 @@ def rebuild(
                 set_position(applied_position)
             outcome = _publish_rebuild(step_context, flow, sql, applied_position, summary.end)
     except BaseException as error:
-        # Whoever asks for the status has no other word of it, as of a step.
+        # The record is all that status has of it, as of a step.
         if act:
             write_failure(context, flow.name, applied_position, error, rebuild=True)
         raise
@@ -100,7 +100,7 @@ def _publish_rebuild(
 
 
 def _begin_rebuild(table: SparkTable, flow: Transform) -> str:
-    """Return the mark that the rebuild goes on from; where the target was rolled back it says so until it is done."""
+    """Return the position that the rebuild starts from; a target that was rolled back is first marked as rebuilding."""
     channel = flow_channel(flow.name)
     for _ in range(MAX_ATTEMPTS):
         loaded = table.refresh()

@@ -1,4 +1,4 @@
-"""Transforms of a region, one after another: once, or for a while with Spark warm."""
+"""Runs a region's transforms one after another: once, or for some time with Spark kept warm."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from sterna.pipelines.transforms.step_context import FlowSpark
 from sterna.replication.replica.region import RegionContext
 
 log = logging.getLogger(__name__)
-_POLL_SECONDS = 1.0  # seconds between two looks of one that lingers
-_RETRY_SECONDS = 30.0  # seconds before a transform is tried again that failed
+_POLL_SECONDS = 1.0
+_RETRY_SECONDS = 30.0  # before a transform that failed is tried again
 _MAX_SQL_CHARS = 100_000
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What was done.
+    """What a run did.
 
     Args:
-        steps: the steps that brought something, in their order.
+        steps: the steps that published rows, in order.
         idle: why there is nothing to do now, by transform.
-        failed: what went wrong last, by transform.
-        stopped: those of the failed that wait for somebody.
-        exit_code: what a command ends with: that of one that waits for somebody, else of one that a later run cures.
+        failed: the last error, by transform.
+        stopped: transforms with an error that no retry cures.
+        exit_code: of the command: of a transform that is stopped, or else of one that failed.
     """
 
     steps: tuple[StepSummary, ...]
@@ -41,14 +41,14 @@ class RunSummary:
 
 @dataclass
 class Runner:
-    """Takes steps.
+    """Takes steps of transforms.
 
     Args:
-        open_region: returns the region as its registry has it now.
-        flows: which transforms.
-        folder: where the services file lies, and files of SQL that it names.
-        report_progress: called with lines for people.
-        sleep, clock: waits, and tells the seconds.
+        open_region: returns the region by its current registry.
+        flows: the transforms.
+        folder: of the services file and of the files of SQL that it names.
+        report_progress: called with lines of text.
+        sleep, clock: as in `time`.
     """
 
     open_region: Callable[[], RegionContext]
@@ -63,10 +63,10 @@ class Runner:
     _due: dict[str, float] = field(default_factory=dict)
 
     def run(self, seconds: float = 0.0) -> RunSummary:
-        """Take the steps that there are; what goes wrong with one transform ends no other.
+        """Take all steps that are due; an error of one transform doesn't stop the others.
 
         Args:
-            seconds: for how long to look for more; 0: each transform once.
+            seconds: for how long to poll; 0: each transform is run once.
         """
         flow_spark, end = FlowSpark(), self.clock() + seconds
         try:
@@ -88,21 +88,21 @@ class Runner:
         except SternaError as error:
             self._record_failure(flow, error)
         except Exception as error:
-            # Nobody foresaw it: it must not end the other transforms.
+            # An unexpected error must not stop the other transforms.
             log.exception("transform %s failed", flow.name)
             self._record_failure(flow, EngineError(f"nobody foresaw this: {type(error).__name__}; the log has more"))
         else:
             self._failed.pop(flow.name, None)
             if summary.end is None:
                 self._idle[flow.name] = summary.reason
-                return  # looking costs little: what comes is seen at once
+                return  # polling is cheap, so changes are noticed at once
             self._due[flow.name] = started_at + flow.every
             self._idle.pop(flow.name, None)
             self._steps.append(summary)
             self.report_progress(f"{flow.name}: {flow.into} has come up to snapshot {summary.end} of {flow.source}")
 
     def _read_sql(self, context: RegionContext, flow: Transform) -> str:
-        """Return a transform's SQL as its file has it now."""
+        """Return a transform's SQL, read from its file again."""
         try:
             return read_sql(flow, self.folder)
         except SternaError as error:
@@ -122,7 +122,7 @@ class Runner:
 
 
 def select_flows(flows: Sequence[Transform], names: Sequence[str]) -> list[Transform]:
-    """Return transforms by their names, all without any, in the order of the file.
+    """Return transforms by their names, by default all, in the order of the file.
 
     Raises:
         UsageError: there is no such transform, or none at all.
@@ -141,17 +141,17 @@ def read_sql(flow: Transform, folder: Path) -> str:
     """Return a transform's SQL.
 
     Args:
-        flow: the transform.
+        folder: of the services file.
         folder: where the services file lies.
 
     Raises:
-        ServicesError: it stands in a file that can't be read.
+        ServicesError: its file can't be read.
     """
     if not flow.file:
         return flow.sql
     try:
         text = (folder / flow.file).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # no UTF-8, or no name of a file
+    except (OSError, ValueError) as error:  # not UTF-8, or not a valid file name
         raise ServicesError(f"transform {flow.name}: can't read {flow.file}: {error}") from None
     if not text.strip() or len(text) > _MAX_SQL_CHARS:
         raise ServicesError(f"transform {flow.name}: {flow.file} is empty, or has more than {_MAX_SQL_CHARS} letters")

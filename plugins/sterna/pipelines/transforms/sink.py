@@ -1,8 +1,8 @@
-"""A sink of Spark's Structured Streaming that puts each micro-batch on `main` once, across a lost checkpoint.
+"""A sink of Spark's Structured Streaming that publishes each micro-batch on `main` once, even if a checkpoint is lost.
 
-The mark on the target holds the sources' own offsets at the end of the last batch, set in the very commit that brings
-its rows. A batch is published only where it begins with these. So what a query's checkpoint says decides nothing, and
-where it is lost it can be made anew of the mark.
+The target's position holds the sources' offsets at the end of the last batch; the commit of the rows sets it. A batch
+is published only if it starts at these offsets. So the query's checkpoint isn't trusted, and one that is lost can be
+restored from the position.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from sterna.spark.start import spark_errors, summarize_error
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_QUERY_PROPERTY = "sql.streaming.queryId"  # Spark's property of the thread that runs a query
+_QUERY_PROPERTY = "sql.streaming.queryId"  # Spark's thread-local property of a running query
 _RELATION_CLASS = "StreamingDataSourceV2ScanRelation"
 
 
 @dataclass(frozen=True)
 class StreamPosition:
-    """How far a stream has come.
+    """The position of a stream.
 
     Args:
         batch: the number of its last batch.
-        offsets: each source's offset at the end of that, as the source writes it.
+        offsets: each source's offset at the end of that batch, in the source's own format.
     """
 
     batch: int
@@ -41,10 +41,10 @@ class StreamPosition:
 
     @classmethod
     def parse(cls, text: str) -> StreamPosition | None:
-        """Return what a mark says; None: nothing was put there yet.
+        """Parse the target's property; None: nothing was published yet.
 
         Raises:
-            FlowStopped: it is none of ours.
+            FlowStopped: no stream has written it.
         """
         if not text:
             return None
@@ -56,21 +56,21 @@ class StreamPosition:
 
     @property
     def text(self) -> str:
-        """The mark that says so."""
+        """The value of the target's property."""
         return json.dumps({"batch": self.batch, "offsets": list(self.offsets)})
 
 
 def decide_batch(position: StreamPosition | None, batch: int, starts: Sequence[str], ends: Sequence[str]) -> bool:
-    """Say whether a batch has to be put there; it is there already where the last one ended as it does.
+    """Return whether a batch is to be published; it was already if the last one ended at its end.
 
     Args:
-        position: how far the stream has come; None: nothing is there yet.
+        position: of the stream; None: nothing is published yet.
         batch: the batch's number.
         starts: each source's offset at its beginning.
         ends: the same at its end.
 
     Raises:
-        FlowStopped: it is not the one that comes next.
+        FlowStopped: it isn't the next batch.
     """
     if position is None:
         if batch == 0:
@@ -90,7 +90,7 @@ def decide_batch(position: StreamPosition | None, batch: int, starts: Sequence[s
 
 
 class StreamSink:
-    """What a query hands its batches to: `writeStream.foreachBatch(StreamSink(spark, table, name))`.
+    """The function that a query passes its batches to: `writeStream.foreachBatch(StreamSink(spark, table, name))`.
 
     Args:
         spark: the session that starts the query: a classic one.
@@ -99,7 +99,7 @@ class StreamSink:
 
     Raises:
         NotStaged: the session is one of Spark Connect.
-        UsageError: it is no name.
+        UsageError: the name is invalid.
     """
 
     def __init__(self, spark: SparkSession, table: str, name: str) -> None:
@@ -108,17 +108,17 @@ class StreamSink:
         self.channel = Channel("stream", "all", name)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Put a batch on the target, once.
+        """Publish a batch, once.
 
         Args:
             rows: its rows, with the target's columns.
             batch: its number.
 
         Raises:
-            FlowStopped: it isn't the one that comes next.
+            FlowStopped: it isn't the next batch.
             Rewound: the target was rolled back or replaced.
             NotStaged: the target's rows would go live at once.
-            TableMoved, CatalogStateUnknown, EngineError: not now.
+            TableMoved, CatalogStateUnknown, EngineError: a later try may succeed.
         """
         starts, ends = self._offsets(rows)
         table = SparkTable.of_catalog(rows.sparkSession, self._table)
@@ -137,14 +137,14 @@ class StreamSink:
         )
 
     def read_position(self) -> StreamPosition | None:
-        """Return how far the stream has come, as the target says; None: nothing is there yet."""
+        """Return the stream's position on the target; None: nothing is published yet."""
         state = SparkTable.of_catalog(self._spark, self._table).refresh().state
         return StreamPosition.parse(state.properties.get(self.channel.position_property, ""))
 
     def restore(self, checkpoint: str) -> bool:
-        """Make a checkpoint that was lost anew of the mark; say whether it did. One that is there stays as it is.
+        """Restore a lost checkpoint from the position; return whether it was lost. One that exists is left unchanged.
 
-        Only for queries without state: what an aggregation or a join remembered can't be made anew.
+        Only for queries without state: the state of an aggregation or a join can't be restored.
 
         Args:
             checkpoint: the query's `checkpointLocation`.
@@ -174,7 +174,7 @@ class StreamSink:
             stream.close()
 
     def _offsets(self, rows: DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return each source's offsets at both ends of the batch that is being run."""
+        """Return each source's offsets at both ends of the running batch."""
         try:
             id = rows.sparkSession.sparkContext.getLocalProperty(_QUERY_PROPERTY)
             session: Any = self._spark
@@ -200,10 +200,10 @@ def _json(offset: Any) -> str:
 
 
 def _checkpoint_files(position: StreamPosition) -> dict[str, str]:
-    """Return the files of a checkpoint whose last batch is done, as Spark writes them."""
+    """Return the files of a checkpoint that ends with the last batch, in Spark's format."""
     metadata = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})
     offsets = "\n".join(["v1", metadata, *position.offsets])
-    # Spark also looks for the batch before the last one; what its offsets were counts for nothing any more.
+    # Spark also reads the batch before the last one, but not its offsets.
     return {
         "metadata": json.dumps({"id": str(uuid.uuid4())}),
         **{f"offsets/{number}": offsets for number in (position.batch - 1, position.batch) if number >= 0},

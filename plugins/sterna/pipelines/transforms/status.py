@@ -1,4 +1,4 @@
-"""How far transforms are, and whether they can be worked off: for people, who change nothing by asking."""
+"""The status of transforms, and a check of their definitions; both only read."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _SQL_CHANGED: Final = "; its SQL was changed since its last rows: sterna transfo
 
 @dataclass(frozen=True)
 class FlowStatus:
-    """How far a transform is.
+    """The status of a transform.
 
     Args:
         flow: its name.
         source, into, mode: as in the services file.
-        mark: what the mark on the target says, "" for none.
-        current: the source's current snapshot on this region's replica; None for none.
-        behind: how many snapshots of the source there are that the target has not; None: that can't be told.
-        state: `up to date`, `behind`, that a step or a rebuild is at work, why it waits or stopped, or why the last one
-            failed that this region tried; and whether its SQL is another one than that of its last rows.
-        exit_code: what a command ends with; 0 where nothing is wrong.
+        mark: the target's position; "": none.
+        current: the source's current snapshot on this region's replica; None: none.
+        behind: how many snapshots of the source the target lacks; None: unknown.
+        state: `up to date`, `behind`, that a step or a rebuild is running, why it waits or stopped, or the failure of
+            this region's last try; and whether the SQL has changed since its last rows.
+        exit_code: of the command; 0 if nothing is wrong.
     """
 
     flow: str
@@ -54,13 +54,13 @@ class FlowStatus:
 
 @dataclass(frozen=True)
 class FlowCheck:
-    """Whether a transform can be worked off.
+    """The result of a transform's check.
 
     Args:
         flow: its name.
-        fault: why not, "" where it can.
-        create: a statement that makes the target, where there is none.
-        exit_code: what a command ends with.
+        fault: why it can't run; "": it can.
+        create: a statement that creates the target, if it doesn't exist.
+        exit_code: of the command.
     """
 
     flow: str
@@ -72,13 +72,13 @@ class FlowCheck:
 def read_flows(
     context: RegionContext, flows: Sequence[Transform], folder: Path, *, now: datetime | None = None
 ) -> tuple[FlowStatus, ...]:
-    """Return how far transforms are, without Spark; what goes wrong with one stands in its state.
+    """Return the status of transforms, without Spark; an error of one is its state.
 
     Args:
         context: the region.
-        flows: which.
-        folder: where the services file lies.
-        now: the time; default: the clock's.
+        flows: the transforms.
+        folder: of the services file.
+        now: the time; by default the clock's.
     """
     return tuple(_status(context, flow, folder, now or datetime.now(UTC)) for flow in flows)
 
@@ -96,7 +96,7 @@ def _status(context: RegionContext, flow: Transform, folder: Path, now: datetime
         state = f"{type(error).__name__}: {error}{_rebuild_note(context, flow, status.mark, now)}"
         return replace(status, state=state, exit_code=error.exit_code)
     except Exception as error:
-        # Nobody foresaw it: of this transform nothing can be told, and of the others it can.
+        # An unexpected error of one transform must not hide the others.
         log.exception("how far transform %s is can't be told", flow.name)
         return replace(status, state=f"{type(error).__name__}: {format_reason(error)}", exit_code=EngineError.exit_code)
 
@@ -104,10 +104,10 @@ def _status(context: RegionContext, flow: Transform, folder: Path, now: datetime
 def _add_progress(
     context: RegionContext, flow: Transform, folder: Path, now: datetime, flow_state: FlowState, status: FlowStatus
 ) -> FlowStatus:
-    """Return what a transform does next, and what failed: of one that is up to date that is a rebuild alone.
+    """Return a transform's next step and its failure; if it is up to date, only a rebuild's failure.
 
     Raises:
-        SternaError: it stopped, or its SQL or what failed can't be read.
+        SternaError: it is stopped, or its SQL or its failure can't be read.
     """
     work, sql = next_step(context, flow, flow_state), read_sql(flow, folder)
     changed = _SQL_CHANGED if is_sql_changed(flow, flow_state.target, sql) else ""
@@ -123,11 +123,11 @@ def _add_progress(
 
 
 def _rebuild_note(context: RegionContext, flow: Transform, applied_position: str, now: datetime) -> str:
-    """Return what there is to say of a rebuild of a transform that stopped."""
+    """Return a note about a rebuild of a stopped transform."""
     try:
         failure = read_failure(context, flow.name, applied_position)
     except SternaError:
-        return ""  # the transform is an alarm in any case
+        return ""  # the transform is reported as an alarm in any case
     return f"; {failure_text(failure, now)}" if failure is not None and failure.rebuild else ""
 
 
@@ -137,12 +137,12 @@ def _count_behind(flow_state: FlowState, work: Work) -> int:
 
 
 def check_flows(context: RegionContext, flows: Sequence[Transform], folder: Path) -> tuple[FlowCheck, ...]:
-    """See whether transforms can be worked off, by their SQL, their source and their target. Changes nothing.
+    """Check transforms by their SQL, their source and their target, without changes.
 
     Args:
         context: the region.
-        flows: which.
-        folder: where the services file lies.
+        flows: the transforms.
+        folder: of the services file.
     """
     flow_spark = FlowSpark()
     try:
@@ -157,7 +157,7 @@ def _check_flow(context: RegionContext, flow: Transform, folder: Path, flow_spar
     except SternaError as error:
         return FlowCheck(flow.name, f"{type(error).__name__}: {error}", exit_code=error.exit_code)
     except Exception as error:
-        # Nobody foresaw it: it must not end the check of the other transforms.
+        # An unexpected error of one must not end the check of the other transforms.
         log.exception("whether transform %s can be worked off can't be told", flow.name)
         return FlowCheck(flow.name, f"{type(error).__name__}: {format_reason(error)}", exit_code=EngineError.exit_code)
     if create:
@@ -185,7 +185,7 @@ def _check_sql(context: RegionContext, flow: Transform, sql: str, flow_spark: Fl
 
 
 def _check_step(context: RegionContext, flow: Transform, flow_state: FlowState, writer: FlowWriter, end: int) -> None:
-    """See whatever a step would refuse, but for what the rows that changed decide."""
+    """Validate all that a step validates, except what depends on the changed rows."""
     loaded = writer.bench.table.refresh()
     writer.validate(loaded, end)
     work = next_step(context, flow, flow_state)
@@ -196,7 +196,7 @@ def _check_step(context: RegionContext, flow: Transform, flow_state: FlowState, 
 
 
 def create_statement(flow: Transform, columns: Sequence[tuple[str, str]]) -> str:
-    """Return the statement that makes a transform's target.
+    """Return the statement that creates a transform's target.
 
     Args:
         flow: the transform.

@@ -1,4 +1,4 @@
-"""One step of a transform: look, decide, compute, stage, publish; done again by anybody it comes to the same."""
+"""One step of a transform: observe, decide, compute, stage, publish. It is idempotent, whichever region repeats it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from sterna.pipelines.transforms.write import FlowWriter
 from sterna.replication.replica.region import RegionContext
 
 _MAX_PLANS = 5
-"""How often a step is planned anew, where another region was first each time."""
+"""How often a step is planned again after another region published first."""
 
 
 @dataclass(frozen=True)
 class StepSummary:
-    """What became of a step.
+    """The outcome of a step.
 
     Args:
         flow: the transform's name.
-        start: the source's snapshot from which; None: from before the first row.
-        end: the one up to which; None: there was nothing to do.
+        start: the source's snapshot that it starts from; None: before the first row.
+        end: the source's snapshot that it ends at; None: there was nothing to do.
         snapshot: the target's snapshot that has the rows; None: no row changed, or there was nothing to do.
-        commit: a commit of `main` that has it, where this call published it.
+        commit: the commit of `main` that has it, if this call published it.
         reason: why there was nothing to do.
     """
 
@@ -49,22 +49,22 @@ def step(
     flow_spark: FlowSpark,
     before: Callable[[str], None] = lambda moment: None,
 ) -> StepSummary:
-    """Bring a transform's target up to what the region's replica has of its source.
+    """Bring a transform's target up to the source as the region's replica has it.
 
     Args:
         context: the region.
         flow: the transform.
         sql: its SQL.
-        flow_spark: where the Spark is.
-        before: told `stage` and `publish` before each.
+        flow_spark: opens sessions of Spark.
+        before: called with `stage` and `publish` before each.
 
     Raises:
         Gap, NotAnAncestor: the source has expired, or was rolled back.
-        Rewound, FlowStopped: the target isn't what the transform left.
-        NotOnlyAdded, NotAKey, ServicesError: the source's rows, or the SQL, are none for the transform's mode.
-        MarkMoved, TableMoved: others were first each time.
+        Rewound, FlowStopped: the target was changed by others.
+        NotOnlyAdded, NotAKey, ServicesError: the source's rows, or the SQL, don't suit the transform's mode.
+        MarkMoved, TableMoved: others published first each time.
         TableGone, NotStaged: the target can't be written to.
-        CatalogError, StoreError, EngineError: something doesn't answer.
+        CatalogError, StoreError, EngineError: a dependency isn't available.
     """
     applied_position = UNREAD_POSITION
     try:
@@ -85,22 +85,22 @@ def step(
             except MarkMoved:
                 if attempt == _MAX_PLANS - 1:
                     raise
-                continue  # another region has come further: what is left follows from where it is
+                continue  # another region has progressed: the rest is planned from its position
             return StepSummary(flow.name, work.start, work.end, outcome.snapshot, outcome.commit)
         raise AssertionError("not reached")
     except BaseException as error:
-        # Whoever asks for the status has no other word of it: nor of what nobody foresaw, nor of a time limit.
+        # The record is all that status has of it, also of an unexpected error or a time limit.
         write_failure(context, flow.name, applied_position, error)
         raise
 
 
 def write_start_failure(context: RegionContext, flow: Transform, error: SternaError) -> None:
-    """Write down why a step can't begin, for whoever asks for the status elsewhere.
+    """Record why a step can't start, for a status in another process.
 
     Args:
         context: the region.
         flow: the transform.
-        error: what is wrong with its definition, or with its file of SQL.
+        error: of its definition, or of its file of SQL.
     """
     try:
         applied_position = read_applied_position(context, flow)

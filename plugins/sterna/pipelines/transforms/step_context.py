@@ -1,4 +1,4 @@
-"""A transform's Spark: started when there is work, warm for the next step, with a session of its own for each."""
+"""Spark for transforms: started when there is work, kept for the next step, with a session for each step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 APP_NAME = "sterna-flow"
 _CATALOG = "sterna_main"
-# What decides rows: a step in one region and a rebuild in another have to make the same ones, whatever their defaults.
+# Settings that affect rows: a step in one region and a rebuild in another must produce the same ones.
 _SPARK_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
@@ -34,9 +34,9 @@ _SPARK_SETTINGS = {
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.storeAssignmentPolicy": "ANSI",
-    "spark.sql.variable.substitute": "false",  # else `${env:…}` in the SQL is what that worker's environment has
+    "spark.sql.variable.substitute": "false",  # otherwise `${env:…}` in the SQL reads the worker's environment
 }
-# Whatever else there is of what decides rows: a worker's own defaults count for nothing.
+# All other settings that affect rows: a worker's defaults are unset.
 _ROW_SETTINGS = (
     *(
         "spark.sql.ansi.",
@@ -57,10 +57,10 @@ _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 @dataclass(frozen=True)
 class StepContext:
-    """Where one step is made.
+    """Session and tables of one step.
 
     Args:
-        spark: a session of its own.
+        spark: a session for this step alone.
         table: the target, on `main`.
         sql_name: the target's name in that session's SQL.
         source: the source, as the region's replica has it, in the JVM.
@@ -80,14 +80,14 @@ class StepContext:
 
 
 class FlowSpark:
-    """Makes places for steps; the Spark that it starts stays until it is closed."""
+    """Opens steps in Spark, and keeps the application that it started until it is closed."""
 
     def __init__(self) -> None:
         self._started: SparkSession | None = None
 
     @contextmanager
     def open_step(self, context: RegionContext, flow: Transform, metadata: str) -> Iterator[StepContext]:
-        """Open a place for a step.
+        """Open a step.
 
         Args:
             context: the region.
@@ -118,14 +118,14 @@ class FlowSpark:
                 main_tables.close()
 
     def close(self) -> None:
-        """End the Spark that was started here."""
+        """Stop Spark if it was started here."""
         if self._started is not None:
             with suppress(*spark_errors()):
                 self._started.stop()
             self._started = None
 
     def start_session(self, master: str) -> SparkSession:
-        """Return a Spark for transforms, whose own defaults decide no row."""
+        """Return a Spark application for transforms."""
         if is_connect(master):
             raise NeedsClassicSpark(
                 f"the region's Spark, at {address(master)}, is Spark Connect, and a transform's step is planned "
@@ -155,11 +155,7 @@ class FlowSpark:
 
 
 def unset_defaults(spark: SparkSession) -> None:
-    """Take from a session what a worker's own settings say of how rows come to be.
-
-    Args:
-        spark: a session of its own.
-    """
+    """Unset a worker's own settings in a session, as far as they affect rows."""
     java: Any = spark
     settings = java._jsparkSession.sessionState().conf().getAllConfs()
     for name in [str(setting._1()) for setting in iter_seq(settings.toSeq())]:

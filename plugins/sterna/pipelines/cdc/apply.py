@@ -1,4 +1,4 @@
-"""What stands in the journal comes into a table: the last state of each key, by one MERGE, staged and published."""
+"""Applies the journal to a table: the last state of each key, by one MERGE, staged and published."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ class Target:
 
 
 def apply(catalog: RegionalIcebergCatalog, objects: Objects, target: Target, work: Work) -> PublishOutcome:
-    """Bring drops into a table.
+    """Apply segments to a table.
 
     Args:
         catalog: `main`, shown in SQL as CATALOG.
         objects: the stores.
         target: the table.
-        work: which drops.
+        work: its segments.
 
     Raises:
         UnfitSource: the table isn't the source's, or can't have its columns.
         MarkMoved, TableMoved, Rewound, NotStaged, TableGone: as `publish_step`.
-        BadDrop: a file of the journal isn't what its drop says.
+        BadDrop: a file of the journal doesn't match its segment.
         StoreError, EngineError, CatalogError: something doesn't answer.
     """
     table = catalog.table(target.key)
@@ -148,8 +148,8 @@ def merge_sql(
     Args:
         table: as SQL names it.
         key: the columns of the key.
-        names: the other columns that come.
-        soft_deletes: what is deleted stays, and says so.
+        names: the other columns of the rows.
+        soft_deletes: deleted rows are kept, with a flag.
         delete_unmatched: rows that the step doesn't name are gone at the source.
     """
     condition = " AND ".join(f"t.{quote_backtick(column)} <=> s.{quote_backtick(column)}" for column in key)
@@ -195,7 +195,7 @@ def merge_sql(
 
 
 def latest_by_key(frame: DataFrame, key: Sequence[str], names: Sequence[str]) -> DataFrame:
-    """Return one row a key: the last value that was told of each column, and whether any was."""
+    """Return one row a key: the last value of each column that a change contains, and whether any does."""
     from pyspark.sql import functions as f
 
     def is_present(name: str) -> str:
@@ -218,7 +218,7 @@ def latest_by_key(frame: DataFrame, key: Sequence[str], names: Sequence[str]) ->
 def _with_retained_keys(
     catalog: RegionalIcebergCatalog, frame: DataFrame, objects: Objects, target: Target, work: Work
 ) -> DataFrame:
-    """Add the keys of all rows that the table is to have, so that what isn't among them goes."""
+    """Add the keys of all rows that the table is to keep, so that all others are deleted."""
     from pyspark.sql import functions as f
 
     columns = [*target.key_columns, SEQUENCE, OPERATION]
@@ -234,15 +234,15 @@ def _with_retained_keys(
 def read_rows(
     objects: Objects, numbered_parts: Sequence[tuple[int, Part]], columns: Sequence[str] = ()
 ) -> pa.Table | None:
-    """Return the rows of some files in their order; a column that one lacks counts as not told in it.
+    """Return the rows of some files in order; a column that a file lacks counts as unchanged in it.
 
     Args:
         objects: the stores.
-        numbered_parts: the files, each with its drop's number.
+        numbered_parts: the files, each with its segment's number.
         columns: that are read; none: all.
 
     Raises:
-        BadDrop: a file isn't what its drop says.
+        BadDrop: a file doesn't match its segment.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -274,7 +274,7 @@ def read_rows(
 
 
 def _validate_part(table: pa.Table, part: Part) -> None:
-    """See that a file has what its drop says, and nothing that this version doesn't know."""
+    """Validate that a file matches its segment, and has nothing that this version doesn't know."""
     import pyarrow.compute as pc
 
     if table.num_rows != part.rows:
@@ -288,7 +288,7 @@ def _validate_part(table: pa.Table, part: Part) -> None:
 
 
 def _column_types(row_parts: Sequence[Part]) -> dict[str, pa.DataType]:
-    """Return the type of each column, as the last file that has it says: it only ever gets wider."""
+    """Return the type of each column in the last file that has it: types are only widened."""
     return {column.name: arrow_type(column.type) for part in row_parts for column in part.columns}
 
 
@@ -300,7 +300,7 @@ def empty_rows(target: Target, columns: Sequence[Column]) -> pa.Table:
         columns: its own, on `main`.
 
     Raises:
-        UnfitSource: its key is another one since, and no row has come that tells the type of its columns.
+        UnfitSource: its key has changed, and no row has come that has the type of its columns.
     """
     import pyarrow as pa
 

@@ -1,6 +1,6 @@
-"""From what the engine tells to the files of a drop: rows of whole transactions, by table, on this machine's disk.
+"""Buffers the engine's messages as the files of a segment: rows of whole transactions, by table, on local disk.
 
-A drop is cut where no transaction is open. Rows go to files as they come, so that a giant transaction needs no memory.
+A segment ends where no transaction is open. Rows go to files as they come, so a giant transaction needs no memory.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SEQUENCE, OPERATION, ABSENT, COMMITTED = "_sterna_seq", "_sterna_op", "_sterna_absent", "_sterna_ts"
-"""Columns of a drop's files beside the source's: the order, `u` for what the row is now, `d` for gone, `t` for all
-gone; columns whose values aren't told; and when the source committed it."""
+"""Columns of a segment's files beside the source's: the order; the operation (`u` upsert, `d` delete, `t` truncate);
+columns that the change doesn't contain; and when the source committed it."""
 _MAX_BUFFERED_ROWS, _MAX_BUFFERED_BYTES = 5_000, 16 << 20  # that are held before they go to a file
-_PLACE_BITS = 36  # bits of a place in a drop
-_MAX_SHOWN_CHARS = 100  # characters of a value in a message, which stands in each later drop
+_PLACE_BITS = 36  # bits of a row's number in a segment
+_MAX_SHOWN_CHARS = 100  # of a value in a message, which each later segment repeats
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass
 class _TableBuffer:
-    """A table's rows that are in no drop yet."""
+    """A table's rows that are in no segment yet."""
 
     columns: tuple[SourceColumn, ...]
     path: Path
@@ -75,18 +75,18 @@ class _TableBuffer:
 
 
 class ChangeBuffer:
-    """Takes what the engine tells, until a drop is cut.
+    """Takes the engine's messages until a segment is finished.
 
     Args:
-        folder: where files are made.
-        placeholder: what stands for a value that isn't told.
+        folder: for its files.
+        placeholder: the engine's value for a column that a change doesn't contain.
         tables: by `schema.table`, the columns of its key.
-        validate_added_columns: told of columns that were added; raises `NeedsResync` where that can't be followed.
-        columns: the columns of tables, by what stands in earlier drops.
+        validate_added_columns: called with columns that were added; raises `NeedsResync` if that can't be followed.
+        columns: the columns of tables, by earlier segments.
         dropped_columns: columns that they had before.
-        schemas: what they were like, where the source tells by statements alone.
-        stopped: tables of which nothing is taken any more, and why.
-        snapshots: of tables whose rows were read again, the transactions that these have already.
+        schemas: the tables' schemas, where the log has them only as statements.
+        stopped: tables whose rows are ignored, and why.
+        snapshots: of tables that were read again, the transactions that their rows include.
     """
 
     def __init__(
@@ -121,14 +121,14 @@ class ChangeBuffer:
         self.rows = self.bytes = 0
         self.committed_micros = 0
         self.uncertain_deletes: dict[str, int] = {}
-        """By table, when the source committed the first deletion whose key may not have been told (microseconds)."""
+        """By table, when the source committed the first deletion whose key may be incomplete (microseconds)."""
 
     def add_message(self, message: Mapping[str, Any]) -> None:
-        """Take a line of the engine's; after `stop` the same line may be taken again.
+        """Add a message of the engine; after `stop_table` the same message may be added again.
 
         Raises:
             UnfitSource: a column or a value can't be followed.
-            NeedsResync: what happened can't be told by changes of rows.
+            NeedsResync: the change can't be expressed by rows.
         """
         if "define" in message:
             self._define_schema(message["define"], message["fields"])
@@ -144,13 +144,13 @@ class ChangeBuffer:
     def add_rows(
         self, table: str, columns: tuple[SourceColumn, ...], rows: Sequence[Mapping[str, Any]], read_micros: int
     ) -> None:
-        """Take rows of a table as they are, beside what the engine tells.
+        """Add rows of a table that were read beside the engine.
 
         Args:
             table: its `schema.table`.
             columns: the table's.
             rows: their values, as the engine has them.
-            read_micros: they were read, microseconds since 1970.
+            read_micros: when they were read, microseconds since 1970.
 
         Raises:
             UnfitSource: a value can't be followed.
@@ -164,12 +164,12 @@ class ChangeBuffer:
             self.rows, self.bytes = self.rows + 1, self.bytes + size
 
     def stop_table(self, table: str, error: SternaError, last_number: int = 0) -> None:
-        """Take nothing of a table any more, nor what no drop has yet: it stays at the end of the last one.
+        """Ignore a table from now on, including its rows since the last segment.
 
         Args:
             table: its `schema.table`.
             error: why.
-            last_number: the last drop with all of its rows; 0: there is none.
+            last_number: the last segment with all of its rows; 0: there is none.
         """
         self.stopped[table] = StoppedTable.from_error(error, last_number)
         self.stops_changed = True
@@ -189,7 +189,7 @@ class ChangeBuffer:
         return {name: key for name, key in self._tables.items() if name not in self.stopped}
 
     def finish_segment(self) -> list[LocalPart]:
-        """End the drop; return table, file, rows and columns of each part, in the order in which they began."""
+        """Finish the segment; return table, file, rows and columns of each part, in the order of their first rows."""
         assert not self.in_transaction
         for _, part in self._parts:
             part.close()
@@ -206,7 +206,7 @@ class ChangeBuffer:
         try:
             self._columns_by_schema[number] = columns_of_schema(fields)
         except UnfitSource as error:
-            self._schema_errors[number] = error  # the first row of it says which table it is of
+            self._schema_errors[number] = error  # its first row names the table
 
     def _handle_statement(self, event: Mapping[str, Any]) -> None:
         """Take a statement that made or changed a table."""
@@ -221,12 +221,12 @@ class ChangeBuffer:
                 raise NeedsResync(reason, table=captured_table, hint="sterna cdc resync")
 
     def _handle_transaction(self, event: Mapping[str, Any]) -> None:
-        # In a binary log each statement begins as a transaction does, and no end of it is told: there rows open one.
+        # In a binary log each statement begins as a transaction does, without an end: there rows open one.
         self.in_transaction = event["status"] == "BEGIN" and not self.schemas
 
     def _handle_change(self, schema: int, event: Mapping[str, Any], size: int) -> None:
         source, operation = event.get("source") or {}, str(event.get("op"))
-        if operation == "m":  # a message: of our own heartbeat, or somebody else's
+        if operation == "m":  # a message: of our own heartbeat, or another client's
             return
         name = f"{source.get('schema') or source['db']}.{source['table']}"
         if name in self.snapshots and self.snapshots[name].is_visible(int(source["txId"])):
@@ -270,14 +270,14 @@ class ChangeBuffer:
     def _require_key(self, name: str, table: _TableBuffer, values: Sequence[Any], row: Mapping[str, Any]) -> None:
         for column, value in zip(table.columns, values, strict=False):
             if value is None and column.column.name in self._tables[name]:
-                if self.schemas:  # a binary log tells all columns
+                if self.schemas:  # a binary log has all columns
                     raise UnfitSource(
                         f"a zero date in column {column.column.name} of the key has no place on main; the row is "
                         f"{self._format_key(name, table, row)}",
                         table=name,
                         hint="give the row another date, or leave the table out of `tables`; then sterna cdc resync",
                     )
-                # A key that is long and wasn't changed, or a row's that is told by other columns than the key's.
+                # A long key that wasn't changed, or the key of a row that the log identifies by other columns.
                 raise UnfitSource(
                     f"a change doesn't tell column {column.column.name} of the key",
                     table=name,
@@ -285,7 +285,7 @@ class ChangeBuffer:
                 )
 
     def _require_old_arrays(self, name: str, table: _TableBuffer, operation: str, event: Mapping[str, Any]) -> None:
-        # With the whole row as its identity, what it was before is always told.
+        # With the whole row as its identity, the old row is always in the log.
         arrays = [column.column.name for column in table.columns if column.may_change]
         if arrays and operation == "u" and event.get("before") is None:
             raise NeedsResync(
@@ -295,10 +295,10 @@ class ChangeBuffer:
             )
 
     def _note_uncertain_delete(self, name: str, table: _TableBuffer, event: Mapping[str, Any]) -> None:
-        """Take note of a deletion whose key the engine may have filled in, since it was told by other columns."""
+        """Record a deletion whose key may be the engine's defaults, as the log identifies it by other columns."""
         key, old_row = self._tables[name], event["before"]
         fillers = {column.column.name: is_filler(column, old_row.get(column.column.name)) for column in table.columns}
-        # Told by its key, a row's other columns aren't told.
+        # A row that is identified by its key has no other columns.
         if any(fillers[column_name] for column_name in key) and not all(
             fillers[column_name] for column_name in fillers if column_name not in key
         ):
@@ -312,7 +312,7 @@ class ChangeBuffer:
             raise UnfitSource(f"{error.message}; the row is {key}", table=name, hint=error.hint) from None
 
     def _format_key(self, name: str, table: _TableBuffer, row: Mapping[str, Any]) -> str:
-        """Return a row's key for people."""
+        """Return a row's key for messages."""
         columns = [column for column in table.columns if column.column.name in self._tables[name]]
         values = ", ".join(_format_value(column, row) for column in columns)
         return f"({', '.join(column.column.name for column in columns)}) = ({values})"
@@ -368,7 +368,7 @@ class ChangeBuffer:
 
 
 def _format_value(column: SourceColumn, row: Mapping[str, Any]) -> str:
-    """Return a column's value for people; as the engine tells it where it has no place in its type."""
+    """Return a column's value for messages; the raw one if it doesn't fit its type."""
     raw = row.get(column.column.name)
     try:
         (value,) = read_row([column], row, {})
@@ -378,14 +378,14 @@ def _format_value(column: SourceColumn, row: Mapping[str, Any]) -> str:
 
 
 def _restore(values: dict[str, T], committed: Mapping[str, T], table: str) -> None:
-    """Give a table's value back as the last drop has it."""
+    """Restore a table's value of the last segment."""
     values.pop(table, None)
     if table in committed:
         values[table] = committed[table]
 
 
 def _validate_order(table: str, old_names: Sequence[str], new_names: Sequence[str]) -> None:
-    # A database keeps the order of columns: one that has another place has another one's name, or was made anew.
+    # A database keeps the order of columns: one at another position was renamed, or the table was recreated.
     if list(old_names) != [column for column in new_names if column in set(old_names)]:
         raise NeedsResync(
             "columns have exchanged their names, or were made anew", table=table, hint="sterna cdc resync"
@@ -393,7 +393,7 @@ def _validate_order(table: str, old_names: Sequence[str], new_names: Sequence[st
 
 
 def own_fields() -> list[pa.Field]:
-    """Return the columns of a drop's file that stand behind the source's own."""
+    """Return the columns of a segment's file behind the source's own."""
     import pyarrow as pa
 
     return [
@@ -405,10 +405,10 @@ def own_fields() -> list[pa.Field]:
 
 
 def sequence(number: int, index: int) -> int:
-    """Return a row's place among all rows of an epoch.
+    """Return a row's order among all rows of a capture.
 
     Args:
-        number: its drop's.
+        number: of its segment.
         index: in that.
     """
     return (number << _PLACE_BITS) + index

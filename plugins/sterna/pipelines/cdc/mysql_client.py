@@ -1,4 +1,4 @@
-"""A MariaDB or MySQL of somebody else's: statements, the beginning of a binary log, and its errors as ours."""
+"""A client for a MariaDB or MySQL source: statements, the start of a binary log, and errors translated to ours."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SESSION_SETTINGS = (
     "SET SESSION time_zone = '+00:00', sql_mode = '', sql_select_limit = 18446744073709551615, "
     "sql_quote_show_create = 1, group_concat_max_len = 1000000"
 )
-"""Settings of a session that change values, how many rows come, or how statements and names are written."""
+"""Session settings that affect values, the number of rows, or how statements and names are written."""
 _CONNECT_SECONDS = 5
 _FORMAT_DESCRIPTION = 15  # the first event of each binary log
-_BINLOG_START = 4  # where it stands
+_BINLOG_START = 4  # its offset
 _NON_BLOCK = 1
 _LOGIN_REFUSED_CODES = (1044, 1045, 1251, 1698, 4151)  # error codes of the server
 _UNAVAILABLE_CODES = (1040, 1053, 1152, 1158, 1159, 1160, 1161, 1205, 1290, 1927, 3169)
@@ -34,7 +34,7 @@ class MysqlServer:
         label: how messages name it, such as `the source shop`.
         host: as `host:port`.
         credential_id: the connection with its login.
-        sslmode: as libpq knows it.
+        sslmode: as in libpq.
         timeout: seconds that one answer may take.
     """
 
@@ -82,7 +82,7 @@ class Mysql:
             raise self._translate_error(error) from None
 
     def binlog_start_time(self, name: str) -> int:
-        """Return when a binary log was begun, seconds since 1970, as its first event says; another log's differs.
+        """Return when a binary log was created, seconds since 1970, by its first event; it identifies the log.
 
         Raises:
             CredentialError, DatabaseUnreachable, DatabaseRefused: as `query`; the latter where the login may not read
@@ -162,7 +162,7 @@ class Mysql:
 
 
 def _ssl_context(sslmode: str) -> ssl.SSLContext | None:
-    if sslmode in ("disable", "prefer"):  # the latter is what the client does when it isn't told otherwise
+    if sslmode in ("disable", "prefer"):  # the latter is the client's default
         return None
     context = ssl.create_default_context()
     context.check_hostname = sslmode == "verify-full"

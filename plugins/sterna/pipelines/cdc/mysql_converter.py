@@ -1,12 +1,12 @@
-"""The engine's part that tells times and floats of a MariaDB or MySQL as text; runs in the engine's process.
+"""The engine's part that converts times and floats of a MariaDB or MySQL to text; runs in the engine's process.
 
 First rows come as the server's text and changes as the log's bytes, and the engine makes Java objects of both: a date
 with a zero in it is null then, 31 February is in March, the year 0 is 1900, and a FLOAT has the six digits that the
-server writes. So both ways are built anew before the engine starts, by the library Javassist which it brings along.
-They hand on the text that the server has for the value.
+server writes. So both paths are patched before the engine starts, by Javassist, which is among its jars. They pass the
+server's text of the value.
 
-The engine also ends at what it can't read, whoever's it is. So rows of tables that aren't followed are left unread, and
-what it can't read of one that is followed, or a statement that it doesn't understand, is told to the parent.
+The engine also fails at what it can't read in any table. So rows of tables that aren't captured are skipped, and
+unreadable rows of one that is, or a statement that can't be parsed, are reported to the parent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOMENTS = ("DATE", "DATETIME", "TIMESTAMP", "TIME", "YEAR")
 """First words of the types whose values come as the server's text."""
 FLOATS = ("FLOAT", "FLOAT4", "FLOAT8", "REAL", "DOUBLE")
 """First words of the types whose values come as the shortest text of a double."""
-_MAX_REASON_CHARS = 300  # characters: a parser lists all words that it would have understood
+_MAX_REASON_CHARS = 300  # a parser lists all words that it would have accepted
 _BINLOG = "io.debezium.connector.binlog"
 _CONVERTER = f"{_BINLOG}.event.SternaText"
 _SPI = "io.debezium.spi.converter.CustomConverter"
@@ -182,7 +182,7 @@ _TELL_OF = """
 public static void tellOf(String table, Throwable error) {
   if (isFollowed(table)) tell(table, "a change of it can't be read: " + words(error));
 }"""
-# What such an error says may repeat a value, or a statement with a password in it: the engine's own log has that.
+# The message of such an error may repeat a value, or a statement with a password in it: the engine's own log has it.
 _WORDS = """
 public static String words(Throwable error) {
   String said = error.getClass().getSimpleName();
@@ -231,13 +231,13 @@ _SKIP_ONE = "{ if (sternaSkips($1, $2)) return new java.util.LinkedList(); }"
 _SKIP_BOTH = """{
   if (sternaSkips($1.getTableId(), $1.getIncludedColumnsBeforeUpdate())
       || sternaSkips($1.getTableId(), $1.getIncludedColumns())) return new java.util.LinkedList(); }"""
-# Of rows without a map of their table nobody can tell whose they are.
+# Rows without a map of their table can't be attributed.
 _FAILED = f"""{{
   if (sternaName({{0}}).isEmpty()) throw $e;
   {_TROUBLE}.tellOf(sternaName({{0}}), $e);
   return new java.util.LinkedList(); }}"""
-# Events of rows that the reader lacks, and passes over. Each begins with the number of its table. A MariaDB's
-# compressed rows have types that the reader doesn't know: they get the name of one that no server writes any more.
+# Events of rows that the reader doesn't support, and skips. Each begins with the number of its table. A MariaDB's
+# compressed rows have types unknown to the reader: they get the name of one that no server writes any more.
 _TYPE = f"{_ROWS}.EventType"
 _UNREAD = f"""{{
   String said = $2.getEventType() == {_TYPE}.PARTIAL_UPDATE_ROWS_EVENT
@@ -267,7 +267,7 @@ _DISPATCHED = f"""{{
   if ($e instanceof InterruptedException || Thread.currentThread().isInterrupted()) throw $e;
   {_TROUBLE}.tellOf($2.identifier(), $e);
   return true; }}"""
-# A row that goes on nevertheless comes behind what is told of its table, and is passed over.
+# A row that continues nevertheless comes after the report of its table, and is skipped.
 _INVALID = f'{{ {_TROUBLE}.tellOf($1 == null ? "" : $1.id().identifier(), $e); return; }}'
 _UNKNOWN = f"""{{
   if ($4 != null && {_TROUBLE}.isFollowed($4.identifier())) {{
@@ -282,11 +282,11 @@ def settings() -> Mapping[str, str]:
 
 
 def install(captured: Iterable[str], send: Callable[[Mapping[str, str]], object]) -> None:
-    """Make the engine's classes anew, before any of them is used; the JVM has been started.
+    """Patch the engine's classes before any of them is used; the JVM has been started.
 
     Args:
         captured: tables, as `database.table`.
-        send: is called with what isn't read: the table as `trouble`, and why.
+        send: called with what isn't read: the table as `trouble`, and why.
     """
     import jpype
 
@@ -335,7 +335,7 @@ def _install_trouble(pool: Any, captured: Iterable[str], send: Callable[[Mapping
 
 
 def _patch_rows(pool: Any) -> None:
-    """Leave rows unread that nobody follows, or that don't tell all columns."""
+    """Skip rows that aren't captured, or that lack columns."""
     import jpype
 
     folder, neighbour = f"{_ROWS}.deserialization", f"{_ROWS}.deserialization.ChecksumType"

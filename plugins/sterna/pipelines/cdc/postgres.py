@@ -1,7 +1,7 @@
-"""A Postgres that is followed: what the engine needs there, made and looked at.
+"""A Postgres source: creates and checks what the engine needs there.
 
-Each epoch has a publication and a slot of its own. Nothing is taken from a publication: the server decodes older
-changes by it, too. The slot is made by the engine, with the snapshot that the first rows are read from.
+Each capture has a publication and a slot of its own. No table is removed from a publication: the server decodes older
+changes by it, too. The engine creates the slot, with the snapshot that the initial rows are read from.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ MONEY_DECIMALS = 2  # of an amount of money where lc_monetary is C
 
 
 def slot_name(source: str, capture_id: int) -> str:
-    """Return the name of the slot and the publication of a source's epoch."""
+    """Return the name of the slot and the publication of a source's capture."""
     return f"sterna_{source}_{capture_id}"
 
 
@@ -139,7 +139,7 @@ class Slot:
     """A slot.
 
     Args:
-        active: whether somebody reads through it.
+        active: whether a reader is connected.
         retained_bytes: bytes of log that the server keeps for it.
     """
 
@@ -196,7 +196,7 @@ class PostgresDatabase:
         return tables
 
     def prepare(self, capture_id: int, tables: Sequence[str]) -> None:
-        """Make an epoch's publication, and take away what earlier epochs, or an earlier try, left.
+        """Create a capture's publication, and drop what earlier captures, or an earlier try, left there.
 
         Raises:
             DatabaseUnreachable, DatabaseRefused: as the pool; the latter where a slot is in use, or a right is missing.
@@ -221,7 +221,7 @@ class PostgresDatabase:
         """Take away every slot and publication of the source.
 
         Raises:
-            Busy: somebody reads through a slot of it.
+            Busy: another reader is connected to a slot of it.
         """
         from psycopg.sql import SQL, Identifier
 
@@ -243,18 +243,18 @@ class PostgresDatabase:
                 connection.execute(SQL("DROP PUBLICATION {}").format(Identifier(name)))
 
     def validate_position(self, last_segment: Segment, tables: Sequence[str]) -> None:
-        """See that reading can go on behind a drop (`SourceDatabase`)."""
+        """Validate that reading can resume behind a segment (`SourceDatabase`)."""
         self.read_slot(last_segment.capture_id)
         self.validate_not_recreated(last_segment.capture_id, tables)
         self.drop_other_slots(last_segment.capture_id)
 
     def validate_tables(self, tables: Sequence[str]) -> None:
-        """Do nothing: by what rows are known is looked at before each drop, and that with it (`SourceDatabase`)."""
+        """Do nothing: row identities are checked before each segment, which covers that (`SourceDatabase`)."""
 
     def identities(
         self, tables: Mapping[str, Sequence[str]], previous: Mapping[str, Any], uncertain_deletes: Mapping[str, int]
     ) -> Mapping[str, Any]:
-        """Return by what the rows of tables are known now (`SourceDatabase`)."""
+        """Return the row identities of tables now (`SourceDatabase`)."""
         with self._pool.connection() as connection:
             parameters = {"names": list(tables), "own": slot_name_pattern(self._source.name)}
             rows = {f"{row[0]}.{row[1]}": row for row in connection.execute(_TABLES, parameters)}
@@ -272,7 +272,7 @@ class PostgresDatabase:
         return identities
 
     def publish_table(self, capture_id: int, table: str) -> bool:
-        """Let the changes of a table that was made anew come (`SourceDatabase`)."""
+        """Publish the changes of a table that was recreated (`SourceDatabase`)."""
         with self._pool.connection() as connection:
             is_published = publish_table(connection, self.slot_name(capture_id), table, _quote_table(table))
             parameters = {"names": [table], "own": f"^{self.slot_name(capture_id)}$"}
@@ -292,15 +292,15 @@ class PostgresDatabase:
         return LogRetention(self.read_slot(last_segment.capture_id).retained_bytes)
 
     def drop_other_slots(self, capture_id: int) -> None:
-        """Take away slots that another epoch's reader has left: nobody would ever read them."""
+        """Drop the slots of other captures, which no reader uses any more."""
         with self._pool.connection() as connection:
             connection.execute(_DROP_OTHERS, [slot_name_pattern(self._source.name), self.slot_name(capture_id)])
 
     def validate_not_recreated(self, capture_id: int, tables: Sequence[str]) -> None:
-        """See that each table is still the one that the epoch's publication has.
+        """Validate that each table is still the one in the capture's publication.
 
         Raises:
-            NeedsResync: one was dropped, or made anew: no change of it would come.
+            NeedsResync: one was dropped or recreated: its changes would be missing.
         """
         with self._pool.connection() as connection:
             published = connection.execute(_PUBLISHED, [self.slot_name(capture_id)]).fetchall()
@@ -312,7 +312,7 @@ class PostgresDatabase:
             )
 
     def read_slot(self, capture_id: int) -> Slot:
-        """Return an epoch's slot.
+        """Return a capture's slot.
 
         Raises:
             SlotLost: there is none any more, or the server has invalidated it.
@@ -331,7 +331,7 @@ class PostgresDatabase:
         """See that columns which were added have no value in the rows that were there before.
 
         Raises:
-            NeedsResync: they may have: no change tells of it.
+            NeedsResync: they may have one, which no change reports.
         """
         with self._pool.connection() as connection:
             defaults = connection.execute(_DEFAULTS, [_quote_table(table), list(added)]).fetchall()
@@ -349,10 +349,10 @@ class PostgresDatabase:
         return ()
 
     def write_schema_history(self, folder: Path, schemas: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
-        """Do nothing: the log tells what tables were like (`SourceDatabase`)."""
+        """Do nothing: the log has the tables' schemas (`SourceDatabase`)."""
 
     def origin(self, offset: Mapping[str, Any], previous: Mapping[str, Any]) -> dict[str, Any]:
-        """Return nothing: the slot knows its log (`SourceDatabase`)."""
+        """Return nothing: a slot belongs to its log (`SourceDatabase`)."""
         return {}
 
     def raise_for_engine_error(self, message: str) -> None:
@@ -388,7 +388,7 @@ class PostgresDatabase:
         }
 
     def slot_name(self, capture_id: int) -> str:
-        """Return the name of an epoch's slot and publication."""
+        """Return the name of a capture's slot and publication."""
         return slot_name(self._source.name, capture_id)
 
     def close(self) -> None:
@@ -421,7 +421,7 @@ def _validate_row(row: Sequence[Any]) -> None:
 
 
 def _identity(row: Sequence[Any], previous: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return by what a table's rows are known.
+    """Return the row identity of a table.
 
     Besides the replica identity these are the primary key's constraint and types, the transaction that changed each
     other unique index last (one that becomes, or stops being, the identity is changed), the one that changed the
@@ -464,11 +464,11 @@ def _identity_change(
     current_key: Sequence[str],
     first_delete: int | None,
 ) -> str:
-    """Return why changes since the drop before can't be told by the key that the epoch began with; "": they can.
+    """Return why the capture's key can't identify changes since the last segment; "": it can.
 
     Args:
         now, before: of `_identity`.
-        key, has: the columns of the key, as the epoch began with it, and now.
+        key, has: the columns of the key, as the capture began with it, and now.
         first_delete: when the first deletion was committed whose key may be a filler.
     """
     if list(key) != list(current_key):
@@ -477,7 +477,7 @@ def _identity_change(
         return _uncertain_delete(current, first_delete)
     if (
         previous["constraint"] != current["constraint"] and previous["types"] == current["types"]
-    ):  # a wider type makes it anew
+    ):  # a wider type recreates it
         return "its primary key was dropped and made anew: meanwhile its rows were known by another, or by none"
     if current["arrays"] and previous["identity"] != "f":
         return "it has got an array or bits while its replica identity was the key: unchanged values weren't told"
@@ -487,12 +487,12 @@ def _identity_change(
         return reason  # a version before didn't look at these
     if _is_publication_altered(current["published"], previous.get("published", {})):
         return _PUBLICATION_ALTERED
-    is_full = previous["identity"] == current["identity"] == "f"  # all columns are told then
+    is_full = previous["identity"] == current["identity"] == "f"  # the log has all columns then
     return "" if is_full else _uncertain_delete(current, first_delete)
 
 
 def _column_change(current: Mapping[str, Any], previous: Mapping[str, Any]) -> str:
-    """Return what became of columns, or of their values, that no change of rows tells; "": nothing."""
+    """Return a change of columns, or of their values, that the log's rows don't have; "": none."""
     old_columns, new_columns = (
         previous["columns"],
         {name: column for name, column in current["columns"].items() if name not in current["gone"]},
@@ -519,7 +519,7 @@ def _column_change(current: Mapping[str, Any], previous: Mapping[str, Any]) -> s
 
 
 def _is_altered(old: Sequence[Any], new: Sequence[Any]) -> bool:
-    """Say whether a column of a table that was written anew was altered, and has the type that it had."""
+    """Return whether a column of a rewritten table was altered, and has the type that it had."""
     if old[1:3] != new[1:3] or old[3] == new[3]:
         return False
     # Postgres itself takes away what rows from before the column have in it, as they have that now. The default stays;
@@ -540,9 +540,9 @@ def _type_change(current: Mapping[str, Any], previous: Mapping[str, Any]) -> str
 
 
 def _is_publication_altered(current: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:
-    """Say whether somebody else than sterna altered a publication; another reading has another one.
+    """Return whether another client altered a publication; each capture has its own.
 
-    Where a table that was made anew is published again, the publication is changed behind that
+    After a recreated table is published, the publication is changed once more
     (`table_resync.publish_table`).
     """
     if (previous and not current) or not all(is_whole for *_, is_whole in current.values()):
@@ -572,7 +572,7 @@ def _validate_table(table: str, kind: str, identity: str, key: Sequence[str], ar
             hint=f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT; where it was followed, also sterna cdc resync",
         )
     if arrays and identity != "f":
-        # A long array that was not changed comes as another one, or as none; and so do long bits.
+        # A long array that was not changed comes as another one, or not at all; and so do long bits.
         raise UnfitSource(
             f"it has an array or bits, {arrays[0]}, whose unchanged values aren't told",
             table=table,
@@ -626,7 +626,7 @@ def validate_money(table: str, columns: Sequence[str], decimals: int) -> None:
 
 
 def _validate_server(database: str, login: str, settings: Sequence[Any] | None) -> None:
-    """See that a server tells changes, has a slot left, and lets the login begin."""
+    """Validate that a server can decode changes, has a slot left, and permits the login to begin."""
     if settings is None or settings[0] != "logical":
         raise UnfitSource(f"{database} has wal_level {settings and settings[0]}, and needs logical")
     _, has_senders, has_slot, can_replicate, can_create = settings
@@ -655,7 +655,7 @@ def _validate_readable(table: str, *, filtered: bool, readable: bool) -> None:
             table=table,
             hint=f"GRANT SELECT ON {table} TO the login, and USAGE on its schema",
         )
-    if filtered:  # the first rows would be some of them, and changes are told of all
+    if filtered:  # the initial rows would be a part of them, and the log has changes of all
         raise UnfitSource(
             "row level security hides rows of it from the login",
             table=table,

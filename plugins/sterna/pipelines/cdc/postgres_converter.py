@@ -1,9 +1,9 @@
-"""The engine's part that tells values of a Postgres as the database's own text; runs in the engine's process.
+"""The engine's part that passes values of a Postgres as the database's own text; runs in the engine's process.
 
-The engine makes Java objects of values, first rows and changes by two ways, and some of them are others then: dates
-before 1582, arrays of arrays, `timetz`. Postgres itself sends text by both ways. So three places of the engine are
-built anew before it starts, by the library Javassist which it brings along: the two that read a value, and a converter
-that hands it on. Which type it was is told in the column's schema, as the number that Postgres has for it.
+The engine makes Java objects of values, of first rows and of changes by two paths, which differ for some: dates before
+1582, arrays of arrays, `timetz`. Postgres itself sends text by both. So three classes of the engine are patched before
+it starts, by Javassist, which is among its jars: the two that read a value, and a converter that passes it on. The
+column's schema has the type, by its number in Postgres.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RESOLVE = "{ return $4.isNull() ? null : $4.asString(); }"
 _READ = "{ return $1.getString($2); }"
 _FIELDS = "private String absent;"
 _CONFIGURE = 'public void configure(java.util.Properties value) { absent = value.getProperty("absent"); }'
-# Each is optional: what isn't told of a deleted row is null then, and no zero.
+# Each is optional: a column that a deleted row lacks is null then, not zero.
 _REGISTER = f"""
 public void converterFor(io.debezium.spi.converter.ConvertedField value, {_SPI}$ConverterRegistration to) {{
   io.debezium.spi.converter.RelationalColumn column = (io.debezium.spi.converter.RelationalColumn) value;
@@ -47,13 +47,13 @@ def settings(placeholder: str) -> Mapping[str, str]:
     """Return the engine's settings that name the converter.
 
     Args:
-        placeholder: what stands for a value that isn't told.
+        placeholder: the value of a column that a change doesn't contain.
     """
     return {"converters": "sterna", "sterna.type": _CONVERTER, "sterna.absent": placeholder}
 
 
 def install() -> None:
-    """Make the engine's classes anew, before any of them is used; the JVM has been started."""
+    """Patch the engine's classes before any of them is used; the JVM has been started."""
     import jpype
 
     pool = jpype.JClass("javassist.ClassPool").getDefault()

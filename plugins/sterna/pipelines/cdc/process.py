@@ -1,12 +1,12 @@
 """The engine that reads a database's changes, as a process of its own (`python -m sterna.pipelines.cdc.process`).
 
-It is Debezium, embedded. It keeps nothing: where to go on comes in its first line, and what was read is confirmed to
-the database only when the parent says that it is durable. It ends by being killed, or with its parent.
+It is Debezium, embedded, and stateless: the position comes in its first line, and changes are confirmed to the database
+only when the parent reports them durable. It ends when it is killed, or with its parent.
 
 In, as lines of JSON: `{"properties": …, "partition": …, "offset": …, "jvm": …, "folder": …}`, then `{"durable": n}`.
 Out: `{"schema": k, "fields": …}` once a schema, `{"topic": …, "schema": k, "value": …, "key"…}` a change, and
-`{"n": n, "partition": …, "offset": …}` where a transaction ends, and now and then between two. What isn't read of a
-binary log comes as `{"trouble": table, "said": …}`, at the latest before what comes after it.
+`{"n": n, "partition": …, "offset": …}` at the end of a transaction, and now and then between two. What can't be read of
+a binary log comes as `{"trouble": table, "said": …}`, at the latest before what follows it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_REASONS, _MAX_REASON_CHARS = 8, 400  # each of so many characters: one may 
 
 def main() -> None:
     """Read changes until the process is ended."""
-    # Whatever the JVM prints goes to the log: the first output is for the parent alone.
+    # Whatever the JVM prints goes to the log: the first output is the parent's.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     job = json.loads(sys.stdin.buffer.readline())
@@ -47,7 +47,7 @@ def main() -> None:
         mysql_converter.install(json.loads(job["properties"][mysql_converter.CAPTURED_TABLES]), engine.send)
     threading.Thread(target=engine.listen, args=(sys.stdin.buffer,), daemon=True).start()
     engine.run()
-    os._exit(1)  # it never ends by itself but for a failure, which the log tells
+    os._exit(1)  # it ends only by a failure, which is in the log
 
 
 class _Engine:
@@ -91,7 +91,7 @@ class _Engine:
         builder.using(properties).using(callback).notifying(handler).build().run()
 
     def handle(self, success: bool, message: Any, error: Any) -> None:
-        """Take the engine's last words (`CompletionCallback`)."""
+        """Report the end of the engine (`CompletionCallback`)."""
         self.send({"ended": str(message or ""), "error": error_reasons(error)})
 
     def handleBatch(self, records: Any, committer: Any) -> None:
@@ -106,7 +106,7 @@ class _Engine:
         return False
 
     def listen(self, lines: BinaryIO) -> None:
-        """Confirm what the parent says is durable; end with it."""
+        """Confirm what the parent reports durable; end with the parent."""
         for line in lines:
             durable = json.loads(line)["durable"]
             with self._lock:
@@ -182,7 +182,7 @@ def _class_path(packaged: Sequence[str], own: Sequence[str]) -> list[str]:
 
 
 def error_reasons(error: Any) -> str:
-    """Return what an error and those behind it say: the outermost often says nothing."""
+    """Return the messages of an error and its causes: the outermost is often empty."""
     messages: list[str] = []
     while error is not None and len(messages) < _MAX_REASONS:
         message = printable(str(error.getMessage() or error.getClass().getSimpleName()), _MAX_REASON_CHARS)

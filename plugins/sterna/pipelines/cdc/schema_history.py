@@ -1,7 +1,7 @@
-"""What the tables of a MariaDB or MySQL are like, by their statements; and which changes rows alone don't tell; pure.
+"""The schemas of MariaDB's or MySQL's tables, by statements, and changes that the log has only as statements; pure.
 
-The binary log has values without names and types: those come from the statements that made the tables. The engine
-reads them. What it makes of them is kept here, and handed back to it when it begins anew.
+The binary log has values without names and types: the engine takes these from the statements that made the tables. Its
+schemas are kept here, and passed back to it when it restarts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from sterna.errors import NeedsResync, UnfitSource
 
 PREAMBLE = ""
-"""Under this name stands the statement that comes before all tables: what text is in where nothing else says it."""
+"""The key of the statement that precedes all tables: the default character set."""
 _HINT = "sterna cdc resync"
 _INTEGER_TYPES = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")
 _TEXT_TYPES = ("VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
@@ -51,10 +51,10 @@ def apply_statement(
     Args:
         schemas: before it, by `database.table`.
         tables: those that are followed, each with the columns of its key.
-        event: what the engine says of the statement.
+        event: the engine's description of the statement.
 
     Raises:
-        NeedsResync: what it did to rows isn't told by changes of them.
+        NeedsResync: it changed rows without changes of them in the log.
         UnfitSource: a column isn't read.
     """
     statement, is_snapshot = (
@@ -87,9 +87,9 @@ def apply_statement(
 
 
 def named_tables(statement: str, database: str, tables: Iterable[str]) -> list[str]:
-    """Return the tables that a statement may change, of which nothing is known but its text.
+    """Return the tables that a statement may change, by its text alone.
 
-    What stands in quotes counts, too: they may be those of a name.
+    Quoted text counts, too, as it may be a name.
 
     Args:
         statement: its text.
@@ -108,12 +108,12 @@ def named_tables(statement: str, database: str, tables: Iterable[str]) -> list[s
 
 
 def build_history(source: str, schemas: Mapping[str, Any], offset: Mapping[str, Any]) -> str:
-    """Return the file from which the engine knows what tables are like at a place.
+    """Return the engine's schema history with the tables' schemas at an offset.
 
     Args:
-        source: as the engine calls the source.
+        source: the engine's name of the source.
         schemas: by `database.table`.
-        offset: the place.
+        offset: of the log.
     """
     # Not after any event of a transaction that begins there.
     position = {key: offset[key] for key in ("ts_sec", "file", "pos", "gtids", "server_id") if key in offset}
@@ -146,7 +146,7 @@ def validate_reported_columns(table: str, schema: Mapping[str, Any], reported: S
 
 
 def _parse_schema(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table as the engine's own history has it; the engine tells it a little otherwise."""
+    """Return a table as the engine's own history has it, which differs from the engine's messages."""
     columns = []
     for reported in description["columns"]:
         column = {key: value for key, value in reported.items() if value is not None}
@@ -202,7 +202,7 @@ def _validate_alteration(
 
 
 def _validate_readded(table: str, old_schema: Mapping[str, Any], new_schema: Mapping[str, Any], stripped: str) -> None:
-    """See that no column comes back, or gets values, within what a statement makes of it: no layout shows that."""
+    """Validate that no column is added again, or filled, within a statement: its result doesn't show that."""
     dropped = {_normalize_name(name) for name in _DROP.findall(stripped) if name.casefold() not in _RESERVED}
     dropped_names = dropped | {name.casefold() for name in old_schema.get(_DROPPED_COLUMNS, ())}
     if readded := [column["name"] for column in new_schema["columns"] if column["name"].casefold() in dropped_names]:
@@ -267,7 +267,7 @@ def _type_family(column: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def _strip_quoted(statement: str) -> str:
-    """Return a statement without what stands in quotes, and without comments."""
+    """Return a statement without quoted text and comments."""
     return _QUOTED.sub("''", statement)
 
 

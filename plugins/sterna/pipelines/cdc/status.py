@@ -1,4 +1,4 @@
-"""How sources stand, what they would be followed with, and reading one again from its rows on."""
+"""The status of sources, a check of their settings, and resync."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _ALARM_NAMES: dict[type[SternaError], str] = {
 
 @dataclass(frozen=True)
 class TableStatus:
-    """How a table stands.
+    """The status of a table.
 
     Args:
         table: its `schema.table`.
         into: its key on `main`.
-        mark: how far it is, as `<epoch>/<number>`; "": not begun.
-        behind: drops of the newest epoch that aren't in it.
-        problem: why it isn't read any more; "": it is.
+        mark: its position, `<capture id>/<number>`; "": none.
+        behind: segments of the current capture that it lacks.
+        problem: why it is stopped; "": it isn't.
     """
 
     table: str
@@ -49,19 +49,19 @@ class TableStatus:
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """How a source stands.
+    """The status of a source.
 
     Args:
         name: its name.
-        epoch: the newest reading; 0: none was begun.
-        drops: of that, in the journal.
+        epoch: the current capture id; 0: none.
+        drops: segments of that capture in the journal.
         committed: when the source committed the last of them, microseconds since 1970; 0: nothing yet.
-        read: when somebody read the source last, or that was asked for; None: nobody has begun to.
-        kept: bytes of log that the source keeps for the reader; None: that isn't known.
-        left: seconds until the source purges log that was not read; None: it isn't near.
-        alarm: which limit isn't kept, `log_alarm`, `purge_alarm` or `read_alarm`; "": none.
+        read: when it was last read, or a capture requested; None: never.
+        kept: bytes of log that the source retains for the reader; None: unknown.
+        left: seconds until the source purges unread log; None: it isn't near.
+        alarm: the limit that is exceeded, `log_alarm`, `purge_alarm` or `read_alarm`; "": none.
         tables: each of them.
-        new: tables of the source that match the settings, and come with the next reading.
+        new: tables of the source that match the settings, and are captured from the next resync on.
         unfit: those that match and can't be followed, and why.
         problem: why it isn't followed; "": it is.
         exit_code: what a command ends with.
@@ -88,7 +88,7 @@ class SourceCheck:
 
     Args:
         name: its name.
-        tables: by `schema.table`, where it goes, and the columns of its key.
+        tables: by `schema.table`, its key on `main`, and the columns of its key.
     """
 
     name: str
@@ -101,8 +101,8 @@ class ResyncSummary:
 
     Args:
         name: its name.
-        epoch: the next reading; of one table alone, that which goes on.
-        asked: whether it was asked for; False: a dry run.
+        epoch: the next capture id; of one table alone, the current one.
+        asked: whether it was requested; False: a dry run.
         table: the one that alone is to be read again; "": all are.
     """
 
@@ -113,7 +113,7 @@ class ResyncSummary:
 
 
 def read_sources(source_contexts: Sequence[SourceContext]) -> list[SourceStatus]:
-    """Return how sources stand; what one doesn't tell keeps none of the others from being told."""
+    """Return the status of sources; an error of one doesn't hide the others."""
     return [_source_status(source_context) for source_context in source_contexts]
 
 
@@ -123,7 +123,7 @@ def check(source_context: SourceContext) -> SourceCheck:
     Raises:
         UnfitSource: it can't.
         NeedsClassicSpark: the Spark that is to apply its changes is a Spark Connect server.
-        DatabaseUnreachable, DatabaseRefused, CredentialError: it can't be asked.
+        DatabaseUnreachable, DatabaseRefused, CredentialError: it isn't available.
     """
     require_classic(source_context)
     database = source_context.database()
@@ -145,11 +145,11 @@ def check(source_context: SourceContext) -> SourceCheck:
 
 
 def resync(source_context: SourceContext, *, act: bool, table: str = "") -> ResyncSummary:
-    """Let a source, or one of its tables alone, be read again from its rows on, by whoever reads it next.
+    """Request that a source, or one of its tables, is read again from all rows on.
 
     Args:
         source_context: the source.
-        act: do so; else it is only told.
+        act: do so; otherwise only plan.
         table: its `schema.table`; "": all of them.
 
     Raises:
@@ -239,7 +239,7 @@ def _source_status(source_context: SourceContext) -> SourceStatus:
 def table_statuses(
     source_context: SourceContext, spec: CaptureSpec | None, last_segment: Segment | None
 ) -> tuple[TableStatus, ...]:
-    """Return how far each table of an epoch is on `main`, up to the journal's last drop."""
+    """Return the position of each table of a capture on `main`, up to the journal's last segment."""
     if spec is None:
         return ()
     source_channel, statuses = channel(source_context.source.region, source_context.source.name), []
@@ -256,7 +256,7 @@ def table_statuses(
             applied_id, number = required_position(last_segment, name, (applied_id, number))
         after = number if applied_id == spec.id else 0
         stopped_table = last_segment.stopped.get(name) if last_segment is not None else None
-        # Rows behind its stop never come, nor do those of an epoch whose first rows never were complete.
+        # Rows after its stop never come, nor do those of a capture whose initial rows were never complete.
         last_reachable = stopped_table.last if stopped_table is not None else segments[-1].number if segments else 0
         behind = sum(1 for segment in segments if after < segment.number <= last_reachable and name in segment.tables)
         error = (

@@ -1,8 +1,8 @@
-"""One table of a Postgres that is read again, while its others go on: which of its changes the new rows have already.
+"""One table of a Postgres that is read again while the others continue, and which later changes its rows include.
 
-The rows are read in one transaction, whose snapshot says of each transaction whether it sees it. So behind the place up
-to which the log was read, changes of the table by transactions that the snapshot sees are passed over, and all others
-are taken: each is in the rows or comes as a change, and none is both
+The rows are read in one transaction, whose snapshot defines the visible transactions. Behind the log position of the
+last segment, changes of the table by visible transactions are skipped, and all others are applied: each is in the rows
+or comes as a change, and none is both
 (https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-PG-SNAPSHOT).
 """
 
@@ -23,7 +23,7 @@ from sterna.sql_identifiers import quote_ansi
 if TYPE_CHECKING:
     from psycopg import Connection
 
-_PAGE_ROWS = 2_000  # that are asked for at once
+_PAGE_ROWS = 2_000  # of one query
 _XID_MODULUS = 1 << 32  # the log has the last 32 bits of a transaction's number
 # A domain is read as its base type, with the limits that it has itself where the column has none.
 _COLUMNS_SQL: LiteralString = """
@@ -56,7 +56,7 @@ class PgSnapshot:
     Args:
         xmin: it sees all below, as far as they were committed.
         xmax: it sees none from there on.
-        in_progress: those between that it doesn't see.
+        in_progress: those between that are invisible.
     """
 
     xmin: int
@@ -89,7 +89,7 @@ class SnapshotRows:
     Args:
         columns: the table's.
         snapshot: which transactions it sees, as the server writes that.
-        end_lsn: the place in the log behind which no transaction is that it sees.
+        end_lsn: the log position behind which no visible transaction is.
         read_micros: by the server's clock, microseconds since 1970.
         pages: by column, each row as the server's text; some rows at a time.
     """
@@ -102,20 +102,20 @@ class SnapshotRows:
 
 
 def publish_table(connection: Connection[Any], publication: str, table: str, sql_name: str) -> bool:
-    """Let all changes of a table come by the log from now on; say whether they do, and the table isn't locked.
+    """Publish all changes of a table from now on; return whether that is so, and the table isn't locked.
 
-    What a transaction wrote to a table before that was published may not come, also where it is committed later: so the
-    publication is changed once more behind that, and those have to be over that were open then.
+    Changes by a transaction from before the publication may be missing, even if it commits later. So the publication is
+    changed once more afterwards, and the transactions that were open then have to end.
 
-    Where commits wait for a standby, the log has them before a snapshot sees them: one that was read already would be
-    in neither. So those have to be over that are open now
+    With synchronous replication, the log has a commit before a snapshot sees it: one that was read already would be in
+    neither. So the transactions that are open now have to end, too
     (https://www.postgresql.org/docs/current/warm-standby.html#SYNCHRONOUS-REPLICATION).
 
     Args:
-        connection: each statement is a transaction of its own there.
+        connection: in autocommit mode.
         publication: its name, which needs no quotes.
         table: its `schema.table`.
-        sql_name: the same, as SQL names it.
+        sql_name: the same, quoted for SQL.
     """
     if not (xids := _publication_xids(connection, publication, table)):
         connection.execute(f"ALTER PUBLICATION {publication} ADD TABLE {sql_name}".encode())

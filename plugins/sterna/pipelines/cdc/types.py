@@ -33,7 +33,7 @@ _DECIMAL_TYPES = ("NUMERIC", "DECIMAL", "DEC", "FIXED")
 _CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"  # a BIGINT UNSIGNED
 _FILLERS = (None, 0, "", "0", "1970-01-01T00:00:00Z")
 _MAX_DECIMAL_DIGITS = 38
-_DEFAULT_PRECISION = "10"  # a MySQL's, where a statement says none; a Postgres always says how many
+_DEFAULT_PRECISION = "10"  # MySQL's default in a statement; Postgres always has a precision
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class SourceColumn:
     Args:
         column: as the table on `main` has it.
         parse: makes a value of what JSON has; None stays None.
-        may_change: whether a value that was not changed may come as another one.
-        default: what the engine fills in where the value isn't told and can't be null, beside the zero of its type.
+        may_change: whether an unchanged value may come in another form.
+        default: the engine's value for a missing one that can't be null, beside the zero of its type.
     """
 
     column: Column
@@ -73,7 +73,7 @@ def read_row(columns: Sequence[SourceColumn], row: Mapping[str, Any], absent: Ma
     Args:
         columns: of its schema.
         row: as JSON has it.
-        absent: columns that weren't told; their values are None.
+        absent: columns that the change doesn't contain; their values are None.
 
     Raises:
         UnfitSource: a value has no place in its column's type.
@@ -99,7 +99,7 @@ def _type_name(type: Type) -> str:
 
 
 def absent_columns(columns: Sequence[SourceColumn], row: Mapping[str, Any], placeholder: str) -> list[str]:
-    """Return the columns of which a change doesn't tell the value, since it is long and was not changed.
+    """Return the columns that a change doesn't contain, since their values are long and unchanged.
 
     Args:
         columns: of its schema.
@@ -113,7 +113,7 @@ def absent_columns(columns: Sequence[SourceColumn], row: Mapping[str, Any], plac
 
 
 def is_filler(column: SourceColumn, value: Any) -> bool:
-    """Say whether the engine has the same value for a column that can't be null and isn't told.
+    """Return whether the engine has this value for a missing one in a column that can't be null.
 
     Args:
         column: the column.
@@ -177,7 +177,7 @@ def _element(name: str, field: Mapping[str, Any], parameters: Mapping[str, str])
         return SourceColumn(Column(name, "string"), lambda raw: raw.replace("\\,", ","), False)
     if kind == "bytes" and native.lstrip("_") in _BINARY_TYPES:
         return SourceColumn(Column(name, "binary"), base64.b64decode, False)
-    if kind == "bytes":  # a type that the engine doesn't know, in its text form
+    if kind == "bytes":  # a type unknown to the engine, as text
         return SourceColumn(Column(name, "string"), lambda raw: base64.b64decode(raw).decode(), False)
     if kind not in _PRIMITIVE_TYPES:
         raise UnfitSource(f"column {name} is of type {native or kind}, which isn't read", hint="leave its table out")

@@ -83,7 +83,7 @@ def load_by_name(spark: SparkSession, table: str) -> Any:
         table: its name in SQL.
     """
     java: Any = spark
-    # A catalog that wasn't used yet is looked for in the settings of the thread's active session, whosever it is.
+    # Spark looks up a catalog that wasn't used yet in the settings of the thread's active session.
     java._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java._jsparkSession)
     return java._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java._jsparkSession, table)
 
@@ -109,7 +109,7 @@ def load_named(spark: SparkSession, table: str) -> Any:
 def load_metadata(
     spark: SparkSession, table: str, metadata: str, stores: Sequence[tuple[str, Mapping[str, str]]]
 ) -> Any:
-    """Return the table that a metadata.json describes, as Iceberg's own object in the JVM; no catalog is asked.
+    """Return the table of a metadata.json, as Iceberg's own object in the JVM, without a catalog.
 
     Args:
         spark: the session.
@@ -223,7 +223,7 @@ def read_snapshot(spark: SparkSession, table: Any, snapshot: int) -> DataFrame:
 
 
 def reserved_column_error(spark: SparkSession, table: Any, name: str) -> SternaError | None:
-    """Return what Spark says of a table with a column, at whatever snapshot, that has a metadata column's name.
+    """Return Spark's error for a table with a column, in any of its schemas, that is named as a metadata column is.
 
     Args:
         spark: the session.
@@ -277,7 +277,7 @@ def _java_array(spark: SparkSession, *values: Any) -> Any:
 def _planner_class(spark: SparkSession) -> Any:
     java: Any = spark
     application = spark.sparkContext.applicationId
-    # Iceberg looks for the session of the thread that asks.
+    # Iceberg looks for the session of the calling thread.
     java._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java._jsparkSession)
     with _compile_lock:
         if application not in _compiled_classes:

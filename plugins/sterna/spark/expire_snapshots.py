@@ -24,14 +24,14 @@ from sterna.spark.start import (
 )
 from sterna.spark.worker import redact
 
-# Others committed first; or nobody knows whether this was: the next look tells.
+# Others committed first, or the outcome is unknown: the next look at the table decides.
 _RETRYABLE_ERRORS = (
     "CommitFailedException",
     "CommitStateUnknownException",
     "NoSuchTableException",
     "AlreadyExistsException",
 )
-_SENSITIVE_NAMES = "key|secret|token|sas|connection-string|password"  # to nobody: in the names of properties
+_SENSITIVE_NAMES = "key|secret|token|sas|connection-string|password"  # in names of properties that no log may show
 
 
 class SparkSnapshots:
@@ -48,11 +48,11 @@ class SparkSnapshots:
         self._gateway: Any = None
 
     def remove(self, key: Key, metadata: str, snapshots: Collection[int], properties: Mapping[str, str]) -> bool:
-        """Take snapshots out of a table's metadata if it is what the caller looked at; tell whether it was done.
+        """Expire snapshots if the table's metadata is still the expected one; return whether it was done.
 
         Args:
             key: the table.
-            metadata: the metadata.json that the caller looked at.
+            metadata: the expected metadata.json.
             snapshots: ids of those that go.
             properties: how Iceberg's Nessie catalog and FileIO reach the catalog and the table's files; secret.
 

@@ -39,7 +39,7 @@ _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 
 class TableChanged(Exception):
-    """The table has changed in what was being rewritten: nothing was committed, and it has to be looked at again."""
+    """The table has changed in what was being rewritten: nothing was committed, and it has to be planned again."""
 
 
 class CommitConflict(Exception):
@@ -55,7 +55,7 @@ class MainCatalog:
         login: properties of Iceberg's NessieCatalog that log in; secret.
         warehouse: a URI prefix; nothing is made below it.
         stores: URI prefix of each location → properties of its FileIO; secret.
-        app_id: what the commits' property `app-id` says.
+        app_id: the commits' property `app-id`.
     """
 
     uri: str
@@ -140,7 +140,7 @@ class MainTables:
 
         def run() -> _T:
             session: Any = self.spark
-            # Iceberg asks for the session of the thread, and this one is new.
+            # Iceberg looks for the session of the calling thread, and this thread is new.
             self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
             return work()
 
@@ -167,14 +167,14 @@ class MainTables:
         return _hash_map(self.jvm, values)
 
     def close(self) -> None:
-        """Close the catalog. The application goes on, and ends with the process."""
+        """Close the catalog. The application ends with the process."""
         with suppress(*spark_errors()):
             self._catalog.close()
         self._tag_scope.close()
 
 
 def translate_error(error: BaseException, address: str, secrets: Mapping[str, str]) -> Exception:
-    """Return what an error of Spark's says of a rewrite.
+    """Return our error for one of Spark's in a rewrite.
 
     Args:
         error: what py4j or PySpark raised.

@@ -50,7 +50,7 @@ _CATALOG = "sterna_secret"
 _SETTINGS = f"spark.sql.catalog.{_CATALOG}"
 _DEFAULT_REDACTION = "(?i)secret|password|token|access[.]?key"  # Spark's default
 _MAX_SESSION_TABLES = 500  # that a session is shown before another one takes its place
-_SENSITIVE_NAMES = "key|secret|token|sas|connection-string"  # to nobody: in the names of FileIO's properties
+_SENSITIVE_NAMES = "key|secret|token|sas|connection-string"  # in names of FileIO's properties that no log may show
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class TableSession:
         spark: the session.
         properties: how Iceberg's FileIO reaches files; secret.
         database: of the catalog, in memory.
-        tables: that it knows.
+        tables: those that are registered in it.
     """
 
     spark: SparkSession
@@ -180,7 +180,7 @@ class SparkTables:
         session = self.acquire_session(properties, deadline)
 
         def forward(batch: pa.RecordBatch) -> None:
-            if time.monotonic() > deadline:  # nobody waits for it any more
+            if time.monotonic() > deadline:  # the caller has given up
                 raise DeadlinePassed
             require_running()
             on_batch(batch)
@@ -214,10 +214,10 @@ class SparkTables:
         return spark is not None
 
     def _cancel_in_thread(self, tag: str) -> None:
-        """Cancel from a thread of its own: whoever asks for that may not wait for Spark."""
+        """Cancel from a thread of its own: the caller must not wait for Spark."""
 
         def cancel_until_ended() -> None:
-            while self._cancel(tag):  # what comes just before the job begins cancels nothing
+            while self._cancel(tag):  # a cancellation right before the job begins has no effect
                 time.sleep(CANCEL_RETRY_SECONDS)
 
         threading.Thread(target=cancel_until_ended, daemon=True, name="sterna-spark-cancel").start()
@@ -227,7 +227,7 @@ class SparkTables:
             raise QueryEnded("tables are not read any more: the process is ending")
 
     def acquire_session(self, properties: Mapping[str, str], deadline: float) -> TableSession:
-        """Return a session that nobody else uses: what is to be cancelled is known by a setting of its session."""
+        """Return a session that no other query uses: a job is cancelled by a setting of its session."""
         if is_connect(self._master):
             return _create_session(start_connect(self._master), properties)
         with self._lock:
@@ -249,7 +249,7 @@ class SparkTables:
             return application
 
     def _release_session(self, session: TableSession) -> None:
-        # A server forgets sessions that stand idle.
+        # A server drops idle sessions.
         if is_connect(self._master) or len(session.tables) >= _MAX_SESSION_TABLES:
             self.end_session(session)
         else:
@@ -299,14 +299,14 @@ def redact_properties(text: str, properties: Mapping[str, str]) -> str:
     """Return a text with what is secret of FileIO's properties replaced by `***`.
 
     Args:
-        text: what Spark said.
+        text: a message of Spark's.
         properties: the properties.
     """
     return redact(text, {name: value for name, value in properties.items() if re.search(_SENSITIVE_NAMES, name)})
 
 
 def require_redaction(spark: SparkSession, names: list[str]) -> None:
-    """Refuse to hand secrets to a Spark that would show them; see `spark/session.py` of its event log."""
+    """Require that Spark redacts secrets before it gets any; see `spark/session.py` on its event log."""
     try:
         exposed = not re.search(spark.conf.get("spark.redaction.regex", _DEFAULT_REDACTION) or "", _SETTINGS)
     except re.error:
@@ -354,7 +354,7 @@ def _sql_literal(text: str) -> str:
 
 
 def iter_batches(frame: Any) -> Iterator[pa.RecordBatch]:
-    """Yield what a query returns as it comes: Spark's own `toArrow` would hold all of it.
+    """Yield a query's batches as they come: Spark's own `toArrow` would hold all of them.
 
     Args:
         frame: a DataFrame.
@@ -375,6 +375,6 @@ def iter_batches(frame: Any) -> Iterator[pa.RecordBatch]:
     port, secret, server = frame._jdf.collectAsArrowToPython()
     serializer: Any = ArrowCollectSerializer
     for batch in _load_from_socket((port, secret), serializer()):
-        if isinstance(batch, pa.RecordBatch):  # the last thing that comes is their order
+        if isinstance(batch, pa.RecordBatch):  # the last message is their order
             yield batch
     server.getResult()

@@ -51,7 +51,7 @@ class PlannedGroup:
 
 @dataclass(frozen=True)
 class WrittenGroup:
-    """What a group of files has become; nobody else sees it until it is committed.
+    """The result of a group of files, which is invisible until it is committed.
 
     Args:
         planned: what it was.
@@ -77,7 +77,7 @@ class TableRewrite:
     Attributes:
         table: Iceberg's own object.
         snapshot_id: the snapshot; None: the table has none.
-        tasks: the scan tasks of the files that were looked up, by path.
+        tasks: the scan tasks of the files that were loaded, by path.
     """
 
     def __init__(self, tables: MainTables, key: Key, sort: str) -> None:
@@ -111,7 +111,7 @@ class TableRewrite:
 
         Args:
             groups: what was written.
-            summary_properties: what the snapshot's summary says.
+            summary_properties: properties of the snapshot's summary.
 
         Raises:
             TableChanged: a file of them was deleted, or rows of it: nothing was committed.

@@ -46,7 +46,7 @@ _DEFAULT_REDACTION = "(?i)secret|password|token|access[.]?key"
 
 @dataclass(frozen=True)
 class Session:
-    """A session on Spark whose workers are known to be fit.
+    """A session on a Spark whose workers were checked.
 
     Args:
         spark: PySpark's session, classic or Connect; our own, so its configuration is nobody else's.
@@ -80,7 +80,7 @@ def open_session(
         master: `local[2]`, `spark://…`, `yarn`, `k8s://…`, or `sc://host:port` for Spark Connect.
         app_name: what a new application calls itself.
         settings: Spark settings without secrets; those that can't be changed on what runs already are left out there.
-        environment: secret variables that workers see where a job names none.
+        environment: secret variables for workers, for jobs that name none.
 
     Raises:
         EngineError: Spark can't be started or reached, or its workers lack packages.
@@ -174,7 +174,7 @@ def _job_settings(tasks: int, label: str) -> dict[str, str]:
     return {
         # A small local table is cut into this many tasks of neighbouring rows, without a shuffle.
         "spark.sql.leafNodeDefaultParallelism": str(tasks),
-        # Settings of a session become properties of its jobs: so both kinds of session name them alike.
+        # Settings of a session become properties of its jobs, so both kinds of session name them alike.
         "spark.job.description": label,
     }
 

@@ -32,7 +32,7 @@ _CONNECT_SECONDS = 60.0
 _START_SECONDS = 300.0  # a resource manager may take minutes to grant what a driver needs
 _GRACE_SECONDS = 10.0  # for a call to end after it was given up
 CANCEL_RETRY_SECONDS = 0.5
-"""After which a job is cancelled again, while it goes on."""
+"""The interval at which a running job is cancelled again."""
 _JOB_GROUP_KEY = "spark.jobGroup.id"  # settings of a session become properties of its jobs
 _CONNECT_PORT = 15002
 _LOOPBACK = "127.0.0.1"
@@ -146,7 +146,7 @@ def require_iceberg(spark: SparkSession) -> None:
     from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped, unused-ignore]
 
     driver: Any = spark
-    # A name that the JVM doesn't know as a class is a package for py4j.
+    # To py4j a name that isn't a class in the JVM is a package.
     if isinstance(driver._jvm.org.apache.iceberg.CatalogUtil, JavaPackage):
         raise NoIceberg(
             f"Spark at {address(driver.sparkContext.master)} lacks Iceberg's runtime",
@@ -178,7 +178,7 @@ def spark_errors() -> tuple[type[BaseException], ...]:
 
 
 def summarize_error(error: BaseException, lines: int = 12) -> str:
-    """Return the end of what Spark says about an error, without the JVM's stack."""
+    """Return the last lines of a Spark error, without the JVM's stack."""
     shown = [
         line
         for line in re.split(r"\n+(?:JVM|Driver) stacktrace", str(error))[0].splitlines()
@@ -247,7 +247,7 @@ def run_in_thread(call: Callable[[], _T], abort: Callable[[], object], seconds: 
 
 
 def _abort_until_ended(abort: Callable[[], object], ended: threading.Event) -> None:
-    """Give up until the call has ended, for a while: what comes just before Spark's job begins cancels nothing."""
+    """Abort until the call has ended, for some time: a cancellation right before the job begins has no effect."""
     deadline = time.monotonic() + _GRACE_SECONDS
     while time.monotonic() < deadline:
         with suppress(*spark_errors()):
@@ -311,7 +311,7 @@ def _defaults(master: str) -> dict[str, str]:
     }
     if not master.startswith("local"):
         return common
-    # All on this machine: nobody else has to reach it.
+    # All on this machine: no other host connects.
     return {
         **common,
         "spark.ui.enabled": "false",
@@ -368,7 +368,7 @@ def _endpoints(master: str) -> list[tuple[str, int]]:
 
 
 def _kill_jvm() -> None:
-    """End a JVM that did not come up, and let PySpark forget it so that a later try starts another one.
+    """Kill a JVM that did not start, and reset PySpark so that a later try starts another one.
 
     PySpark names its process to nobody before the JVM has answered: it, or the script that starts it, is known by its
     environment.

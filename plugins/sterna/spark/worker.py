@@ -145,8 +145,8 @@ def probe_function(report: Callable[[], str]) -> Callable[[Iterable[pa.RecordBat
 def _call(function: Callable[[str], str], item: str, environment: Mapping[str, str]) -> str:
     try:
         return function(item)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it goes on as a WorkerError
-        # Raised anew, alone and redacted: Spark writes the whole traceback of a failed task to logs, UI and event log.
+    except Exception as error:  # noqa: BLE001 - any error is passed on as a WorkerError
+        # Raised alone and redacted: Spark writes the whole traceback of a failed task to logs, UI and event log.
         failure = WorkerError(FAILURE_MARK + json.dumps({"traceback": redact(_end_of_traceback(error), environment)}))
     raise failure
 
@@ -158,7 +158,7 @@ def _end_of_traceback(error: Exception) -> str:
 
 @contextmanager
 def _secrets_in_environment() -> Iterator[dict[str, str]]:
-    """Set the job's variables and take them out again: the next job in this worker may be somebody else's."""
+    """Set the job's variables and remove them again: the next job in this worker may have other secrets."""
     from pyspark import TaskContext
 
     task = TaskContext.get()

@@ -38,7 +38,7 @@ WORKER_PACKAGES = {
     "pydantic": "pydantic",
     "yaml": "pyyaml",
 }
-_PLAIN_PROBE_TASKS = 16  # tasks that ask once more
+_PLAIN_PROBE_TASKS = 16  # tasks of the probe without pyarrow
 _PROBE_SECONDS = 300.0  # a cluster with dynamic allocation starts executors only when a job waits
 _slots_of_application: dict[str, int] = {}
 
@@ -92,7 +92,7 @@ def _probe(spark: SparkSession, master: str, report: Callable[[], str]) -> list[
 
 
 def _require_packages(master: str, reports: Iterable[dict[str, Any]]) -> None:
-    """Raise EngineError where workers lack packages: it says which of them lack what."""
+    """Raise EngineError, with their names, if workers lack packages."""
     unfit = sorted(
         {
             (worker["host"], worker["python"], worker["version"], *worker["missing"])
@@ -126,9 +126,9 @@ def _require_own_code(master: str, own: dict[str, Any], reports: Iterable[dict[s
 
 
 def _explain_failure(spark: SparkSession, master: str, report: Callable[[], str], error: EngineError) -> EngineError:
-    """Return why workers could not even take the first task, where that can be told.
+    """Return why workers could not take the first task, if that can be determined.
 
-    Without pyarrow none of our tasks begins: those who lack it are asked in a way that needs nothing but PySpark.
+    Without pyarrow none of our tasks begins: workers that lack it are probed by PySpark alone.
     """
     host_match = re.search(r"\(TID \d+\) \((\S+) executor \S+\)", error.message)
     on_host = f" on {host_match[1]}" if host_match else ""

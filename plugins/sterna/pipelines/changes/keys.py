@@ -1,4 +1,4 @@
-"""A key looked at in all rows of a snapshot, not only in those of the files that differ."""
+"""Checks a key against all rows of a snapshot, not only those of the files that differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_BROADCAST_ROWS = 1_000_000
 
 
 def check_keys(changes: DataFrame, snapshot: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Return changes by key after a look at the snapshot that they lead to: each key has the one row that they say.
+    """Return changes by key, checked against the snapshot that they lead to: each key has the one row that they say.
 
     A second row of a key may lie in a file that didn't change. When one of the two goes, the changes say that the key
     is gone. So rows are counted by key in the whole snapshot, of which the key's columns alone are read.
@@ -36,7 +36,7 @@ def check_keys(changes: DataFrame, snapshot: DataFrame, key: Sequence[str]) -> D
     snapshot_rows = snapshot.toDF(*[f"w{position}" for position in range(len(snapshot.columns))])
     columns = [f"w{snapshot.columns.index(name)}" for name in key]
     if checkpoint.count() <= _MAX_BROADCAST_ROWS:
-        keys = f.broadcast(keys)  # Spark doesn't know how few they are, and would shuffle the keys of all rows
+        keys = f.broadcast(keys)  # Spark can't estimate how few they are, and would shuffle the keys of all rows
     counted = (
         snapshot_rows.select(*columns)
         .join(keys, _equal(columns, [f"k{position}" for position in range(len(key))]), "left_semi")

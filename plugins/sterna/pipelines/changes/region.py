@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChangesRequest:
-    """What is asked for.
+    """A request for changed rows.
 
     Args:
         table: the table's name in the catalog.
         start: a snapshot's id, or a branch or tag of the table; None: before the first row.
         end: the same; None: the current snapshot.
-        key: columns that tell rows apart, as in `between`.
-        branch: the branch of the catalog; "": the region's replica branch.
+        key: columns that identify rows, as in `between`.
+        branch: the catalog's branch; "": the region's replica branch.
     """
 
     table: str
@@ -54,14 +54,14 @@ class ChangesRequest:
 
 @dataclass(frozen=True)
 class ChangesSummary:
-    """What was found, counted, and some of it.
+    """The number of changed rows, and some of them.
 
     Args:
         table: the table's name in the catalog.
         branch: the branch of the catalog.
         counts: how many rows of each change.
         files: how many data files were read.
-        rows: the first ones, in no order that means anything; an Arrow table.
+        rows: the first ones, in no particular order; an Arrow table.
     """
 
     table: str
@@ -91,13 +91,7 @@ def read_arrow(context: RegionContext, request: ChangesRequest) -> pa.Table:
 
 
 def summarize(context: RegionContext, request: ChangesRequest, max_rows: int) -> ChangesSummary:
-    """Count the rows, and show some; raises what `read_arrow` does.
-
-    Args:
-        context: the region.
-        request: what is asked for.
-        max_rows: how many rows are shown.
-    """
+    """Count the rows, and return the first `max_rows`; raises what `read_arrow` does."""
     with _open_changes(context, request) as (frame, planned):
         counts = {row[CHANGE]: row["count"] for row in frame.groupBy(CHANGE).count().collect()}
         rows = frame.limit(max_rows).toArrow()
@@ -119,7 +113,7 @@ def _open_changes(context: RegionContext, request: ChangesRequest) -> Iterator[t
 
 @contextmanager
 def translate_errors(context: RegionContext, table: str, same_key: str, prefix: str) -> Iterator[None]:
-    """Turn what Spark raises while changes are read into errors of ours, without what is secret of the stores.
+    """Translate Spark's errors while changes are read to ours, with the stores' secrets redacted.
 
     Args:
         context: the region.
@@ -146,7 +140,7 @@ def translate_errors(context: RegionContext, table: str, same_key: str, prefix: 
 
 def _redact(context: RegionContext, message: str) -> str:
     for location in context.registry.locations:
-        with suppress(CredentialError):  # it was not asked for then
+        with suppress(CredentialError):  # Spark didn't get it then
             message = redact_properties(message, _properties(context, location))
     return message
 
@@ -160,7 +154,7 @@ def _metadata_location(context: RegionContext, table: str, branch: str) -> str:
 
 
 def list_stores(context: RegionContext, metadata: str, *, is_replica: bool) -> list[tuple[str, dict[str, str]]]:
-    """Return how the stores are reached: on a replica branch this region's own, else all that there are keys for.
+    """Return how the stores are reached: on the replica branch this region's, otherwise all that have credentials.
 
     Args:
         context: the region.
@@ -174,7 +168,7 @@ def list_stores(context: RegionContext, metadata: str, *, is_replica: bool) -> l
     stores = [(first_location.prefix, _properties(context, first_location))]
     for location in context.registry.locations:
         if location.id != first_location.id and (location.region == context.region.name or not is_replica):
-            with suppress(CredentialError):  # it is asked for where a file lies there
+            with suppress(CredentialError):  # only required if a file is there
                 stores.append((location.prefix, _properties(context, location)))
     return stores
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 CHANGE = "_change_type"
-"""The column that says what became of a row."""
+"""The column with the kind of change."""
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_before", "update_after"
 _BINARY = "UTF8_BINARY"  # the collation of texts by their bytes
-# Names of our own, for whatever the table's columns are called.
+# Our own columns' names: the table's columns are renamed by position.
 _SIGN, _COUNT, _ROW_ID, _IS_PAIRED, _RANK, _IS_DUPLICATE = "s", "n", "r", "p", "t", "o"
 
 

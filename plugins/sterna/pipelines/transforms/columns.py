@@ -1,8 +1,8 @@
-"""Which columns that a transform reads are others than they were at its mark; pure.
+"""Which columns that a transform reads have changed since its position; pure.
 
-Rows of a target were made of the source's columns as they were then. A name may stand for another column by now, or a
-column may have another type: then a rebuild gives other rows than the increments did. Iceberg tells columns apart by
-their ids (specification, "Schema evolution"); a snapshot names the schema that it was written with.
+Rows of a target were made of the source's columns as they were then. A name may be another column by now, or a column
+may have another type: then a rebuild gives other rows than the steps did. Iceberg identifies columns by their ids
+(specification, "Schema evolution"); a snapshot names the schema that it was written with.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 Path = tuple[str, ...]
-"""A column by its name, and behind it the fields that lead to what is read of it."""
+"""A column's name, followed by the names of the nested fields that are read of it."""
 ELEMENT: Final = "element"
 """The step into the elements of a list."""
 VALUE: Final = "value"
@@ -19,10 +19,10 @@ VALUE: Final = "value"
 
 
 def changed_columns(old: Mapping[str, Any], new: Mapping[str, Any], used: Collection[Path]) -> Iterator[str]:
-    """Yield, for people, which of some columns are others than they were.
+    """Yield descriptions of the columns that have changed.
 
     Args:
-        old: the schema at the mark's snapshot, as Iceberg's JSON.
+        old: the schema at the position's snapshot, as Iceberg's JSON.
         new: the schema at the snapshot that a step leads to.
         used: the columns and their fields, by their names in the new schema.
     """

@@ -96,7 +96,7 @@ def iter_seq(seq: Any) -> Iterator[Any]:
 
 
 def expression_id(attribute: Any) -> int:
-    """Return the number by which a plan knows a column."""
+    """Return a plan's id of a column."""
     return int(attribute.exprId().id())
 
 
@@ -106,7 +106,7 @@ def class_name(expression: Any) -> str:
 
 
 def find_disallowed(expressions: Iterable[tuple[str, Any]]) -> Iterator[str]:
-    """Yield, for people, what of a query's expressions can't be shown to give the same rows in steps and in a rebuild.
+    """Yield descriptions of expressions that can't be shown to give the same rows in steps and in a rebuild.
 
     Args:
         expressions: each with its class.

@@ -31,7 +31,7 @@ class Unproven(Exception):
     """Rows of several partitions may meet.
 
     Args:
-        reason: where, for people.
+        reason: a description of the place.
     """
 
     def __init__(self, reason: str) -> None:
@@ -178,7 +178,7 @@ def lineage_text(expression: Any, lineage: Lineage) -> str:
             for definition in iter_seq(expression.defs())
         }
         return lineage_text(expression.child(), {**lineage, **common})
-    if name == "GetStructField":  # its name is as somebody typed it
+    if name == "GetStructField":  # its name is as in the SQL
         return f"field({lineage_text(expression.child(), lineage)}, {expression.ordinal()})"
     if name == "Literal":
         return f"literal {json.dumps([str(expression.dataType().json()), str(expression.sql())])}"

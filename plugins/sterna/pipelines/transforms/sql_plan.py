@@ -1,4 +1,4 @@
-"""What a transform's SQL may be, by Spark's own analysis of it: so that steps and a rebuild come to the same rows."""
+"""Validates a transform's SQL by Spark's own analysis: steps and a rebuild must give the same rows."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 VIEW = "changes"
 """What a transform's SQL calls the rows of its step."""
-_LEAF_NODES = frozenset({"View", "CTERelationRef"})  # the one view that there is: what stands in it is the step's rows
+_LEAF_NODES = frozenset({"View", "CTERelationRef"})  # the only view has the step's rows
 _ROW_NODES = _LEAF_NODES | {"Project", "Filter", "SubqueryAlias", "WithCTE", "CTERelationDef"}
 # Spark calls them deterministic, for within one query they are.
 _CURRENT_FUNCTIONS = frozenset(
     {"CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now"}
     | {"CurrentUser", "CurrentCatalog", "CurrentDatabase"}
 )
-# Of rows that tie in their order they take whichever comes first.
+# Of rows that tie in their order they take any.
 _ORDER_FUNCTIONS = frozenset(
     {"First", "Last", "AnyValue", "MaxBy", "MinBy", "Mode", "NthValue", "Lag", "Lead", "NTile", "RowNumber"}
     | {"CollectList", "CollectSet", "ListAgg", "ApproximatePercentile", "HistogramNumeric"}
@@ -63,7 +63,7 @@ def validate_sql(
         target: the target's; None: there is none yet.
 
     Raises:
-        ServicesError: it can't; the message says why.
+        ServicesError: it can't, for the reason in the message.
     """
     try:
         spark.createDataFrame([], source).createOrReplaceTempView(VIEW)
@@ -127,7 +127,7 @@ def _is_source_column(lineage: str, source: StructType, name: str) -> bool:
 
 
 def _find_faults(mode: str, plan: Any, sql: str) -> Iterator[str]:
-    """Yield why a query's steps and a rebuild may come to other rows."""
+    """Yield reasons why a query's steps and a rebuild may give other rows."""
     nodes = list(plan_nodes(plan))
     names = {str(node.nodeName()) for node in nodes}
     leaves = {str(node.nodeName()) for node in nodes if not node.children().size()}
@@ -169,9 +169,9 @@ def _find_faults(mode: str, plan: Any, sql: str) -> Iterator[str]:
 
 
 def has_time_literal(sql: str) -> bool:
-    """Tell whether SQL has a date or time by a word, such as `TIMESTAMP'now'`, or a comment that doesn't end.
+    """Return whether SQL has a date or time by a word, such as `TIMESTAMP'now'`, or a comment that doesn't end.
 
-    Spark puts a value in its place before anybody sees a plan. Comments may stand in between, and nest.
+    Spark replaces it by a value before the plan is available. Comments may be nested.
     """
     tokens, after_type = Tokens(sql, "spark"), False
     for kind, text, _ in tokens.tokens:

@@ -1,7 +1,7 @@
-"""Whether what a transform's SQL gives fits its target: seen before the first step, and not by the second one.
+"""Whether the result of a transform's SQL fits its target: checked before the first step, not by the second one.
 
-Spark casts what is written to the target's types. So a column that tells keys or partitions apart has to come back as
-it was: `1.001` in a DECIMAL(9, 2), or an hour in a DATE, is another value there, and the next step doesn't find it.
+Spark casts rows to the target's types. So a column of the key or of the partitions must keep its value: `1.001` in a
+DECIMAL(9, 2), or an hour in a DATE, is another value there, and the next step doesn't match it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SAMPLES: Final = {
 
 
 def validate_key_types(flow: Transform, result: StructType, target: StructType) -> None:
-    """See that what tells keys or partitions apart is the same value in the target.
+    """Validate that columns of the key and of the partitions keep their values in the target.
 
     Args:
         flow: the transform.
@@ -131,7 +131,7 @@ def validate_partitions(flow: Transform, table: Any) -> None:
 
 
 def identity_columns(metadata: Any, spec: Any) -> list[str]:
-    """Return the columns by whose values a partition spec tells files apart.
+    """Return the columns that a partition spec has by their own values.
 
     Args:
         metadata: the table's, in the JVM.

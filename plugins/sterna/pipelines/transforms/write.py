@@ -71,7 +71,7 @@ class FlowWriter:
         """See that the columns which the transform reads are those that its target was made of.
 
         Raises:
-            FlowStopped: one is another column by now, or has another type; or nobody can tell.
+            FlowStopped: one is another column by now, or has another type; or that is unknown.
             ServicesError: the SQL can't be analyzed any more.
         """
         if work.start is None:
@@ -103,7 +103,7 @@ class FlowWriter:
         return read_columns(self.bench.spark, self._queries(source), source)
 
     def _read_columns_at(self, start: int) -> ColumnUsage | None:
-        """Return what the same SQL read at the mark; None where it couldn't: it names what the source lacked then."""
+        """Return the columns that the same SQL read at the position; None: the source lacked some then."""
         source = self.bench.read_source(start).schema
         try:
             return read_columns(self.bench.spark, self._queries(source), source)
@@ -220,7 +220,7 @@ class FlowWriter:
 
         if self.flow.mode.kind == "merge":
             changes = stage(self.bench.spark, self.bench.source, self.flow.source, None, end)
-            rows = self._read_changes(changes, self.flow.mode.columns).drop(CHANGE)  # which sees that the key is one
+            rows = self._read_changes(changes, self.flow.mode.columns).drop(CHANGE)  # which validates the key
         else:
             rows = self.bench.read_source(end)
         result = self._query_result(rows)
@@ -233,7 +233,7 @@ class FlowWriter:
         from pyspark.sql import functions as f
 
         rows = self._read_changes(changes)
-        # Without files from before, all that there is was inserted. A snapshot's operation is what its writer says.
+        # Without earlier files, all rows were inserted. A snapshot's operation is whatever its writer wrote.
         if changes.files[0] and rows.where(f.col(CHANGE) != INSERT).limit(1).count():
             raise NotOnlyAdded(
                 f"rows were deleted or updated between snapshots {work.start} and {work.end}, and transform "
@@ -244,7 +244,7 @@ class FlowWriter:
         return self._query_result(rows.drop(CHANGE)).writeTo(self.bench.sql_name).append
 
     def _merge(self, work: Work, changes: StagedChanges) -> Callable[[], object]:
-        """Return what merges by key: keys that changed, each with its new row; without one it goes."""
+        """Return what merges changed keys: each with its new row, or without one if the key was deleted."""
         from pyspark.sql import functions as f
 
         key = self.flow.mode.columns
@@ -271,7 +271,7 @@ class FlowWriter:
         return lambda: self.bench.spark.sql(_merge_sql(self.bench.sql_name, key_indexes, names))
 
     def _require_unique_keys(self, rows: DataFrame) -> DataFrame:
-        """Return a merge's result; reading it fails where a key of it stands twice."""
+        """Return a merge's result; reading it fails where a key is repeated."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 

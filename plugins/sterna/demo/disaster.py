@@ -176,8 +176,7 @@ class _DisasterScenario:
             report = sync(context, SyncOptions(), lambda line: None)
         self.check(f"{region} holds nothing", not report.held)
         self.progress(
-            f"$ sterna sync --region {region}: {report.copied.files} files copied, main_replica_{region} stands for "
-            "main"
+            f"$ sterna sync --region {region}: {report.copied.files} files copied, main_replica_{region} is at main"
         )
 
     def wait_until_replicated(self, region: str, branch: str) -> None:

@@ -224,7 +224,7 @@ def _wait_for_convergence(
         for region, context in contexts.items():
             if region not in lags and measure_lag(context) == 0.0:
                 lags[region] = time.monotonic() - started
-                progress(f"{context.region.replica_branch} stands for main")
+                progress(f"{context.region.replica_branch} is at main")
         if time.monotonic() - started > _CONVERGENCE_TIMEOUT_SECONDS:
             states = {region: _run_states(airflow) for region, airflow in airflows.items() if region not in lags}
             raise SternaError(f"not up to main after {_CONVERGENCE_TIMEOUT_SECONDS:.0f} s: runs {states}")

@@ -104,9 +104,7 @@ def _lag_text(status: RegionStatus, limits: AlarmLimits) -> str:
         return ""
     bound = "at most " if status.cut_off else ""
     distance = "an unknown time" if lag is None else f"{bound}{lag:.0f} s"
-    return (
-        f"{status.region} lags {distance} behind main: {status.branch} stands for main@{status.watermark or 'nothing'}"
-    )
+    return f"{status.region} lags {distance} behind main: {status.branch} is at main@{status.watermark or 'nothing'}"
 
 
 def _held_text(status: RegionStatus, limits: AlarmLimits) -> str:

@@ -94,7 +94,7 @@ def _summary_line(status: RegionStatus) -> str:
         lag += ", being seeded"
     seen, bound = ("was", "at most ") if status.cut_off else ("is", "")
     return (
-        f"{status.branch}: stands for main@{status.watermark[:12] or 'nothing'}, main {seen} at "
+        f"{status.branch}: at main@{status.watermark[:12] or 'nothing'}, main {seen} at "
         f"{status.source_hash[:12]}; lag {bound}{lag}"
     )
 

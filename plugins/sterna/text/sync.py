@@ -19,7 +19,7 @@ def report_text(report: Report, branch: str) -> str:
         return _bulk_run_text(report, branch)
     held = (f"  held {table.key}: {table.kind}: {table.reason} {table.file}".rstrip() for table in report.held)
     summary = (
-        f"{report.outcome}: {branch} stands for main@{report.watermark[:12] or 'nothing yet'}; "
+        f"{report.outcome}: {branch} is at main@{report.watermark[:12] or 'nothing yet'}; "
         f"{len(report.published)} keys changed; "
         f"{report.copied.files} files, {report.copied.bytes} bytes copied; lag {report.lag_text}; "
         f"{report.seconds:.1f} s"

@@ -77,7 +77,7 @@ def test_a_sound_region_is_green(look: Any, metrics: dict[str, float]) -> None:
 
 def test_a_region_that_lags_over_the_limit_fails(look: Any, metrics: dict[str, float]) -> None:
     text = message(look, replace(SOUND, lag_seconds=61.0, watermark_lag_seconds=61.0))
-    assert text == "eu lags 61 s behind main: main_replica_eu stands for main@w"
+    assert text == "eu lags 61 s behind main: main_replica_eu is at main@w"
     assert (metrics["sterna.lag_seconds"], metrics["sterna.alarms"]) == (61.0, 1)
 
 

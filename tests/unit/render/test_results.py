@@ -31,7 +31,7 @@ def test_a_report() -> None:
         "r", "eu", "ab" * 32, "published", "cd", "ab" * 32, ("ns.a",), (held,), StageReport(2, 20), seconds=1
     )
     assert report_text(report, "main_replica_eu").splitlines() == [
-        "published: main_replica_eu stands for main@abababababab; 1 keys changed; 2 files, 20 bytes copied; lag 0.0 s; "
+        "published: main_replica_eu is at main@abababababab; 1 keys changed; 2 files, 20 bytes copied; lag 0.0 s; "
         "1.0 s",
         "  held ns.odd: Unsupported: is encrypted",
     ]

@@ -31,7 +31,7 @@ HELD = HeldStatus(
 
 def test_a_sound_region_needs_two_lines() -> None:
     assert status_text(STATUS).splitlines() == [
-        "main_replica_eu: stands for main@abababababab, main is at efefefefefef; lag 12.3 s",
+        "main_replica_eu: at main@abababababab, main is at efefefefefef; lag 12.3 s",
         "  last commit 2026-07-01T12:00:00+00:00 by run run-1",
     ]
 
@@ -39,7 +39,7 @@ def test_a_sound_region_needs_two_lines() -> None:
 def test_a_region_that_was_never_synced() -> None:
     new = replace(STATUS, replica_hash="", watermark="", last_run="", last_commit="")
     assert status_text(new).splitlines() == [
-        "main_replica_eu: stands for main@nothing, main is at efefefefefef; lag 12.3 s, being seeded",
+        "main_replica_eu: at main@nothing, main is at efefefefefef; lag 12.3 s, being seeded",
         "  last commit never by run -",
     ]
 
@@ -59,7 +59,7 @@ def test_all_that_is_known_is_said() -> None:
         problem="somebody else committed",
     )
     assert status_text(full).splitlines() == [
-        "main_replica_eu: stands for main@abababababab, main is at efefefefefef; lag unknown",
+        "main_replica_eu: at main@abababababab, main is at efefefefefef; lag unknown",
         "  published at the primary and not served here yet: 121212121212: see sterna catalog status",
         "  last commit 2026-07-01T12:00:00+00:00 by run run-1",
         "  held ns.odd since 2026-07-01, tried 3 times, last at 2026-07-02: Unsupported: "

@@ -35,7 +35,7 @@ def spark_engine(context: RegionContext, progress: Progress) -> Iterator[Engine]
             sessions.append(open_spark(context))
             if closed.is_set():  # the caller was interrupted while Spark was starting, perhaps for minutes
                 close_session(sessions[0])
-                raise EngineError("nobody waits for this pass any more")
+                raise EngineError("the pass was cancelled while Spark was starting")
             progress(f"Spark: {context.region.spark}")
         # Read again for each pass: keys that expire after an hour would fail all passes after a longer one.
         on_done = _progress_reporter(progress, label, len(items))

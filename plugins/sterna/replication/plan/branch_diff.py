@@ -98,7 +98,7 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
             for, and the list of held keys is lost.
     """
     if head.held_list.read_error and options.tables:
-        raise UsageError(f"{head.held_list.read_error}", hint="sync all tables: that makes the list anew")
+        raise UsageError(f"{head.held_list.read_error}", hint="sync all tables: that writes the list again")
     catalog = context.primary
     source_hash = catalog.reference(SOURCE_BRANCH).hash
     has_watermark = bool(head.watermark) and catalog.exists(head.watermark)
@@ -222,7 +222,7 @@ def _candidates(
 
 
 def _difference(context: RegionContext, head: Head, source_hash: str) -> _Difference:
-    """Return what changed on `main` between W, which the catalog knows, and H."""
+    """Return what changed on `main` between W, which the catalog still has, and H."""
     if head.watermark == source_hash:
         return {}
     entries = context.primary.diff(SOURCE_BRANCH, head.watermark, source_hash)
@@ -310,7 +310,7 @@ def _filter_candidates(
     candidates: dict[str, Candidate], atomic_groups: tuple[tuple[str, ...], ...], policy: Policy
 ) -> dict[str, Candidate]:
     """Keep the tables asked for, those that were committed together with them, and their namespaces."""
-    # Namespaces are only dropped by a sync of everything: who lives in them is not looked at here.
+    # Namespaces are only dropped by a sync of all keys: their tables are not compared here.
     names = {
         name for name, candidate in candidates.items() if policy.matches(name) and not _is_dropped_namespace(candidate)
     }

@@ -142,9 +142,8 @@ def _completed_version(
     completed_metadata = read_replica_metadata(context, completed.bulk_table.target, required=False)
     if completed_metadata is None:
         return None, None
-    return (
-        completed_metadata if completed_metadata.uuid == metadata.uuid else None
-    ), completed  # made anew, it changes as fast as anything can
+    # A table that was created again (another UUID) counts as one that changes fast.
+    return completed_metadata if completed_metadata.uuid == metadata.uuid else None, completed
 
 
 def _with_snapshots(action: Action, metadata: TableMetadata, replica_metadata: TableMetadata | None) -> Action:

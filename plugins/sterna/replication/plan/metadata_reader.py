@@ -33,7 +33,7 @@ def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
             document = read_document(data, uri, limits)
             if document.memory_bytes <= memory:
                 return parse_table_metadata(document)
-            # It said of itself that it were smaller.
+            # The estimate was too small: a gzip footer may claim any size.
             memory = document.memory_bytes
             del document
 

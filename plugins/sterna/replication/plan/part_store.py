@@ -126,7 +126,7 @@ class DiskPartStore:
 def part_error(file: str, reason: str) -> EngineError:
     """Return the error of parts that can't be kept or read, or don't have what was written."""
     return EngineError(
-        f"a part of the list of files is gone or damaged ({reason}): a later run makes it anew", file=file
+        f"a part of the list of files is gone or damaged ({reason}): a later run writes it again", file=file
     )
 
 

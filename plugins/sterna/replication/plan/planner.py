@@ -146,7 +146,7 @@ def _compare_branches(context: RegionContext, options: SyncOptions, progress: Pr
     current_digest = sync_digest(context)
     head = load_held_list(context.objects, head)
     if head.held_list.read_error:
-        progress(f"{head.held_list.read_error}: all keys are compared, and the list is made anew")
+        progress(f"{head.held_list.read_error}: all keys are compared, and the list is written again")
     changes = find_changes(context, head, current_digest, options)
     draft = compare(context, head, changes, options)
     seeding = not head.watermark and not changes.filtered

@@ -176,7 +176,7 @@ def _copy(context: RegionContext, diagnosis: Diagnosis, targets: set[str], progr
     for batch in batches:
         rows = wanted.filter(pc.equal(numbers, batch.number)).select(["table", "source", "target", "size"]).to_pylist()
         group = [CopyFile(**row) for row in rows]
-        progress(f"copying {len(group)} files anew")
+        progress(f"copying {len(group)} files again")
         result = copy_batch(group, context.mapping, context.secrets, context.objects, overwrite=True)
         failed |= {context.mapping.content_uri(error.file): str(error) for error in result.failures}
     return failed

@@ -251,7 +251,7 @@ def keep_alive(context: RegionContext, run_id: str) -> Iterator[None]:
             _save(context, f"{run_id}/{_HEARTBEAT_FILE}", {})
 
     write_heartbeat()
-    # A store that is silent holds up nobody; and a late sign does no harm.
+    # Don't wait for a store that doesn't answer: a late heartbeat does no harm.
     with run_periodically(write_heartbeat, HEARTBEAT_SECONDS, "sterna-at-work", _STOP_TIMEOUT_SECONDS):
         yield
 

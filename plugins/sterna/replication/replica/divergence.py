@@ -16,12 +16,12 @@ _FIRST_PAGE_COMMITS = 8  # commits of `main`: the first page of its history
 
 
 def divergence_error(context: RegionContext, source_hash: str, watermark: str) -> Diverged:
-    """Return the error that says that a watermark is no ancestor of `main`'s head."""
+    """Return the error of a watermark that is no ancestor of `main`'s head."""
     return Diverged(
-        f"{SOURCE_BRANCH} is at {source_hash}; {watermark}, which {context.region.replica_branch} stands for, is "
-        "none of its ancestors",
-        hint=f"{SOURCE_BRANCH} was reassigned, reset or rewritten: find out by whom; the replica stays as "
-        "it is until main is put back, or "
+        f"{SOURCE_BRANCH} is at {source_hash}; {watermark}, which {context.region.replica_branch} is at, is none of "
+        "its ancestors",
+        hint=f"{SOURCE_BRANCH} was reassigned, reset or rewritten: find out by whom; the replica stays as it is until "
+        "main is put back, or "
         f"`sterna reseed --from {source_hash}` takes it as the truth",
     )
 

@@ -39,7 +39,7 @@ def write_feature_view_position(context: RegionContext, view: str, table: str, s
     """Save a view's position beside the region's replica.
 
     Args:
-        snapshot: the snapshot that its store stands for.
+        snapshot: the snapshot that its store has.
 
     Raises:
         StoreError: the region's store doesn't take it.

@@ -147,7 +147,7 @@ def copied_by_table(files: pa.Table) -> dict[str, tuple[int, int]]:
     import pyarrow.compute as pc
 
     copied = files.select(["table", "size", "batch"]).filter(pc.greater_equal(files.column("batch"), 0))
-    # In halves: a few files that are said to be huge are more than 64 bits hold.
+    # In halves: a few files with huge claimed sizes exceed 64 bits.
     low, high = pc.bit_wise_and(copied.column("size"), 0xFFFFFFFF), pc.shift_right(copied.column("size"), 32)
     halves = pa.table({"table": copied.column("table"), "low": low, "high": high})
     rows = halves.group_by("table").aggregate([("low", "count"), ("low", "sum"), ("high", "sum")]).to_pylist()

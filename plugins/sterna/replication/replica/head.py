@@ -143,7 +143,7 @@ def load_held_list(objects: Objects, head: Head) -> Head:
 
 
 def newest_commit(catalog: CatalogReader, branch: str) -> Commit | None:
-    """Return a branch's newest commit, whoever made it; None on an empty branch."""
+    """Return a branch's newest commit, sterna's or not; None on an empty branch."""
     return next(iter(catalog.history(branch, operations=False)), None)
 
 
@@ -198,10 +198,10 @@ def require_own_commit(branch: str, commit: Commit) -> None:
     """Raise BranchChanged when a commit on a replica branch was not made by sterna."""
     if RUN_ID not in commit.properties:
         raise BranchChanged(
-            f"{branch} was changed by somebody else: {describe_commit(commit)}",
+            f"{branch} was changed by another writer: {describe_commit(commit)}",
             hint=(
                 "only sterna may commit there: withdraw that writer's right, then `sterna sync "
-                "--restore-branch` puts right what he changed"
+                "--restore-branch` reverts the changes"
             ),
         )
 

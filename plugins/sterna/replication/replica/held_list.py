@@ -168,7 +168,7 @@ def _read_text(objects: Objects, held_list: HeldList, root: str = "") -> bytes:
 
 
 def _encode_entries(held: Sequence[Held]) -> str:
-    # What is seldom said is left out where it isn't: the list stands in each commit.
+    # Rare fields are left out where they are empty: each commit has the list.
     return _dump_json([{k: v for k, v in HELD.encode(held_key).items() if v or k != "until"} for held_key in held])
 
 

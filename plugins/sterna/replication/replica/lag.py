@@ -62,7 +62,7 @@ def measure_lag(context: RegionContext, now: datetime | None = None) -> float | 
     """Return a region's lag in seconds, held tables included: 0 when it serves everything.
 
     Returns:
-        The oldest of `measure_lags`; None when nobody knows since when a table is held.
+        The oldest of `measure_lags`; None when it is unknown since when a table is held.
 
     Raises:
         BranchChanged, Diverged: as `measure_lags`.
@@ -77,7 +77,7 @@ def measure_lags(context: RegionContext, now: datetime | None = None) -> Lags:
         now: the time; default: the clock's.
 
     Raises:
-        BranchChanged: somebody else committed to the replica branch.
+        BranchChanged: another writer committed to the replica branch.
         Diverged: the watermark is no ancestor of `main`'s head.
     """
     now = now or datetime.now(UTC)
@@ -86,7 +86,7 @@ def measure_lags(context: RegionContext, now: datetime | None = None) -> Lags:
 
 
 def watermark_lag(context: RegionContext, replica_head: Head, now: datetime) -> float:
-    """Return how far a region is behind with what is not held, by the head of its branch.
+    """Return the lag of a region's tables that aren't held, by the head of its branch.
 
     Raises:
         Diverged: the watermark is no ancestor of `main`'s head.
@@ -114,8 +114,8 @@ def watermark_lag(context: RegionContext, replica_head: Head, now: datetime) -> 
 def held_lag(held: Iterable[Held], now: datetime | None = None) -> float | None:
     """Return the oldest lag of some held keys, those that only wait for others included; 0 when there are none.
 
-    One that nobody knows the beginning of makes it unknown, None. The commit that holds it would be no answer: each
-    sync makes a new one, and the lag would never grow.
+    A key with an unknown beginning makes it unknown, None. The time of the commit that holds it can't be used: each
+    sync makes a new commit, and the lag would never grow.
     """
     now = now or datetime.now(UTC)
     lags = [held_key_lag(held_key, now) for held_key in held]
@@ -124,7 +124,7 @@ def held_lag(held: Iterable[Held], now: datetime | None = None) -> float | None:
 
 
 def held_list_lag(held_list: HeldList, now: datetime) -> float | None:
-    """Return the oldest lag of a list of held keys, as `held_lag`; the commit tells, nothing is read."""
+    """Return the oldest lag of a list of held keys, as `held_lag`, from the commit alone: the list isn't read."""
     if held_list.entries is not None and not held_list.read_error:
         return held_lag(held_list.entries, now)
     oldest = parse_commit_time(held_list.oldest)
@@ -132,7 +132,7 @@ def held_list_lag(held_list: HeldList, now: datetime) -> float | None:
 
 
 def held_key_lag(held: Held, now: datetime) -> float | None:
-    """Return a held key's own lag in seconds, None when nobody knows since when it is held."""
+    """Return a held key's own lag in seconds, None when it is unknown since when it is held."""
     since = held_since(held)
     return None if since is None else max(0.0, (now - since).total_seconds())
 

@@ -174,7 +174,7 @@ class ReachabilityWalk:
                     raise data
                 visit_file(uri, data)
             except EngineError:
-                raise  # there is no room for what was found: it isn't this file
+                raise  # the local disk is full: not a fault of this file
             except SternaError as error:
                 raise ReplicaBroken(
                     f"a kept head needs this file, and it can't be read: {error.message}; nothing is deleted",

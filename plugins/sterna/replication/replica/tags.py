@@ -35,7 +35,7 @@ def pinned_until(region: str, tag: str) -> datetime | None:
     try:
         return None if match is None else parse_timestamp(match[1])
     except ValueError:
-        return None  # digits that are no moment: somebody else's
+        return None  # digits that are no time: not a tag of sterna's
 
 
 def sink_tag(region: str, sink: str) -> str:

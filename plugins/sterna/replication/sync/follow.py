@@ -181,7 +181,7 @@ class Follower:
                 raise
             return self._record_failure(error)
         except Exception as error:
-            log.exception("a sync failed in a way that nobody expects")
+            log.exception("a sync failed unexpectedly")
             return self._record_failure(error)
         if self._last_error:
             self.notify(f"goes on after {self.failures} failures")

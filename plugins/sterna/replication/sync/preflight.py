@@ -125,7 +125,7 @@ def _length_mismatches(uri: str, data: bytes, localized: _LocalizedFiles) -> Ite
             yield NotLocalized(
                 f"a localized file has {localized.length(path)} bytes, {uri} says {length}: `sterna repair "
                 "--rewrite-metadata` "
-                "writes both anew",
+                "rewrites both",
                 file=path,
             )
 

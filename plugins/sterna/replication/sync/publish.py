@@ -128,7 +128,7 @@ def invalidate_plans(context: RegionContext, run_id: str) -> None:
             require_own_commit(branch, commit)
             require_no_gc(properties.parse_head(commit))
             commit_properties = {**commit.properties, properties.RUN_ID: run_id, properties.OVERWRITTEN_BY: run_id}
-            message = f"sterna: {run_id} wrote files anew"
+            message = f"sterna: {run_id} rewrote files"
             commit_once(
                 writer(context),
                 branch,

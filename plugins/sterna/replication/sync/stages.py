@@ -313,10 +313,7 @@ def publish(
 def summarize(sync_plan: Plan) -> str:
     """Return a plan in one line."""
     if sync_plan.idle:
-        return (
-            f"nothing to do: {sync_plan.region} stands for main@{sync_plan.source_hash[:12]}, {len(sync_plan.held)} "
-            "held"
-        )
+        return f"nothing to do: {sync_plan.region} is at main@{sync_plan.source_hash[:12]}, {len(sync_plan.held)} held"
     files, size = sum(batch.files for batch in sync_plan.batches), sum(batch.bytes for batch in sync_plan.batches)
     changes = (
         sum(1 for action in sync_plan.actions if action.target),

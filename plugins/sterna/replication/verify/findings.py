@@ -19,7 +19,7 @@ NOT_RESIDENT = "not resident"
 OTHER_CATALOG = "another catalog"
 
 Digest = bytes
-"""Of what is said, as short as it can be kept a million times."""
+"""A digest of a finding, short enough to keep a million of them."""
 
 # Of one table, contradictions and other findings: of a million lost files the number matters, not their names.
 MAX_KEPT_FINDINGS = 1_000

@@ -134,7 +134,7 @@ def check_view(document: dict[str, Any], uri: str, places: Places, findings: Fin
             uri,
             f"its SQL names {', '.join(sorted(other_catalogs))}: a reader of the replica reads there, be it `main` "
             "or dark; "
-            "say in the registry's `views` what the name means, or make the view anew without it",
+            "say in the registry's `views` what the name means, or create the view again without it",
         )
 
 

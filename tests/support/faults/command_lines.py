@@ -20,7 +20,7 @@ class CommandLines:
     """What was seen so far.
 
     Args:
-        words: what stood there, without folders: the names of programs and scripts among it.
+        words: the words of all command lines, of paths the last folder and the name.
         showing: the command lines with a secret in them.
     """
 
@@ -44,7 +44,7 @@ class CommandLines:
         words: list[str] = []
         with suppress(psutil.Error):  # it has ended, or is somebody else's
             words = psutil.Process(pid).cmdline()
-        self.words.update(word.rpartition("/")[2] for word in words)
+        self.words.update("/".join(word.rsplit("/", 2)[-2:]) for word in words)
         line = " ".join(words)
         if any(secret in line for secret in secrets):
             self.showing.add(line)

@@ -44,7 +44,7 @@ class TableLister:
     completed: Mapping[str, CompletedTable]
 
     def defers_listing(self, completed: CompletedTable | None, manifests: int) -> bool:
-        """Tell whether it is left to the large lane to list so many new manifests."""
+        """Return whether listing so many new manifests is left to the large lane."""
         return self.defers_large and defers_listing(completed, manifests)
 
 

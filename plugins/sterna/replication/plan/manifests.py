@@ -271,7 +271,7 @@ def require_outside_replicas(context: RegionContext, metadata: str, files: pa.Ta
 
 
 def require_local_files(context: RegionContext, local: dict[str, int]) -> None:
-    """See that files which writers own in this region are there: a head may name nothing that isn't.
+    """Require that files of this region's writers exist: a head may name nothing that doesn't.
 
     Raises:
         SourceGone, SizeDiffers: one is gone, or isn't what its metadata says.

@@ -76,7 +76,7 @@ def _read_one(context: RegionContext, uri: str) -> bytes:
 
 
 def require_resident(context: RegionContext, uri: str) -> None:
-    """See that a file may be in this region before it is read: what is read of other regions is kept here.
+    """Require that a file may be in this region before it is read: what is read of other regions is kept here.
 
     Raises:
         NotResident: a residency rule keeps it out.

@@ -23,28 +23,28 @@ from sterna.replication.plan.table_files import DeferredToBulk
 from sterna.replication.replica.region import RegionContext
 
 _LARGE_FILE_DIVISOR = 8  # the part of `plan_bytes` from which on a file is large
-_HOLD_MARKERS = 2  # marks with which a table is held
+_HOLD_MARKERS = 2  # a table with so many markers is held
 _T = TypeVar("_T")
 
 
 class ReadDeferred(Exception):
-    """A table has a mark: it is to be read after the others, and alone."""
+    """A table has a marker: it is to be read after the others, and alone."""
 
 
 def markers_folder(context: RegionContext, key: str) -> str:
-    """Return the URI of the folder with a table's marks."""
+    """Return the URI of the folder with a table's markers."""
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     return f"{state_folder(context.region.replica_root, PLANNING)}/{name}"
 
 
 @dataclass
 class Quarantine:
-    """The marks that one plan finds and leaves.
+    """The markers that one plan checks and writes.
 
     Args:
         context: the region.
-        run_id: the run's name; "" for a plan that only shows, which leaves no mark.
-        requested: the tables were asked for by name: they are read whatever marks they have.
+        run_id: the run's name; "" for a dry run, which writes no marker.
+        requested: the tables were requested by name: they are read whatever markers they have.
     """
 
     context: RegionContext
@@ -125,6 +125,6 @@ class TableReading:
             self.quarantine.context.objects.delete(self.markers[-1:])
 
     def delete_markers(self) -> None:
-        """Take the marks away: the table was read, and the plan goes on."""
+        """Delete the markers: the table was read, and the plan continues."""
         if self.quarantine.run_id and self.markers and not self.held:
             self.quarantine.context.objects.delete(self.markers)

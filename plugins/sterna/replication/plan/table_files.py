@@ -286,7 +286,7 @@ def _reached_lists(
 
 
 def _is_same_list(context: RegionContext, replica_uri: str, source_uri: str, metadata_version: MetadataVersion) -> bool:
-    """Tell whether a list of the replica is what another one on `main` has become here, or was born as the same."""
+    """Return whether a list of the replica is the localized copy of one on `main`, or has the same origin."""
     mapping = context.mapping
     return replica_uri == source_uri or (
         _is_usable(mapping, replica_uri, metadata_version)

@@ -236,7 +236,7 @@ def _unrepairable_reason(
 
 
 def _matches_current_mapping(context: RegionContext, name: str, uri: str, source: str, role: str) -> bool:
-    """Tell whether what this version would make of a file belongs where it stands."""
+    """Return whether this version of sterna localizes a file to the URI that it has."""
     metadata_version = current_metadata_version(context.mapping, uri)
     if role in (METADATA, VIEW_METADATA):
         policy = context.registry.policy(name)

@@ -178,7 +178,7 @@ class BulkState:
     marker_names: frozenset[str] = frozenset()
 
     def is_copying(self, held_key: Held) -> bool:
-        """Tell whether a key in transit is being copied right now."""
+        """Return whether a key in transit is being copied right now."""
         is_running = self.is_alive and self.run.initial_bytes(held_key) is not None
         return is_running and held_key.in_transit and not self.is_complete(held_key.key)
 
@@ -274,7 +274,7 @@ class Heartbeat:
     _next_due: float = 0.0
 
     def report(self, share: float, *, force: bool = False) -> None:
-        """Tell which share of the batch is here, where it is time to, or at once."""
+        """Write the share of the batch that is here, when the next heartbeat is due or when forced."""
         if not force and time.monotonic() < self._next_due:
             return
         self._next_due = time.monotonic() + HEARTBEAT_SECONDS

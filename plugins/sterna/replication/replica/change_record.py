@@ -217,7 +217,7 @@ def has_change_record(commit: Commit) -> bool:
 
 
 def has_own_change_record(commit: Commit) -> bool:
-    """Tell whether the news in a commit's properties are its own."""
+    """Return whether the change record in a commit's properties is its own."""
     header = _parse_header(commit)
     return header is not None and header.run == commit.properties.get(RUN_ID, "")
 

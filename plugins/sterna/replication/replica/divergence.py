@@ -60,7 +60,7 @@ def validate_reset_target(context: RegionContext, source_hash: str, watermark: s
 
 
 def starts_at_watermark(commits: list[Commit], source_hash: str, watermark: str) -> bool:
-    """Tell whether `main`'s commits since the fork begin at the watermark: then nothing parted."""
+    """Return whether `main`'s commits since the fork begin at the watermark: then `main` hasn't diverged."""
     return (commits[-1].parent if commits else source_hash) == watermark
 
 

@@ -81,7 +81,7 @@ class ReachedFiles:
         self._hashes.add(np.fromiter(map(hash, uris), np.int64))
 
     def contains(self, uris: Sequence[str]) -> pa.BooleanArray:
-        """Tell of each URI whether it is in the set."""
+        """Return for each URI whether it is in the set."""
         import numpy as np
         import pyarrow as pa
 

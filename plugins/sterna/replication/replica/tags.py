@@ -54,5 +54,5 @@ def parse_sink_tag(region: str, tag: str) -> str | None:
 
 
 def has_region_prefix(region: str, tag: str) -> bool:
-    """Tell whether a tag is a region's by how its name begins; it may be that of one with a longer name."""
+    """Return whether a tag's name begins with a region's; it may belong to a region with a longer name."""
     return tag.startswith((f"{_PIN_PREFIX}{region}-", f"{_SINK_PREFIX}{region}-"))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def require_no_bulk_run(context: RegionContext) -> None:
-    """See that no other large lane is at work.
+    """Require that no other bulk run is alive.
 
     Raises:
         Busy: one is, for all that is known. Two would not harm each other: they would send files twice.
@@ -144,7 +144,7 @@ def _blocked_tables(plan: Plan, failed: Collection[str]) -> set[str]:
 
 
 def _completes_table(bulk_table: BulkTable, number: int, finished: frozenset[int]) -> bool:
-    """Tell whether a batch that is done was the last of a table's; of one that needs none the first in order is."""
+    """Return whether a batch was the last one of a table; for a table without batches the first batch counts."""
     return finished >= {*bulk_table.batches} and number in (bulk_table.batches or (min(finished),))
 
 

@@ -48,7 +48,7 @@ class _LocalizedFiles:
     proven: dict[str, int]
 
     def has_other_length(self, uri: str, length: int) -> bool:
-        """Tell whether a file is known to have another length."""
+        """Return whether a file is known to have another length."""
         return self.sizes[uri] != length if uri in self.sizes else self.proven.get(uri, length) != length
 
     def length(self, uri: str) -> int | None:

@@ -146,10 +146,7 @@ def invalidate_plans(context: RegionContext, run_id: str) -> None:
 
 
 def _is_rolled_back(context: RegionContext, plan: Plan) -> bool:
-    """Say whether the primary is another one by now, and has not what the plan was made for.
-
-    Its commit of `main`, or the branch's head.
-    """
+    """Return whether the primary lacks the plan's commit of `main`, or its head of the branch, since a failover."""
     catalog = context.primary
     head_exists = plan.replica_hash == catalog.no_ancestor() or catalog.exists(plan.replica_hash)
     if not (head_exists and catalog.exists(plan.source_hash)):

@@ -87,7 +87,7 @@ def _sync_both_lanes(context: RegionContext, options: SyncOptions, progress: Pro
 
 
 def _is_other_bulk_run_alive(context: RegionContext, progress: Progress) -> bool:
-    """Tell whether another large lane is alive; one that shows itself no more is waited for until it counts as dead."""
+    """Return whether another bulk run is alive; one without heartbeats is waited for until its timeout."""
     bulk_state = first_state = read_bulk_state(context.objects, context.region)
     while first_state and bulk_state and bulk_state.is_alive:
         if bulk_state.heartbeat_at != first_state.heartbeat_at:

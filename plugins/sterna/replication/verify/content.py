@@ -152,7 +152,7 @@ class Comparison:
             yield _RewrittenFile(uri, sources(uri), compare)
 
     def _may_be_pruned(self, reached: TableReach, main: str) -> bool:
-        """Tell whether a policy may have taken snapshots out: today's, or another one that the file was made under."""
+        """Return whether a policy, today's or the one that the file was written under, may have removed snapshots."""
         policy = self.context.registry.policy(reached.name)
         if policy.history.latest is not None or policy.history.since is not None:
             return True

@@ -130,7 +130,7 @@ class Findings:
         self.faults -= len(self.on_main) + self.on_main_more
 
     def hides_own_faults(self, source_digests: frozenset[Digest]) -> bool:
-        """Tell whether contradictions that are none of the source's could be named, had its own not come first."""
+        """Return whether contradictions of the replica alone were dropped, since the source's filled the list."""
         shown = sum(finding.kind == DISAGREES for finding in self.kept)
         return shown < MAX_KEPT_FINDINGS and not self.dropped_counts.keys() <= source_digests
 

@@ -40,14 +40,14 @@ class Places:
         self.limits = mapping.region.limits
 
     def is_local(self, uri: str) -> bool:
-        """Tell whether a URI is in this region; one that is in no location at all, or must not be followed, is not."""
+        """Return whether a URI is in this region; one in no location, or that must not be followed, is not."""
         try:
             return self.mapping.is_local(uri)
         except TableError:
             return False
 
     def is_foreign(self, value: str) -> bool:
-        """Tell whether a text that need not be a URI is one of another region."""
+        """Return whether a text, which need not be a URI, is a URI of another region."""
         return self.is_registered(value) and not self.is_local(value.removesuffix("/"))
 
     def is_registered(self, value: str) -> bool:
@@ -55,7 +55,7 @@ class Places:
         return any(is_inside(value.rstrip("/"), prefix) for prefix, _ in self._prefixes)
 
     def below_root(self, uri: str) -> bool:
-        """Tell whether a URI is below this region's replica root."""
+        """Return whether a URI is below this region's replica root."""
         return is_inside(uri, self._root)
 
     def select_foreign(self, uris: pa.Array | pa.ChunkedArray) -> list[str]:

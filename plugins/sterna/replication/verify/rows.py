@@ -66,7 +66,7 @@ def distinct_paths(table: pa.Table) -> pa.Array:
 
 
 def is_unsorted(table: pa.Table) -> bool:
-    """Tell whether rows are not in the order of (file_path, pos).
+    """Return whether rows are not in the order of (file_path, pos).
 
     Java compares strings by UTF-16 units, others by bytes: either order is one.
     """

@@ -39,7 +39,7 @@ def find_origins(context: RegionContext, head: Head, entries: dict[str, Content]
 
 
 def is_derived_from(replica: Content, origin: Content, places: Places) -> bool:
-    """Tell whether what a replica branch holds under a key was made from what `main` held.
+    """Return whether the content of a replica branch under a key was made from that of `main`.
 
     Another place, and nothing else changed.
     """

@@ -208,7 +208,7 @@ def _classify_token(tokens: list[_Token], at: int, start: int, function: str) ->
 
 
 def _is_alias(tokens: list[_Token], at: int) -> bool:
-    """Tell whether a comma follows a word, or brackets and a comma, as behind no clause's; or it is a table's WITH."""
+    """Return whether a word is an alias: followed by a comma, or by brackets and a comma; or it is a table's WITH."""
     behind = at + 1
     if tokens[behind:] and tokens[behind].raw == "(":
         if tokens[at].word() == "with":

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from sterna.airflow.cdc_operator import SternaCdcOperator, cdc_dag
 from sterna.pipelines.cdc import run as cdc_run
+from sterna.pipelines.cdc import sources as cdc_sources
 from sterna.pipelines.cdc.run import RunSummary
 
 SERVICES = """\
@@ -38,7 +39,7 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaCdcOperator:
     )
     region = SimpleNamespace(region=SimpleNamespace(name="eu"))
     monkeypatch.setattr(SternaCdcOperator, "open", lambda self: region)
-    monkeypatch.setattr(cdc_run, "open_sources", lambda context, services, names: [services.cdc.sources[0].name])
+    monkeypatch.setattr(cdc_sources, "open_sources", lambda context, services, names: [services.cdc.sources[0].name])
     return operator
 
 

@@ -29,8 +29,8 @@ def commit_once(
     Args:
         catalog: takes commits.
         branch: the branch, never `main`: see `sterna.catalog.main_branch`.
-        expected_hash: its head as the caller read it.
-        operations: what changes; `NOTHING` for a commit of properties alone.
+        expected_hash: its head as the caller knows it.
+        operations: what changes; `NO_CHANGES` where only the properties tell something.
         message: for people.
         properties: stay with the commit.
         identified_by: the names of those properties which together are this commit's and no other's.

@@ -267,7 +267,7 @@ class Mapping:
     def deleted_file_uri(self, uri: str, version: MetadataVersion) -> str:
         """Return the URI for a path-bearing file that was deleted and may be gone.
 
-        It isn't opened by readers; see `content_uri_or_original`.
+        Nobody opens it, here or there; see `content_uri_or_original`.
         """
         try:
             return uri if self.is_local(uri) else self.localized_uri(uri, version)

@@ -44,7 +44,7 @@ def state_root(replica_root: str) -> str:
 
 
 def state_folder(replica_root: str, name: str) -> str:
-    """Return the URI of one of `FOLDERS`, without a slash at its end."""
+    """Return the URI of one of `STATE_FOLDERS`, without a slash at its end."""
     return f"{state_root(replica_root)}{name}"
 
 

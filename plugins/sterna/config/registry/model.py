@@ -282,7 +282,7 @@ class Registry(StrictModel):
         * of regions the name (whose own a location is), the replica root (below it lie the copies, and URIs of `main`
           that lie below any region's are taken back to their origin) and the replica branch;
         * of locations the id, the prefix and the region;
-        * of policies, residency and views what `deciding` says of them.
+        * of policies, residency and views what `digest_fields` says of them.
 
         These don't: catalogs, Spark, where to localize, and limits; how a location is reached, what it costs, and how
         fast copying may be. They change the way there, and nothing that arrives.

@@ -3,8 +3,8 @@
 An engine reads a name without a catalog in the catalog where the view is stored, or in the version's `default-catalog`
 (Iceberg view specification, "Versions"). So a view that names neither reads the branch that its reader reads.
 
-SQL is read only as far as names need it: its tokens, then what follows FROM, JOIN and TABLE, and a comma
-among these. Where the tokens leave a doubt, the text stays as it is, and `Sql.certain` is false.
+SQL is read only as far as names need it: its tokens, then what stands behind FROM, JOIN and TABLE, and behind a comma
+among these. Where the tokens leave a doubt, the text stays as it is, and `Sql.unambiguous` is false.
 """
 
 from __future__ import annotations

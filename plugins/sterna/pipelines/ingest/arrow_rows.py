@@ -114,7 +114,7 @@ def find_invalid(values: pa.Array) -> RowErrors:
 
 
 def _storage_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type with the same layout that has bytes or numbers in place of types whose values may be invalid."""
+    """Return a type with the same layout that has bytes or numbers in the place of what `_VALIDITY_CHECKS` looks at."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):

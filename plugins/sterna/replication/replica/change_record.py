@@ -144,7 +144,7 @@ CHANGES: Final = Record(
 def change_record_property(
     context: RegionContext, catalog: CatalogReader, plan: Plan, actions: Iterable[Action], held: Iterable[Held]
 ) -> str:
-    """Return what a commit says of itself in the property `NEWS`; write it into the run's folder where it is long.
+    """Return what a commit says of itself in `CHANGE_RECORD_PROPERTY`; write it into the run's folder where it is long.
 
     Args:
         catalog: the catalog that takes the commit, to look up what its parent shows.

@@ -28,7 +28,7 @@ def add_referrer(error: TableError, referrers: Mapping[str, str]) -> TableError:
 
     Args:
         error: the refusal.
-        referrers: by URI, what names it, as `namer` says it.
+        referrers: by URI, what names it, as `format_referrer` says it.
 
     Returns:
         The same kind of error; the error itself where nothing is known to name its file.

@@ -19,7 +19,7 @@ class QueryCounts:
         shared: answers of a run that somebody else had asked for.
         unchanged: requests whose client had the answer.
         errors: answers that were none, by status.
-        executions: runs that ended, by the place of their seconds in `BOUNDS`.
+        executions: runs that ended, by the place of their seconds in `DURATION_BOUNDS_SECONDS`.
         seconds: all that they took together.
     """
 

@@ -20,6 +20,16 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 FILLERS = frozenset({"found", "each", "known", "told", "given", "made", "said"})
 MOST_FILLERS = 300
 """Uses of them in names; before the names were changed there were 5,365."""
+NAMES_WITH_FILLERS = {
+    "AirflowNotFoundException": "Airflow's",
+    "FileNotFoundError": "Python's",
+    "ModuleNotFoundError": "Python's",
+    "PackageNotFoundError": "Python's",
+    "connection_made": "asyncio's, of a protocol",
+    "known": "a word of its own: who the primary is can be known, or not",
+    "NOT_FOUND": "HTTP's and gRPC's name of a status",
+    "ReferenceNotFound": "the name of an error, which stands in lists of held tables",
+}
 VAGUE = frozenset({"result", "data", "value", "item", "obj", "info", "tmp", "entry"})
 MOST_VAGUE = 4105 * 11 // 10
 """Uses of these, which are no better: a tenth more than there were before."""
@@ -68,6 +78,11 @@ def count(trees: Iterable[ast.AST], counted: frozenset[str]) -> int:
     return sum(word in counted for tree in trees for name in names(tree) for word in words(name))
 
 
+def names_with(trees: Iterable[ast.AST], counted: frozenset[str]) -> set[str]:
+    """Return the names that have one of some words."""
+    return {name for tree in trees for name in names(tree) if not counted.isdisjoint(words(name))}
+
+
 def persons(modules: dict[str, ast.AST]) -> set[str]:
     """Return the names of classes, functions and modules that have a word of a person."""
     return {
@@ -86,6 +101,7 @@ def sources() -> dict[str, ast.AST]:
 
 
 def test_filler_words_stay_out_of_names() -> None:
+    assert names_with(sources().values(), FILLERS) == set(NAMES_WITH_FILLERS)
     assert count(sources().values(), FILLERS) <= MOST_FILLERS
 
 
@@ -107,17 +123,16 @@ def test_nothing_is_a_person_or_a_shop() -> None:
         "read(said=1)",
         "x.each_table",
         "from sterna import made_up",
-        "import sterna.known",
-        "import sterna as told",
+        "import sterna.made",
+        "import sterna as given",
         "class X:\n    def notFound(self): pass",
-        "async def told(): pass",
+        "async def told_by(): pass",
         "HTTPFound",
     ],
 )
 def test_a_planted_filler_is_counted(text: str) -> None:
     assert count([ast.parse(text)], FILLERS) == 1
-    planted = [ast.parse("\n".join([text] * (MOST_FILLERS + 1)))]
-    assert count(planted, FILLERS) > MOST_FILLERS
+    assert not names_with([ast.parse(text)], FILLERS) <= set(NAMES_WITH_FILLERS)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ _COLUMNS = f"""{{
 _TROUBLE = f"{_BINLOG}.event.SternaTrouble"
 _ROWS = "com.github.shyiko.mysql.binlog.event"
 _TROUBLE_FIELDS = (
-    "public static java.util.function.Consumer told;",
+    "public static java.util.function.Consumer listener;",
     "public static java.util.Set followed = new java.util.HashSet();",
 )
 _IS_FOLLOWED = """
@@ -177,7 +177,7 @@ public static boolean isFollowed(String table) {
   return followed.contains(table.toLowerCase(java.util.Locale.ROOT));
 }"""
 _TELL = """
-public static void tell(String table, String said) { told.accept(new String[] { table, "", "", said }); }"""
+public static void tell(String table, String said) { listener.accept(new String[] { table, "", "", said }); }"""
 _TELL_OF = """
 public static void tellOf(String table, Throwable error) {
   if (isFollowed(table)) tell(table, "a change of it can't be read: " + words(error));
@@ -261,7 +261,7 @@ _NUMBER = f"""{{
 _PARSING = f"""{{
   String database = currentSchema() == null ? "" : currentSchema();
   String said = "a statement that names it isn't understood: " + {_TROUBLE}.words($e);
-  {_TROUBLE}.told.accept(new String[] {{ "", database, $1, said }});
+  {_TROUBLE}.listener.accept(new String[] {{ "", database, $1, said }});
   throw new io.debezium.text.ParsingException(null, {_TROUBLE}.words($e)); }}"""
 _DISPATCHED = f"""{{
   if ($e instanceof InterruptedException || Thread.currentThread().isInterrupted()) throw $e;
@@ -329,7 +329,7 @@ def _install_trouble(pool: Any, captured: Iterable[str], send: Callable[[Mapping
             trouble_class.followed.remove(table_name.lower())  # none of its rows is read any more
             send({"trouble": table_name, "said": reason[:_MAX_REASON_CHARS]})
 
-    trouble_class.told = jpype.JProxy("java.util.function.Consumer", dict={"accept": accept})
+    trouble_class.listener = jpype.JProxy("java.util.function.Consumer", dict={"accept": accept})
     for name in names:
         trouble_class.followed.add(name.lower())
 

@@ -45,7 +45,7 @@ OPTIONS = {
         default="",
         example="/opt/airflow/sterna_services.yaml",
     ),
-    "poll_interval": Option("Seconds between two looks at the head of main for a new commit.", "float", "1"),
+    "poll_interval": Option("Seconds between two polls of the head of main.", "float", "1"),
     "schedule": Option(
         "Cron expression (UTC) of the runs that catch what the commits' events missed; empty: only commits start a "
         "run.",
@@ -74,8 +74,8 @@ OPTIONS = {
         example="scratch.**, shop.old_orders",
     ),
     "gc_limit": Option(
-        "Seconds that evidence of a run may stay before sterna_lag_alert fails, since no clean-up gets ahead; 0: no "
-        "clean-up is run here.",
+        "Seconds that evidence of a run may stay before sterna_lag_alert fails, since no gc gets ahead; 0: no "
+        "gc is run here.",
         "integer",
         "1296000",
     ),
@@ -86,11 +86,11 @@ OPTIONS = {
         "0.8",
     ),
     "gc_schedule": Option(
-        "Cron expression (UTC) of the clean-ups by the DAG sterna_gc; empty: by hand alone.", default="30 3 * * *"
+        "Cron expression (UTC) of the runs of the DAG sterna_gc; empty: by hand alone.", default="30 3 * * *"
     ),
     "gc_keep": Option("What heads of the replica branch that are no older than this reach stays.", default="7d"),
-    "gc_grace": Option("How long a file has to be unreachable before a clean-up deletes it.", default="24h"),
-    "gc_timeout": Option("Deadline of a clean-up, in seconds.", "integer", "21600"),
+    "gc_grace": Option("How long a file has to be unreachable before gc deletes it.", default="24h"),
+    "gc_timeout": Option("Deadline of one run of gc, in seconds.", "integer", "21600"),
     "maintenance_schedule": Option(
         "Cron expression (UTC) of the runs of the DAG sterna_upkeep; empty: by hand alone.", default="20 * * * *"
     ),
@@ -100,7 +100,7 @@ OPTIONS = {
         "alone.",
         default="*/10 * * * *",
     ),
-    "ingest_follow_for": Option("For how long a worker of ingestion looks for more batches.", default="9m"),
+    "ingest_follow_for": Option("For how long a worker of ingestion continues to publish batches.", default="9m"),
     "ingest_workers": Option("How many workers of ingestion work at once.", "integer", "1"),
     "ingest_timeout": Option("Seconds that a worker of ingestion may take beyond that.", "integer", "3600"),
     "cdc_schedule": Option(
@@ -124,7 +124,7 @@ OPTIONS = {
         default="*/10 * * * *",
     ),
     "features_follow_for": Option(
-        "For how long a run of sterna_features looks for more; empty: not at all.", default="5m"
+        "For how long a run of sterna_features continues; empty: not at all.", default="5m"
     ),
     "features_timeout": Option("Seconds that a run of sterna_features may take beyond that.", "integer", "3600"),
     "feature_service_url": Option(

@@ -21,7 +21,7 @@ from sterna.config.registry.connection import Credential
 from sterna.config.sections.sinks import AmqpAddress
 from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable, SternaError
 
-_CLOSE_SECONDS = 1.0  # seconds that a broker has to answer to the end of a connection
+_CLOSE_SECONDS = 1.0  # the wait for a broker's answer when a connection is closed
 _TOO_LARGE = "amqp:link:message-size-exceeded"
 # Conditions by which a broker rejects a message though nothing is wrong with it: a full queue, above all.
 _TRANSIENT_CONDITIONS = frozenset(
@@ -47,14 +47,14 @@ class AmqpSender:
 
     Args:
         settings: the broker, and the address: a queue or a topic.
-        credential: login and password, for SASL PLAIN; None: the broker asks for none.
+        credential: login and password for SASL PLAIN; None: anonymous.
 
     Raises:
         CredentialError: the credential has no login or password.
 
     Attributes:
-        answer_seconds: for which the broker is waited for.
-        idle_seconds: after which a connection is opened anew: brokers end those on which nothing happens.
+        answer_seconds: the wait for each of the broker's answers.
+        idle_seconds: after which a connection is replaced, since brokers close idle ones.
     """
 
     max_messages = 1_000
@@ -73,8 +73,8 @@ class AmqpSender:
     def send(self, messages: Sequence[Message]) -> SendOutcome:
         """See `Sender.send`.
 
-        A broker may refuse one message for now, and take those behind it. So no two of a table are under way at once:
-        the order of a table's events outlives that.
+        A broker may reject one message for now and accept later ones. So at most one message of a table is in flight,
+        which keeps the order of a table's events.
         """
         deliveries: list[Any] = []
         problem: SternaError | None = None
@@ -94,11 +94,9 @@ class AmqpSender:
             delivery.settle()
         self._last_used = time.monotonic()
         if problem is not None:
-            self.close()  # what goes on as if nothing was is a new connection
+            self.close()  # only a new connection has a defined state
         accepted = len(deliveries) if count is None else count
-        return SendOutcome(
-            accepted, problem if accepted < len(messages) else None
-        )  # nothing is left to be told a problem of
+        return SendOutcome(accepted, problem if accepted < len(messages) else None)
 
     def close(self) -> None:
         """See `Sender.close`."""
@@ -111,7 +109,7 @@ class AmqpSender:
                 return  # it is gone already
 
     def _transmit(self, messages: Sequence[Message], deliveries: list[Any]) -> SternaError | None:
-        """Send messages until one of a table is refused; return why the next one isn't even tried."""
+        """Send messages until one is rejected before the next of its table; return why the next one can't be sent."""
         sender = self._open()
         in_flight: dict[str, Any] = {}
         for message in messages:
@@ -124,7 +122,7 @@ class AmqpSender:
                     return None
             try:
                 self._wait(lambda: sender.link.credit > 0)
-            except Timeout:  # so brokers hold senders back whose disk or memory is full
+            except Timeout:  # brokers with a full disk or memory grant no credit
                 return ReceiverUnreachable("the broker grants no credit: it may be full")
             in_flight[message.table] = _start_delivery(sender, encoded)
             deliveries.append(in_flight[message.table])
@@ -143,7 +141,7 @@ class AmqpSender:
                 ssl_domain=_tls_domain() if self._settings.tls else None,
                 user=login.login if login else None,
                 password=login.password if login else None,
-                # In the clear a password never goes: the settings see to that.
+                # The settings allow a password over TLS only.
                 allowed_mechs="PLAIN" if login else "ANONYMOUS",
                 allow_insecure_mechs=False,
             )
@@ -156,7 +154,7 @@ class AmqpSender:
 
 
 def encode_message(message: Message) -> bytes:
-    """Return an event as a message of AMQP: its attributes as application properties."""
+    """Return an event as an AMQP message, its attributes as application properties."""
     attributes, body = message.binary()
     encoded: bytes = AmqpMessage(
         id=message.id,
@@ -170,7 +168,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def _size_error(sender: BlockingSender, encoded: bytes) -> SternaError | None:
-    """Return why a message isn't even tried: a broker closes the link over one that is too large."""
+    """Return why a message is not sent: a broker closes the link over one that is too large."""
     limit = sender.link.remote_max_message_size
     exceeds = limit and len(encoded) > limit
     return EventRefused(f"{len(encoded)} bytes are over the broker's limit of {limit}") if exceeds else None
@@ -198,7 +196,7 @@ def _all_settled(deliveries: Sequence[Any]) -> Callable[[], bool]:
 
 
 def _connection_error(error: Exception) -> SternaError:
-    """Return what became of a connection: what a broker calls its error, or its kind. Its words are not repeated."""
+    """Return the error of a connection: AMQP's condition, or the exception's class; no text of the broker's."""
     match = _CONDITION.search(str(error))
     condition = str(getattr(error, "condition", None) or (match[1] if match else ""))
     if condition == _TOO_LARGE:

@@ -22,21 +22,21 @@ from sterna.config.registry.connection import Credential
 from sterna.config.sections.sinks import KafkaTopic
 from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable, SternaError
 
-_FLUSH_SECONDS = 0.1  # seconds: a flush of 0.2 s goes on to call back after a fatal error, which is pending then
+_FLUSH_SECONDS = 0.1  # a flush of 0.2 s calls back after a fatal error, which is pending then
 _MAX_CLOSE_FLUSHES = 10
 _UNKNOWN_TOPIC_MS = 5_000
-_MAX_MESSAGE_BYTES = 100_000_000  # the broker has the word on sizes, not we
+_MAX_MESSAGE_BYTES = 100_000_000  # the broker decides on sizes
 _PERMANENT_ERRORS = (
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
     KafkaError.INVALID_RECORD,
     KafkaError.POLICY_VIOLATION,
 )
-_PURGE_ERRORS = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # our own doing, no answer
+_PURGE_ERRORS = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # caused by `close`, not by a broker
 _GENERIC_ERRORS = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
-)  # a handshake may fail with this, and then say why
+)  # a failed handshake may report these first, and the cause later
 librdkafka_log = logging.getLogger("sterna.brokers.librdkafka")
 librdkafka_log.addHandler(logging.NullHandler())
 librdkafka_log.propagate = False
@@ -44,14 +44,14 @@ librdkafka_log.propagate = False
 Record = tuple[bytes, bytes, dict[str, str | bytes | None]]
 """A message as Kafka takes it: value, key and headers."""
 Report = tuple[KafkaError | None, Any]
-"""What became of a message: an error or None, and the message as it was delivered."""
+"""The delivery report of a message: an error or None, and the delivered message."""
 
 
 class _PendingMessages:
-    """The messages of one call: which go next, and what became of each.
+    """The messages of one call: which go next, and the delivery report of each.
 
-    What librdkafka calls back with may have an exception pending already, its fatal error. So a report is stored, and
-    read later: any call of a method would be a `SystemError` there.
+    In librdkafka's callback an exception may be pending already, its fatal error: any method call there would be a
+    `SystemError`. So reports are stored, and read later.
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:
@@ -59,25 +59,25 @@ class _PendingMessages:
         tables: dict[str, list[int]] = {}
         for index, message in enumerate(messages):
             tables.setdefault(message.table, []).append(index)
-        # By the place of a table's first message: those that wait for it.
+        # By the index of a table's first message: the messages that wait for it.
         self._followers = {first: others for first, *others in tables.values()}
         self._first_indexes = frozenset(self._followers)
         self._ready = deque(self._followers)
         self._size = len(messages)
 
     def next_index(self) -> int | None:
-        """Return the place of a message that may be sent, None where there is none just now."""
+        """Return the index of a message that may be sent, None if there is none now."""
         if not self._ready:
             for index in [index for index in self._followers if self._is_acknowledged(index)]:
                 self._ready += self._followers.pop(index)
         return self._ready[0] if self._ready else None
 
     def mark_sent(self) -> None:
-        """Say that the next one is on its way."""
+        """Record that the message at `next_index` was handed over."""
         self._ready.popleft()
 
     def delivery_callback(self, index: int) -> Callable[[KafkaError | None, Any], None]:
-        """Return what stores what became of a message."""
+        """Return a callback that stores the delivery report of a message."""
 
         def store_report(error: KafkaError | None, delivered: Any) -> None:
             self._reports[index] = (error, delivered if index in self._first_indexes else None)
@@ -111,10 +111,10 @@ class _PendingMessages:
         return next((error for error, _ in self._reports.values() if error and error.code() in _PERMANENT_ERRORS), None)
 
     def _is_acknowledged(self, index: int) -> bool:
-        """Tell whether a broker has a message.
+        """Return whether a broker has a message.
 
-        librdkafka takes it for granted once a later one was taken. Of the first one of a table, before which a broker
-        may not know the producer, that is not so: an acknowledgement that came from a broker has an offset.
+        librdkafka infers it once a later message was acknowledged. For the first message of a table, before which a
+        broker may not know the producer, that is wrong: only an acknowledgement from a broker has an offset.
         """
         if index not in self._reports:
             return False
@@ -127,7 +127,7 @@ class KafkaSender:
 
     Args:
         settings: the servers, and the topic.
-        credential: login and password, where the servers ask for them.
+        credential: login and password, if the servers require them.
 
     Raises:
         CredentialError: the credential has no login or password.
@@ -135,21 +135,21 @@ class KafkaSender:
 
     max_messages = 10_000
     ack_timeout_seconds = 15.0
-    """Seconds within which all acknowledgements have to be there."""
+    """Seconds within which all acknowledgements have to arrive."""
 
     def __init__(self, settings: KafkaTopic, credential: Credential | None) -> None:
         require_login(credential)
         self._settings = settings
         self._credential = credential
         self._producer: Producer | None = None
-        self._connection_error: KafkaError | None = None  # what the connection complained of
+        self._connection_error: KafkaError | None = None  # the last error of the connection
 
     def send(self, messages: Sequence[Message]) -> SendOutcome:
         """See `Sender.send`.
 
-        Where a broker knows nothing of a producer yet it takes whatever comes, also what was sent behind a message that
-        it has just refused (Apache Kafka, `ProducerAppendInfo`). So the first message of each table goes ahead, and the
-        others of that table once it is acknowledged.
+        A broker that doesn't know a producer yet accepts any sequence number, also after a message that it has just
+        refused (Apache Kafka, `ProducerAppendInfo`). So the first message of each table is sent alone, and the others
+        of that table once it is acknowledged.
         """
         pending = _PendingMessages(messages)
         self._connection_error = fatal_error = None
@@ -157,7 +157,7 @@ class KafkaSender:
             producer = self._open()
             record = cache(lambda index: build_record(messages[index]))
             self.produce(producer, pending, record)
-            for index in range(len(messages)):  # meanwhile it connects, and looks for the topic
+            for index in range(len(messages)):  # encode while the producer connects
                 record(index)
             deadline = time.monotonic() + self.ack_timeout_seconds
             while pending.is_pending and time.monotonic() < deadline:
@@ -167,7 +167,7 @@ class KafkaSender:
             fatal_error = error.args[0]
         connection_error = fatal_error or self._connection_error
         if not pending.is_complete:
-            # A fatal error ends a producer. And what is still under way might arrive later, behind its own repetition.
+            # A fatal error ends a producer; and messages in flight might arrive after their own repetition.
             self.close()
         return SendOutcome(
             pending.acknowledged_count,
@@ -188,13 +188,13 @@ class KafkaSender:
                     return
 
     def produce(self, producer: Producer, pending: _PendingMessages, record: Callable[[int], Record]) -> None:
-        """Hand over the messages whose turn it is, as many as there is room for."""
+        """Hand over the messages that may be sent, as many as fit into the queue."""
         topic = self._settings.topic
         while (index := pending.next_index()) is not None:
             try:
                 value, key, headers = record(index)
                 producer.produce(topic, value, key, on_delivery=pending.delivery_callback(index), headers=headers)
-            except BufferError:  # there is room once some are acknowledged
+            except BufferError:  # the queue is full
                 return
             pending.mark_sent()
 
@@ -204,7 +204,7 @@ class KafkaSender:
         return self._producer
 
     def on_error(self, error: KafkaError) -> None:
-        """Keep what the client says of its connections; a clear error stays, where a vague one follows."""
+        """Keep an error of the connection; a generic one doesn't replace a specific one."""
         if self._connection_error is None or self._connection_error.code() in _GENERIC_ERRORS:
             self._connection_error = error
 
@@ -215,13 +215,13 @@ class KafkaSender:
             "client.id": "sterna",
             "acks": "all",
             "enable.idempotence": True,
-            # After a message that the broker refuses none that was sent behind it is taken: order outlives failures.
+            # No message is accepted after one that the broker refuses: the order is kept.
             "enable.gapless.guarantee": True,
-            # None fails by itself: time is over for all at once, when the producer is closed.
+            # No message times out alone: `ack_timeout_seconds` covers all of a call.
             "message.timeout.ms": 0,
             "topic.metadata.propagation.max.ms": _UNKNOWN_TOPIC_MS,
             "linger.ms": 5,
-            # What every client reads: others, kafkajs for one, take a package of their own for another codec.
+            # Every client reads gzip; kafkajs, for one, needs a package for any other codec.
             "compression.type": "gzip",
             "compression.level": 1,
             "message.max.bytes": _MAX_MESSAGE_BYTES,
@@ -231,7 +231,7 @@ class KafkaSender:
 
 
 def build_record(message: Message) -> Record:
-    """Return an event as a message of Kafka: its attributes as headers, its table as the key."""
+    """Return an event as a Kafka message: its attributes as headers, its table as the key."""
     attributes, body = message.binary()
     headers: dict[str, str | bytes | None] = {
         f"{KAFKA_PREFIX}{name}": value.encode() for name, value in attributes.items()
@@ -241,17 +241,17 @@ def build_record(message: Message) -> Record:
 
 
 def require_login(credential: Credential | None) -> None:
-    """See that a credential has a login and a password.
+    """Require a credential, where there is one, to have a login and a password.
 
     Raises:
-        CredentialError: it hasn't.
+        CredentialError: one of them is missing.
     """
     if credential is not None and not (credential.login and credential.password):
         raise CredentialError(f"connection {credential.id!r} needs login and password, for Kafka")
 
 
 def connection_settings(settings: KafkaTopic, login: Credential | None) -> dict[str, Any]:
-    """Return how librdkafka reaches the servers, and how it logs in."""
+    """Return librdkafka's settings for TLS and the login."""
     return {
         "security.protocol": f"{'SASL_' if login else ''}{'SSL' if settings.tls else 'PLAINTEXT'}",
         **({"ssl.ca.location": trusted_ca_path() or "probe"} if settings.tls else {}),

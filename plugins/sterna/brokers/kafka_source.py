@@ -1,7 +1,7 @@
-"""Kafka: the messages of one topic, read from where the caller says that he is.
+"""Kafka: the messages of one topic, read from offsets that the caller keeps.
 
-Members of a consumer group share the partitions. Where each begins is asked of the caller at every assignment, and
-never of the group: what the group has is only told, for tools that show how far behind a reader is.
+Members of a consumer group share the partitions. At every assignment the caller returns the offsets to begin at; those
+of the group are never read: they are committed only for tools that show a consumer's lag.
 
 Source: librdkafka, "CONFIGURATION.md", "INTRODUCTION.md" (consumer groups); KIP-516 (a topic's id).
 """
@@ -22,7 +22,7 @@ from sterna.config.registry.connection import Credential
 from sterna.config.sections.topics import SourceTopic
 from sterna.errors import MessagesGone, SternaError, TopicUnreachable
 
-_REQUEST_SECONDS = 15.0  # for one question
+_REQUEST_SECONDS = 15.0  # per request
 _QUEUED_KILOBYTES = 16_384
 
 
@@ -30,9 +30,9 @@ class KafkaSource:
     """Reads a topic.
 
     Args:
-        topic: which, and where.
+        topic: the topic and its servers.
         group: the consumer group.
-        credential: login and password, where the servers ask for them.
+        credential: login and password, if the servers require them.
 
     Raises:
         CredentialError: the credential has no login or password.
@@ -54,10 +54,10 @@ class KafkaSource:
         self._consumer = Consumer({**shared, **_consumer_settings(group)}, logger=librdkafka_log)
 
     def id(self) -> str:
-        """Return the topic's id, which one that is made anew under the name hasn't.
+        """Return the topic's id; a topic that is recreated under the same name has another one.
 
         Raises:
-            TopicUnreachable: it can't be told, or there is no such topic.
+            TopicUnreachable: the servers don't answer, or there is no such topic.
         """
         name = self._topic.topic_name
         with self._translate_errors():
@@ -70,7 +70,7 @@ class KafkaSource:
         """Return the topic's partitions.
 
         Raises:
-            TopicUnreachable: they can't be told.
+            TopicUnreachable: the servers don't answer, or there is no such topic.
         """
         name = self._topic.topic_name
         with self._translate_errors():
@@ -80,10 +80,10 @@ class KafkaSource:
         return sorted(metadata.partitions)
 
     def offset_range(self, partition: int) -> tuple[int, int]:
-        """Return the offset of a partition's oldest message, and the one that its next will get.
+        """Return the offset of a partition's oldest message, and that of its next one.
 
         Raises:
-            TopicUnreachable: they can't be told.
+            TopicUnreachable: the servers don't answer.
         """
         with self._translate_errors():
             low, high = self._consumer.get_watermark_offsets(self._topic_partition(partition), _REQUEST_SECONDS)
@@ -93,8 +93,11 @@ class KafkaSource:
         """Join the group.
 
         Args:
-            on_assign: asked at each assignment; what it raises `read` raises.
-            on_revoke: told which partitions are somebody else's now.
+            on_assign: returns the offsets at each assignment; its errors are raised by `read`.
+            on_revoke: called with the partitions that were revoked or lost.
+
+        Raises:
+            TopicUnreachable: the servers refuse.
         """
 
         def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -116,7 +119,7 @@ class KafkaSource:
         Raises:
             MessagesGone: a partition has no such offset.
             TopicUnreachable: the servers don't answer, or refuse.
-            SternaError: what `begin` raised.
+            SternaError: raised by `on_assign`.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -135,18 +138,18 @@ class KafkaSource:
                 raise self._unreachable(self._connection_error)
 
     def seek(self, partition: int, offset: int) -> None:
-        """Go on reading a partition elsewhere."""
+        """Continue a partition at another offset."""
         with self._translate_errors():
             self._consumer.seek(self._topic_partition(partition, offset))
 
     def set_paused(self, *, paused: bool) -> None:
-        """Read nothing for now, and stay in the group; or go on."""
+        """Pause reading, as a member of the group, or resume it."""
         with self._translate_errors():
             assignment = self._consumer.assignment()
             (self._consumer.pause if paused else self._consumer.resume)(assignment)
 
     def commit_offset(self, partition: int, offset: int) -> None:
-        """Tell the group how far a partition is read; whether that arrives matters to nobody here."""
+        """Commit an offset to the group, without waiting; it is for display only."""
         with suppress(KafkaException):
             self._consumer.commit(offsets=[self._topic_partition(partition, offset)], asynchronous=True)
 
@@ -195,7 +198,7 @@ def _consumer_settings(group: str) -> dict[str, Any]:
         "group.id": group,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        # What isn't there any more is told, and not passed over.
+        # A missing offset is an error; the reader doesn't skip it.
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
         "isolation.level": "read_committed",

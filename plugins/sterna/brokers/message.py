@@ -1,4 +1,4 @@
-"""What is sent, and what every sender promises."""
+"""The message that is sent, and the interface of senders."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Protocol
 from sterna.errors import SternaError
 
 KAFKA_PREFIX = "ce_"
-"""Before an attribute's name in headers of Kafka: CloudEvents 1.0.2, "Kafka Protocol Binding", binary mode."""
+"""Prefix of an attribute in Kafka's headers: CloudEvents 1.0.2, "Kafka Protocol Binding", binary mode."""
 AMQP_PREFIX = "cloudEvents:"
-"""Before an attribute's name in properties of AMQP: CloudEvents 1.0.2, "AMQP Protocol Binding", binary mode."""
+"""Prefix of an attribute in AMQP's application properties: CloudEvents 1.0.2, "AMQP Protocol Binding", binary mode."""
 WEBHOOK_ID = "webhook-id"
 WEBHOOK_TIMESTAMP = "webhook-timestamp"
 WEBHOOK_SIGNATURE = "webhook-signature"
@@ -22,11 +22,11 @@ _encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encod
 
 @dataclass(frozen=True)
 class Message:
-    """One event on its way.
+    """One event to be sent.
 
     Args:
-        id: the event's id, the same each time that it is sent.
-        table: what it is about.
+        id: the event's id, the same at each repetition.
+        table: the table that it is about, within which order is kept.
         payload: the whole event as JSON (CloudEvents 1.0, structured mode).
     """
 
@@ -35,7 +35,7 @@ class Message:
     payload: bytes = field(repr=False)
 
     def binary(self) -> tuple[Mapping[str, str], bytes]:
-        """Return it for brokers, as CloudEvents 1.0, binary mode: its attributes, and its data alone as JSON."""
+        """Return the attributes and the data, as JSON, for CloudEvents 1.0 in binary mode."""
         envelope = json.loads(self.payload)
         data = envelope.pop("data")
         envelope.pop("datacontenttype", None)
@@ -48,12 +48,12 @@ class Message:
 
 @dataclass(frozen=True)
 class SendOutcome:
-    """How far a sender came.
+    """The result of sending some messages.
 
     Args:
         acknowledged: how many messages, from the first one on, are acknowledged.
         error: why the others aren't; None: all are.
-        retry_after: seconds that the receiver asks to be left alone for.
+        retry_after: the receiver's requested pause in seconds.
     """
 
     acknowledged: int
@@ -65,17 +65,17 @@ class Sender(Protocol):
     """Sends events to one target, in order."""
 
     max_messages: int
-    """How many messages a call may have."""
+    """How many messages one call may have."""
 
     def send(self, messages: Sequence[Message]) -> SendOutcome:
-        """Send messages in order, and wait for their acknowledgements; raises nothing of sterna's.
+        """Send messages in order, and wait for their acknowledgements; errors are returned, not raised.
 
         Returns:
-            How far it came. The problem is `ReceiverUnreachable`: later it may go well; `EventRefused`: for one of
-            those that are left it never will; `OutletDisabled`: nothing is wanted any more.
+            The outcome. Its error is `ReceiverUnreachable`: a retry may succeed; `EventRefused`: one of the remaining
+            messages will never be accepted; `OutletDisabled`: the receiver wants no more events.
         """
         ...
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         ...

@@ -1,4 +1,4 @@
-"""What a topic's reader is told, whichever broker it reads."""
+"""The interface of topics' readers, whatever the broker."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class ConsumerRecord:
-    """A message.
+    """A message of a topic.
 
     Args:
-        partition: where it stood.
-        offset: the same.
-        value: what it brings; None: a tombstone.
+        partition: its partition.
+        offset: its offset there.
+        value: its body; None: a tombstone.
     """
 
     partition: int
@@ -24,11 +24,11 @@ class ConsumerRecord:
 
 @dataclass(frozen=True)
 class PartitionEof:
-    """All that a partition has now was read.
+    """The end of a partition was reached.
 
     Args:
-        partition: which.
-        offset: what comes next will have at least this one.
+        partition: the partition.
+        offset: the smallest offset of the next message.
     """
 
     partition: int
@@ -36,13 +36,13 @@ class PartitionEof:
 
 
 OnAssign = Callable[[Sequence[int]], Mapping[int, int]]
-"""Returns the offsets at which to begin to read some partitions; one that it leaves out isn't read."""
+"""Returns the offsets at which to begin the assigned partitions; one that is left out isn't read."""
 OnRevoke = Callable[[Sequence[int]], object]
-"""Told which partitions somebody else reads from now on."""
+"""Called with the partitions that this member reads no longer."""
 
 
 class MessageSource(Protocol):
-    """What a topic is read by: see `KafkaSource`."""
+    """A reader of one topic: see `KafkaSource`."""
 
     def id(self) -> str:
         """Return the topic's id."""
@@ -61,19 +61,19 @@ class MessageSource(Protocol):
         ...
 
     def read(self, seconds: float) -> Iterator[ConsumerRecord | PartitionEof]:
-        """Yield what arrives within some time."""
+        """Yield what arrives within some seconds."""
         ...
 
     def seek(self, partition: int, offset: int) -> None:
-        """Go on reading a partition elsewhere."""
+        """Continue a partition at another offset."""
         ...
 
     def set_paused(self, *, paused: bool) -> None:
-        """Read nothing for now, or go on."""
+        """Pause or resume reading."""
         ...
 
     def commit_offset(self, partition: int, offset: int) -> None:
-        """Tell the group how far a partition is read."""
+        """Commit an offset to the group, for display."""
         ...
 
     def close(self) -> None:

@@ -11,11 +11,7 @@ from sterna.errors import UsageError
 
 
 def open_sender(sink: Sink, secrets: Secrets) -> Sender:
-    """Return what sends to a sink's target; it connects when it has something to send.
-
-    Args:
-        sink: its settings.
-        secrets: finds its credential.
+    """Return the sender of a sink's target; it connects with the first message.
 
     Raises:
         CredentialError: its credential is missing, or is none for that target.

@@ -1,7 +1,7 @@
-"""Connections to addresses that an operator's file names, and to no others.
+"""Connections to allowed addresses only: the guard of webhooks against server-side request forgery.
 
-A name is resolved once, each of its addresses is checked, and one of these very addresses is connected to: a name that
-resolves to another address a moment later leads nowhere else.
+A name is resolved once, each of its addresses is checked, and one of the checked addresses is connected to: so a name
+that resolves to another address a moment later (DNS rebinding) has no effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 class AddressRefused(Exception):
-    """A name leads to an address that must not be connected to."""
+    """A name resolves to an address that is not allowed."""
 
 
 def resolve(host: str, port: int) -> Sequence[str]:
@@ -33,11 +33,11 @@ def resolve(host: str, port: int) -> Sequence[str]:
 
 
 class GuardedBackend(httpcore.NetworkBackend):
-    """Connects to what is allowed: public addresses over TLS, and what an operator named.
+    """Connects to public addresses over TLS, and to networks that the settings allow.
 
     Args:
         networks: networks that are allowed beside public ones.
-        plaintext: the connection has no TLS, so that public addresses are refused.
+        plaintext: the connection has no TLS: public addresses are refused.
         resolver: returns a host's addresses.
     """
 
@@ -68,10 +68,10 @@ class GuardedBackend(httpcore.NetworkBackend):
         return _DeadlineStream(self._backend.connect_tcp(addresses[0], port, self.remaining_seconds(timeout)), self)
 
     def remaining_seconds(self, timeout: float | None) -> float:
-        """Return the seconds that one step may take.
+        """Return the timeout of one step, bounded by the deadline of the whole answer.
 
         Raises:
-            httpcore.ReadTimeout: the time for the whole answer is over.
+            httpcore.ReadTimeout: the deadline has passed.
         """
         remaining = self.deadline - time.monotonic()
         if remaining <= 0:
@@ -89,7 +89,7 @@ class GuardedBackend(httpcore.NetworkBackend):
 
 
 def _unwrap_ipv4(address: Address) -> Address:
-    """Return the address that one in IPv6's clothes leads to."""
+    """Return the IPv4 address that an IPv6 address embeds (mapped, 6to4, Teredo, NAT64), else the address."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
         if inner is None and address in _NAT64:
@@ -99,7 +99,7 @@ def _unwrap_ipv4(address: Address) -> Address:
 
 
 class _DeadlineStream(httpcore.NetworkStream):
-    """A connection whose every step counts against the time for the whole answer."""
+    """A connection whose steps all share the deadline of the whole answer."""
 
     def __init__(self, stream: httpcore.NetworkStream, backend: GuardedBackend) -> None:
         self._stream = stream

@@ -26,24 +26,24 @@ from sterna.config.sections.sinks import Webhook
 from sterna.errors import CredentialError, EventRefused, OutletDisabled, ReceiverUnreachable, SternaError
 
 _PREFIX = "whsec_"
-_MIN_KEY_BYTES = 16  # bytes; the standard asks for 24 to 64, and older keys are about
+_MIN_KEY_BYTES = 16  # the standard demands 24 to 64; older, shorter keys are in use
 _MAX_RETRY_AFTER_SECONDS = 86_400.0
-_MAX_BODY_BYTES = 65_536  # bytes of an answer's body
+_MAX_BODY_BYTES = 65_536  # of an answer that is drained
 _GONE, _TOO_LARGE = 410, 413
 
 
 def signing_keys(credential: Credential) -> tuple[bytes, ...]:
-    """Return the keys of a credential: its password, and while keys are rotated `previous_password` in its `extra`.
+    """Return a credential's keys: its password and, during a rotation, `previous_password` of its `extra`.
 
     Raises:
-        CredentialError: there is none, or one is no key.
+        CredentialError: there is no key, or one is malformed.
     """
     texts = [credential.password, str(credential.extra.get("previous_password") or "")]
     return tuple(_decode_key(credential.id, text) for text in texts if text or text is texts[0])
 
 
 def sign(key: bytes, id: str, timestamp: int, body: bytes) -> str:
-    """Return one signature of a message."""
+    """Return a message's signature with one key."""
     signed = b"%b.%d.%b" % (id.encode(), timestamp, body)
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
@@ -53,12 +53,12 @@ class WebhookSender:
 
     Args:
         settings: the receiver.
-        credential: holds the keys.
+        credential: holds the signing keys.
         resolver: returns a host's addresses.
-        drain_seconds: for what an answer says beside its head.
+        drain_seconds: the time to read an answer's body.
 
     Raises:
-        CredentialError: there is no key in it.
+        CredentialError: it has no key, or a malformed one.
     """
 
     max_messages = 16
@@ -70,7 +70,7 @@ class WebhookSender:
         self._keys = signing_keys(credential)
         plaintext = settings.url.startswith("http:")
         self._backend = GuardedBackend(settings.networks, plaintext=plaintext, resolver=resolver)
-        # Neither proxies nor redirects: whoever is connected to is whom the file names.
+        # Neither proxies nor redirects: only the configured receiver is connected to.
         self._pool = httpcore.ConnectionPool(
             ssl_context=ssl.create_default_context(), network_backend=self._backend, max_connections=1
         )
@@ -112,9 +112,7 @@ class WebhookSender:
             return ReceiverUnreachable(f"no answer: {type(error).__name__}"), None
 
     def _drain(self, response: httpcore.Response) -> None:
-        """Read what a short answer says beside its head, so that its connection serves the next event, too. It may be
-        endless, and nothing depends on it.
-        """
+        """Read a short answer's body, so that the connection can be reused; an endless body is cut off."""
         self._backend.deadline = min(self._backend.deadline, time.monotonic() + self._drain_seconds)
         size = 0
         with suppress(httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError):

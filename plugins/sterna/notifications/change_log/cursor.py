@@ -1,4 +1,4 @@
-"""Where somebody is in a replica branch's log: after a commit, or after some of its events."""
+"""Positions in a replica branch's log: after a commit, or after some of its events."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _CURSOR = re.compile(r"([0-9a-f]{64})(?:-([0-9]{1,7}))?")
 
 @dataclass(frozen=True)
 class Cursor:
-    """A place in the log.
+    """A position in the log.
 
     Args:
         hash: a commit of the replica branch.
-        number: how many of its events were taken; None: all.
+        number: how many of its events are behind the position; None: all.
     """
 
     hash: str
@@ -25,6 +25,6 @@ class Cursor:
 
 
 def parse_cursor(text: str) -> Cursor | None:
-    """Return the place that a client names, None where it is none: an event's id, or the cursor of an answer."""
+    """Return the cursor in a text, which is an event's id or the cursor of an answer; None if it is neither."""
     match = _CURSOR.fullmatch(text)
     return Cursor(match[1], None if match[2] is None else int(match[2])) if match else None

@@ -1,7 +1,7 @@
-"""An event: what one commit of a replica branch says of one table, as CloudEvents 1.0 in JSON.
+"""An event: the change of one table by one commit of a replica branch, as CloudEvents 1.0 in JSON.
 
-A function of the commit, its parent and what both say: the same bytes each time. The format is CloudEvents 1.0.2,
-"JSON Event Format", structured mode; `sequence` is of its extension "Sequence".
+It is a function of the commit, its parent and their properties: the same bytes each time. The format is CloudEvents
+1.0.2, "JSON Event Format", structured mode; `sequence` is of its extension "Sequence".
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ UPDATED = "sterna.table.updated"
 DROPPED = "sterna.table.dropped"
 HELD = "sterna.table.held"
 RELEASED = "sterna.table.released"
-TYPES = (HELD, RELEASED, DROPPED, UPDATED)  # in this order, where one commit says several of one table
+TYPES = (HELD, RELEASED, DROPPED, UPDATED)  # the order of several events of one table and commit
 BODY_VERSION = "1.0"
 
 
 @dataclass(frozen=True)
 class CommitDetails:
-    """What is known of a commit beside its operations.
+    """What events need of a commit beside its operations.
 
     Args:
-        news: what it says of itself; None where it says nothing.
-        parent_contents: what its parent holds under keys that the news don't tell of.
-        held: by key name, tables that began to be held, where no news tell of them.
-        released: the same of tables that are held no more, with the snapshot that is shown.
+        news: its change record; None: it has none.
+        parent_contents: the parent's contents of keys that the change record doesn't cover.
+        held: by key name, newly held tables, where there is no change record.
+        released: the same for released tables, with the current snapshot.
     """
 
     news: ChangeRecord | None = None
@@ -49,10 +49,10 @@ class CommitDetails:
 
 @dataclass(frozen=True)
 class Event:
-    """What is told of one table.
+    """An event of one table.
 
     Args:
-        id: replica commit and number: a cursor, too.
+        id: replica commit and number, which is also a cursor.
         type: one of `TYPES`.
         table: the key name.
         text: the whole event as JSON, in UTF-8.
@@ -65,16 +65,12 @@ class Event:
 
 
 def build_events(commit: Commit, details: CommitDetails, region: str, branch: str) -> tuple[Event, ...]:
-    """Return what one commit of a replica branch says, by table.
+    """Return the events of one commit of a replica branch, sorted by table.
 
-    Args:
-        commit: with its operations.
-        details: what is known beside them.
-        region: whose branch it is.
-        branch: the branch.
+    A commit that isn't sterna's has none: that its tables can be read in the region isn't proven.
     """
     if RUN_ID not in commit.properties:
-        return ()  # somebody else's: nobody has proven that it can be read here
+        return ()
     changes = sorted(_table_changes(commit, details), key=lambda change: (change.table, TYPES.index(change.type)))
     number = 0 if details.news is None else record_number(commit)
     return tuple(
@@ -152,7 +148,7 @@ def _build_event(commit: Commit, change: _TableChange, index: int, number: int, 
         envelope["snapshotid"] = str(change.update.current)
     envelope["data"] = body
     text = json.dumps(envelope, separators=(",", ":"), ensure_ascii=False)
-    # Half a surrogate pair may stand in a key, and is no UTF-8: it is told as an escape, as JSON allows.
+    # A lone surrogate in a key is no UTF-8: it is escaped, as JSON allows.
     return Event(id, change.type, change.table, _utf8(text, envelope))
 
 

@@ -1,4 +1,4 @@
-"""Which tables became fresh in a region: read from the replica branch's log, so that no killed task loses the news."""
+"""Tables that changed in a region, read from the replica branch's log: a killed task loses none."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from sterna.catalog.model import ICEBERG_TABLE, Content, Key, key_name
 from sterna.replication.replica.head import PLANNED_HASH, read_head
 from sterna.replication.replica.region import RegionContext
 
-_MAX_COMMITS = 10_000  # commits looked through; beyond that all tables are announced
+_MAX_COMMITS = 10_000  # beyond that all tables are announced
 
 
 @dataclass(frozen=True)
 class FreshTable:
-    """One table that a replica branch shows anew.
+    """A table with new content on a replica branch.
 
     Args:
         key: key name.
-        replica_hash: commit of the replica branch that brought it.
-        source_hash: commit of `main` that it stands for.
-        snapshot_id: its current snapshot, None when it has none.
-        metadata_location: where this region reads it.
+        replica_hash: the commit of the replica branch.
+        source_hash: the replicated commit of `main`.
+        snapshot_id: the current snapshot, None if there is none.
+        metadata_location: the URI of the metadata.json in this region.
     """
 
     key: str
@@ -32,7 +32,7 @@ class FreshTable:
 
 @dataclass(frozen=True)
 class Announcement:
-    """What is to be announced, and the head up to which that tells everything: pass it in the next time."""
+    """The tables to announce, and the head up to which they are complete: the next call's `last_hash`."""
 
     head: str
     tables: tuple[FreshTable, ...]

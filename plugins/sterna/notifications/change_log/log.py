@@ -1,6 +1,6 @@
 """Reading events from a replica branch's log, in the region's own copy of the catalog.
 
-What is told here can be read here: the primary is never asked.
+So every announced snapshot can be read in the region; the primary is not involved.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class LogSegment:
     """A part of the log without a gap.
 
     Args:
-        base: the commit before it.
-        commits: its commits, oldest first.
-        complete: whether `base` is the commit that was asked for.
+        base: the commit before the first one.
+        commits: the commits, oldest first.
+        complete: whether `base` is the commit that was requested.
     """
 
     base: str
@@ -59,12 +59,12 @@ class CurrentTable:
 
 
 class EventLog:
-    """A region's events, read from its branch; asks the catalog each time.
+    """A region's events, read from its branch in the region's own catalog at each call.
 
     Args:
-        context: the region; its own catalog is asked, never the primary.
-        keep: how far back events are told.
-        max_commits: commits that are looked through at once.
+        context: the region.
+        keep: how far back events are returned.
+        max_commits: how many commits one call reads.
     """
 
     def __init__(self, context: RegionContext, keep: timedelta, max_commits: int) -> None:
@@ -87,14 +87,13 @@ class EventLog:
         """Return what was committed after one commit, up to another.
 
         Args:
-            older: the commit after which to begin; None: as far back as is kept.
+            older: the commit after which to begin; None: as far back as `keep` allows.
             head: the commit to end with.
-            max_commits: commits; default: as many as are looked through at once.
-            inclusive: begin with `older`, even where it alone is older than what is kept.
+            max_commits: how many commits to read; default: the log's own limit.
+            inclusive: begin with `older`, even if it alone is older than `keep`.
 
         Returns:
-            The part of the log. Where `older` is not met within what is kept, or among `max_commits` commits, it begins
-            later.
+            The segment. It begins later, and is incomplete, where `older` is not within `keep` or `max_commits`.
         """
         root = self._context.catalog.no_ancestor()
         if older == head and not inclusive:
@@ -118,15 +117,15 @@ class EventLog:
         return LogSegment(base, tuple(self._read_events(commit) for commit in commits), complete)
 
     def read_first_since(self, older: str, head: str, max_commits: int) -> LogSegment:
-        """Return what was committed right after one commit, whatever lies between that and another.
+        """Return the first commits after one commit, however many there are up to another.
 
         Args:
             older: the commit after which to begin.
-            head: the commit to look back from.
-            max_commits: commits that are returned.
+            head: the commit to read back from.
+            max_commits: how many commits are returned.
 
         Returns:
-            The part of the log. Where `older` is not met within what is kept it begins later, and isn't whole.
+            The segment. It begins later, and is incomplete, where `older` is not within `keep`.
         """
         base, oldest = head, datetime.now(UTC) - self._keep
         commits: deque[Commit] = deque(maxlen=max_commits)  # the log is read backwards: what comes last stays
@@ -139,14 +138,14 @@ class EventLog:
         return LogSegment(base, tuple(self._read_events(commit) for commit in reversed(commits)), base == older)
 
     def read_after(self, cursor: Cursor, head: str) -> Iterator[Event]:
-        """Yield the events after a place in the log, up to a commit, oldest first.
+        """Yield the events after a cursor, up to a commit, oldest first.
 
         Args:
-            cursor: the place: a commit, or one of a commit's events.
+            cursor: a commit, or one of a commit's events.
             head: the commit to end with.
 
         Raises:
-            UsageError: the place isn't in what is kept.
+            UsageError: the cursor is not within `keep`.
         """
         position, skipped = cursor.hash, 0
         if cursor.number is not None:
@@ -163,7 +162,7 @@ class EventLog:
                 position = commit_events.commit.hash
 
     def read_tables(self, head: str) -> tuple[CurrentTable, ...]:
-        """Return the tables that a commit of the branch shows, by name."""
+        """Return the tables at a commit of the branch, sorted by name."""
         if head == self._context.catalog.no_ancestor():
             return ()
         entries = self._context.catalog.entries(self.branch, head)
@@ -187,7 +186,7 @@ class EventLog:
         return self._read_legacy_details(commit, parent_contents)
 
     def _read_legacy_details(self, commit: Commit, parent_contents: dict[Key, Content]) -> CommitDetails:
-        """Tell what began and ended to be held by comparing a commit of an older version with the one before it."""
+        """Derive holds and releases of a commit without a change record, by comparing it with its parent."""
         held, parent_held = _parse_held(commit), self._read_held_at(commit.parent)
         if held is None or parent_held is None:
             return CommitDetails(parent_contents=parent_contents)
@@ -215,18 +214,18 @@ class EventLog:
 
 
 def _has_no_events(commit: Commit) -> bool:
-    """Tell whether a commit changes nothing and says nothing new: a clean-up's, above all."""
+    """Return whether a commit neither changes anything nor has a change record of its own: mostly gc's."""
     return not commit.operations and has_change_record(commit) and not has_own_change_record(commit)
 
 
 def _unreported_keys(commit: Commit, news: ChangeRecord | None) -> list[Key]:
-    """Return the keys of a commit whose way the news don't tell: what the parent holds there has to be looked up."""
+    """Return the keys that a commit's change record doesn't cover: their contents in the parent are needed."""
     updated, dropped = (news.updated, news.dropped) if news else ({}, {})
     keys = []
     for operation in commit.operations or ():
         name = key_name(operation.key)
         is_put = isinstance(operation, Put) and operation.content.kind == ICEBERG_TABLE and name not in updated
-        # Of a commit that tells news, what was deleted and isn't among them was no table.
+        # In a commit with a change record, a deleted key that the record lacks was no table.
         is_drop = isinstance(operation, Delete) and news is None and name not in dropped
         if is_put or is_drop:
             keys.append(operation.key)
@@ -241,7 +240,7 @@ def _key(name: str) -> Key:
 
 
 def _parse_held(commit: Commit) -> dict[str, str] | None:
-    """Return the kinds of what a commit holds, by key name; None where its property has no list of them."""
+    """Return the kinds of the tables that a commit holds, by key name; None where its property has no such list."""
     try:
         entries = parse_held_list(commit.properties.get(HELD, "[]")).entries
     except ValueError:

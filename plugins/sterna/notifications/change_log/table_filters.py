@@ -1,8 +1,8 @@
-"""Which tables a client asks for: patterns as in the registry's policies, each letter of a name at the same cost.
+"""Patterns of tables, as in the registry's policies, matched in time linear in the name.
 
-Operators write the registry, but anybody may send these. Python's `re` goes back and forth over wildcards: a hostile
-pattern over a long name would keep the gateway busy for minutes. Here all places in all patterns are the bits of one
-number, and a letter moves them all at once.
+Unlike the registry's, these come from clients. Python's `re` backtracks over wildcards: a hostile pattern over a long
+name would keep the gateway busy for minutes. Here all positions in all patterns are the bits of one number, and each
+letter moves them all at once.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 
 _WILD, _MANY, _ONE = "*", "**", "?"
-# "\*" can't be asked for: as in the registry, a wildcard is one wherever it stands. A run of them is one: two wildcards
-# side by side match what the wider one does.
+# "\*" is not an escape: as in the registry, a wildcard is one everywhere. A run of wildcards counts as the widest of
+# them.
 _TOKEN = re.compile(r"\*+|\\[.\\]|.", re.DOTALL)
 
 
@@ -24,8 +24,8 @@ class TablePattern:
     """
 
     def __init__(self, *texts: str) -> None:
-        self._letters = dict[str, int]()  # the places before a letter
-        self._many = self._wild = self._one = self._start = self._end = 0  # the places before such, in all patterns
+        self._letters = dict[str, int]()  # the positions before a letter
+        self._many = self._wild = self._one = self._start = self._end = 0  # the positions before such, in all patterns
         bit = 1
         for text in texts:
             self._start |= bit
@@ -36,11 +36,11 @@ class TablePattern:
             bit <<= 1
 
     def matches(self, name: str) -> bool:
-        """Tell whether a dotted key name fits one of them."""
+        """Return whether a dotted key name matches one of the patterns."""
         wildcards = self._many | self._wild
         places = self._start
         for letter in _letters(name):
-            places |= (places & wildcards) << 1  # a wildcard may stand for nothing
+            places |= (places & wildcards) << 1  # a wildcard may match nothing
             inside = letter != "."
             stay = self._many | self._wild if inside else self._many
             advance = self._letters.get(letter, 0) | (self._one if inside else 0)

@@ -1,4 +1,4 @@
-"""Dead letters: events that couldn't be delivered, kept beside the replica until somebody sends them again."""
+"""Dead letters: events that couldn't be delivered, kept in the replica's store until an operator replays them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class DeadLetter:
     """One event that a sink gave up.
 
     Args:
-        outlet: whose it is.
+        outlet: the sink's name.
         id: the event's id.
-        table: what the event is about.
+        table: the event's table.
         reason: why it wasn't delivered.
-        at: when it was given up (ISO 8601, UTC).
+        at: when delivery was abandoned (ISO 8601, UTC).
         event: the event itself.
-        file: where it lies.
+        file: the URI of the letter.
     """
 
     outlet: str
@@ -61,13 +61,13 @@ DEAD_LETTER: Final = Record(
 
 
 def write_dead_letter(context: RegionContext, sink: str, message: Message, reason: str) -> str:
-    """Write a dead letter; one that is there already stays.
+    """Write a dead letter, unless it exists already.
 
     Returns:
         Its URI.
 
     Raises:
-        StoreError: the region's own store doesn't take it.
+        StoreError: the region's own store refuses it.
     """
     event = json.loads(message.payload)
     moment = "".join(letter for letter in str(event["time"]) if letter not in "-:")

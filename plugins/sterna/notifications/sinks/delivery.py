@@ -23,18 +23,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DeliveryOptions:
-    """How sinks are served.
+    """Intervals and sizes of delivery.
 
     Args:
-        poll_seconds: seconds between two looks at the branch's head.
-        retry_seconds: seconds before an event is tried again, at most; doubled each time.
-        max_retry_seconds: that pause's bound.
-        position_seconds: seconds between two moves of a position.
-        standby_seconds: seconds between two looks of whoever found another one at work.
-        takeover_seconds: seconds for which a position stands still, though there is news, before that one goes on
-            himself.
+        poll_seconds: between two reads of the branch's head.
+        retry_seconds: the longest first pause before a retry; doubled each time.
+        max_retry_seconds: the longest pause of all.
+        position_seconds: between two updates of a position.
+        standby_seconds: between two checks of a deliverer in standby.
+        takeover_seconds: after which a standby takes over from a position that doesn't move though there are commits.
         page_commits: commits that are read at once.
-        unknown_seconds: seconds between two looks for tags that belong to no sink.
+        unknown_seconds: between two searches for tags that belong to no sink.
     """
 
     poll_seconds: float = 0.3
@@ -49,10 +48,10 @@ class DeliveryOptions:
 
 @dataclass
 class DeliveryStatus:
-    """What a sink has done since its process began, and how it is."""
+    """A sink's state, and its counters since the process started."""
 
     state: str = "starting"  # delivering, retrying, standby, disabled
-    problem: str = ""  # a word that gives nothing away
+    problem: str = ""  # an error class, without details
     delivered: int = 0
     dead_letters: int = 0
     failures: int = 0
@@ -62,7 +61,7 @@ class DeliveryStatus:
 
 @dataclass(frozen=True)
 class _PendingStep:
-    """What is to be done next: an event to send, or a commit whose events are all sent."""
+    """The next step: an event to send, or a commit whose events are all sent."""
 
     time: datetime
     commit: str
@@ -71,11 +70,11 @@ class _PendingStep:
 
 @dataclass(frozen=True)
 class DeliveryJob:
-    """What one sink is to do.
+    """The task of one deliverer.
 
     Args:
-        name: the sink's.
-        accepts: tells whether a table's events are sent.
+        name: the sink's name.
+        accepts: returns whether a table's events are sent.
         retry_timeout: seconds after which an event goes to the dead letters.
         open_sender: opens its sender.
     """
@@ -90,13 +89,13 @@ class Deliverer:
     """The deliverer of one sink, to be run in a thread of its own.
 
     Args:
-        job: what it does.
-        context: the region.
+        job: the sink's name, filter and sender.
+        context: the region, for dead letters and the primary.
         source: reads the log.
-        head: tells the branch's head.
-        tag: its position.
-        options: how.
-        stop: set when it is to end.
+        head: returns the branch's head.
+        tag: the sink's position.
+        options: intervals and sizes.
+        stop: ends `run` when set.
     """
 
     def __init__(
@@ -114,21 +113,21 @@ class Deliverer:
         self._context, self._source, self._head = context, source, head
         self.options, self._stop = options, stop
         self._sender: Sender | None = None
-        self._read_up_to: str | None = None  # the commit up to which events wait
+        self._read_up_to: str | None = None  # the newest commit whose events are pending
         self._pending: deque[_PendingStep] = deque()
-        self._single_sends = 0  # so many messages are sent one by one
+        self._single_sends = 0  # this many messages are sent one by one
         self._failing_since: datetime | None = None
         self._attempts = 0
         self._seen_position, self._unmoved_since = "", 0.0
 
     @property
     def age(self) -> float:
-        """Seconds since the oldest commit that isn't delivered whole."""
+        """Seconds since the oldest commit that isn't delivered completely."""
         first = next(iter(list(self._pending)[:1]), None)
         return max(0.0, (datetime.now(UTC) - first.time).total_seconds()) if first else 0.0
 
     def run(self) -> None:
-        """Deliver until told to stop; whatever goes wrong is tried again."""
+        """Deliver until `stop` is set; errors are retried."""
         try:
             while not self._stop.is_set():
                 try:
@@ -136,7 +135,7 @@ class Deliverer:
                 except SternaError as error:
                     self._record_failure(error)
                     self._wait_to_retry()
-                except Exception as error:  # noqa: BLE001 - whatever it is, the next try may go well
+                except Exception as error:  # noqa: BLE001 - the next attempt may succeed
                     self._record_failure(error)
                     self._wait_to_retry()
         finally:
@@ -153,7 +152,7 @@ class Deliverer:
             self._send()
 
     def _read_next(self) -> bool:
-        """Read what comes next; tell whether there is any."""
+        """Read the next commits; return whether there are any."""
         head, read_up_to = self._head(), self._read_up_to
         if read_up_to is None or head == read_up_to:
             self._record_success()
@@ -172,7 +171,7 @@ class Deliverer:
         return True
 
     def _reset_to_head(self, position: str, head: str) -> None:
-        """Begin at the head: the position is older than what is kept, or the branch was rewound."""
+        """Begin at the head: the position is older than the retained log, or the branch was rewound."""
         if self._context.primary.reference(self._source.branch).hash != head:
             raise Busy("the region's own copy may be behind the position")
         self.status.resets += 1
@@ -228,10 +227,10 @@ class Deliverer:
             self._wait_to_retry(receipt.retry_after)
 
     def _is_expired(self, created_at: datetime) -> bool:
-        """Tell whether an event couldn't be delivered for as long as the sink tries.
+        """Return whether an event has failed for longer than the sink's `retry_timeout`.
 
-        The time runs from the first of the failures that followed one another, or the event's own beginning: whoever
-        was away for days isn't sent what waited for him in vain, but what is younger than that.
+        The time runs from the first of the consecutive failures or from the event, whichever is later: after an outage
+        of days a receiver gets the newer events, while the older ones are dead letters.
         """
         self._failing_since = self._failing_since or datetime.now(UTC)
         since = max(self._failing_since, created_at)
@@ -248,7 +247,7 @@ class Deliverer:
         self._finish_commits()
 
     def _stand_by(self) -> None:
-        """Another gateway delivers: look now and then whether it still does."""
+        """Another gateway delivers: check at intervals whether it still does, and take over if not."""
         if self.status.state != "standby":
             self.status.state, self.status.standbys = "standby", self.status.standbys + 1
             self._pending.clear()
@@ -284,7 +283,7 @@ class Deliverer:
         self.status.problem = kind
         if self.status.state != "standby":
             self.status.state = "retrying"
-        self.status.failures += 1  # last: whoever sees it sees the state with it
+        self.status.failures += 1  # last, so that a reader of the counter sees the state that belongs to it
 
     def _wait_to_retry(self, retry_after: float | None = None) -> None:
         backoff = min(self.options.max_retry_seconds, self.options.retry_seconds * 2 ** min(self._attempts - 1, 16))

@@ -1,7 +1,7 @@
-"""How far a sink is: a tag at the primary, on the last commit of the replica branch whose events are acknowledged.
+"""A sink's position: a tag at the primary, on the last commit of the replica branch whose events are acknowledged.
 
-It is moved after the acknowledgement, from where it is known to stand: a crash repeats, and never skips. What it shows
-the clean-up keeps, as what any reference shows.
+It is moved after the acknowledgement, by compare-and-swap: a crash repeats events, and never skips one. gc retains what
+the tag reaches, as it does for any reference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def sink_positions(region: str, references: Iterator[Reference] | tuple[Reference, ...]) -> dict[str, str]:
-    """Return how far each sink of a region is that has a tag, by name: also those that nobody configures any more."""
+    """Return the positions of a region's sinks by name, from the tags: also of sinks that are no longer configured."""
     named = {
         parse_sink_tag(region, reference.name): reference.hash for reference in references if reference.kind == "TAG"
     }
@@ -28,17 +28,17 @@ def sink_positions(region: str, references: Iterator[Reference] | tuple[Referenc
 
 
 def remove_tag(context: RegionContext, sink: str, hash: str) -> None:
-    """Take a sink's tag away, if it stands at that very commit.
+    """Delete a sink's tag if it is at a commit.
 
     Raises:
-        CatalogConflict: it stands elsewhere by now: somebody delivers.
+        CatalogConflict: the tag has moved: a gateway delivers.
     """
     writer(context).delete_tag(sink_tag(context.region.name, sink), hash)
 
 
 class PositionTag:
-    """The position of one sink. Its deliverer says where it is; another thread moves the tag, so that a primary that
-    is dark holds up no delivery.
+    """The position of one sink. The deliverer sets it; another thread moves the tag, so that an unavailable primary
+    doesn't delay delivery.
 
     Args:
         context: the region, with connections of its own.
@@ -48,21 +48,21 @@ class PositionTag:
     def __init__(self, context: RegionContext, sink: str) -> None:
         self._context = context
         self.name = sink_tag(context.region.name, sink)
-        self.taken_over = False  # somebody else moved it: he is at work
+        self.taken_over = False  # another gateway moved the tag
         self.problem = ""
         self._stored: str | None = None
         self._target: str | None = None
-        self._unconfirmed: set[str] = set()  # where it may stand by a move of ours whose answer was lost
+        self._unconfirmed: set[str] = set()  # targets of moves whose answers were lost
         self._lock = threading.Lock()
 
     def begin(self, head: str) -> str:
-        """Return the commit after which to begin; where there is no tag yet it is made at the branch's head.
+        """Return the commit after which to begin; a missing tag is created at the branch's head.
 
         Args:
             head: the branch's head, as the region's own copy has it.
 
         Raises:
-            CatalogError: neither the primary nor the region's own copy says where it stands.
+            CatalogError: neither the primary nor the region's own copy can be read.
         """
         try:
             position = self.read()
@@ -74,31 +74,31 @@ class PositionTag:
         return position
 
     def read(self) -> str:
-        """Return where the tag stands at the primary.
+        """Return the tag's commit at the primary.
 
         Raises:
-            ReferenceNotFound: there is none.
+            ReferenceNotFound: there is no tag.
             CatalogError: the primary doesn't answer.
         """
         return self._context.primary.reference(self.name).hash
 
     def adopt(self, hash: str) -> None:
-        """Go on from where the tag stands."""
+        """Take the tag's commit as the position."""
         with self._lock:
             self._stored, self._target, self.taken_over = hash, hash, False
             self._unconfirmed.clear()
 
     def advance(self, hash: str) -> None:
-        """Say how far the deliverer is; the tag follows."""
+        """Set the deliverer's position; `save` moves the tag there."""
         self._target = hash
 
     @property
     def stored(self) -> str | None:
-        """Where the tag stands, as far as is known here."""
+        """The tag's commit after the last successful move."""
         return self._stored
 
     def save(self) -> None:
-        """Let the tag stand where the deliverer is; what goes wrong is told in `problem`, and tried again later."""
+        """Move the tag to the deliverer's position; an error is shown in `problem`, and the next call retries."""
         with self._lock:
             target = self._target
             if self.taken_over or target is None or target == self._stored:
@@ -110,7 +110,7 @@ class PositionTag:
                 self._unconfirmed.add(target)
                 self._resolve_conflict(error)
             except CatalogConflict as error:
-                # Also where it stands at the very commit that was wanted: another one at work is as far as this one.
+                # Even if the tag is at the target: then another gateway has delivered as far as this one.
                 self._resolve_conflict(error)
             except CatalogError as error:
                 self._record_failure(error)
@@ -129,7 +129,7 @@ class PositionTag:
         self._unconfirmed.clear()
 
     def _resolve_conflict(self, error: CatalogError) -> None:
-        """Look whether a move happened whose answer was lost, or somebody else moved the tag."""
+        """Find out whether a move succeeded whose answer was lost, or another gateway moved the tag."""
         try:
             position = self.read()
         except CatalogError as read_error:
@@ -146,7 +146,7 @@ class PositionTag:
             log.warning("%s can't be moved, and delivery goes on: %s", self.name, error)
         self.problem = type(error).__name__
         if isinstance(error, NotPrimary):
-            self._context.close()  # who the primary is is asked anew
+            self._context.close()  # the primary is resolved again
 
     def _create(self, head: str) -> str:
         catalog = self._context.catalog

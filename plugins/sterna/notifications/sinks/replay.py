@@ -1,4 +1,4 @@
-"""Sending dead letters again, on an operator's word."""
+"""Replaying dead letters, by an operator's command."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sterna.replication.replica.region import RegionContext
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What became of a sink's dead letters.
+    """The result of a replay.
 
     Args:
-        outlet: the outlet.
-        sent: letters that were acknowledged, and are gone.
-        left: letters that lie there still.
-        problem: why the first of these wasn't taken; "" where nothing went wrong.
+        outlet: the sink's name.
+        sent: letters that were acknowledged and deleted.
+        left: letters that remain.
+        problem: why the first of these wasn't accepted; "" after a success.
     """
 
     outlet: str
@@ -28,7 +28,7 @@ class ReplayReport:
 
 
 def replay_dead_letters(context: RegionContext, sink: str, sender: Sender | None) -> ReplayReport:
-    """Send a sink's dead letters again, oldest first, each taken away once it is acknowledged; stop at the first
+    """Send a sink's dead letters again, oldest first, each deleted once it is acknowledged; stop at the first
     that isn't.
 
     Args:

@@ -1,4 +1,4 @@
-"""The room: a deliverer a sink, each in a thread, and one more that moves their positions."""
+"""The sinks of a gateway: one deliverer each, in a thread of its own, and a thread that moves their positions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sterna.replication.replica.region import RegionContext
 
 log = logging.getLogger(__name__)
 _MAX_LOG_COMMITS = 20_000
-_STOP_SECONDS = 5.0  # seconds that threads have to end
+_STOP_SECONDS = 5.0  # for threads to end
 SenderOpener = Callable[[Sink, Secrets], Sender]
 
 
@@ -33,9 +33,9 @@ class SinkService:
 
     Args:
         context: the region.
-        services: has the sinks, and the rules for readers.
-        keep: how far back events are told.
-        options: how sinks are served.
+        services: the sinks, and the rules for readers.
+        keep: how far back events are delivered.
+        options: intervals and sizes.
         opener: opens a sink's sender.
     """
 
@@ -74,13 +74,13 @@ class SinkService:
         self._threads = [threading.Thread(target=target, name=name, daemon=True) for name, target in thread_targets]
 
     def start(self) -> None:
-        """Begin to deliver."""
+        """Start the threads."""
         log.info("sinks: %s", ", ".join(deliverer.job.name for deliverer in self.deliverers) or "none for this region")
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End, and leave the positions where delivery is, if the primary answers in time."""
+        """Stop the threads, and save the positions if the primary answers in time."""
         self._stop.set()
         deadline = time.monotonic() + _STOP_SECONDS
         for thread in self._threads:
@@ -118,11 +118,11 @@ class SinkService:
 
 
 class HeadCache:
-    """The branch's head, asked for once for all sinks.
+    """The branch's head, read once for all sinks.
 
     Args:
-        source: reads it.
-        seconds: how long an answer is good for.
+        source: reads the head.
+        seconds: how long a head is reused.
     """
 
     def __init__(self, source: EventLog, seconds: float) -> None:
@@ -145,12 +145,12 @@ class HeadCache:
 
 
 def region_sinks(services: Services, region: str) -> Mapping[str, Sink]:
-    """Return the sinks that send what happens in a region."""
+    """Return the sinks that send a region's events, by name."""
     return {name: sink for name, sink in services.sinks.items() if sink.sends_from(region)}
 
 
 def build_table_filter(sink: Sink, audience: TableAccess) -> Callable[[str], bool]:
-    """Return what tells whether a sink is sent a table's events: it asks for them, and may have them."""
+    """Return a predicate of tables: the sink's patterns match, and its roles may read the table."""
     patterns = [TablePattern(text) for text in sink.tables]
 
     def accepts(table: str) -> bool:

@@ -1,4 +1,4 @@
-"""How far each sink of a region is, seen from outside: by its tag, the log and its dead letters."""
+"""The status of a region's sinks, from their tags, the log and their dead letters."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from sterna.notifications.sinks.service import build_table_filter, region_sinks
 from sterna.replication.replica.authorization import TableAccess
 from sterna.replication.replica.region import RegionContext
 
-_MAX_COUNTED_COMMITS = 1_000  # commits that are looked at for one sink
+_MAX_COUNTED_COMMITS = 1_000  # for one sink
 
 
 @dataclass(frozen=True)
 class SinkStatus:
-    """One sink.
+    """The status of one sink.
 
     Args:
-        name: its name.
-        kind: of its target: webhook, kafka or amqp; "" where the services file has no such sink.
-        position: the commit whose events are delivered; None: it has not begun.
-        kept: whether the log still has what follows; if not, it will begin at the head.
-        commits: commits after that, as many as are counted.
-        events: events in them that it is to be sent.
-        age: seconds since the oldest of these commits.
-        dead: its dead letters.
+        name: the sink's name.
+        kind: its target: webhook, kafka or amqp; "" if the services file has no such sink.
+        position: the last delivered commit; None: delivery has not begun.
+        kept: whether the log reaches back to the position; if not, the sink will begin at the head.
+        commits: pending commits, up to a limit.
+        events: pending events in them.
+        age: seconds since the oldest pending commit.
+        dead: the number of dead letters.
     """
 
     name: str
@@ -44,14 +44,14 @@ class SinkStatus:
 
 @dataclass(frozen=True)
 class SinksStatus:
-    """All sinks of a region.
+    """The status of all sinks of a region.
 
     Args:
         region: the region.
         head: its replica branch's head.
         outlets: those of the services file.
-        unknown: those that have a position there, and stand in the file no more.
-        primary: why positions come from the region's own copy, as a word; "" where the primary says them.
+        unknown: those with a position that the file has no longer.
+        primary: why positions come from the region's own copy (an error class); "": they come from the primary.
     """
 
     region: str

@@ -1,1 +1,1 @@
-"""The gateway: the HTTP of a region's rooms, one app with a router a room. Needs the extra `serve`."""
+"""The gateway: HTTP for a region's services, one app with a router for each. Needs the extra `serve`."""

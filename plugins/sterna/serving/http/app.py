@@ -1,4 +1,4 @@
-"""The app: a router a room, what all of them need around them, `/health` and `/metrics`."""
+"""The app: a router for each service, shared middleware, `/health` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def create_app(gateway: Gateway, services: GatewayServices) -> FastAPI:
     """Return the app of a gateway.
 
     Args:
-        gateway: what all rooms share.
+        gateway: what all routers share.
         services: what is served. It runs as long as the app does.
     """
     # The page at /docs loads its scripts from here: a region that is cut off has it, too.
@@ -75,7 +75,7 @@ def _add_operation_routes(app: FastAPI, gateway: Gateway, services: GatewayServi
 
     @app.get("/health", tags=["operation"])
     async def health() -> Response:
-        """Say whether requests can be answered: 503 until all rooms are ready for the first time, and at the end."""
+        """Return whether requests can be answered: 503 until all services have become ready once, and at shutdown."""
         if (poller is not None and poller.stopping) or (queries is not None and queries.closing):
             return JSONResponse({"status": "ending"}, 503)
         if (poller is not None and poller.buffer is None) or (queries is not None and not queries.ready):

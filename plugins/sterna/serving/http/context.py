@@ -30,7 +30,7 @@ class ServeOptions:
         write_timeout: seconds after which a client that takes nothing is closed.
         header_timeout: seconds within which a request's headers have to be here.
         body_timeout: seconds within which a body of JSON has to be here.
-        origins: pages of these origins may ask.
+        origins: web pages of these origins are allowed.
         grace: seconds that streams have to end when the gateway does.
     """
 
@@ -50,9 +50,9 @@ class Gateway:
     """One gateway.
 
     Args:
-        audience: who may be told of what.
+        audience: which roles may read which table.
         options: how it listens.
-        verify: tells whose a token is; None: there are no keys, and everybody on the loopback may read.
+        verify: returns the reader of a token; None: there are no keys, and anyone on the loopback may read.
     """
 
     audience: TableAccess
@@ -69,7 +69,7 @@ class Gateway:
         self._verifier_pool = VerifierPool(self.verify) if self.verify is not None else None
 
     async def require_reader(self, request: HTTPConnection, *, ticket: bool = False) -> Reader:
-        """Return who asks.
+        """Return the reader of a request.
 
         Args:
             request: the request.
@@ -88,7 +88,7 @@ class Gateway:
         return reader
 
     async def authenticate(self, request: HTTPConnection) -> Reader:
-        """Return whose a request's token is, whatever he may do.
+        """Return the reader of a request's token, whatever its roles.
 
         Args:
             request: the request.
@@ -106,7 +106,7 @@ class Gateway:
 
     @contextmanager
     def admit_stream(self, transport: str, reader: Reader) -> Iterator[None]:
-        """Take one of the places for streams; no reader gets the last tenth of them, where readers are told apart.
+        """Take one of the places for streams; where readers are distinguished, none gets the last tenth.
 
         Args:
             transport: for the metrics.

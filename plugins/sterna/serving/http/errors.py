@@ -1,4 +1,4 @@
-"""How the gateway says no: one form for every answer that isn't what was asked for, and nothing internal in it."""
+"""Error responses of the gateway: one form for all, without internal details."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 CLIENT_CLOSED_REQUEST = 499
-"""The status of a client that has gone, as nginx has it in its log; nobody is there to read it."""
+"""The status, as in nginx's log, for a client that has disconnected; it is not sent."""
 
 
 class RequestError(Exception):
@@ -35,20 +35,20 @@ class RequestError(Exception):
 
 
 def unauthorized(error: str) -> RequestError:
-    """Return what somebody is told whose token isn't good."""
+    """Return the error for a missing or invalid token."""
     return RequestError(401, error, {"WWW-Authenticate": "Bearer"})
 
 
 def unavailable(error: str, seconds: int = 2) -> RequestError:
-    """Return what somebody is told who may come again."""
+    """Return the error for a request that may be retried."""
     return RequestError(503, error, {"Retry-After": str(seconds)})
 
 
 def error_examples(messages: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
-    """Return how errors look, for OpenAPI.
+    """Return the description of errors for OpenAPI.
 
     Args:
-        messages: an example of what is told, by status.
+        messages: an example message by status.
     """
     return {
         status: {

@@ -32,7 +32,7 @@ _EVENTS_PARAMETERS = ("tables", "after", "wait", "delivery", "ticket")
 _NO_STORE = {"Cache-Control": "no-store"}
 _MAX_PATTERNS = 50
 _MAX_PATTERN_CHARS = 256
-_MAX_TOTAL_CHARS = 1_024  # of all patterns: what a client asks for is looked for in each table's name
+_MAX_TOTAL_CHARS = 1_024  # of all patterns, which are matched against each table's name
 _MAX_WAIT_SECONDS = 60
 # What polyfills of EventSource (Yaffle's, AmvTek's) add to an address when they come back, or always; `r` is random.
 _LAST_ID_PARAMETERS = ("lastEventId", "evs_last_event_id")
@@ -41,11 +41,11 @@ _POLYFILL_PARAMETERS = (*_LAST_ID_PARAMETERS, "evs_buffer_size_limit", "evs_prea
 
 @dataclass(frozen=True)
 class EventsQuery:
-    """A checked query.
+    """A validated query.
 
     Args:
         tables: patterns; none: all tables.
-        after: where to begin.
+        after: the cursor to begin at; None: at the end of the log.
         wait: seconds of a long poll, None for a stream.
         delivery: what happens when the client falls behind.
     """
@@ -60,7 +60,7 @@ class EventsRouter:
     """The routes of one region's events.
 
     Args:
-        gateway: what all rooms share.
+        gateway: what all routers share.
         poller: follows the region's branch.
     """
 
@@ -197,7 +197,7 @@ def _json(value: Any, status: int = 200) -> Response:
 
 
 def parse_query(request: HTTPConnection, allowed: Collection[str]) -> EventsQuery:
-    """Return what a request asks for.
+    """Return a request's query. An unknown parameter is an error, since a misspelt one would be ignored.
 
     Args:
         request: the request.

@@ -1,4 +1,4 @@
-"""A route that is asked thousands of times a second: FastAPI describes it, and Starlette runs it.
+"""A route for thousands of requests a second: FastAPI describes it, and Starlette runs it.
 
 What FastAPI does between a request and its endpoint, for any endpoint there might be, takes longer than these do.
 """
@@ -38,7 +38,7 @@ class DirectRoute(APIRoute):
         self.app = request_response(run)
 
     async def admit(self, request: Request) -> None:
-        """Refuse who may not ask, before anything of a body is read."""
+        """Authorize the request before its body is read."""
 
     async def read(self, request: Request) -> dict[str, Any]:
         """Return the request's body."""
@@ -48,10 +48,10 @@ class DirectRoute(APIRoute):
 def build_route_class(
     admit: Callable[[Request], Awaitable[object]], read: Callable[[Request], Awaitable[dict[str, Any]]]
 ) -> type[DirectRoute]:
-    """Return the class of routes that ask somebody before they read a request's body.
+    """Return a class of routes that authorize a request before they read its body.
 
     Args:
-        admit: raises `RequestError` for who may not ask.
+        admit: raises `RequestError` for a request that is not allowed.
         read: returns the body.
     """
 

@@ -1,4 +1,4 @@
-"""How features look, for OpenAPI: which values are text is said here."""
+"""Examples of features for OpenAPI, which also document the values that are text."""
 
 from __future__ import annotations
 

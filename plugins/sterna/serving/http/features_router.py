@@ -50,7 +50,7 @@ class FeaturesRouter:
     """The routes of one region's features.
 
     Args:
-        gateway: what all rooms share.
+        gateway: what all routers share.
         service: the features.
     """
 
@@ -147,7 +147,7 @@ class FeaturesRouter:
         return view
 
     def _parse_columns(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return the views and columns that are asked for, of one entity."""
+        """Return the requested views and columns, all of one entity."""
         if unknown := set(body) - {"service", "features", "entities", "statuses"}:
             expected = "expected service or features, entities and statuses"
             raise _request_error(400, f"{expected}, and nothing else: {len(unknown)} more")
@@ -204,7 +204,7 @@ class FeaturesRouter:
             if is_transient:
                 raise _request_error(503, "Feature service backend is unavailable.", {"Retry-After": "5"}) from None
             raise _request_error(500, "Internal server error retrieving features.") from None
-        except Exception:  # noqa: BLE001 - a client is told nothing of it but that it happened
+        except Exception:  # noqa: BLE001 - a client gets no details
             _LOG.exception("view %s can't be told", view.name, extra={FIELDS: {"request_id": request_id}})
             raise _request_error(500, "Internal server error retrieving features.") from None
         if answer is None:
@@ -241,7 +241,7 @@ def _statuses(
 
 
 def _request_error(status: int, detail: str, headers: Mapping[str, str] | None = None) -> RequestError:
-    # `detail` is where clients of such services look.
+    # Clients of feature servers read `detail`.
     return RequestError(status, detail, headers, detail=detail)
 
 
@@ -296,10 +296,10 @@ def _parse_as_of(text: str) -> AsOf | None:
     if _SNAPSHOT.fullmatch(text):
         return AsOf(snapshot=int(text))
     try:
-        moment = datetime.fromisoformat(text.replace(" ", "+"))  # a plus sign that nobody encoded
+        moment = datetime.fromisoformat(text.replace(" ", "+"))  # an unencoded plus sign
     except ValueError:
         moment = None
-    # `timestamp` can't tell of a time whose zone takes it out of the calendar.
+    # `timestamp` fails for a time whose zone takes it out of the calendar.
     if moment is None or moment.tzinfo is None or not _FIRST_DAY < moment.replace(tzinfo=None) < _LAST_DAY:
         raise _request_error(
             400, "as_of: expected a snapshot's id, or a time with an offset such as 2026-01-31T12:00:00Z"

@@ -1,4 +1,4 @@
-"""What the features' part of a gateway runs on: the region's store, its replica, and the services file's section."""
+"""The features service of a gateway: the region's store, its replica, and the services file's section."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class FeaturesService:
 
     Args:
         features: the section of the services file.
-        reader: tells them.
-        source: the replica.
+        reader: reads rows from the store, or else from the replica.
+        source: reads rows from the replica.
         context: the region.
     """
 
@@ -30,11 +30,11 @@ class FeaturesService:
     context: RegionContext
 
     def is_admitted(self, view: FeatureView) -> bool:
-        """Say whether no rule keeps a view's table off this region."""
+        """Return whether the region's rules admit a view's table."""
         return not self.context.registry.exclusion_reason(view.table, self.context.region.name)
 
     async def close(self) -> None:
-        """End what runs."""
+        """Cancel pending reads, and close all connections."""
         self.source.close()
         await self.reader.close()
 
@@ -45,13 +45,13 @@ def open_features(
     run: Callable[[QueryJob], dict[str, Any]] | None = None,
     retry_seconds: float = 2.0,
 ) -> FeaturesService:
-    """Return the features of a region; the store is connected to when it is asked.
+    """Return the features service of a region; the store is connected to at the first read.
 
     Args:
         context: the region.
         features: the section of the services file.
-        run: runs queries; default: in processes of their own.
-        retry_seconds: seconds between two tries of the replica.
+        run: runs queries; default: in worker processes.
+        retry_seconds: the pause between two attempts at the replica.
 
     Raises:
         CredentialError: the store's credential is missing.

@@ -1,4 +1,4 @@
-"""Single rows of a region's replica, for features that the store doesn't tell: read as named queries are."""
+"""Single rows of a region's replica, for features that the store lacks: read as named queries are."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _MAX_CONCURRENCY = 4
 _TIMEOUT_SECONDS = 20.0
 _MEMORY_BYTES = 256 << 20
 _MAX_ANSWER_BYTES = 16 << 20
-_MAX_HISTORIES = 100  # tables' histories
-_MAX_LOOKUPS = 200  # look-ups of one table that wait
+_MAX_HISTORIES = 100
+_MAX_LOOKUPS = 200  # of one table that wait
 
 
 @dataclass(frozen=True)
 class TableSnapshot:
-    """What a table shows at a time: the snapshot, and the metadata.json that has it."""
+    """A table at a time: the snapshot, and the metadata.json that has it."""
 
     metadata: str
     snapshot: int
@@ -83,7 +83,7 @@ class ReplicaRows:
         self._histories: OrderedDict[str, TableHistory] = OrderedDict()
 
     def close(self) -> None:
-        """End what runs."""
+        """Cancel what runs, and close the worker processes."""
         self._lookups.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._workers.close()
@@ -109,7 +109,7 @@ class ReplicaRows:
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._pool, read)
             except asyncio.CancelledError:
-                stop.set()  # the thread would go on
+                stop.set()  # else the thread would go on
                 raise
 
     def find_snapshot(self, view: FeatureView, as_of: AsOf | None) -> TableSnapshot | None:
@@ -156,7 +156,7 @@ class ReplicaRows:
         from sterna.iceberg.metadata.table import read_table_metadata
 
         history = self._histories.get(uri)
-        if history is None:  # others of the pool may drop it meanwhile, and what was found stays
+        if history is None:  # another thread may evict it meanwhile; the local reference stays
             data = self._context.objects.read(uri)
             metadata = read_table_metadata(data, uri)
             snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
@@ -225,7 +225,7 @@ def build_source_sql(view: FeatureView, entity: Entity, table: Key, count: int) 
         f"{name} IN ({', '.join(f'${_parameter(number, index)}' for number in range(count))})"
         for index, name in enumerate(keys)
     ]
-    if len(keys) > 1:  # beside the columns alone, which tell which files have such rows
+    if len(keys) > 1:  # in addition to the conditions by column, which prune files
         ids = (", ".join(f"${_parameter(number, index)}" for index in range(len(keys))) for number in range(count))
         conditions.append(f"({key}) IN ({', '.join(f'({id})' for id in ids)})")
     # Of several that are as new the one that a store holds: see `sterna.pipelines.features.changed_rows`.

@@ -1,4 +1,4 @@
-"""The keys of an OpenID Connect server: asked for now and then, whatever tokens say, and outlasting its outages."""
+"""The keys of an OpenID Connect server: refreshed at intervals, whatever tokens name, and kept during its outages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sterna.codec import parse_json
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_SECONDS = 5.0
-REFRESH_SECONDS = 300.0  # after that the server is asked again: a key that it took back is trusted no longer
+REFRESH_SECONDS = 300.0  # then they are fetched again, so that a revoked key is trusted no longer
 MAX_STALE_SECONDS = 3600.0  # for so long the last keys do where the server doesn't answer
-UNKNOWN_KEY_SECONDS = 30.0  # between two looks for a key that isn't among them: anybody can name one
-RETRY_SECONDS = 10.0  # in which a look that failed isn't repeated
+UNKNOWN_KEY_SECONDS = 30.0  # between two fetches for an unknown key: any token can name one
+RETRY_SECONDS = 10.0  # before a failed fetch is repeated
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class _HttpProtocol(_WriteTimeoutProtocol, HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _start_header_timer(self) -> None:
-        # Whoever sends headers a byte at a time, or none at all, keeps a connection from others.
+        # A client that sends headers byte by byte, or none at all, would occupy a connection.
         if self._header_timer is None and not self._upgraded:
             self._header_timer = self.loop.call_later(self.options.header_timeout, self.transport.abort)
 

@@ -34,14 +34,14 @@ from sterna.serving.queries.job import QueryJob
 from sterna.serving.queries.service import QueryService
 
 log = logging.getLogger(__name__)
-_MAX_MESSAGE_BYTES = 16 * 1024  # of a WebSocket's client, which has nothing to say
+_MAX_MESSAGE_BYTES = 16 * 1024  # of a WebSocket's client, whose messages are ignored
 _STREAM_CLOSE_SECONDS = 0.2  # at most, in which streams say that they end; WebSockets are closed after that
 _POLL_SECONDS = 0.01
 _MAX_LOG_COMMITS = 20_000  # commits that a cursor may be behind
 
 
 class GatewayServer(uvicorn.Server):
-    """A server that tells its clients to come back, and ends queries, before it waits for answers to end."""
+    """A server that closes streams and ends queries at shutdown, before it waits for answers to complete."""
 
     def __init__(self, config: uvicorn.Config, gateway: Gateway, services: GatewayServices) -> None:
         super().__init__(config)
@@ -81,7 +81,7 @@ def build_server(
         context: the region.
         services: what the rooms do.
         options: how it listens.
-        keep: how far back events are told.
+        keep: how far back events are served.
         only: the rooms that it serves; None: all that something is configured for.
         environment: where the keys of tokens are looked for; default: the process's own.
         poller_options: how the branch is followed.

@@ -13,14 +13,14 @@ from sterna.serving.queries.service import QueryService
 
 @dataclass(frozen=True)
 class GatewayServices:
-    """The rooms of a gateway; None: not served.
+    """The services of a gateway; None: not served.
 
     Args:
         poller: follows the region's branch, for events.
         queries: answers queries that have a name.
         sinks: sends events on.
         ingest: takes rows and files.
-        features: tells features.
+        features: serves features.
     """
 
     poller: BranchPoller | None = None

@@ -1,4 +1,4 @@
-"""Events over a WebSocket: a text message each, and what is told beside them as `{"control": …}`."""
+"""Events over a WebSocket: a text message each, and control messages as `{"control": …}`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CODES = {"token": _POLICY, "restart": _RESTART, "behind": _LATER}
 async def serve_socket(
     gateway: Gateway, socket: WebSocket, subscription: Subscription, resync: ResyncMessage | None
 ) -> None:
-    """Send until the client goes, or is sent away; what it says is passed over."""
+    """Send until the client disconnects or the subscription closes; what the client sends is ignored."""
     await socket.accept()
     sending = asyncio.create_task(_send_all(gateway, socket, subscription, resync))
     leaving = asyncio.create_task(_wait_for_disconnect(socket))
@@ -35,7 +35,7 @@ async def serve_socket(
         task.cancel()
     await asyncio.gather(*pending, return_exceptions=True)
     if sending in done:
-        # Whoever went while something was sent to him is no fault.
+        # A client that disconnects during a send is no error.
         with suppress(WebSocketDisconnect):
             sending.result()
 

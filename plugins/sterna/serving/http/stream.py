@@ -35,7 +35,7 @@ class EventStream:
     Args:
         gateway: counts.
         subscription: what is sent.
-        resync: what is told at the beginning.
+        resync: the first message, if any.
     """
 
     def __init__(self, gateway: Gateway, subscription: Subscription, resync: ResyncMessage | None) -> None:
@@ -52,7 +52,7 @@ class EventStream:
         await send(start)
         # Who goes before the first event comes, and returns, has missed nothing: it has a cursor from here on.
         sent_cursor = self._subscription.caught_up_cursor
-        # Who is to begin anew has no cursor before it is told to: it would go on from there having read nothing.
+        # A client that has to resync gets no cursor before: it would resume there without having read the state.
         preamble = f"retry: {_random_retry_ms()}\n" + (
             f"id: {sent_cursor}\n\n" if sent_cursor and not self._resync else "\n"
         )
@@ -90,7 +90,7 @@ async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) ->
     """Do something for a client; return its result, None where the client went before it was done.
 
     Args:
-        receive: tells that the client has gone; the request's body is passed over.
+        receive: reports the client's disconnect; the request's body is ignored.
         work: what is done. It is ended when the client goes.
     """
     working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(receive))
@@ -119,7 +119,7 @@ def count_messages(gateway: Gateway, transport: str, messages: list[Message]) ->
 
 
 def control_message(message: ResyncMessage | SkipMessage | CloseMessage) -> tuple[str, dict[str, Any]]:
-    """Return the name and the fields of what is told beside events."""
+    """Return the name and the fields of a control message."""
     match message:
         case ResyncMessage(cursor, reason):
             return "reset", {"cursor": cursor, "reason": reason}

@@ -1,4 +1,4 @@
-"""The answer to `/v1/tables`: made once for all who ask for the same at one commit, for it may be long."""
+"""The answer to `/v1/tables`, which may be long: built once for all equal requests at one commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks: tokens as the catalog takes them, and tickets for pages that can't send one.
+"""Authentication: tokens as the catalog accepts them, and tickets for pages that can't send one.
 
 The settings are those of the catalog's own server (nessie/access.properties), so that one environment serves both:
 
@@ -34,7 +34,7 @@ from sterna.errors import CredentialError
 from sterna.serving.http.errors import unauthorized, unavailable
 from sterna.serving.http.keys import ServerKeys, TokenKey
 
-# By name, for what a token says of its own algorithm is not to be trusted; none of them has a shared key.
+# By name, since a token's own algorithm is not to be trusted; none of them has a shared key.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 _ANY = "any"
 _MAX_TOKEN_CHARS = 8_192
@@ -54,13 +54,13 @@ _UNSUPPORTED_SETTINGS = (
 )
 _TICKET_SECONDS = 60.0
 _MAX_TICKETS = 10_000
-_MAX_CONCURRENCY = 4  # tokens that are looked at, while at most one of these asks for keys
+_MAX_CONCURRENCY = 4  # tokens that are verified at once; at most one of them fetches keys
 MAX_WAITING_TOKENS = 512  # streams that come back all at once are a burst, too
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Who asks.
+    """An authenticated reader.
 
     Args:
         name: for logs.
@@ -74,20 +74,20 @@ class Reader:
 
 
 ANONYMOUS = Reader("", frozenset())
-"""Whoever reaches a gateway without keys, which listens on the loopback alone. No rule lets him in: he has no role."""
+"""The reader at a gateway without keys, which listens on the loopback alone; it has no role, so no rule admits it."""
 
 
 class Verifier(Protocol):
-    """Tells whose a token is."""
+    """Verifies tokens."""
 
     def __call__(self, token: str) -> Reader:
-        """Return whose it is; raise `RequestError` where it isn't good. It may ask a server: call it in a thread."""
+        """Return a token's reader, or raise `RequestError`. It may send a request for keys: call it in a thread."""
         ...
 
 
 @dataclass(frozen=True)
 class TokenRules:
-    """What a token has to say.
+    """Requirements on a token's claims.
 
     Args:
         issuer: who made it; "any": anybody; "": whoever the key is said to belong to.
@@ -107,7 +107,7 @@ class TokenVerifier:
     """Verifies tokens by keys.
 
     Args:
-        rules: what a token has to say.
+        rules: requirements on the claims.
         keys: gives the key that a token names.
     """
 
@@ -127,7 +127,7 @@ class TokenVerifier:
         except jwt.PyJWKClientConnectionError:
             raise unavailable("the keys of tokens can't be asked for now") from None
         except (jwt.PyJWTError, ValueError, TypeError):
-            # Why is nobody's business: whoever forges one learns nothing.
+            # Without the cause, from which a forger could learn.
             raise unauthorized("the token is not valid") from None
         if expires_at <= int(time.time()):
             raise unauthorized("the token has ended")
@@ -168,7 +168,7 @@ def build_verifier(environment: Mapping[str, str]) -> Verifier | None:
         raise CredentialError(
             f"the gateway can't do what {unknown[0]} says, and would take tokens that the catalog refuses"
         )
-    # Given both, the catalog asks the server, and the key is nothing to it.
+    # Given both, the catalog uses the server and ignores the key.
     if server:
         return TokenVerifier(rules, ServerKeys(server, require_issuer=not rules.issuer))
     return TokenVerifier(rules, _StaticKey(TokenKey(_load_public_key(text))))
@@ -275,7 +275,7 @@ class VerifierPool:
     """Verifies tokens in threads of its own: whatever it waits for, nothing else of the gateway waits for that.
 
     Args:
-        verify: tells whose a token is.
+        verify: returns a token's reader.
     """
 
     def __init__(self, verify: Verifier) -> None:

@@ -29,7 +29,7 @@ def build_job(
         context: the region.
         shared: limits of queries that have none of their own.
         question: the request.
-        tables: what its pin stands for.
+        tables: the pinned tables.
 
     Raises:
         CredentialError: one of the region's stores has none.
@@ -57,7 +57,7 @@ def build_answer_body(question: Question, tables: tuple[PinnedTable, ...], outpu
 
     Args:
         question: the request.
-        tables: what its pin stands for.
+        tables: the pinned tables.
         output: `types` and `rows`, as the run returned them.
     """
     value = {"kpi": output["rows"][0]} if question.query.answer == "kpi" else {"rows": output["rows"]}
@@ -73,5 +73,5 @@ def _version_fields(question: Question, tables: tuple[PinnedTable, ...]) -> dict
 
 
 def id_text(snapshot: int | None) -> str | None:
-    """Return a snapshot's id as answers tell it: as text, for JavaScript loses digits of such numbers."""
+    """Return a snapshot's id as in answers: as text, since JavaScript loses digits of such numbers."""
     return None if snapshot is None else str(snapshot)

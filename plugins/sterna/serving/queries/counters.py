@@ -16,7 +16,7 @@ class QueryCounts:
 
     Args:
         cached: answers that were kept from before.
-        shared: answers of a run that somebody else had asked for.
+        shared: answers from another request's run.
         unchanged: requests whose client had the answer.
         errors: answers that were none, by status.
         executions: runs that ended, by the place of their seconds in `DURATION_BOUNDS_SECONDS`.

@@ -1,4 +1,4 @@
-"""What a query's process is told, and what it says: data that goes over a pipe."""
+"""The messages between a query's process and its parent, over a pipe."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class QueryJob:
 
 @dataclass(frozen=True)
 class SparkRequest:
-    """What a query's process asks for while it runs: rows of a table that it doesn't read exactly itself.
+    """A request of a running query's process: rows of a table that it can't read exactly itself.
 
     Args:
         table: the number of the table in its job.

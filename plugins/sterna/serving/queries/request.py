@@ -1,4 +1,4 @@
-"""What a request asks for: which query, with which parameters, at which version of its tables."""
+"""Parsing requests: the query, its parameters, and the version of its tables."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ def _parse_pin(snapshot: str | None, cursor: str | None, tables: int) -> Snapsho
 
 
 def parse_cursor_commit(cursor: str, name: str = "at") -> str:
-    """Return the replica commit that a cursor stands for.
+    """Return the replica commit of a cursor.
 
     Args:
         cursor: the cursor.
-        name: what whoever asks calls it.
+        name: the parameter's name, for messages.
 
     Raises:
         BadRequest: it is no cursor.

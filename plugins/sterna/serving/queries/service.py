@@ -1,4 +1,4 @@
-"""Answering requests: from what is asked to a status, a body and headers. It knows no transport."""
+"""Answering named queries: from a request's parameters to a status, a body and headers, for any transport."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ Current = tuple[str, dict[str, int | None]]
 
 @dataclass(frozen=True)
 class AnswerStatus:
-    """What a client is told of an error.
+    """The response to an error.
 
     Args:
         code: HTTP's.
-        message: what is told instead of the error's own message, "" for that message.
-        retry_after: seconds after which the client may ask again, None: it needn't.
+        message: replaces the error's own message, unless "".
+        retry_after: seconds before a retry; None: no retry.
     """
 
     code: int
@@ -54,7 +54,7 @@ class AnswerStatus:
 
 _UNAVAILABLE = AnswerStatus(503, "A store or the catalog does not answer", 5)
 FAILED = AnswerStatus(500, "Error processing request")
-# The nearest class above an error counts. Messages of our own about what the client sent are told; nothing else is.
+# The nearest base class of an error counts. Only messages about the client's own input are sent.
 STATUSES: dict[type[SternaError], AnswerStatus] = {
     errors.BadRequest: AnswerStatus(400),
     errors.UnfitParameters: AnswerStatus(400, "the query can't be answered for these parameters"),
@@ -80,10 +80,10 @@ class QueryRequest:
 
     Args:
         params: its parameters, each with all its values.
-        may_read: tells of a table's name whether whoever asks may read it.
+        may_read: returns whether the reader may read a table.
         etags: those of answers that the client has (`If-None-Match`).
         request_id: the number under which the log has it; "": one is made.
-        reader: who asks; places are shared between readers.
+        reader: identifies the reader; places are shared between readers.
     """
 
     params: Mapping[str, Sequence[str]]
@@ -129,10 +129,10 @@ class QueryService:
     """Answers requests for a region's named queries, within one event loop.
 
     Args:
-        context: the region; queries never ask the primary.
+        context: the region; the primary is not used.
         queries: those of the services file, whose SQL was checked.
         run: runs a job; default: in processes of its own.
-        current_seconds: for which what a 410 tells beside it is told to others, too.
+        current_seconds: how long the current snapshots in a 410 are reused.
 
     Attributes:
         workers: the processes of its own.
@@ -168,7 +168,7 @@ class QueryService:
     async def answer(self, request: QueryRequest) -> Answer:
         """Answer a request; whatever goes wrong is an answer, too.
 
-        Cancelled, it lets go of the question; where nobody else waits for that, its run ends.
+        A cancelled call ends the run unless other calls wait for the same answer.
         """
         answer = await self._answer_or_error(request, request.request_id or uuid.uuid4().hex)
         if answer.status >= 400:
@@ -176,9 +176,9 @@ class QueryService:
         return answer
 
     async def warm(self) -> None:
-        """Start what runs queries, so that the first who ask don't wait for that; then the service is `ready`.
+        """Start the worker processes, so that the first requests don't wait for that; then the service is `ready`.
 
-        It is so too where a process doesn't start: the log says why, and each run tries again.
+        It is ready even if a process doesn't start: the cause is logged, and each run tries again.
         """
         try:
             await self._run_in(self._runs, self._warm)
@@ -192,7 +192,7 @@ class QueryService:
         return self._flights.in_flight_count
 
     def close(self) -> None:
-        """End what runs, and tell all who wait; called from the service's own loop, or after it. It stays closed."""
+        """End all runs and their waiting calls, for good; called from the service's own loop, or after it."""
         self.closing = True
         self._flights.close()
         self._runs.shutdown(wait=False, cancel_futures=True)
@@ -220,12 +220,12 @@ class QueryService:
             ):
                 error = QueryFailed(error.message)  # they are all the file's own
             return await self._error_answer(error, question, request_id)
-        except Exception:  # noqa: BLE001 - a client is told nothing of it but that it happened
+        except Exception:  # noqa: BLE001 - a client gets no details
             _LOG.exception("request %s failed", request_id)
             return _json_answer(FAILED, {"error": FAILED.message, "request_id": request_id})
 
     def _require_access(self, request: QueryRequest) -> None:
-        """Look at who asks before anything else: nothing is told of a query to somebody who may not read its tables."""
+        """Authorize before anything else: a reader learns nothing of a query whose tables it may not read."""
         name, query = find_query(self._queries, request.params)
         for table in map(key_name, check_sql(query.sql).tables):
             if not request.may_read(table):
@@ -271,7 +271,7 @@ class QueryService:
     async def _error_answer(self, error: SternaError, question: Question | None, request_id: str) -> Answer:
         status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
         level = logging.ERROR if status.code == FAILED.code else logging.INFO
-        # What a client sent is nothing for a log; it is told what is wrong with it, anyway.
+        # A client's input is not logged; the response says what is wrong with it.
         client_sees_reason = status.code in (400, 404) and not status.message
         reason = "" if client_sees_reason else f": {error}" + (f" ({error.hint})" if error.hint else "")
         _LOG.log(level, "request %s: %d %s%s", request_id, status.code, type(error).__name__, reason)
@@ -292,7 +292,7 @@ class QueryService:
         return {"cursor": cursor, "snapshots": {name: id_text(snapshot) for name, snapshot in snapshots.items()}}
 
     async def _look_up(self, question: Question, topic: str, read: Callable[[], _R], reader: str = "") -> _R:
-        """Ask catalog and store something of a question's tables."""
+        """Look up a question's tables in catalog and store."""
         answer: _R = await self._lookups.run(" ".join(map(key_name, question.tables)), topic, read, reader)
         return answer
 

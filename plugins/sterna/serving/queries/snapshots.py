@@ -151,7 +151,7 @@ class SnapshotResolver:
             return self._recent_commits
 
     def _is_on_main(self, head: Head, key: Key, snapshot: int) -> bool | None:
-        """Tell whether `main`, as this region's copy shows it, has a snapshot; None: it hasn't got the table."""
+        """Return whether `main`, in this region's copy, has a snapshot; None: it has no such table."""
         catalog = self._context.catalog
         main_hash = catalog.reference(SOURCE_BRANCH).hash
         content = (

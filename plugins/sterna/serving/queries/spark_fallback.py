@@ -41,7 +41,7 @@ class SparkFallback:
             The file, Arrow's stream of batches; "" where there are no rows.
 
         Raises:
-            NeedsSpark: Spark can't be asked, or can't read it.
+            NeedsSpark: Spark isn't available, or can't read the table.
             OutOfTime: the seconds are over.
             QueryFailed: it would be more than `spark_bytes`.
             CredentialError: a store has none.

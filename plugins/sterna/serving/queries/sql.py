@@ -31,7 +31,7 @@ _NILADIC_FUNCTIONS = frozenset(
         "user",
     }
 )
-# What the engine's own list calls constant, or says nothing of, and isn't.
+# Volatile functions that the engine's own list omits or calls constant.
 _VOLATILE_FUNCTIONS = _NILADIC_FUNCTIONS | {
     "ago",
     "current_connection_id",

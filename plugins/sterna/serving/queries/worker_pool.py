@@ -25,7 +25,7 @@ _MAX_JOBS_PER_WORKER = 500  # after that a child is replaced: libraries keep a l
 _STOPPED_LINE = b"stopped"
 
 Fetch = Callable[[QueryJob, SparkRequest, Path, float, Stop], str]
-"""Reads by Spark what a job's process asks for, into a file of a folder, within some seconds; returns its name."""
+"""Reads with Spark what a job's process requests, into a file of a folder, within some seconds; returns its name."""
 
 
 def refuse_spark(job: QueryJob, request: SparkRequest, folder: Path, seconds: float, stop: Stop) -> str:

@@ -28,7 +28,7 @@ _OVERHEAD_BYTES = 512 << 20
 
 
 def main() -> None:
-    """Run what standard input says until it ends."""
+    """Run the jobs from standard input until it ends."""
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # no library writes between the answers

@@ -40,7 +40,7 @@ class ReadSession:
         self.seconds = seconds
 
     def check_limits(self) -> None:
-        """Raise OutOfTime once the time is over, QueryEnded once nobody waits any more."""
+        """Raise OutOfTime after the deadline, QueryEnded once no request waits any more."""
         if self._stop.is_set:
             raise QueryEnded("the query was stopped")
         if time.monotonic() > self._deadline:

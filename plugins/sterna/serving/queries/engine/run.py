@@ -49,18 +49,18 @@ def run_query(
 
     Args:
         job: what to run.
-        request_spark: lets Spark read something, and returns the file where that was put, "" where there are no rows.
-        stop: ends it, from another thread.
+        request_spark: lets Spark read rows, and returns the file that holds them, "" if there are none.
+        stop: ends the query, from another thread.
 
     Returns:
         `types` by column, and `rows`: objects by column; both are fit for JSON.
 
     Raises:
-        NeedsSpark: a table can't be read exactly here, and there is no Spark to read it.
+        NeedsSpark: a table can't be read exactly here, and Spark isn't available.
         OutOfTime, AnswerTooLarge: a limit was reached.
         QueryEnded: it was stopped.
         UnfitParameters: it has no answer for the values of its parameters.
-        QueryFailed: the engine says no, the memory didn't do, or the rows aren't what the query's answer is.
+        QueryFailed: the engine refuses the query, the memory is insufficient, or the rows don't fit the kind of answer.
         StoreError, TableError, SnapshotGone: a table can't be read.
     """
     stop = stop or Stop()

@@ -255,7 +255,7 @@ def _open_data_files(
 
 
 def _has_schema(physical: pa.Schema, schema: Schema, version: int) -> bool:
-    """Tell whether a file has the columns of a schema: ids, names, types, in that order, and no others."""
+    """Return whether a file has exactly the columns of a schema: ids, names and types, in order."""
     try:
         file_schema = pyarrow_to_schema(physical, format_version=version)  # type: ignore[arg-type]
     except (ValueError, TypeError):  # no ids, or types that Iceberg hasn't

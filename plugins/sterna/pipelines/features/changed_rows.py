@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _CHANGE_COLUMN, _ID_PREFIX, _RANK_COLUMN = "_sterna_here", "_sterna_id", "_sterna_turn"
 SEPARATOR: Final = "\x00"
-"""Between the parts of an id whose checksum says whether it is in a sample."""
+"""Separates the parts of an id, whose checksum decides whether it is in a sample."""
 Rows = Iterator[tuple[str, bytes | None]]
 
 
@@ -110,7 +110,7 @@ class Frames:
         return to_frame(self._spark, planned, self._names if keyed else (), self._view.table)
 
     def _with_complete_keys(self, frame: DataFrame) -> DataFrame:
-        """Leave out rows whose key lacks a part: nobody can ask for them."""
+        """Drop rows with a NULL in their key: no request can name them."""
         for key in self._keys:
             frame = frame.where(self._column(key).isNotNull())
         return frame

@@ -1,4 +1,4 @@
-"""Values of tables as the store and answers hold them: exact, and the same that named queries tell.
+"""Values of tables as the store and answers hold them: exact, and the same as in named queries.
 
 Booleans, `int`, `float`, `double` and strings are JSON's own. `long` and `decimal` are text, since JSON loses digits of
 them. Times have microseconds, `date` is ISO's, and `binary` is Base64. NaN and the infinities are text. A list has its

@@ -36,7 +36,7 @@ class Materialization:
         how: `full`, `changes`, `same` where there was nothing to do, `empty` for a table without a snapshot, or
             `refused`.
         why: why it was filled as a whole, or is refused; else "".
-        snapshot: the snapshot that it stands for.
+        snapshot: the snapshot that the store now has.
         rows: rows that were written.
         gone: rows that were deleted, or dropped from the cache.
     """
@@ -106,7 +106,7 @@ def materialize_view(
         return Materialization(view.name, "refused", refusal, gone=store.exclude(view.name, refusal))
     loaded_view = load_view(context, spark, features, view)
     state = store.state(view.name)
-    if loaded_view is None:  # dropped and made anew, say: what the store has is another table's
+    if loaded_view is None:  # the table may have been recreated: then the store has rows of another one
         had_rows = state != State(generation=state.generation)
         return Materialization(view.name, "empty", gone=store.clear(view.name) if had_rows else 0)
     target = loaded_view.lineage[0]
@@ -176,7 +176,7 @@ def full_reload_reason(loaded_view: LoadedView, state: State, store: FeatureStor
 def _apply_changes(spark: SparkSession, store: FeatureStore, loaded_view: LoadedView, state: State) -> Materialization:
     """Go on from the state's snapshot. Where a run died on its way to another one, finish its way first.
 
-    What that one wrote might have been taken back since, and no change would tell.
+    What that run wrote may have been rolled back since, which no change would show.
     """
     times, target = dict(loaded_view.lineage), loaded_view.lineage[0][0]
     steps = [target] if state.pending in (None, target) else [state.pending, target]

@@ -39,10 +39,10 @@ class State:
     """How far a view is.
 
     Args:
-        generation: the time since the store was last filled anew, numbered; 0: never.
+        generation: counts complete reloads of the store; 0: none yet.
         run: the newest run in it; older ones are refused.
         finished_run: the newest run that came to its end.
-        snapshot: the snapshot that the view stands for; None: none yet.
+        snapshot: the view's snapshot in the store; None: none yet.
         committed_ms: that snapshot's commit time, in milliseconds since 1970.
         pending: the snapshot that a run is on its way to, or was when it died; None: none.
         complete_server: the mark of the server that held all rows when the last run ended; "": it may lack some.
@@ -93,7 +93,7 @@ class Value:
 
 
 UNREADABLE = Value(-1, 0, 0, 0, None)
-"""Stands for a value that is there and can't be read: of no epoch, so that nothing is taken from it."""
+"""A value that exists and can't be decoded: of no generation, so that it is never used."""
 
 
 def state_key(view: str) -> str:
@@ -111,7 +111,7 @@ def read_state(fields: Sequence[bytes | None]) -> State:
     return _parse_state(tuple(fields))
 
 
-@lru_cache(maxsize=256)  # each answer looks at it, and it is another one with each run only
+@lru_cache(maxsize=256)  # read for each answer, and changed by runs only
 def _parse_state(fields: tuple[bytes | None, ...]) -> State:
     text = {name: (value or b"").decode() for name, value in zip(FIELDS, fields, strict=True)}
     columns = tuple(Column(*column) for column in json.loads(text[COLUMNS] or "[]"))
@@ -142,7 +142,7 @@ def view_digest(view: FeatureView, entity: Entity) -> str:
 def rows_digest(
     view: FeatureView, entity: Entity, columns: Sequence[Column], keys: Sequence[Column], table: str
 ) -> str:
-    """Return what rows in the store are made of: where it differs, the store is filled anew.
+    """Return a digest of what determines the rows in the store: if it changes, the store is reloaded.
 
     Args:
         view: the view.
@@ -165,7 +165,7 @@ def value_head(generation: int, run: int, snapshot: int, committed_ms: int, *, g
 
 
 def read_value(data: bytes) -> Value | None:
-    """Return what a key holds; None where nobody can read it, which says nothing of its row."""
+    """Return the value of a key; None if it can't be decoded, which doesn't mean that there is no row."""
     head, _, body = data.partition(b"\n")
     parts = head.split(b" ")
     try:
@@ -220,12 +220,12 @@ def id_columns(entity: Entity, id: str) -> dict[str, Any]:
 
 
 def is_too_old(row: Mapping[str, Any], view: FeatureView, now_ms: int) -> bool:
-    """Say whether a row is older than its view tells; a row without a time is.
+    """Return whether a row is older than its view allows; a row without a time is.
 
     Args:
         row: its values by column.
         view: the view.
-        now_ms: the time that is asked for.
+        now_ms: the time of the request.
     """
     if view.max_age is None or view.event_time is None:
         return False

@@ -32,9 +32,9 @@ from sterna.pipelines.features.model import (
 from sterna.pipelines.features.store import parse_server_id
 from sterna.pipelines.features.valkey import open_async_store, translate_errors
 
-_UNAVAILABLE_SECONDS = 1.0  # for which a store that didn't answer isn't asked again
+_UNAVAILABLE_SECONDS = 1.0  # the pause after a failed read of the store
 _MAX_SOURCE_READS = 4
-_MAX_SOURCE_QUESTIONS = 200  # questions that run or wait; those beyond would be answered when nobody waits any more
+_MAX_SOURCE_QUESTIONS = 200  # reads that run or wait; further ones would be answered too late
 _MAX_ATTEMPTS, _RETRY_SECONDS = 3, 2.0
 _T = TypeVar("_T")
 
@@ -77,7 +77,7 @@ class ReadSlot:
     """A question's turn to read rows.
 
     Args:
-        requester: who asks.
+        requester: the reader, for the sharing of places.
         acquire: waits for one of the places to read, and has it while the block runs.
     """
 
@@ -102,7 +102,7 @@ async def _run_to_end(work: Coroutine[Any, Any, SourceRows]) -> SourceRows:
 
 @dataclass(frozen=True)
 class Requester:
-    """Who asks.
+    """The origin of a request.
 
     Args:
         name: the reader; places for the replica are shared between readers.
@@ -118,7 +118,7 @@ _ANONYMOUS = Requester()
 
 @dataclass
 class FeatureCounts:
-    """What was told, by view and where it came from; and what went wrong."""
+    """Counters of answers, by view and source, and of failures."""
 
     answers: dict[tuple[str, str], int] = field(default_factory=dict)
     unavailable: int = 0
@@ -142,7 +142,7 @@ class FeatureAnswer:
 
     Args:
         rows: by id, the values by column; None where there is no row, or one that is too old.
-        snapshot: the oldest snapshot that it stands for; None: none.
+        snapshot: the oldest snapshot of its rows; None: none.
         committed_ms: that one's commit time, in milliseconds since 1970.
         cache_status: where it comes from.
         times: by id, the event time of each row that there is, too old ones included; None: the row says none.
@@ -180,7 +180,7 @@ class OnlineStore:
         await self._client.aclose()
 
     async def read(self, view: str, ids: Sequence[str]) -> tuple[State, list[Value | None]]:
-        """Return a view's state and what is there under some ids, asked for at once; `UNREADABLE`: it is no value."""
+        """Return a view's state and the values of some ids, read in one step; `UNREADABLE`: not decodable."""
 
         async def read_pipeline() -> Any:
             pipeline = self._client.pipeline(transaction=True)  # the state, and values of that state
@@ -226,14 +226,14 @@ class OnlineStore:
 
 
 class FeatureReader:
-    """Tells features of a region, within one event loop.
+    """Reads features of a region, within one event loop.
 
     Args:
         features: the section of the services file.
         store: the region's; None: it has none, and the replica answers.
         source: the region's replica.
         retry_seconds: seconds between two tries of the source.
-        clock: tells the time in seconds since 1970.
+        clock: returns the Unix time.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class FeatureReader:
         self.counts = FeatureCounts()
 
     async def close(self) -> None:
-        """End what the replica is asked, tell all who wait, and close the store's connections."""
+        """Cancel reads of the replica, end waiting requests, and close the store's connections."""
         self._flights.close()
         if self._store is not None:
             await self._store.close()
@@ -265,12 +265,12 @@ class FeatureReader:
             view: the view.
             ids: as keys spell them, each once.
             as_of: a time in the past.
-            requester: who asks.
+            requester: the reader, for the sharing of places.
 
         Raises:
             QueueFull: too many questions wait for the replica, or the place was needed for another reader.
             QueryEnded: `close` was called.
-            SternaError: the replica doesn't say, at the last of three tries.
+            SternaError: the replica could not be read in three attempts.
         """
         answer = (
             await self._read_past(view, ids, as_of, requester)
@@ -330,7 +330,7 @@ class FeatureReader:
     def _stored_rows(
         self, view: FeatureView, state: State, values: Mapping[str, Value | None]
     ) -> dict[str, list[Any] | None]:
-        """Return what the store says for certain: rows, and of a complete view what was deleted."""
+        """Return what the store proves: rows and, for a complete view, deletions."""
         if not self._has_current_digest(view, state):
             return {}
         current = {
@@ -342,7 +342,7 @@ class FeatureReader:
         return state.digest.partition("/")[0] == self._digests[view.name]
 
     async def _is_complete(self, view: FeatureView, state: State) -> bool:
-        """Say whether what isn't in the store isn't in the table: asked after the look at the keys."""
+        """Return whether ids missing in the store are missing in the table; to be called after the keys were read."""
         if (
             self._store is None
             or view.serve != "complete"
@@ -374,7 +374,7 @@ class FeatureReader:
 
     async def _fill_store(self, view: FeatureView, state: State, source_rows: SourceRows) -> None:
         if self._store is None or source_rows.snapshot is None or state.snapshot not in source_rows.lineage:
-            return  # the replica shows less than the store has been told of
+            return  # the replica is behind the store
         head = value_head(
             state.generation, state.finished_run, source_rows.snapshot, source_rows.committed_ms, gone=False
         )

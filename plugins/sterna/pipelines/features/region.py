@@ -81,9 +81,9 @@ def materialize_all(
         features: the section of the services file.
         views: their names; none: all.
         rebuild: fill them as a whole, once.
-        follow_for: seconds for which it looks for more, with Spark warm.
-        on_done: told of each view that changed.
-        report: told of each that failed.
+        follow_for: seconds to poll for further changes, while Spark is running.
+        on_done: called for each view that changed.
+        report: called for each view that failed.
 
     Returns:
         What became of each view last, and what failed at the last try.

@@ -1,4 +1,4 @@
-"""What the store does in one step, so that nobody comes between a look at a view's state and a write: Lua.
+"""Lua scripts: atomic steps of the store, so that a view's state can't change between its read and a write.
 
 Source: Valkey's documentation, "Scripting with Lua": a script runs whole before anybody else is answered.
 """

@@ -1,4 +1,4 @@
-"""Whether a table has what a view says: one judge, for the store that is filled and for the replica that answers."""
+"""Validating a table against a view: one check, for materialization and for reads of the replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far views are, by the store and the region's own copy of the catalog; asks no Spark."""
+"""The status of views, from the store and the region's own copy of the catalog; without Spark."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ViewStatus:
         view: its name.
         table: its table.
         serve: `complete` or `cache`.
-        snapshot: the snapshot that the store stands for; None: none.
+        snapshot: the store's snapshot; None: none.
         current: the replica's; None: none.
-        behind: seconds since the replica's first commit that the store lacks; 0 for none, None where nobody knows.
+        behind: seconds since the replica's first commit that the store lacks; 0: up to date; None: unknown.
         ready: the store holds all rows, for certain.
-        alarm: why somebody should look; "" for nothing.
+        alarm: what needs attention; "": nothing.
     """
 
     view: str
@@ -89,7 +89,7 @@ def _view_status(
 
 
 def needs_run(context: RegionContext, features: Features, store: FeatureStore, view: FeatureView, head: str) -> bool:
-    """Say whether a run would have something to do for a view; asks no Spark.
+    """Return whether a run would have work for a view; without Spark.
 
     Args:
         context: the region.

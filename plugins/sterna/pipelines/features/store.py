@@ -69,7 +69,7 @@ class FeatureStore:
         self._client.close()
 
     def server_id(self) -> str:
-        """Return what tells that a server still holds what it held; another one after a restart or an eviction."""
+        """Return the server's id, which changes with a restart or an eviction: unchanged, all data is still there."""
         with translate_errors(self.url):
             info: Any = self._client.info()
         return parse_server_id(info)
@@ -135,11 +135,11 @@ class FeatureStore:
             )
 
     def finish(self, run: FillRun, complete_server: str) -> None:
-        """Say that a view stands for a run's snapshot.
+        """Record that a view has a run's snapshot.
 
         Args:
             run: the run.
-            complete_server: the mark of the server that holds all rows; "" where nobody knows.
+            complete_server: the id of the server that holds all rows; "": unknown.
 
         Raises:
             FeaturesMoved: as `put`.
@@ -148,17 +148,17 @@ class FeatureStore:
         self._require_current_run(run, self._eval(scripts.FINISH, [state_key(run.view)], arguments))
 
     def exclude(self, view: str, reason: str) -> int:
-        """Delete all of a view's rows, and have nobody write any; return how many there were."""
+        """Delete all of a view's rows, and fence off running writers; return how many there were."""
         return self.delete_older_generations(
             view, int(self._eval(scripts.EXCLUDE, [state_key(view)], [reason or "refused"]))
         )
 
     def clear(self, view: str) -> int:
-        """Delete all of a view's rows, whose table has none any more; return how many there were."""
+        """Delete all rows of a view whose table is empty or gone; return how many there were."""
         return self.delete_older_generations(view, int(self._eval(scripts.EXCLUDE, [state_key(view)], [""])))
 
     def delete_older_generations(self, view: str, generation: int) -> int:
-        """Delete the rows that epochs before one left behind; return how many."""
+        """Delete the rows of generations before one; return how many."""
         gone = 0
         with translate_errors(self.url):
             for keys in self.value_keys(view):
@@ -204,8 +204,5 @@ class FeatureStore:
 
 
 def parse_server_id(info: Any) -> str:
-    """Return the mark from what a server says of itself: `INFO`.
-
-    It says who the server is since when, and how many keys it has dropped for want of memory.
-    """
+    """Return the server's id from its `INFO`: its run id, and how many keys it has evicted."""
     return f"{info['run_id']}/{info['evicted_keys']}"

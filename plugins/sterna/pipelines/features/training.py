@@ -31,7 +31,7 @@ class TrainingService:
         features: the section of the services file.
         service: the service.
         catalog: the catalog in the session that shows the tables, such as `replica_eu`.
-        time: the labels' column that says when each is for.
+        time: the labels' column with the time of each.
     """
 
     features: Features
@@ -49,7 +49,7 @@ def feature_service(
         name: its name.
         catalog: the catalog in Spark that shows the tables: a region's replica.
         services: path of the services file; None: the one in this folder.
-        time: the labels' column that says when each is for.
+        time: the labels' column with the time of each.
 
     Raises:
         ServicesError: the file is wrong or missing.
@@ -88,7 +88,7 @@ def training_set(labels: DataFrame, service: TrainingService) -> DataFrame:
     if missing := [name for name in (*entity.columns, service.time) if name not in labels.columns]:
         raise UsageError(f"the labels have no column {missing[0]}: there are {', '.join(labels.columns)}")
     _validate_time_zone(labels, service.time, "labels")
-    # Numbered once, and kept so: a plan that is run again would number anew.
+    # Numbered once and materialized: a plan that runs again would number differently.
     numbered = labels.withColumn(_LABEL, f.monotonically_increasing_id()).localCheckpoint()
     time = f.col(quote_backtick(service.time)).cast("timestamp")
     lookups = numbered.select(_LABEL, *_keys(entity), time.alias(_AT))

@@ -70,11 +70,11 @@ def _parse_host(text: str, default_port: int) -> tuple[str, int]:
 
 
 def open_store(url: str, credential_id: str | None, secrets: Secrets, *, timeout: float = 10.0) -> Valkey:
-    """Return a client for commands; it connects when it has something to say.
+    """Return a client for commands; it connects with the first one.
 
     Args:
         url: where the store is.
-        credential_id: the connection with its login and password; None: it asks for none.
+        credential_id: the connection with login and password; None: no login.
         secrets: finds the credential.
         timeout: seconds that it may take to connect, and to answer.
 
@@ -122,7 +122,7 @@ def _settings(url: str, credential_id: str | None, secrets: Secrets, timeout: fl
 
 def _open_client(server: Any, sentinel: Any, address: StoreAddress, settings: dict[str, Any]) -> Any:
     if address.master:
-        # The sentinels are asked without a login: one that nobody asks for is an error.
+        # Sentinels get no login: one that they don't require is an error.
         sentinel_settings = {name: value for name, value in settings.items() if name not in ("username", "password")}
         return sentinel(list(address.hosts), sentinel_kwargs=sentinel_settings, **settings).master_for(
             address.master, db=address.database
@@ -142,7 +142,7 @@ def translate_errors(url: str) -> Iterator[None]:
         FeatureStoreUnreachable: it doesn't answer, or not now.
         FeatureStoreFull: it has no memory left.
         CredentialError: it refuses the login.
-        FeatureStoreRefused: it says no.
+        FeatureStoreRefused: the store refuses the command.
     """
     from valkey import exceptions
 

@@ -1,4 +1,4 @@
-"""Store and replica compared, both ways, by reading the replica anew."""
+"""Comparing store and replica, in both directions, by reading the replica again."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def verify_view(
     view: FeatureView,
     sample: int = 1,
 ) -> Verification:
-    """Compare a view's rows in the store with the replica's, at the snapshot that the store stands for.
+    """Compare a view's rows in the store with the replica's, at the store's snapshot.
 
     Of a complete view every row has to be there. Of a cache those that are there have to be right.
 
@@ -154,6 +154,6 @@ def _surplus_ids(
 
 
 def _is_newer(value: Value, loaded_view: LoadedView, state: State) -> bool:
-    """Say whether a row of a cache was read at a newer snapshot than the one that the view stands for."""
+    """Return whether a cached row was read at a newer snapshot than the view's."""
     ids = [id for id, _ in loaded_view.lineage]
     return value.snapshot in ids and ids.index(value.snapshot) < ids.index(state.snapshot or 0)

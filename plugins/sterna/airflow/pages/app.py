@@ -11,7 +11,7 @@ from fastapi import Depends, FastAPI, Header, HTTPException, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from sterna.airflow.pages import events, ingest, regions, table, tables, upstream
+from sterna.airflow.pages import events, ingest, regions, tables, upstream
 from sterna.airflow.pages.access import Guards, require_same_origin
 from sterna.airflow.pages.shared import ReadFailed, SingleFlightReads
 from sterna.airflow.pages.source import FeatureView, Source, feature_views
@@ -146,7 +146,7 @@ def _add_views(app: FastAPI, source: Source, reads: SingleFlightReads) -> None:
     @app.get("/api/tables/{region}/one")
     async def one(region: str, key: Annotated[str, Query(min_length=1, max_length=2000)]) -> Response:
         query = (region, key)
-        return _json_response(await reads.read(("one", *query), lambda: table.table_details(source, *query)))
+        return _json_response(await reads.read(("one", *query), lambda: tables.table_details(source, *query)))
 
     @app.get("/api/plan")
     async def plan() -> Response:

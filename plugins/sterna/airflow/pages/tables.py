@@ -1,21 +1,24 @@
-"""The view Tables: what each region serves of each table, paged on the server."""
+"""The view Tables: what each region serves of each table, paged on the server, and the details of one table."""
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
+from sterna.airflow.pages.events import event_fields
 from sterna.airflow.pages.source import Source
-from sterna.catalog.model import ICEBERG_TABLE, Content, key_name
+from sterna.catalog.model import ICEBERG_TABLE, Content, key_name, parse_key
 from sterna.catalog.tables import content_snapshot_id
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import ReferenceNotFound, SternaError, printable
+from sterna.notifications.change_log.log import EventLog
+from sterna.replication.replica.tags import pinned_until
 from sterna.text.plain import to_plain
 
 if TYPE_CHECKING:
@@ -30,6 +33,9 @@ _MAX_METADATA_BYTES = 20_000_000  # bytes of a metadata.json: a longer one is no
 _MAX_CONCURRENCY = 8
 _GZIP_MAGIC = b"\x1f\x8b"
 _STORE_TIMEOUT_SECONDS = 5.0
+_EVENT_RETENTION = timedelta(days=7)
+_MAX_EVENT_COMMITS = 200
+_MAX_SHOWN_EVENTS = 10
 State = Literal["served", "behind", "held", "transit", "missing", "gone"]
 # In this order where they are sorted by it: what needs attention first.
 STATES: tuple[State, ...] = ("held", "transit", "behind", "missing", "gone", "served")
@@ -211,3 +217,33 @@ def _snapshot_size(body: bytes) -> dict[str, Any]:
 def _parse_count(summary: dict[str, Any], name: str) -> int | None:
     value = str(summary.get(name, ""))
     return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else None
+
+
+def table_details(source: Source, region: str, key: str) -> dict[str, Any]:
+    """Return what happened to a table last in a region, and which holds keep which snapshot of it readable there.
+
+    Args:
+        source: where the facts are from.
+        region: which region.
+        key: the table's key name.
+
+    Raises:
+        CatalogError, CredentialError: the region's catalog can't be read.
+    """
+    with source.open_region(region) as context:
+        log = EventLog(context, _EVENT_RETENTION, _MAX_EVENT_COMMITS)
+        changes = log.read_since(None, log.head()).commits
+        events = [event_fields(event) for change in changes for event in change.events if event.table == key]
+        return {"events": events[: -_MAX_SHOWN_EVENTS - 1 : -1], "holds": list(_pins(context, key))}
+
+
+def _pins(context: RegionContext, key: str) -> Iterator[dict[str, str]]:
+    branch, content_key = context.region.replica_branch, parse_key(key)
+    for reference in context.catalog.references():
+        until = pinned_until(context.region.name, reference.name)
+        if until is None:
+            continue
+        content = context.catalog.contents(branch, reference.hash, [content_key]).get(content_key)
+        if content is not None:
+            snapshot = content_snapshot_id(content)
+            yield {"until": until.isoformat(), "snapshot": "" if snapshot is None else str(snapshot)}

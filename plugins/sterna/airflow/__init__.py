@@ -12,9 +12,6 @@ _MIN_AIRFLOW_VERSION: Final = (3, 3)
 def require_airflow(installed: str) -> None:
     """See that Airflow has what sterna imports of it: an older one lacks some, and names a module of its own alone.
 
-    Args:
-        installed: its version.
-
     Raises:
         ImportError: it is too old.
     """

@@ -43,7 +43,6 @@ def check_region(
     """Look at a region and report metrics; return its lag in seconds, without the tables that may be held.
 
     Args:
-        region: which.
         limits: from where on something is an alarm.
         progress: called with lines for people.
         maintenance: section `maintenance` of the services file; None where there is none.

@@ -78,7 +78,6 @@ def freshness_schedule(region: str, tables: Sequence[str]) -> Asset | AssetAny:
     """Return what starts a run when one of some tables is fresh in a region.
 
     Args:
-        region: its name.
         tables: the tables; none: whatever becomes fresh there.
 
     Raises:

@@ -34,7 +34,6 @@ def record_lags(
     """Report a region's lags in seconds, and how many tables stay behind; of a lag that is unknown nothing is said.
 
     Args:
-        region: its name.
         watermark: its lag without the tables that stay behind, None when it is unknown.
         lagging: the tables that are held or in transit.
         allowed: patterns of those that an operator accepts to be held: they are counted, and make no lag.

@@ -189,7 +189,6 @@ class Commit:
         parent: the hash of the commit before it; the first commit's is `Catalog.no_ancestor()`.
         commit_time: when the server made it, in UTC.
         author: who is named as its author, "" when nobody is.
-        message: its message.
         properties: its properties, the first value of each.
         operations: its puts and deletes where they were asked for, else None. The server keeps no `Unchanged`.
     """

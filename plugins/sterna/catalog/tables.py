@@ -21,7 +21,6 @@ def table_metadata_uri(catalog: CatalogReader, branch: str, table: Key, hash: st
 
     Args:
         catalog: where the branch is.
-        branch: its name.
         table: the table's key.
         hash: a commit of the branch to read at; "": its head.
 

@@ -79,7 +79,6 @@ class SingleFlight(Generic[R]):
         Args:
             digest: tells the question from others.
             work: answers it.
-            reader: the requester.
 
         Raises:
             QueueFull: too many other questions wait.

@@ -9,11 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables, and put them back to what they were at the end.
-
-    Args:
-        variables: by name.
-    """
+    """Set variables, and put them back to what they were at the end."""
     previous = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -58,7 +58,6 @@ class Limits(StrictModel):
         """Refuse what is over a limit.
 
         Args:
-            name: the setting.
             count: how much there is; or more than the limit, where counting was given up.
             unit: what was counted, for people.
             file: the URI of the file.

@@ -18,7 +18,6 @@ def may_sweep(mapping: Mapping, uri: str, location: Location) -> bool:
 
     Args:
         mapping: the region's mapping.
-        uri: the file.
         location: its location: the one of the longest prefix.
     """
     if not location.sweep or location.region != mapping.region.name or is_state_uri(uri):

@@ -144,7 +144,6 @@ class _Key:
     Args:
         text: as it is written.
         equivalents: whatever it is equal to once it is read: `1`, `0x1`, `"1"` and `true` are one, or become it.
-        line: its line.
         is_merge: it is `<<`.
     """
 

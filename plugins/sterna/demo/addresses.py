@@ -109,7 +109,6 @@ def write_variables(folder: Path, values: Mapping[str, str]) -> Path:
 
     Args:
         folder: where the file goes.
-        values: by name.
     """
     file = folder / "variables.sh"
     with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as stream:

@@ -36,7 +36,6 @@ def create_table(spark: SparkSession, catalog: str, name: str, arrow_table: pa.T
         spark: a session with the catalog.
         catalog: its name; the table is born in its warehouse.
         name: the table's name in namespace `nyc`.
-        arrow_table: the rows.
         partition: a partition column, or "".
     """
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{NAMESPACE}")
@@ -54,7 +53,6 @@ def write_region_file(endpoint: Endpoint, uri: str, arrow_table: pa.Table) -> No
     Args:
         endpoint: the region's.
         uri: where to, in one of its buckets.
-        arrow_table: the rows.
     """
     import pyarrow.fs as pafs
     import pyarrow.parquet as pq
@@ -73,7 +71,6 @@ def register_file(spark: SparkSession, table: str, uri: str, partition: str) -> 
     Args:
         spark: a classic session (Spark Connect has no JVM to speak to).
         table: the table's name with its catalog.
-        uri: the file.
         partition: its partition, `month=7`.
     """
     jvm: Any = spark._jvm
@@ -104,7 +101,6 @@ def run_queries(spark: SparkSession, catalog: str) -> dict[str, list[Sequence[An
 
     Args:
         spark: a session with the catalog.
-        catalog: its name.
 
     Returns:
         By question, the rows of the answer in a fixed order.

@@ -47,7 +47,6 @@ class RegionResult:
     """What the demo saw of one region.
 
     Args:
-        region: its name.
         tables: tables on its replica branch.
         files, bytes: copied from the other region.
         lag_seconds: from the last commit on `main` until this region stood for it.

@@ -49,7 +49,6 @@ class Listener:
     """Follows the events of the uploads' table at a gateway, from before anything is posted.
 
     Args:
-        gateway: its address.
         events: what came so far.
         problem: why nothing more comes.
     """

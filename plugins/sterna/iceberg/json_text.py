@@ -299,7 +299,6 @@ def decode_document(data: bytes, uri: str, limits: Limits, *, gzipped: bool = Fa
     """Decode JSON that is not compressed any more.
 
     Args:
-        data: the JSON.
         uri: the file's name, for errors.
         limits: of the region.
         gzipped: whether the file is stored with gzip.

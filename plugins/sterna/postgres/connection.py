@@ -32,7 +32,6 @@ def conninfo(database: CatalogDatabase, secrets: Secrets) -> str:
     """Return libpq's connection string for another region's subscription, password included: never to be shown.
 
     Args:
-        database: where.
         secrets: finds the credential.
 
     Raises:

@@ -46,7 +46,6 @@ class PostgresPool:
     """Connections to one database in autocommit mode, shared by many threads.
 
     Args:
-        database: where.
         secrets: finds its credential.
     """
 

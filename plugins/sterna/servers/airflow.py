@@ -66,7 +66,6 @@ class Airflow:
         url: the address of its pages and its API; everyone who reaches it is an administrator.
         home: its folder: logs and settings.
         environ: the environment of its components, for `airflow` commands of one's own; holds secrets.
-        processes: its components.
     """
 
     region: str
@@ -141,7 +140,6 @@ class Airflow:
         """Wait until the DAG processor has parsed a DAG.
 
         Args:
-            dag: its id.
             timeout: seconds to wait.
 
         Raises:
@@ -169,7 +167,6 @@ def create_airflow_database(postgres: Postgres | Cluster, work: Path) -> Databas
     copying them.
 
     Args:
-        postgres: the server.
         work: the folder for the log and a passing AIRFLOW_HOME.
 
     Raises:

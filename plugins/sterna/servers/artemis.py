@@ -21,9 +21,6 @@ def make_artemis(work: Path) -> Broker:
     (`roles.properties`). Addresses whose names begin with `full.` hold three messages at most. It takes messages
     also where more than 90 % of the disk is in use, as Artemis's default does not.
 
-    Args:
-        work: its folder.
-
     Raises:
         EngineError: Java or the jars are missing.
     """

@@ -36,7 +36,6 @@ class Broker:
     Args:
         name: what messages call it.
         command: the program and its arguments.
-        work: its folder.
         port: where it lets everybody do everything, in the clear.
         secure_port: its port with TLS and a login.
         password: that of `USER`.
@@ -99,7 +98,6 @@ def java_command(jars: str, main: str, *arguments: object, memory: str, options:
     Args:
         jars: the list, a file beside this module.
         main: the class.
-        arguments: its arguments.
         memory: its heap.
         options: further ones for the JVM.
 

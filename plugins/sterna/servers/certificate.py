@@ -37,7 +37,6 @@ def make_certificate(folder: Path, password: str) -> ServerCertificate:
     """Write a certificate that is good for a day.
 
     Args:
-        folder: where to.
         password: what the keystore is closed with.
     """
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -27,7 +27,6 @@ class SparkConnect:
 
     Args:
         url: the value of a region's `spark` in the registry.
-        process: the server.
     """
 
     url: str
@@ -49,7 +48,6 @@ def start_spark_connect(work: Path, region: str, port: int, *, memory: str = "51
     Args:
         work: the folder for its log and temporary files.
         region: the region it works for; names its files.
-        port: its port.
         memory: the heap of its JVM, as Spark writes it.
 
     Raises:

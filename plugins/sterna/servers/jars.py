@@ -57,7 +57,6 @@ def fetch_jars(jars: Iterable[Jar] = ALL_JARS, *, console: Console | None = None
     jars at the same time wait for one another.
 
     Args:
-        jars: which jars.
         console: where progress is shown; None for standard error.
 
     Raises:

@@ -22,9 +22,6 @@ def make_kafka(work: Path) -> Broker:
     In the clear everybody may do everything. `USER` speaks TLS, logs in by SASL (PLAIN; SCRAM-SHA-512 once it has such
     a password), and may do what its ACLs allow.
 
-    Args:
-        work: its folder.
-
     Raises:
         EngineError: Java or the jars are missing.
     """

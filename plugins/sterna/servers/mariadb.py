@@ -55,8 +55,6 @@ class MariaDb:
     Args:
         port: its TCP port on the loopback.
         password: that of `admin`, who may do everything.
-        process: the server.
-        home: its folder.
         settings: beyond the deployment's own.
         programs: what it runs.
         log: its log file.

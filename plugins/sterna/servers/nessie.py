@@ -38,7 +38,6 @@ class Warehouse:
 
     Args:
         name: what REST clients call it.
-        bucket: its bucket.
         path: its path in the bucket, without slashes at the ends.
         endpoint: the S3 endpoint that serves the bucket.
     """
@@ -56,7 +55,6 @@ class Nessie:
     Args:
         uri: the base of its API v2.
         iceberg_uri: the base of its Iceberg REST API; a branch's name may follow after a slash.
-        process: the server.
     """
 
     uri: str

@@ -50,7 +50,6 @@ class Member:
         port: the port of its Postgres.
         api: the address of its Patroni's API.
         folder: its data; a new process finds it there.
-        process: Patroni.
     """
 
     name: str

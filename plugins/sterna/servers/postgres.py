@@ -94,8 +94,6 @@ class Postgres:
 
     Args:
         admin: the superuser's own database.
-        process: the server.
-        folder: its data.
         temporary: folders outside the work folder that end with the server.
     """
 

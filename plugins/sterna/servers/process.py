@@ -189,7 +189,6 @@ def wait_until_ready(process: Process, is_ready: Callable[[], bool], *, timeout:
     """Wait until a child answers; stop it when it does not.
 
     Args:
-        process: the child.
         is_ready: returns whether it answers; a refused connection (OSError) counts as no.
         timeout: seconds to wait.
 

@@ -59,7 +59,6 @@ class Request:
 
     Args:
         method: GET, HEAD, PUT, PUT PART, COMPLETE, COPY, DELETE or LIST; a ranged read is a GET as well.
-        bucket: the bucket.
         key: the object's key; the prefix for LIST, "" where many are deleted at once.
     """
 
@@ -74,7 +73,6 @@ class Endpoint:
 
     Args:
         name: what messages call it.
-        url: its address.
         access_key: the id of the key pair it takes.
         secret_key: the secret of that pair.
         folder: the folder it serves, one sub-folder a bucket; None where it serves other endpoints.

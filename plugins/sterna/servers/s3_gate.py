@@ -51,11 +51,7 @@ class _ConnectionClosedError(Exception):
 
 
 class BufferedSocket:
-    """One side of a connection; no dataclass, whose import would double the time that a gate takes to start.
-
-    Args:
-        connection: its socket.
-    """
+    """One side of a connection; no dataclass, whose import would double the time that a gate takes to start."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection

@@ -48,7 +48,6 @@ class EmbeddedSite:
     """One region's servers; each may be killed and started again.
 
     Args:
-        region: its name.
         work: its folder, for logs.
         postgres: the database server.
         database: the catalog's database, with the login of Nessie.
@@ -109,7 +108,6 @@ class Sites:
     """Running regions.
 
     Args:
-        work: their folder.
         by_region: region → its servers.
         registry: the path of their storage_registry.yaml.
         environment: variables for whatever works with them; secret.
@@ -136,7 +134,6 @@ def sites(work: Path, regions: Sequence[str] = ("us", "eu"), *, console: Console
 
     Args:
         work: a folder for data, logs and the registry; made if it is not there, never removed.
-        regions: their names.
         console: where downloads are shown; None for standard error.
 
     Raises:

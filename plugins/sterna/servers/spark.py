@@ -155,7 +155,6 @@ def add_catalog(spark: SparkSession, name: str, uri: str, ref: str, warehouse: s
     """Add a catalog to a running session; its name must not have been used in the session before.
 
     Args:
-        spark: the session.
         name: as in `catalog_settings`.
         uri: as in `catalog_settings`.
         ref: as in `catalog_settings`.

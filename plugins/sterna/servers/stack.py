@@ -36,9 +36,7 @@ class Deployment:
     """A running embedded deployment.
 
     Args:
-        work: its folder.
         regions: the regions' names.
-        nessie: the catalog.
         endpoints: region → its own S3 endpoint.
         combined_endpoint: the endpoint that serves all regions' buckets, for engines that read or write `main`.
         registry: the path of its storage_registry.yaml.
@@ -75,7 +73,6 @@ class Deployment:
         threads.
 
         Args:
-            region: the region.
             dags_folder: its DAG files.
             plugins_folder: its plugins folder; None for an empty one.
             port: the port of its pages; None for a free one.

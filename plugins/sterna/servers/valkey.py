@@ -20,8 +20,6 @@ class ValkeyServer:
     Args:
         port: its TCP port on the loopback.
         password: the one it requires.
-        process: the server.
-        work: its folder.
         memory: what it may take, as its setting `maxmemory`.
     """
 

@@ -209,7 +209,6 @@ def open_share(location: Location, place: UriLocation, secrets: Secrets) -> Band
     """Return a new share of the bandwidth of a location that is limited; nothing is opened before it looks.
 
     Args:
-        location: the location.
         place: the folder where all leases of the region are.
         secrets: finds the credential of that folder's location.
     """

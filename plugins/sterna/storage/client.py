@@ -78,7 +78,6 @@ class OpenStore:
     """An opened location; nothing is sent until it is used.
 
     Args:
-        location: the location.
         secrets: finds its credential, now and when the store refuses it: keys that live for an hour are made anew by
             then.
         timeout: seconds that the store may stay silent, and within which failed requests are tried again.
@@ -186,7 +185,6 @@ class TooLarge(OverLimit):
         Args:
             size: bytes that it has.
             limit: bytes that were wanted.
-            file: its URI.
         """
         error = cls(f"the file has {size} bytes, {limit} were expected", file=file)
         error.size = size
@@ -235,7 +233,6 @@ def call_store(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
     once more.
 
     Args:
-        store: where.
         uri: the object, for errors.
         function: the call, which takes the store's client when it is called.
 
@@ -309,7 +306,6 @@ def list_pages(store: OpenStore, uri: str, prefix: str, offset: str = "") -> Ite
     """Yield a store's objects, page by page.
 
     Args:
-        store: where.
         uri: what is listed, for errors.
         prefix: the key of a folder, "" for all.
         offset: begin behind this key.

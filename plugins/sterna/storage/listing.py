@@ -55,7 +55,6 @@ def list_folders(store: OpenStore, uri: str, prefix: str) -> list[str]:
     """Return the names of the folders right below one.
 
     Args:
-        store: where.
         uri: the folder, for errors.
         prefix: its key.
     """

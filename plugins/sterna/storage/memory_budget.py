@@ -108,7 +108,6 @@ def read_bounded(
     is read: where it is larger than what was taken for it, the others are put back, and it is read when there is room.
 
     Args:
-        objects: the stores.
         sizes: the objects, with the expected bytes of each; -1 where unknown.
         budget: shared with concurrent reads.
         max_concurrency: how many are read at once.

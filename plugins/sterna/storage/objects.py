@@ -111,7 +111,6 @@ class Objects:
         """Return an object's content.
 
         Args:
-            uri: the object.
             limit: bytes; a larger object is refused before it is read. What is larger than the region's limit
                 `file_bytes` is refused in any case, but for what sterna itself keeps beside the replica.
 
@@ -148,7 +147,6 @@ class Objects:
         """Yield each URI with its content, or with the error that kept it from being read, in the order asked for.
 
         Args:
-            uris: the objects.
             workers: how many are read at once; about as many more wait in memory. Default: the object's own.
         """
 
@@ -223,8 +221,6 @@ class Objects:
         """Write an object unless one is there already, which stays as it is.
 
         Args:
-            uri: the object.
-            data: its content.
             assume_absent: the caller has just seen that nothing is there, and any other writer there would write the
                 same.
 
@@ -336,7 +332,6 @@ class Objects:
         """Yield URI, size in bytes and time of last change of every object below a folder, spelled as the folder is.
 
         Args:
-            uri_prefix: the folder.
             after: begin behind this path below it.
 
         Raises:

@@ -32,9 +32,7 @@ def read_cached(objects: ObjectSource, run: str, uri: str) -> bytes:
     """Return what a run's plan has read of an object; what it didn't keep is read at its source.
 
     Args:
-        objects: the stores.
         run: URI of the run's folder.
-        uri: the object.
 
     Raises:
         ObjectMissing, StoreUnreachable, StoreDenied: as `Objects.read`.

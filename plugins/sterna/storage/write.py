@@ -23,9 +23,6 @@ def create(objects: Objects, uri: str, data: bytes, *, assume_absent: bool = Fal
     """Write an object unless one is there already; return whether it is this one.
 
     Args:
-        objects: the stores.
-        uri: the object.
-        data: its content.
         assume_absent: there is no other writer there.
 
     Raises:
@@ -57,7 +54,6 @@ def update(objects: Objects, uri: str, change: Callable[[bytes | None], bytes | 
     A store without conditional requests has the comparison alone.
 
     Args:
-        objects: the stores.
         uri: the object, a small one.
         change: returns its new content by the present one, which is None where it is absent; None: it stays.
 
@@ -118,11 +114,6 @@ def write_file(objects: Objects, uri: str, path: Path) -> None:
 
     The caller ensures that any object at the URI is the same.
 
-    Args:
-        objects: the stores.
-        uri: the object.
-        path: the file.
-
     Raises:
         StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `Objects.read`.
     """
@@ -140,8 +131,6 @@ def read_file(objects: Objects, uri: str, path: Path, expected: tuple[int, datet
     """Read an object into a file, in parts; return its SHA-256, in hex, or "" where it isn't the one that was listed.
 
     Args:
-        objects: the stores.
-        uri: the object.
         path: the file, which is overwritten.
         expected: the size and time of the object that is meant; None: any object.
 

@@ -74,11 +74,7 @@ def create_app(source: Source, guards: Guards, client: upstream.ClientFactory = 
 
 
 class SecurityHeadersMiddleware:
-    """Adds to each answer what browsers are to be strict about.
-
-    Args:
-        app: answers.
-    """
+    """Adds to each answer what browsers are to be strict about."""
 
     def __init__(self, app: FastAPI) -> None:
         self.app = app

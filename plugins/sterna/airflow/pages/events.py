@@ -95,7 +95,6 @@ def replay_dead_letters(source: Source, sink: str, expected: int) -> dict[str, A
 
     Args:
         source: where the facts are from.
-        sink: the sink.
         expected: how many there were when the person confirmed it.
 
     Raises:

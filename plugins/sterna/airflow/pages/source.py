@@ -26,7 +26,6 @@ class Source:
         open: opens one region of a registry.
         services: reads the services file.
         limits: gives from where on something is an alarm.
-        secrets: finds credentials.
         setting: gives an option of Airflow's section `[sterna]`.
     """
 
@@ -61,7 +60,6 @@ class FeatureView:
     """A view of features.
 
     Args:
-        name: its name.
         key: the columns by which its rows are found.
         features: the other columns.
     """

@@ -79,7 +79,6 @@ def table_page(source: Source, region: str, search: str, sort: str, page: int, s
 
     Args:
         source: where the facts are from.
-        region: which region.
         search: text that the names have in them, in whatever case.
         sort: `name`, `lag` or `state`; with `-` in front the other way round.
         page: from 0 on.
@@ -224,7 +223,6 @@ def table_details(source: Source, region: str, key: str) -> dict[str, Any]:
 
     Args:
         source: where the facts are from.
-        region: which region.
         key: the table's key name.
 
     Raises:

@@ -317,7 +317,6 @@ def open_nessie(
     Args:
         uri: the address of its API v2.
         credential_id: the credential; None: no login.
-        secrets: finds it.
         deadlines: how long to wait for an answer.
         name: what messages call it.
 

@@ -17,8 +17,6 @@ def create_reference(
     """Create a branch or tag, or return it when it exists at that very hash already.
 
     Args:
-        http: the Nessie.
-        reference: the reference.
         source: the branch that has its commit; None: the commit may be on no branch, which needs rights of its own.
         read_reference: looks a reference up.
 
@@ -47,7 +45,6 @@ def move_reference(http: NessieHttp, reference: Reference, source: str, hash: st
     """Point a branch or tag at another commit, if it is at that very hash.
 
     Args:
-        http: the Nessie.
         reference: the reference, where the caller has read it.
         source: the branch that has the other commit.
         hash: that commit.

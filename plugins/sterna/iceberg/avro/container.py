@@ -50,7 +50,6 @@ class Group:
     """Consecutive blocks, decompressed into one buffer.
 
     Args:
-        blocks: the blocks.
         data: their records, end to end.
         bounds: offset in `data` where each block starts, and the end of the last one.
     """

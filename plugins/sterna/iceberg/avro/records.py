@@ -89,8 +89,6 @@ def decode_group(container: Container, group: Group, schema: Any) -> list[tuple[
     """Return the records of a group of blocks, each with where it begins and ends in the group's data.
 
     Args:
-        container: the file.
-        group: the blocks.
         schema: as `parse` gives it.
 
     Raises:

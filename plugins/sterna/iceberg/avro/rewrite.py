@@ -20,7 +20,6 @@ def rewrite_records(container: Container, edit: Callable[[Record], bool]) -> byt
     """Return the file with edited records, or None when no record changed.
 
     Args:
-        container: the file.
         edit: changes a record in place, and returns whether it did.
 
     Raises:

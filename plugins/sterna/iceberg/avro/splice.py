@@ -17,7 +17,6 @@ def rewrite(container: Container, edit: Callable[[Group], list[Splice]]) -> byte
     """Return the file with splices applied, or None when there are none.
 
     Args:
-        container: the file.
         edit: gives the splices of a group, in order, not overlapping.
 
     Returns:

@@ -52,7 +52,6 @@ def walk(data: Any, code: Any, blocks: Any, remaining: Any, records: int, cells:
 
     Args:
         data: the decompressed blocks.
-        code: the program.
         blocks: count, start and end of each block, flat.
         remaining: scratch: items left in each open array.
         records: the number of records in all blocks.

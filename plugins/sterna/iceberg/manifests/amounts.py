@@ -45,7 +45,6 @@ class FileStats:
     Args:
         status: 0 existing, 1 added, 2 deleted.
         content: 0 data, 1 position deletes, 2 equality deletes.
-        path: its URI.
         size: in bytes.
         record_count: its rows; of a file of deletes, how many rows it deletes.
         column_bytes: bytes of its columns, without the format's overhead; -1 where the manifest has none.

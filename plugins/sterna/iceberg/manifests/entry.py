@@ -182,7 +182,6 @@ def localize_entry(entry: Entry, mapping: UriMapping, uri: str) -> EntryChange:
     optional, and a rewritten file may happen to have its old length. In a Puffin every blob stays where it was.
 
     Args:
-        entry: the entry.
         mapping: how URIs are mapped.
         uri: the manifest's URI, for errors.
 

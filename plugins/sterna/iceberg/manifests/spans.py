@@ -184,8 +184,6 @@ class _EntrySplices:
     """The splices of a delete manifest's entries.
 
     Args:
-        container: the manifest.
-        group: the blocks.
         program: the compiled schema.
         positions: the spans of the fields.
         empty: field id → the bytes that empty it, for the fields that describe a file's layout.

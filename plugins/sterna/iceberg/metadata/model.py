@@ -15,7 +15,6 @@ class Snapshot:
     """One retained version of a table.
 
     Args:
-        snapshot_id: its id.
         parent_id: the id of the snapshot it was made from, if recorded; that one may have expired.
         timestamp_ms: when it was made, in milliseconds since 1970.
         manifest_list: the URI of its manifest list; None when its manifests are inline.
@@ -44,7 +43,6 @@ class StatisticsFile:
     """A table or partition statistics file: a content file that metadata.json names itself.
 
     Args:
-        path: its URI.
         length: its size in bytes.
         snapshot_id: the id of the snapshot that it describes.
     """

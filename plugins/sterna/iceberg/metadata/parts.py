@@ -28,7 +28,6 @@ class TableParts:
     """A table's metadata.json, with the spans of its parts.
 
     Args:
-        document: the file.
         version: its format version, one that is supported.
         root: the object that the file is.
         members: the members of that object; those in `arrays` without their values.

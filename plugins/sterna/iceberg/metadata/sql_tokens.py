@@ -41,7 +41,6 @@ class Tokens:
     """The tokens of SQL text, as (kind, text, start); a kind is `word`, `quoted` (a name), `text` or `sign`.
 
     Args:
-        sql: the text.
         dialect: its dialect, in small letters.
     """
 

@@ -62,7 +62,6 @@ class Sql:
     """What a view's SQL names.
 
     Args:
-        text: the SQL.
         names: the dotted names in it, words of the language among them.
         unambiguous: its tokens cover it without a doubt, and no name is computed.
         lowercase: the dialect's names of catalogs are in small letters.
@@ -119,7 +118,6 @@ def parse_sql(sql: str, dialect: str) -> Sql:
 
     Args:
         sql: a representation's text.
-        dialect: its dialect.
     """
     tokens = Tokens(sql, dialect.lower())
     levels, names, at, unambiguous = [_Level()], [], 0, tokens.unambiguous

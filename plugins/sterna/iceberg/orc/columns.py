@@ -43,7 +43,6 @@ class ColumnReader:
 
     Args:
         tail: the file's tail.
-        stripe: the stripe.
         budget: pays for all values.
         uri: the file's URI, for errors.
     """

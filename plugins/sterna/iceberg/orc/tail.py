@@ -47,8 +47,6 @@ class Tail:
     """The tail of a file.
 
     Args:
-        postscript: the postscript.
-        footer: the footer.
         compression: how the file is compressed.
         types: the types in pre-order; the first is the root, a struct.
         stripes: rows, offset of the first stream, and offset and length of the stripe's footer, for each stripe.
@@ -74,7 +72,6 @@ class Stripe:
         rows: the number of its rows.
         streams: column id and kind of each stream → its bytes as they are stored.
         encodings: kind of encoding and size of the dictionary, for each column.
-        footer: its footer.
     """
 
     rows: int
@@ -123,7 +120,6 @@ def read_stripe(data: bytes, tail: Tail, number: int, budget: Budget) -> Stripe:
 
     Args:
         data: the whole file.
-        tail: its tail.
         number: which stripe.
         budget: pays for the footer.
 

@@ -77,7 +77,6 @@ class Folder:
     """One side of a copy: a folder in a location's store.
 
     Args:
-        location: the location.
         credential: its credential; None: what the machine provides.
         path: the folder below the location's prefix, "" for the prefix itself.
     """
@@ -296,11 +295,7 @@ def throttle_message(rate: int | None, fallback_rate: int, seconds: float) -> di
 
 
 class _Throttle:
-    """Sets the rate of a child that runs.
-
-    Args:
-        child: the child.
-    """
+    """Sets the rate of a child that runs."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self._child = child

@@ -23,7 +23,8 @@ def commit_to_any(
 
     Raises:
         UsageError: a name that should identify this commit is none of its properties.
-        CatalogConflict: the branch moved without this commit, which can't arrive any more.
+        CatalogConflict: another commit came first, or the branch moved on while the answer was lost.
+        CatalogStateUnknown: the answer was lost, and the branch hasn't moved.
     """
     if not any(properties.get(name) for name in identified_by):
         raise UsageError("a commit is to be told from others, and none of its properties does")

@@ -217,7 +217,7 @@ def require_not_forked() -> None:
     Its threads are gone, and calls would wait for ever.
 
     Raises:
-        EngineError: it is such a process.
+        EngineError: this is such a process.
     """
     global _runtime_process
     if _runtime_process is None:
@@ -268,9 +268,9 @@ def call_once(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
 
     Raises:
         ObjectMissing: there is no such object.
-        StoreUnreachable: the store or the bucket can't be used, or its circuit breaker is open.
-        StoreDenied: the store refuses the credential.
-        UnsafeUri: the object's key can't be a path, or the store can't hold it.
+        StoreUnreachable: the store gives no usable answer, or its circuit breaker is open.
+        StoreDenied: it refuses the credential.
+        UnsafeUri: it can't hold such a key.
     """
     from obstore.exceptions import BaseError, InvalidPathError, PermissionDeniedError, UnauthenticatedError
 

@@ -228,6 +228,7 @@ class Objects:
             The length in bytes of the object that is there now.
 
         Raises:
+            ObjectMissing: another writer's object was deleted meanwhile.
             StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
         """
         import obstore

@@ -88,7 +88,7 @@ class ObjectReader(io.RawIOBase):
         return len(data)
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Refuse."""
+        """Raise `io.UnsupportedOperation`: the object is read-only."""
         raise io.UnsupportedOperation("write")
 
     def _read_bytes(self, start: int, length: int) -> bytes:

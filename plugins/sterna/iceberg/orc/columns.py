@@ -75,7 +75,7 @@ class ColumnReader:
         """Return a column of strings without nulls, as a dictionary where the file has one.
 
         Raises:
-            OrcDamaged: a value's index is outside the dictionary.
+            OrcDamaged: a string is not in the dictionary.
         """
         encoding, size = self._encoding(node)
         if encoding != _DICTIONARY_DIRECT:

@@ -579,7 +579,7 @@ def test_a_table_that_was_read_again_with_another_key_is_no_alarm(world: World) 
             return Keyed()
 
     assert journal.create_spec(CaptureSpec(1, {"public.a": ("id",)}))
-    assert journal.commit(
+    assert journal.commit_segment(
         make_segment(1, "public.a", resyncs={"public.a": TableResync(1, 1, ("code",), "7:9:", 100)}, handled_requests=1)
     )
     followed = Fresh(world.context(), cast(Any, None), _SOURCE, journal, {"public.a": "1/1"})

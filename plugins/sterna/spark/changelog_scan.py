@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.errors import EngineError, Gap, NeedsClassicSpark, NotAnAncestor, SternaError, UsageError
 from sterna.spark.errors import permanent_error
+from sterna.spark.java import activate_session, java_array, java_map
 from sterna.spark.read import redact_properties
 from sterna.spark.start import spark_errors, summarize_error
 
@@ -84,7 +85,7 @@ def load_by_name(spark: SparkSession, table: str) -> Any:
     """
     java: Any = spark
     # Spark looks up a catalog that wasn't used yet in the settings of the thread's active session.
-    java._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java._jsparkSession)
+    activate_session(java)
     return java._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java._jsparkSession, table)
 
 
@@ -126,10 +127,10 @@ def load_metadata(
     iceberg = java._jvm.org.apache.iceberg
     credentials = java._jvm.java.util.ArrayList()
     for prefix, properties in stores:
-        credentials.add(iceberg.io.StorageCredential.create(prefix, _java_map(java, properties)))
+        credentials.add(iceberg.io.StorageCredential.create(prefix, java_map(java._jvm, properties)))
     try:
         hadoop = java._jsparkSession.sessionState().newHadoopConf()
-        io = iceberg.CatalogUtil.loadFileIO(_FILE_IO, _java_map(java, stores[0][1]), hadoop, credentials)
+        io = iceberg.CatalogUtil.loadFileIO(_FILE_IO, java_map(java._jvm, stores[0][1]), hadoop, credentials)
         return iceberg.BaseTable(iceberg.StaticTableOperations(metadata, io), table)
     except spark_errors() as error:
         clean = partial(_redact, stores)
@@ -143,13 +144,6 @@ def _redact(stores: Sequence[tuple[str, Mapping[str, str]]], text: str) -> str:
     for _, properties in stores:
         text = redact_properties(text, properties)
     return text
-
-
-def _java_map(java: Any, properties: Mapping[str, str]) -> Any:
-    java_map = java._jvm.java.util.HashMap()
-    for name, value in properties.items():
-        java_map.put(name, value)
-    return java_map
 
 
 def resolve_snapshot(table: Any, name: str, version: int | str | None) -> int:
@@ -195,7 +189,9 @@ def stage(spark: SparkSession, table: Any, name: str, start: int | None, end: in
         EngineError: a manifest can't be read.
     """
     try:
-        changes = _planner_class(spark).getConstructors()[0].newInstance(_java_array(spark, table))
+        context: Any = spark.sparkContext
+        arguments = java_array(context._gateway, context._jvm.java.lang.Object, [table])
+        changes = _planner_class(spark).getConstructors()[0].newInstance(arguments)
         problem = str(changes.open("" if start is None else str(start), str(end)))
         if problem:
             raise _lineage_error(problem, name, start, end)
@@ -266,19 +262,11 @@ def _require_classic(spark: SparkSession, table: str) -> Any:
     return spark
 
 
-def _java_array(spark: SparkSession, *values: Any) -> Any:
-    context: Any = spark.sparkContext
-    array = context._gateway.new_array(context._jvm.java.lang.Object, len(values))
-    for index, value in enumerate(values):
-        array[index] = value
-    return array
-
-
 def _planner_class(spark: SparkSession) -> Any:
     java: Any = spark
     application = spark.sparkContext.applicationId
     # Iceberg looks for the session of the calling thread.
-    java._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java._jsparkSession)
+    activate_session(java)
     with _compile_lock:
         if application not in _compiled_classes:
             compiler = java._jvm.org.codehaus.janino.SimpleCompiler()

@@ -13,6 +13,7 @@ from typing import Any
 
 from sterna.catalog.model import Key, key_name
 from sterna.errors import EngineError
+from sterna.spark.java import java_array, java_map
 from sterna.spark.start import (
     address,
     is_connect,
@@ -90,13 +91,8 @@ class SparkSnapshots:
         catalog = iceberg.nessie.NessieCatalog()
         try:
             catalog.setConf(self._configuration)
-            settings = self._jvm.java.util.HashMap()
-            for name, value in properties.items():
-                settings.put(name, value)
-            catalog.initialize("sterna", settings)
-            names = self._gateway.new_array(self._jvm.java.lang.String, len(key))
-            for index, name in enumerate(key):
-                names[index] = name
+            catalog.initialize("sterna", java_map(self._jvm, properties))
+            names = java_array(self._gateway, self._jvm.java.lang.String, key)
             operations = catalog.loadTable(iceberg.catalog.TableIdentifier.of(names)).operations()
             base = operations.current()
             if base.metadataFileLocation() != metadata:

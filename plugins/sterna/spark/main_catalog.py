@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sterna.catalog.model import Key
 from sterna.errors import CatalogStateUnknown, EngineError, Unsupported
 from sterna.spark.errors import causes, permanent_error
+from sterna.spark.java import activate_session, java_array, java_map
 from sterna.spark.start import (
     address,
     cancel,
@@ -139,9 +140,8 @@ class MainTables:
         """
 
         def run() -> _T:
-            session: Any = self.spark
             # Iceberg looks for the session of the calling thread, and this thread is new.
-            self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+            activate_session(self.spark)
             return work()
 
         try:
@@ -156,15 +156,11 @@ class MainTables:
 
     def array(self, kind: Java, values: Sequence[Any]) -> Java:
         """Return a Java array."""
-        gateway: Any = self.spark.sparkContext._gateway
-        array = gateway.new_array(kind, len(values))
-        for index, value in enumerate(values):
-            array[index] = value
-        return array
+        return java_array(self.spark.sparkContext._gateway, kind, values)
 
     def hash_map(self, values: Mapping[str, str]) -> Java:
         """Return a Java map."""
-        return _hash_map(self.jvm, values)
+        return java_map(self.jvm, values)
 
     def close(self) -> None:
         """Close the catalog. The application ends with the process."""
@@ -214,7 +210,7 @@ def open_main(spark: SparkSession, catalog: MainCatalog) -> Java:
         **catalog.login,
     }
     iceberg_catalog = jvm.org.apache.iceberg.CatalogUtil.loadCatalog(
-        "org.apache.iceberg.nessie.NessieCatalog", "sterna_main", _hash_map(jvm, properties), conf
+        "org.apache.iceberg.nessie.NessieCatalog", "sterna_main", java_map(jvm, properties), conf
     )
     # One FileIO for stores that differ: each prefix has its own settings. The catalog offers no way to give it one.
     io = iceberg_catalog.getClass().getDeclaredField("fileIO")
@@ -222,7 +218,7 @@ def open_main(spark: SparkSession, catalog: MainCatalog) -> Java:
     credentials = jvm.java.util.ArrayList()
     for prefix, settings in catalog.stores.items():
         folder = prefix if prefix.endswith("/") else f"{prefix}/"
-        credentials.add(jvm.org.apache.iceberg.io.StorageCredential.create(folder, _hash_map(jvm, settings)))
+        credentials.add(jvm.org.apache.iceberg.io.StorageCredential.create(folder, java_map(jvm, settings)))
     io.get(iceberg_catalog).setCredentials(credentials)
     return iceberg_catalog
 
@@ -241,16 +237,9 @@ def register_in_sql(spark: SparkSession, name: str, catalog: Java) -> None:
     spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
     spark.conf.set(f"{prefix}.catalog-impl", "org.apache.iceberg.inmemory.InMemoryCatalog")
     spark.conf.set(f"{prefix}.cache-enabled", "false")
-    java._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java._jsparkSession)
+    activate_session(java)
     spark_catalog = java._jsparkSession.sessionState().catalogManager().catalog(name)
     for field_name in ("icebergCatalog", "asNamespaceCatalog"):
         java_field = spark_catalog.getClass().getDeclaredField(field_name)
         java_field.setAccessible(True)
         java_field.set(spark_catalog, catalog)
-
-
-def _hash_map(jvm: Java, values: Mapping[str, str]) -> Java:
-    java_map = jvm.java.util.HashMap()
-    for name, value in values.items():
-        java_map.put(name, value)
-    return java_map

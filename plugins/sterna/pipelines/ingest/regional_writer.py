@@ -332,12 +332,7 @@ class RegionalIcebergCatalog:
         return schema.findType("it")
 
     def _array(self, texts: Sequence[str]) -> Any:
-        gateway = self.spark.sparkContext._gateway
-        assert gateway is not None
-        array = gateway.new_array(jvm(self.spark).java.lang.String, len(texts))
-        for index, text in enumerate(texts):
-            array[index] = text
-        return array
+        return java_array(self.spark.sparkContext._gateway, jvm(self.spark).java.lang.String, texts)
 
 
 def _schema(columns: Sequence[Column]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from sterna.pipelines.publish.protocol import (
 )
 from sterna.spark.changelog_scan import load_by_name
 from sterna.spark.errors import causes, permanent_error
+from sterna.spark.java import java_map
 from sterna.spark.start import require_iceberg, require_pyspark, spark_errors, summarize_error
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class SparkTable:
         Raises:
             TableMoved: the table is another one by now.
         """
-        base, properties = loaded.base, java_map(self.spark, values)
+        base, properties = loaded.base, java_map(jvm(self.spark), values)
         with translate_java_errors(self.name):
             builder = jvm(self.spark).org.apache.iceberg.TableMetadata.buildFrom(base.metadata)
             base.operations.commit(base.metadata, builder.setProperties(properties).build())
@@ -261,14 +262,6 @@ def require_jvm(spark: SparkSession) -> None:
 def jvm(spark: SparkSession) -> Any:
     """Return the JVM behind a classic session."""
     return spark._jvm
-
-
-def java_map(spark: SparkSession, values: Mapping[str, str]) -> Any:
-    """Return a `java.util.HashMap` of some texts."""
-    mapping = jvm(spark).java.util.HashMap()
-    for name, value in values.items():
-        mapping.put(name, value)
-    return mapping
 
 
 @contextmanager

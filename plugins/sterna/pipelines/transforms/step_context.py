@@ -16,6 +16,7 @@ from sterna.pipelines.publish.spark import SparkTable, jvm, translate_java_error
 from sterna.pipelines.transforms.expressions import iter_seq
 from sterna.replication.replica.region import RegionContext
 from sterna.spark.changelog_scan import load_metadata, read_snapshot
+from sterna.spark.java import java_array
 from sterna.spark.main_catalog import open_main, register_in_sql
 from sterna.spark.start import address, is_connect, require_iceberg, require_pyspark, spark_errors, start_classic
 from sterna.sql_identifiers import quote_backtick
@@ -146,11 +147,7 @@ class FlowSpark:
         return spark
 
     def _identifier(self, spark: SparkSession, key: str) -> Any:
-        parts, gateway = parse_key(key), spark.sparkContext._gateway
-        assert gateway is not None
-        names = gateway.new_array(jvm(spark).java.lang.String, len(parts))
-        for index, part in enumerate(parts):
-            names[index] = part
+        names = java_array(spark.sparkContext._gateway, jvm(spark).java.lang.String, parse_key(key))
         return jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of(names)
 
 

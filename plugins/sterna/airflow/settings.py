@@ -123,9 +123,7 @@ OPTIONS = {
         "Cron expression (UTC) of the runs of the DAG sterna_features that catch what events missed; empty: none.",
         default="*/10 * * * *",
     ),
-    "features_follow_for": Option(
-        "For how long a run of sterna_features continues; empty: not at all.", default="5m"
-    ),
+    "features_follow_for": Option("For how long a run of sterna_features continues; empty: not at all.", default="5m"),
     "features_timeout": Option("Seconds that a run of sterna_features may take beyond that.", "integer", "3600"),
     "feature_service_url": Option(
         "Address of the feature service, for the inspector among the pages; empty: it says that there is none.",

@@ -21,7 +21,8 @@ from sterna.pipelines.ingest.column_types import Type, parse_decimal, parse_fixe
 from sterna.pipelines.ingest.columns import Column, Evolution, NestedField, parse_columns, type_at
 from sterna.pipelines.ingest.time_columns import convert_to_longs, field_types, replace_times, time_ids, write_times
 from sterna.pipelines.publish.protocol import LoadedTable
-from sterna.pipelines.publish.spark import JavaBase, SparkTable, java_map, jvm, require_jvm, translate_java_errors
+from sterna.pipelines.publish.spark import JavaBase, SparkTable, jvm, require_jvm, translate_java_errors
+from sterna.spark.java import java_array, java_map
 from sterna.spark.main_catalog import register_in_sql
 from sterna.spark.start import spark_errors, summarize_error
 from sterna.storage.write import read_file, write_file
@@ -99,7 +100,7 @@ class RegionalIcebergCatalog:
                 schema,
                 iceberg.PartitionSpec.unpartitioned(),
                 location,
-                java_map(self.spark, {**_TABLE_PROPERTIES, **(properties or {})}),
+                java_map(jvm(self.spark), {**_TABLE_PROPERTIES, **(properties or {})}),
             )
         except spark_errors() as error:
             if "AlreadyExistsException" not in str(error):
@@ -264,7 +265,7 @@ class RegionalIcebergCatalog:
         iceberg = jvm(self.spark).org.apache.iceberg
         if folder:
             builder = iceberg.TableMetadata.buildFrom(metadata).setProperties(
-                java_map(self.spark, {"write.data.path": folder})
+                java_map(jvm(self.spark), {"write.data.path": folder})
             )
             metadata = builder.discardChanges().build()
         return iceberg.BaseTable(self._operations(metadata, loaded), metadata.uuid())
@@ -287,7 +288,7 @@ class RegionalIcebergCatalog:
             )
         loader = java.java.lang.Thread.currentThread().getContextClassLoader()
         api = builder.build(java.java.lang.Class.forName("org.projectnessie.client.api.NessieApiV2", True, loader))
-        options = java_map(self.spark, {"warehouse": self._context.region.replica_root, "uri": primary.write})
+        options = java_map(jvm(self.spark), {"warehouse": self._context.region.replica_root, "uri": primary.write})
         client = java.org.apache.iceberg.nessie.NessieIcebergClient(api, "main", None, options)
         catalog = java.org.apache.iceberg.nessie.NessieCatalog()
         catalog.initialize("sterna", client, self._build_file_io(), options)
@@ -299,11 +300,11 @@ class RegionalIcebergCatalog:
         credentials = java.java.util.ArrayList()
         for location in self._context.registry.locations:
             secret = self._context.secrets(location.credential_id) if location.credential_id else None
-            properties = java_map(self.spark, fileio_properties(location, secret))
+            properties = java_map(jvm(self.spark), fileio_properties(location, secret))
             credentials.add(java.org.apache.iceberg.io.StorageCredential.create(f"{location.prefix}/", properties))
         return java.org.apache.iceberg.CatalogUtil.loadFileIO(
             "org.apache.iceberg.io.ResolvingFileIO",
-            java_map(self.spark, {}),
+            java_map(jvm(self.spark), {}),
             self.spark.sparkContext._jsc.hadoopConfiguration(),
             credentials,
         )
@@ -314,7 +315,7 @@ class RegionalIcebergCatalog:
         for depth in range(1, len(names) + 1):
             namespace = namespace_class.of(self._array(names[:depth]))
             if not self._catalog.namespaceExists(namespace):
-                self._catalog.createNamespace(namespace, java_map(self.spark, {}))
+                self._catalog.createNamespace(namespace, java_map(jvm(self.spark), {}))
 
     def _identifier(self, key: str) -> Any:
         return jvm(self.spark).org.apache.iceberg.catalog.TableIdentifier.of(self._array(key.split(".")))

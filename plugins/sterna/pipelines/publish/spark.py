@@ -7,7 +7,7 @@ Each function that calls Java names the methods it uses. Iceberg's commits that 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ class SparkTable:
                 appended = self._apply_append(base, snapshot, step)
                 builder = builder.setBranchSnapshot(appended, "main")
                 snapshot, sequence = appended.snapshotId(), appended.sequenceNumber()
-            properties = java_map(self.spark, position_properties(step, snapshot, sequence))
+            properties = java_map(jvm(self.spark), position_properties(step, snapshot, sequence))
             base.operations.commit(base.metadata, builder.setProperties(properties).build())
             commit = base.operations.current().property(COMMIT_PROPERTY, "")
         return TableCommit(snapshot, commit)
@@ -121,7 +121,7 @@ class SparkTable:
             current = base.metadata.currentSnapshot()
             reference = f"{current.snapshotId()}/{current.sequenceNumber()}" if current is not None else ""
             properties = java_map(
-                self.spark, {channel.position_property: position, channel.snapshot_property: reference}
+                jvm(self.spark), {channel.position_property: position, channel.snapshot_property: reference}
             )
             new = iceberg.TableMetadata.buildFrom(base.metadata).setProperties(properties).build()
             base.operations.commit(base.metadata, new)
@@ -190,7 +190,7 @@ class SparkTable:
                     self.spark._jsparkSession, self._base_table(loaded.base), snapshot
                 )
                 return DataFrame(frame, self.spark)
-            options = java.org.apache.spark.sql.util.CaseInsensitiveStringMap(java_map(self.spark, scan_options))
+            options = java.org.apache.spark.sql.util.CaseInsensitiveStringMap(java_map(jvm(self.spark), scan_options))
             source = java.org.apache.iceberg.spark.source.SparkTable(self._base_table(loaded.base))
             none = java.scala.Option.empty()
             relation = java.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create(

@@ -130,7 +130,7 @@ def poisoned_table_stops_sync() -> Iterator[None]:
 
     with ExitStack() as stack:
         for module in (comparing, planning):
-            stack.enter_context(planted(module.fault_of, module, raise_error))
+            stack.enter_context(planted(module.attribute_fault, module, raise_error))
         yield
 
 
@@ -268,7 +268,9 @@ def a_commit_is_read_as_the_head_shows_it() -> AbstractContextManager[object]:
     """Whoever asks for a commit gets the newest one's tables."""
     real = SnapshotResolver.read_contents
     return planted(
-        SnapshotResolver.read_contents, SnapshotResolver, lambda pins, hash, keys: real(pins, pins.head().hash, keys)
+        SnapshotResolver.read_contents,
+        SnapshotResolver,
+        lambda pins, hash, keys: real(pins, pins.require_head().hash, keys),
     )
 
 
@@ -361,7 +363,7 @@ def tables_that_were_promoted_are_forgotten() -> AbstractContextManager[object]:
         kept_needs = {
             shown: need
             for shown, need in retention.needed.items()
-            if need.why is not NeedReason.MAIN or not shown.metadata.startswith(f"{root}/")
+            if need.reason is not NeedReason.MAIN or not shown.metadata.startswith(f"{root}/")
         }
         real(needed, replace(retention, needed=kept_needs))
 

@@ -1,12 +1,13 @@
 """Does an older version go on with what this one writes? Whoever goes back to it needs that.
 
     .venv/bin/python -m tests.backward                     with the version of November 2026
-    .venv/bin/python -m tests.backward --commit 1a2b3c4    with another
+    .venv/bin/python -m tests.backward --commit 1a2b3c4    with another, of before the names of 0.2
     .venv/bin/python -m tests.backward --folder DIR        keeps the state, the old tree and its .venv
 
 This version writes the state that tests/data/written-2026-11 holds. The tests of that state then run in the old tree,
-with the old code: its first sync moves nothing, its outlets send what waited, and its services go on, once each. It
-takes some minutes, mostly for the old version's packages. It ends with pytest's exit code.
+with the old code: its first sync moves nothing, its outlets send what waited, and its services go on, once each. They
+are taken from the last commit that has the old modules. Settings get their old names, as whoever goes back writes them.
+It takes some minutes, mostly for the old version's packages. It ends with pytest's exit code.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,10 +26,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from sterna.config.renamed import REGISTRY_SETTINGS, SERVICES_SETTINGS
+
 HERE: Final = Path(__file__).resolve().parents[1]
 COMMIT: Final = "b5071db"
 _STATE: Final = Path("tests/data/written-2026-11")
+_SETTINGS: Final = {"storage_registry.yaml": REGISTRY_SETTINGS, "sterna_services.yaml": SERVICES_SETTINGS}
 # What the old tree gets: how the state is restored, and what is asked of it.
+_TESTS: Final = "6b2dcdc7"  # the last commit with the names of then
 _ASKED: Final = (
     "tests/integration/test_written_2026_11.py",
     "tests/integration/test_written_2026_11_services.py",
@@ -50,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not old.exists():
             check_out(asked.commit, old)
         shutil.copytree(world, old / _STATE / "world", dirs_exist_ok=True)
-        for name in (*_ASKED, *_SHARED):
-            shutil.copy2(HERE / name, old / name)
+        restore_setting_names(old / _STATE / "world")
+        check_out(_TESTS, old, *_ASKED, *_SHARED)
         return run_tests(old)
 
 
@@ -65,10 +71,19 @@ def write_state(world: Path) -> None:
     scratch.rename(world)
 
 
-def check_out(commit: str, tree: Path) -> None:
-    """Put the files of a commit into a folder: without a work tree, so that nothing of it is left in the repository."""
-    files = subprocess.run(["git", "archive", commit], cwd=HERE, check=True, capture_output=True).stdout
-    tree.mkdir(parents=True)
+def restore_setting_names(world: Path) -> None:
+    """Give the settings of a state the names that the old version reads: the only text of it that is changed."""
+    for name, renamed in _SETTINGS.items():
+        text = (world / name).read_text()
+        for pattern, new_name in renamed.items():
+            text = re.sub(rf"\b{new_name}:", f"{pattern.rpartition('.')[2]}:", text)
+        (world / name).write_text(text)
+
+
+def check_out(commit: str, tree: Path, *names: str) -> None:
+    """Put files of a commit (default: all) into a folder: not as a work tree, of which the repository would know."""
+    files = subprocess.run(["git", "archive", commit, *names], cwd=HERE, check=True, capture_output=True).stdout
+    tree.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(files)) as archive:
         archive.extractall(tree, filter="data")
 

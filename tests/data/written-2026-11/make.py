@@ -22,43 +22,44 @@ from typing import Any
 
 import psycopg
 import yaml
-from sterna.cdc.capture import Capture
-from sterna.cdc.run import Runner, open_sources
-from sterna.edges.brokers.message import Sent
-from sterna.edges.environment import environment
-from sterna.embedded.postgres import Database, Postgres, find_binaries, start_postgres
-from sterna.embedded.registry_file import bucket
-from sterna.embedded.spark import spark_environment, start_session
-from sterna.embedded.stack import deployment
-from sterna.embedded.valkey import ValkeyServer, start_valkey
-from sterna.features.materialize import materialize
-from sterna.features.region import opened_store
-from sterna.feed.log import EventLog
-from sterna.flows.shop import FlowShop
-from sterna.flows.step import step
-from sterna.gc.hold import hold
-from sterna.gc.model import GcOptions
-from sterna.gc.run import collect
-from sterna.ingest.consolidate import Shop as Bench
-from sterna.ingest.near import NearCatalog
-from sterna.ingest.region import open_ingest
-from sterna.ingest.work_queue import PostgresQueue
-from sterna.ingest.worker import Worker
-from sterna.outlets.letters import dead_letters
-from sterna.outlets.room import OutletRoom
-from sterna.outlets.status import read_outlets
-from sterna.replica.head import read_head, with_held
-from sterna.replica.region import RegionContext
-from sterna.services.load import parse_services
-from sterna.services.model import Services
-from sterna.sync import stages
-from sterna.sync.options import SyncOptions
-from sterna.upkeep.sweep import sweep
 
+from sterna.brokers.message import SendOutcome
 from sterna.catalog.model import ICEBERG_TABLE, Content, Put
+from sterna.config.environment import temporary_environment
+from sterna.config.sections.load import parse_services
+from sterna.config.sections.model import Services
 from sterna.errors import EventRefused, ReceiverUnreachable
-from tests.support.ingest import Door, lane
-from tests.support.outlets import HASTE, Receiver, wait_until
+from sterna.maintenance.gc.model import GcOptions
+from sterna.maintenance.gc.pin import pin
+from sterna.maintenance.gc.run import run_gc
+from sterna.maintenance.tables.orphan_files import sweep
+from sterna.notifications.change_log.log import EventLog
+from sterna.notifications.sinks.dead_letters import read_dead_letters
+from sterna.notifications.sinks.service import SinkService
+from sterna.notifications.sinks.status import read_sinks
+from sterna.pipelines.cdc.capture import Capture
+from sterna.pipelines.cdc.run import Runner
+from sterna.pipelines.cdc.sources import open_sources
+from sterna.pipelines.features.materialize import materialize_view
+from sterna.pipelines.features.region import open_feature_store
+from sterna.pipelines.ingest.batch_publisher import StepContext
+from sterna.pipelines.ingest.region import open_ingest
+from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
+from sterna.pipelines.ingest.work_queue import PostgresQueue
+from sterna.pipelines.ingest.worker import Worker
+from sterna.pipelines.transforms.step import step
+from sterna.pipelines.transforms.step_context import FlowSpark
+from sterna.replication.plan.options import SyncOptions
+from sterna.replication.replica.head import load_held_list, read_head
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import stages
+from sterna.servers.postgres import Database, Postgres, find_binaries, start_postgres
+from sterna.servers.registry_file import bucket_name
+from sterna.servers.spark import spark_environment, start_session
+from sterna.servers.stack import deployment
+from sterna.servers.valkey import ValkeyServer, start_valkey
+from tests.support.ingest import TrackedInbox, lane
+from tests.support.outlets import FAST_DELIVERY, Receiver, wait_until
 from tests.support.world import World, merge_on_read, world_of
 
 COMMIT = "b5071db"
@@ -66,7 +67,7 @@ LARGE_COPY = 200_000  # bytes
 LOST = [f"shop.no_longer_there_though_main_names_it_{number:02}" for number in range(60)]
 SERVICES = """
 version: 1
-outlets:
+sinks:
   hook: {target: {webhook: {url: "http://127.0.0.1:1/hook"}}, credential_id: hook}
   behind: {target: {webhook: {url: "http://127.0.0.1:1/behind"}}, credential_id: hook, tables: ["shop.*"]}
   picky: {target: {webhook: {url: "http://127.0.0.1:1/picky"}}, credential_id: hook}
@@ -92,11 +93,11 @@ cdc:
   sources:
   - {name: crm, region: eu, hosts: ["@SOURCE@"], database: crm, credential_id: crm, tables: ["public.*"], into: crm,
      every: 1s, read_alarm: 36500d}
-flows:
+transforms:
 - {name: pages, from: shop.clicks, into: shop.pages, mode: append, spark: "local[2]",
    sql: "SELECT user_id, upper(page) AS page FROM changes"}
-upkeep:
-  tables: [{match: ["shop.**"], quiet: 1s}]
+maintenance:
+  tables: [{match: ["shop.**"], min_age: 1s}]
   spark: local[2]
 """
 
@@ -153,13 +154,13 @@ def main(output: Path) -> None:
             assert stage.postgres is not None
             registry = yaml.safe_load(stage.registry.read_text())
             for region in registry["regions"]:
-                region |= {"large_copy": LARGE_COPY}
+                region |= {"bulk_copy_threshold": LARGE_COPY}
             registry["locations"][1]["sweep"] = True
             stage.registry.write_text(yaml.safe_dump(registry, sort_keys=False))
             database, tracker = source.create_database("crm"), stage.postgres.create_database("ingest")
             with psycopg.connect(source.admin.url(), autocommit=True) as admin:
                 admin.execute("ALTER ROLE crm REPLICATION")
-            with environment(logins(database, tracker, valkey)), world_of(stage, spark) as world:
+            with temporary_environment(logins(database, tracker, valkey)), world_of(stage, spark) as world:
                 making = Making(world, database, tracker, valkey, work)
                 made = write_all(making)
                 dump_valkey(valkey, output)
@@ -172,11 +173,11 @@ def main(output: Path) -> None:
             nessie = replace(stage.postgres.admin, name="nessie")
             for each in (nessie, replace(stage.postgres.admin, name="ingest")):
                 dump(each, output / f"{each.name}.sql.gz")
-            folders = {name: each.folder / bucket(name) for name, each in stage.endpoints.items()}
+            folders = {name: each.folder / bucket_name(name) for name, each in stage.endpoints.items()}
             for each in stage.endpoints.values():
                 each.stop()
             for name, folder in folders.items():
-                pack(folder, output / f"{bucket(name)}.tar.xz", bucket(name))
+                pack(folder, output / f"{bucket_name(name)}.tar.xz", bucket_name(name))
         keep_cluster(source, output / "source.tar.xz")
     (output / "sterna_services.yaml").write_text(SERVICES.lstrip())
     (output / "answers.json").write_text(json.dumps(made, indent=1, default=str) + "\n")
@@ -204,8 +205,8 @@ def write_all(making: Making) -> dict[str, Any]:
     source_begun(making)
     features(making)
     with making.context() as context:
-        flow = making.services.flows[0]
-        answers["flow"] = asdict(step(context, flow, flow.sql, FlowShop()))
+        flow = making.services.transforms[0]
+        answers["flow"] = asdict(step(context, flow, flow.sql, FlowSpark()))
     world.sync("eu")
     world.sync("us")
     outlets(making)
@@ -250,24 +251,24 @@ def tables_of_us(making: Making) -> None:
 
 
 @contextmanager
-def door(making: Making) -> Iterator[tuple[Door, Bench, RegionContext]]:
+def door(making: Making) -> Iterator[tuple[TrackedInbox, StepContext, RegionContext]]:
     with making.context() as context:
         ingest = open_ingest(context, making.services)
         ingest.prepare()
-        made = Door(ingest.objects, ingest.own.inbox, making.tracker, making.folder, 60.0)
-        near = NearCatalog(making.world.spark.newSession(), context)
+        made = TrackedInbox(ingest.objects, ingest.region_settings.inbox, making.tracker, making.folder, 60.0)
+        near = RegionalIcebergCatalog(making.world.spark.newSession(), context)
         settings = making.services.ingest
         assert settings is not None
         yield (
             made,
-            Bench(context.mapping, settings, made.inbox, ingest.table, ingest.objects, made.queue, near),
+            StepContext(context.mapping, settings, made.inbox, ingest.table, ingest.objects, made.queue, near),
             context,
         )
         made.pool.close()
         ingest.close()
 
 
-def send(made: Door, table: str, *rows: Any, key: str = "") -> None:
+def send(made: TrackedInbox, table: str, *rows: Any, key: str = "") -> None:
     made.drop(b"".join(json.dumps(row).encode() + b"\n" for row in rows), key, to=lane(table))
 
 
@@ -297,7 +298,7 @@ def waiting_uploads(making: Making) -> None:
         made.close(asked=True)
         send(made, "web.events", {"id": 6, "page": "open"}, key="open")
         send(made, "web.events", {"id": 7, "page": "open"}, key="open too")
-        making.answers["batches"] = [asdict(each) for each in made.tracker.batches()]
+        making.answers["batches"] = [asdict(each) for each in made.tracker.list_batches()]
 
 
 def dies(*_: Any) -> None:
@@ -340,7 +341,7 @@ def source_goes_on(making: Making) -> None:
             assert time.monotonic() < end
         capture.close()
         database.close()
-        making.answers["journal"] = asdict(each.journal.last(each.journal.newest()))
+        making.answers["journal"] = asdict(each.journal.last_segment(each.journal.latest_capture_id()))
     making.on_source(
         "INSERT INTO customers VALUES (21, 'in the slot', 2); UPDATE accounts SET customer = 20 WHERE id = 1"
     )
@@ -352,32 +353,32 @@ def source_goes_on(making: Making) -> None:
 
 def features(making: Making) -> None:
     assert making.services.features is not None
-    with making.context() as context, opened_store(context, making.services.features) as store:
+    with making.context() as context, open_feature_store(context, making.services.features) as store:
         for view in making.services.features.views:
-            made = materialize(context, making.world.spark, store, making.services.features, view)
+            made = materialize_view(context, making.world.spark, store, making.services.features, view)
             making.answers.setdefault("features", {})[view.name] = asdict(made)
 
 
 def outlets(making: Making) -> None:
     """One outlet that has sent everything, one that is behind, one with a dead letter."""
     world, refused = making.world, EventRefused("the receiver answered 413")
-    got = {name: Receiver() for name in making.services.outlets}
-    got["picky"].answer = lambda message: Sent(0, refused) if message.table == "shop.docs" else Sent(1)
+    got = {name: Receiver() for name in making.services.sinks}
+    got["picky"].answer = lambda message: SendOutcome(0, refused) if message.table == "shop.docs" else SendOutcome(1)
     with making.context() as context:
-        rooms = OutletRoom(
+        rooms = SinkService(
             context,
             making.services,
             timedelta(days=7),
-            HASTE,
+            FAST_DELIVERY,
             lambda outlet, _: got[str(outlet.target.webhook.url).rpartition("/")[2]],
         )
         rooms.start()
-        wait_until(lambda: all(each.told.state != "starting" for each in rooms.deliverers), "begin", 60)
+        wait_until(lambda: all(each.status.state != "starting" for each in rooms.deliverers), "begin", 60)
         world.sql("INSERT INTO main_us.shop.docs VALUES (2)")
         world.sync("eu")
         wait_until(lambda: all(got[name].tables for name in ("hook", "behind")), "send", 60)
-        wait_until(lambda: rooms.deliverers[2].told.dead == 1, "bury", 60)
-        got["behind"].answer = lambda message: Sent(0, ReceiverUnreachable("dark"))
+        wait_until(lambda: rooms.deliverers[2].status.dead_letters == 1, "bury", 60)
+        got["behind"].answer = lambda message: SendOutcome(0, ReceiverUnreachable("dark"))
         world.sql(
             "CALL main_us.system.rewrite_data_files(table => 'shop.orders', options => map('rewrite-all', 'true'))"
         )
@@ -397,8 +398,8 @@ def cleaning(making: Making) -> None:
     world.sql("ALTER TABLE main_us.shop.orders SET TBLPROPERTIES ('gc.enabled'='true')")
     with making.context() as context:
         cursor = context.catalog.reference(context.region.replica_branch).hash
-        long = hold(context, cursor, timedelta(days=36_500))
-        short = hold(context, cursor, timedelta(hours=1))
+        long = pin(context, cursor, timedelta(days=36_500))
+        short = pin(context, cursor, timedelta(hours=1))
         making.answers["holds"] = {"cursor": cursor, "long": long.tag, "short": short.tag}
     world.sql("CALL main_us.system.expire_snapshots(table => 'shop.orders', older_than => now(), retain_last => 1)")
     world.sql("INSERT INTO main_us.shop.orders VALUES (91, 'bow')")
@@ -412,9 +413,15 @@ def cleaning(making: Making) -> None:
         ghost = f"{context.region.replica_root}/us-lake/nobody-needs-it.parquet"
         context.objects.write_new(ghost, b"PAR1")
         options = GcOptions(keep=timedelta(0))
-        making.answers["collect"] = asdict(collect(context, options, print)) | {"ghost": ghost}
-        assert making.services.upkeep is not None
-        swept = sweep(context, making.services.upkeep, delete=False, spared=("s3://eu-lake/inbox",), progress=print)
+        making.answers["collect"] = asdict(run_gc(context, options, print)) | {"ghost": ghost}
+        assert making.services.maintenance is not None
+        swept = sweep(
+            context,
+            making.services.maintenance,
+            delete=False,
+            excluded_prefixes=("s3://eu-lake/inbox",),
+            progress=print,
+        )
         making.answers["sweep"] = asdict(swept) | {"orphan": orphan}
 
 
@@ -449,7 +456,7 @@ def left_behind(making: Making) -> None:
         copied = stages.copy(context, planned.run, planned.batches[-1].number, lines.append)
         assert copied.files and not copied.failed, copied
         head = read_head(context.catalog, context.region.replica_branch)
-        held = with_held(context.objects, head).listed.entries or ()
+        held = load_held_list(context.objects, head).held_list.entries or ()
         making.answers["eu"] = {
             "hash": head.hash,
             "watermark": head.watermark,
@@ -465,22 +472,22 @@ def left_behind(making: Making) -> None:
 def sent_at_last(making: Making) -> None:
     """Let one outlet come up to the head, and say what is left for the others."""
     receiver, services = Receiver(), making.services
-    only = services.model_copy(update={"outlets": {"hook": services.outlets["hook"]}})
+    only = services.model_copy(update={"sinks": {"hook": services.sinks["hook"]}})
     with making.context() as context:
         head = context.catalog.reference(context.region.replica_branch).hash
-        rooms = OutletRoom(context, only, timedelta(days=7), HASTE, lambda outlet, _: receiver)
+        rooms = SinkService(context, only, timedelta(days=7), FAST_DELIVERY, lambda outlet, _: receiver)
         rooms.start()
         wait_until(lambda: making.world.catalog.reference("sterna-outlet-eu-hook").hash == head, "come up", 60)
         rooms.stop()
     making.answers["sent"]["hook"] += [each.id for each in receiver.got]
     with making.context() as context:
-        making.answers["outlets"] = asdict(read_outlets(context, services, timedelta(days=36_500)))
-        making.answers["letters"] = [asdict(each) for each in dead_letters(context, "picky")]
+        making.answers["outlets"] = asdict(read_sinks(context, services, timedelta(days=36_500)))
+        making.answers["letters"] = [asdict(each) for each in read_dead_letters(context, "picky")]
         log = EventLog(context, timedelta(days=36_500), 1_000)
         for name in ("behind", "picky"):
             position = making.world.catalog.reference(f"sterna-outlet-eu-{name}").hash
-            told = log.first_since(position, head, 1_000).told
-            found = [event.id for commit in told for event in commit.events if event.table.startswith("shop.")]
+            commits = log.read_first_since(position, head, 1_000).commits
+            found = [event.id for commit in commits for event in commit.events if event.table.startswith("shop.")]
             making.answers.setdefault("waiting", {})[name] = found
     making.answers["references"] = {each.name: each.hash for each in making.world.catalog.references()}
 

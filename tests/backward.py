@@ -6,7 +6,7 @@
 
 This version writes the state that tests/data/written-2026-11 holds. The tests of that state then run in the old tree,
 with the old code: its first sync moves nothing, its outlets send what waited, and its services go on, once each. They
-are taken from the last commit that has the old modules. Settings get their old names, as whoever goes back writes them.
+are taken from the last commit with the old modules' names, and the settings get the names that the old version reads.
 It takes some minutes, mostly for the old version's packages. It ends with pytest's exit code.
 """
 
@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,6 +41,9 @@ _ASKED: Final = (
     "tests/integration/test_written_2026_11_spark.py",
 )
 _SHARED: Final = ("tests/support/written.py", "tests/support/sharing.py")
+# The one difference: a clean-up of then counts the record of a transform's step as strange, and leaves it alone.
+_DIFFERENCE: Final = ("(done.failed, done.strange.files) == (0, 0)", "(done.failed, done.strange.files) == (0, 1)")
+_AT_REST: Final = 160.0  # seconds: until then a bulk copy that was killed counts as at work, for either version
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.copytree(world, old / _STATE / "world", dirs_exist_ok=True)
         restore_setting_names(old / _STATE / "world")
         check_out(_TESTS, old, *_ASKED, *_SHARED)
+        expect_difference(old / _ASKED[0])
+        time.sleep(max(0.0, _AT_REST + (world / "answers.json").stat().st_mtime - time.time()))
         return run_tests(old)
 
 
@@ -72,12 +78,19 @@ def write_state(world: Path) -> None:
 
 
 def restore_setting_names(world: Path) -> None:
-    """Give the settings of a state the names that the old version reads: the only text of it that is changed."""
+    """Give settings the names that the old version reads; nothing else of the state is changed."""
     for name, renamed in _SETTINGS.items():
         text = (world / name).read_text()
         for pattern, new_name in renamed.items():
             text = re.sub(rf"\b{new_name}:", f"{pattern.rpartition('.')[2]}:", text)
         (world / name).write_text(text)
+
+
+def expect_difference(test: Path) -> None:
+    """Let a test expect the one known difference, so that it reaches what it checks after it."""
+    text, (same, different) = test.read_text(), _DIFFERENCE
+    assert text.count(same) == 1, f"{test} has no {same}"
+    test.write_text(text.replace(same, different))
 
 
 def check_out(commit: str, tree: Path, *names: str) -> None:

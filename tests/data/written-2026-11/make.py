@@ -1,6 +1,6 @@
-"""Makes the state beside this file. README.md tells how it was run, with the code of commit b5071db.
+"""Makes such a state as stands in `world`, with this version, for the old version to go on with: tests/backward.py.
 
-Later versions make theirs with it, for the version before to go on with: tests/backward.py.
+README.md says how `world` itself was made, with the code of commit b5071db.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class _Spelling:
 class Mapping:
     """The mapping of one region: which URIs are local, and the URIs of the others' copies.
 
-    The mapping is injective and `source` inverts it; the rest of a path is kept byte for byte. After a promotion with
+    The mapping is injective and `origin_uri` inverts it; the rest of a path is kept byte for byte. After a promotion with
     tables `main` names files below a region's replica root: each is taken back to its origin first, and so has the
     place that its origin has.
     """
@@ -116,7 +116,7 @@ class Mapping:
 
         Raises:
             NotResident: a residency rule keeps the file, or the one that it is a copy of, out of this region.
-            UnregisteredUri, UnsafeUri, Unsupported: as `replica`.
+            UnregisteredUri, UnsafeUri, Unsupported: as `replica_uri`.
         """
         if self.excluded_places:
             self._resolve_origin(uri)
@@ -187,20 +187,20 @@ class Mapping:
         """Return the URI below the replica root of a path-bearing file's localized copy.
 
         Copies have another folder: else a table that lists another one's manifest or position deletes as a data file
-        would put the original where the localized file belongs. And apart from other editions.
+        would put the original where the localized file belongs. And each metadata version has a folder of its own.
 
         Raises:
-            UnregisteredUri, UnsafeUri, Unsupported: as `replica`.
+            UnregisteredUri, UnsafeUri, Unsupported: as `replica_uri`.
         """
         return self._file_uri(f"{self.region.replica_root}/{version.folder}", uri, self._resolve_origin(uri))
 
     def metadata_version(self, uri: str) -> MetadataVersion | None:
-        """Return the edition of a localized file, in this region or another; None for any other URI."""
+        """Return the metadata version of a localized file, in this region or another; None for any other URI."""
         root = self._replica_root(uri)
         return None if root is None else split_metadata_version(uri[len(root) + 1 :])[0]
 
     def replica_folder(self, uri: str) -> str:
-        """Return what `replica` returns, for a folder such as a table's `location`.
+        """Return what `replica_uri` returns, for a folder such as a table's `location`.
 
         A trailing slash and a bare prefix are fine.
         """
@@ -368,7 +368,7 @@ def extra_snapshot_id(metadata: str) -> int | None:
     """Return the snapshot that a replica's metadata.json has only because the catalog's entry names it.
 
     Args:
-        metadata: its URI, as `Mapping.metadata` returned it.
+        metadata: its URI, as `Mapping.metadata_uri` returned it.
 
     Returns:
         The snapshot's id; None where the policy alone decides which snapshots there are.

@@ -264,7 +264,7 @@ def start_combined_s3(
         work: the folder for its log.
         name: the endpoint's name.
         endpoints: bucket → the endpoint that holds it; bucket names are unique over all regions.
-        access_key: the id of the key pair that each of them takes as `wide_keys`.
+        access_key: the id of the key pair that each of them takes as `combined_keys`.
         secret_key: the secret of that pair.
 
     Raises:

@@ -27,7 +27,7 @@ class MemoryBudget:
     What is larger than the whole budget gets all of it, alone.
 
     Args:
-        capacity: how many bytes.
+        size: how many bytes.
     """
 
     def __init__(self, size: int) -> None:

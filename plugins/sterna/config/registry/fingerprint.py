@@ -29,7 +29,7 @@ class MetadataVersion:
 
     @property
     def folder(self) -> str:
-        """The folder of its files below a replica root: one for each version, but for the versions before there were
+        """The folder of its files below a replica root: one for each version, but for the localizers before there were
         any.
         """
         if self.localizer_version <= _LAST_UNVERSIONED and not self.rewrite_count:
@@ -39,8 +39,8 @@ class MetadataVersion:
 
 
 def list_metadata_versions(folders: Iterable[str]) -> list[MetadataVersion]:
-    """Return the editions that some folders are of, by their names right below `_localized`; newest first, and that
-    of the versions before there were any last of all.
+    """Return the metadata versions of some folders, by their names right below `_localized`; newest first, and that
+    of the localizers before there were any last of all.
     """
     versions = (split_metadata_version(f"{LOCALIZED_FOLDER}/{name}/")[0] for name in folders if name.startswith("_"))
     newest_first = sorted(
@@ -50,9 +50,9 @@ def list_metadata_versions(folders: Iterable[str]) -> list[MetadataVersion]:
 
 
 def split_metadata_version(path: str) -> tuple[MetadataVersion | None, str]:
-    """Split the path of a localized file below a replica root: its edition, and the rest.
+    """Split the path of a localized file below a replica root: its metadata version, and the rest.
 
-    None with any other path, which comes back as it is; so does one below a folder that no edition has.
+    None with any other path, which comes back as it is; so does one below a folder that no metadata version has.
     """
     if not path.startswith(f"{LOCALIZED_FOLDER}/"):
         return None, path

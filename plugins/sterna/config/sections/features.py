@@ -104,8 +104,8 @@ class FeatureView(StrictModel):
         serve: `complete`: the store holds all rows; `cache`: those that were requested, for `ttl`.
         ttl: seconds that the cache keeps a row.
         max_age: seconds after which a row is too old to be served; none: never.
-        reproduce: seconds for which upkeep keeps the history that past answers are read from.
-        late: seconds that the store may be behind the replica, before that is an alarm.
+        time_travel: seconds for which maintenance keeps the history that past answers are read from.
+        max_staleness: seconds that the store may be behind the replica, before that is an alarm.
     """
 
     name: Name

@@ -75,7 +75,7 @@ class Maintenance(StrictModel):
     time_travel: dict[str, Duration] = Field(default_factory=dict)
     spark: str = ""
     credential_id: str | None = None
-    # The sections `flows` and `features` of the same file: expiry has to know the snapshots' consumers.
+    # The sections `transforms` and `features` of the same file: expiry has to know the snapshots' consumers.
     _transforms: tuple[Transform, ...] = PrivateAttr(())
     _features: Features | None = PrivateAttr(None)
 
@@ -95,7 +95,7 @@ class Maintenance(StrictModel):
         return self._features
 
     def with_dependents(self, transforms: tuple[Transform, ...], features: Features | None = None) -> Maintenance:
-        """Return the section combined with these flows and features."""
+        """Return the section combined with these transforms and features."""
         copy = self.model_copy()
         copy._transforms, copy._features = transforms, features
         return copy

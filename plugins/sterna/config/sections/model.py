@@ -29,7 +29,7 @@ class Services(StrictModel):
     Args:
         version: of the file's format.
         readers: which tables only some roles may read.
-        outlets: where events are sent.
+        sinks: where events are sent.
         queries: queries that have a name.
         features: what is kept for online reads.
         ingest: what comes in from outside.

@@ -17,7 +17,7 @@ _ZERO = re.compile(r"0000-00-00(?: 00:00:00(?:\.0+)?)?")
 
 
 def is_log_type(parameters: Mapping[str, str]) -> bool:
-    """Say whether a column's schema is one of `verbatim_binlog`.
+    """Say whether a column's schema is one of `mysql_converter`.
 
     Args:
         parameters: of its schema.
@@ -29,7 +29,7 @@ def log_text_reader(parameters: Mapping[str, str]) -> TextReader:
     """Return how a column's text is read.
 
     Args:
-        parameters: of its schema (`verbatim_binlog`).
+        parameters: of its schema (`mysql_converter`).
     """
     if parameters[TYPE] != FLOAT:
         return _READERS[parameters[TYPE]]

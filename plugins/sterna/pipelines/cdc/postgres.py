@@ -467,8 +467,8 @@ def _identity_change(
     """Return why the capture's key can't identify changes since the last segment; "": it can.
 
     Args:
-        now, before: of `_identity`.
-        key, has: the columns of the key, as the capture began with it, and now.
+        current, previous: of `_identity`.
+        key, current_key: the columns of the key, as the capture began with it, and now.
         first_delete: when the first deletion was committed whose key may be a filler.
     """
     if list(key) != list(current_key):

@@ -74,7 +74,7 @@ class BulkRun:
         finished: it is.
         failed: what it could not bring.
         replica_hash: the head of the replica branch that it was planned for.
-        digest, registry, epoch: of its plan.
+        digest, registry, term: of its plan.
         complete: key names of what it has brought, once it is over: every file is here, and localized.
         held: what its plan had to leave out.
     """

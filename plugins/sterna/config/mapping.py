@@ -59,8 +59,8 @@ class _Spelling:
 class Mapping:
     """The mapping of one region: which URIs are local, and the URIs of the others' copies.
 
-    The mapping is injective and `origin_uri` inverts it; the rest of a path is kept byte for byte. After a promotion with
-    tables `main` names files below a region's replica root: each is taken back to its origin first, and so has the
+    The mapping is injective and `origin_uri` inverts it; the rest of a path is kept byte for byte. After a promotion
+    with tables `main` names files below a region's replica root: each is taken back to its origin first, and so has the
     place that its origin has.
     """
 

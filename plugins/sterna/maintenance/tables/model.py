@@ -33,8 +33,8 @@ class LiveFile:
         region: of its location.
         location: the id of its location.
         deleted_ratio: the share of its rows that delete files remove.
-        last_changed_ms: when it, or deletes for it, were written, in milliseconds since 1970; sterna's upkeep doesn't
-            count.
+        last_changed_ms: when it, or deletes for it, were written, in milliseconds since 1970; sterna's
+            maintenance doesn't count.
         written_ms: when it was written itself, or later where the snapshot that added it has expired; 0 by a rewrite.
     """
 

@@ -175,8 +175,8 @@ class RegionStatus:
         transit: keys that stay behind while a bulk run copies them.
         transit_lag_seconds: how far it is behind with the table that is in transit for the longest time; 0 when none
             is, None when unknown.
-        silent: regions for which upkeep waits for longer than its `patience`; None where no upkeep is configured, or
-            it was not read.
+        silent: regions for which maintenance waits for longer than its `max_wait`; None where no maintenance is
+            configured, or it was not read.
     """
 
     region: str

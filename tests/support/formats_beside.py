@@ -32,13 +32,13 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     ("The head of news", "in `sterna.news`; with `sha256` the parts are in `news.json.gz` in the run's folder", HEADER),
     ("The parts of news", "in `sterna.news`, or in that object; a part that says nothing is left out", CHANGES),
     ("How far a view of features is", "`<replica root>/_sterna/features/<view>.json`", POSITION),
-    ("Why a flow failed the last time", "`<replica root>/_sterna/flows/<flow>.json`", FAILURE),
+    ("Why a transform failed the last time", "`<replica root>/_sterna/flows/<flow>.json`", FAILURE),
     (
-        "Groups of files that upkeep could not write",
+        "Groups of files that maintenance could not write",
         "`<replica root>/_sterna/upkeep/unwritten.json`, of the region whose files they are",
         UNWRITTEN,
     ),
-    ("A group of files that upkeep could not write", "in that file", UNWRITTEN_GROUP),
+    ("A group of files that maintenance could not write", "in that file", UNWRITTEN_GROUP),
     ("A dead letter", "`<replica root>/_sterna/dead/<outlet>/<time>-<event id>.json`", DEAD_LETTER),
 )  # type: ignore[assignment] - each is a record of some class
 

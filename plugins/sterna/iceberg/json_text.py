@@ -334,7 +334,7 @@ def estimate_memory(data: bytes, uri: str, limits: Limits) -> int:
     """Return about how many bytes a stored JSON file takes while it is read.
 
     The last four bytes of gzip are the length of the content. They may be wrong: decompression shows the real length
-    (`Document.memory`).
+    (`Document.memory_bytes`).
     """
     if not data.startswith(_GZIP_MAGIC):
         return _estimate_decoded_memory(data, uri, limits) if len(data) <= limits.json_bytes else len(data)

@@ -61,12 +61,14 @@ def probe_seconds(region: Region) -> float:
 
 @contextmanager
 def probe_connection(region: Region, secrets: Secrets) -> Iterator[LimitedConnection]:
-    """Connect to the Postgres of a region's catalog for a look, which is over soon, or fails; else as `connected`.
+    """Connect to the Postgres of a region's catalog for a look, which is over soon, or fails.
+
+    Otherwise it is as `open_connection`.
 
     The statement is cancelled on the server, too.
 
     Raises:
-        CredentialError, DatabaseUnreachable, DatabaseRefused: as `connected`.
+        CredentialError, DatabaseUnreachable, DatabaseRefused: as `open_connection`.
     """
     from sterna.postgres.timeouts import PostgresLimits
 

@@ -89,7 +89,7 @@ def decode_group(container: Container, group: Group, schema: Any) -> list[tuple[
     """Return the records of a group of blocks, each with where it begins and ends in the group's data.
 
     Args:
-        schema: as `parse` gives it.
+        schema: as `parse_schema` returns it.
 
     Raises:
         BrokenMetadata: the bytes don't fit the schema.

@@ -192,7 +192,7 @@ class OnlineStore:
         return read_state(fields), [None if data is None else read_value(data) or UNREADABLE for data in values]
 
     async def server_id(self) -> str:
-        """Return the server's mark; see `FeatureStore.mark`."""
+        """Return the server's id; see `FeatureStore.server_id`."""
         return parse_server_id(await self.call(lambda: self._client.info()))
 
     async def fill(self, view: str, id: str, value: bytes, expected_state: State, seconds: int) -> bool:

@@ -30,9 +30,9 @@ CHUNK_ROWS = 50_000
 
 @cache
 def schema() -> pa.Schema:
-    """Columns: table (key name), role, source (URI on `main`), target (URI here), size (bytes.
+    """Columns: table (key name), role, source (URI on `main`), target (URI here), size and batch.
 
-    -1 unknown), batch (see `model`).
+    The size is in bytes; -1: unknown. The batch is a `CopyBatch`'s number, `TO_LOCALIZE` or `PROVEN`.
     """
     import pyarrow as pa
 

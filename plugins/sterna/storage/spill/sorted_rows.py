@@ -25,7 +25,7 @@ _CODEC = "lz4"
 
 @dataclass(frozen=True)
 class SorterLimits:
-    """How much of `Rows` is where.
+    """How much of an `ExternalSorter` is where.
 
     Args:
         memory_bytes: of rows before they go to disk; sorting them takes three times that.

@@ -353,7 +353,7 @@ def test_a_drop_that_can_not_be_written_is_not_confirmed(tmp_path: Path, monkeyp
     def unreachable(drop: Segment) -> bool:
         raise StoreUnreachable("the store is away")
 
-    monkeypatch.setattr(reader.journal, "commit", unreachable)
+    monkeypatch.setattr(reader.journal, "commit_segment", unreachable)
     with pytest.raises(StoreUnreachable):
         while engine.looks:
             reader.step(9.0)

@@ -16,7 +16,7 @@ from sterna.servers import sites
 
 ROOT = Path(__file__).parents[3]
 NESSIE = ROOT / "nessie"
-SQL = ROOT / "plugins" / "sterna" / "ha" / "sql"
+SQL = ROOT / "plugins" / "sterna" / "replication" / "failover" / "sql"
 
 
 def test_the_settings_of_postgres_are_those_of_the_regions_in_the_tests() -> None:

@@ -128,9 +128,9 @@ def _open_connection(
     except NotConnected as error:
         raise _connect_error(server, error, database) from None
     except psycopg.OperationalError as error:
-        raise DatabaseUnreachable(f"{server} {_STALLED}: {timeout_reason or _reason(error)}") from None
+        raise DatabaseUnreachable(f"{server} {_STALLED}: {timeout_reason or error_reason(error)}") from None
     except psycopg.Error as error:
-        raise DatabaseRefused(f"{server} refused a statement: {_reason(error)}") from None
+        raise DatabaseRefused(f"{server} refused a statement: {error_reason(error)}") from None
 
 
 def _connect_error(
@@ -144,7 +144,7 @@ def _connect_error(
         from sterna.postgres.timeouts import IN_DOUBT
 
         return DatabaseUnreachable(f"{server} {IN_DOUBT}: {error.doubt}")
-    return DatabaseUnreachable(f"{server} does not answer: {_reason(error)}")
+    return DatabaseUnreachable(f"{server} does not answer: {error_reason(error)}")
 
 
 def is_rejection(error: DatabaseUnreachable | DatabaseRefused) -> bool:
@@ -183,7 +183,7 @@ def _database(region: Region) -> CatalogDatabase:
     return database
 
 
-def _reason(error: Exception) -> str:
-    # Its own text may quote a statement, and so a password; the server's first line does not.
+def error_reason(error: Exception) -> str:
+    """Return the server's first line about an error: the error's own text may quote a statement, and so a secret."""
     primary = getattr(getattr(error, "diag", None), "message_primary", None)
     return str(primary or str(error).partition("\n")[0] or type(error).__name__)

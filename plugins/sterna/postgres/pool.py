@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.config.secrets import Secrets
 from sterna.errors import DatabaseRefused, DatabaseUnreachable
+from sterna.postgres.connection import error_reason
 
 if TYPE_CHECKING:
     from sterna.postgres.timeouts import LimitedConnection
@@ -76,9 +77,9 @@ class PostgresPool:
             if error.sqlstate is None and "authentication failed" in str(error):
                 login = f"the login of credential {self.database.credential_id!r}"
                 raise DatabaseRefused(f"{self.database} refused {login}") from None
-            raise DatabaseUnreachable(f"{self.database} does not answer: {late or _reason(error)}") from None
+            raise DatabaseUnreachable(f"{self.database} does not answer: {late or error_reason(error)}") from None
         except psycopg.Error as error:
-            raise DatabaseRefused(f"{self.database} refused a statement: {_reason(error)}") from None
+            raise DatabaseRefused(f"{self.database} refused a statement: {error_reason(error)}") from None
         finally:
             if connection is not None:
                 self._release(connection)
@@ -137,9 +138,3 @@ class PostgresPool:
                 self._idle.append((connection, time.monotonic()))
                 return
         connection.close()
-
-
-def _reason(error: Exception) -> str:
-    # Its own text may quote a statement, and so a value; the server's first line does not.
-    primary = getattr(getattr(error, "diag", None), "message_primary", None)
-    return str(primary or str(error).partition("\n")[0] or type(error).__name__)

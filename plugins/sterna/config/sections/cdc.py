@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
-from sterna.config.sections.ingest import HOST, Namespace
-from sterna.config.sections.types import Duration, Size
+from sterna.config.sections.ingest import Namespace
+from sterna.config.sections.types import Duration, Size, validate_hosts
 from sterna.config.yaml import StrictModel
 
 Credential = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")]
@@ -40,7 +40,7 @@ class CdcSource(StrictModel):
     name: SourceName
     region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
     kind: Literal["postgres", "mariadb", "mysql"] = "postgres"
-    hosts: Annotated[list[str], Field(min_length=1)]
+    hosts: Annotated[list[str], Field(min_length=1), AfterValidator(validate_hosts)]
     database: Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f]{1,63}$")] = ""
     credential_id: Credential
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
@@ -56,13 +56,6 @@ class CdcSource(StrictModel):
     def can_reload_single_table(self) -> bool:
         """Whether one table can be read again while the others continue: only Postgres has snapshots that allow it."""
         return self.kind == "postgres"
-
-    @field_validator("hosts")
-    @classmethod
-    def _validate_hosts(cls, value: list[str]) -> list[str]:
-        if any(not HOST.fullmatch(host) for host in value):
-            raise ValueError("expected hosts such as db.example.com:5432")
-        return value
 
     @model_validator(mode="after")
     def _validate_kind(self) -> CdcSource:

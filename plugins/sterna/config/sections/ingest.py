@@ -11,13 +11,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from sterna.config.sections.readers import Pattern, Role
 from sterna.config.sections.topics import SourceTopic
-from sterna.config.sections.types import Duration, Size
+from sterna.config.sections.types import Duration, Size, validate_hosts
 from sterna.config.yaml import StrictModel
 
 # A dot would make the name of a channel ambiguous, and what begins with "_" below an inbox is sterna's own.
 TENANT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _URI = re.compile(r"[a-z][a-z0-9]{0,15}://[^?#\\]{1,900}")
-HOST = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9]{1,5}")
 _MAX_COUNT = 1_000_000_000
 
 Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
@@ -36,17 +35,10 @@ class TrackerDatabase(StrictModel):
     """
 
     credential_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")]
-    hosts: list[str] = Field(default_factory=list)
+    hosts: Annotated[list[str], AfterValidator(validate_hosts)] = Field(default_factory=list)
     name: Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]{0,62}$")] = "sterna_ingest"
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
     timeout: Annotated[float, Field(gt=0, le=600)] = 10.0
-
-    @field_validator("hosts")
-    @classmethod
-    def _validate_hosts(cls, value: list[str]) -> list[str]:
-        if any(not HOST.fullmatch(host) for host in value):
-            raise ValueError("expected hosts such as db.example.com:5432")
-        return value
 
 
 def _validate_prefix(value: str) -> str:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 
 from sterna.config.durations import DURATION_UNITS, duration_seconds
 
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9]{1,5}")
 _SIZE = re.compile(r"([0-9]{1,9}) ?(B|KiB|MiB|GiB)")
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -24,6 +25,17 @@ def _parse_duration(value: Any) -> Any:
     if seconds is None:
         raise ValueError(f"expected a duration such as 90s or 7d ({DURATION_UNITS})")
     return seconds
+
+
+def validate_hosts(value: list[str]) -> list[str]:
+    """Return addresses of a database, each as `host:port`.
+
+    Raises:
+        ValueError: one isn't.
+    """
+    if any(not _HOST.fullmatch(host) for host in value):
+        raise ValueError("expected hosts such as db.example.com:5432")
+    return value
 
 
 Size = Annotated[int, BeforeValidator(_parse_size)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sterna.catalog.model import ICEBERG_TABLE, parse_key
+from sterna.catalog.model import parse_key
+from sterna.catalog.tables import table_metadata_uri
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.config.secrets import Secrets
 from sterna.config.sections.cdc import CdcSource
@@ -52,11 +53,8 @@ class SourceContext:
 
     def read_table_state(self, target: Target) -> TableState | None:
         """Return a table's state on `main`; None: it doesn't exist."""
-        primary, key = self.context.primary, parse_key(target.key)
-        content = primary.contents(SOURCE_BRANCH, primary.reference(SOURCE_BRANCH).hash, [key]).get(key)
-        if content is None or content.kind != ICEBERG_TABLE or not content.metadata_location:
-            return None
-        return read_state(self.context, target.key, content.metadata_location)
+        uri = table_metadata_uri(self.context.primary, SOURCE_BRANCH, parse_key(target.key))
+        return read_state(self.context, target.key, uri) if uri else None
 
     def applied_position(self, state: TableState | None) -> str:
         """Return the source's position in a table; "": none."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Key, key_name
+from sterna.catalog.model import Commit, Content, Key, key_name
 from sterna.catalog.tables import content_metadata_uri
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.errors import NoSuchQuery, NotYetHere, ObjectMissing, ReferenceNotFound, SnapshotGone
@@ -125,7 +125,7 @@ class SnapshotResolver:
             put.content
             for commit in self._read_commits(head)
             for put in commit.puts
-            if put.key == key and _is_readable(put.content)
+            if put.key == key and content_metadata_uri(put.content)
         ]
         # What was current is told by the content alone; what stood beside it, by the file.
         for content in (*(put for put in puts if put.snapshot_id == snapshot), *puts[:_MAX_OLDER_FILES]):
@@ -186,11 +186,3 @@ class SnapshotResolver:
 
 def _is_replica_commit(commit: Commit, region: str) -> bool:
     return RUN_ID in commit.properties and commit.properties.get(REGION, region) == region
-
-
-def _is_readable(content: Content) -> bool:
-    return content.kind == ICEBERG_TABLE and bool(content.metadata_location)
-
-
-def _uri(content: Content) -> str:
-    return content.metadata_location or ""

@@ -37,7 +37,7 @@ from sterna.replication.replica.commit_access import writer
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.run_folder import is_intermediate, runs_folder
 from sterna.replication.verify.run import verify_structure
-from tests.support.outlets import FAST_DELIVERY, Receiver, wait_until
+from tests.support.sinks import FAST_DELIVERY, Receiver, wait_until
 from tests.support.written import ANSWERS, Written, written
 
 EU = ANSWERS["eu"]

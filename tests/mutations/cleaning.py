@@ -16,7 +16,7 @@ CLEAN_UP: Final = (
         old="            if reference.name != branch:\n",
         new='            if reference.name != branch and reference.kind != "TAG":\n',
         harm="files that somebody holds, or tagged, are deleted",
-        first=("unit/gc/test_hold.py::test_what_is_held_stays_until_the_hold_is_over_and_goes_then",),
+        first=("unit/gc/test_pins.py::test_what_is_held_stays_until_the_hold_is_over_and_goes_then",),
     ),
     _gc(
         name="plans that can't be read are not in flight",
@@ -24,7 +24,7 @@ CLEAN_UP: Final = (
         old="if self._planned_heads[run] in (None, replica_hash)]",
         new="if self._planned_heads[run] == replica_hash]",
         harm="files are deleted that a sync of a newer version is about to publish",
-        first=("unit/gc/test_meanwhile.py::test_a_sync_whose_plan_can_not_be_read_is_waited_for",),
+        first=("unit/gc/test_concurrent_commits.py::test_a_sync_whose_plan_can_not_be_read_is_waited_for",),
     ),
     _gc(
         name="the grace age is ignored",
@@ -51,7 +51,7 @@ CLEAN_UP: Final = (
         ),
         new="            break\n",
         harm="what readers saw at the beginning of `keep` is deleted too early",
-        first=("unit/gc/test_collect.py::test_what_the_head_at_the_windows_start_shows_stays_whichever_commit_put_it",),
+        first=("unit/gc/test_gc.py::test_what_the_head_at_the_windows_start_shows_stays_whichever_commit_put_it",),
     ),
     _gc(
         name="what was published just before the fence",
@@ -59,7 +59,9 @@ CLEAN_UP: Final = (
         old=("                    self._extend_reach(parent.hash, include_references=False)\n"),
         new="",
         harm="files of a sync that was published a moment before are deleted",
-        first=("unit/gc/test_meanwhile.py::test_an_old_file_that_a_sync_took_up_again_before_the_deletion_stays",),
+        first=(
+            "unit/gc/test_concurrent_commits.py::test_an_old_file_that_a_sync_took_up_again_before_the_deletion_stays",
+        ),
     ),
     _gc(
         name="lists of held keys are garbage",

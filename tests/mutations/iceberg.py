@@ -9,7 +9,7 @@ from tests.mutations.model import Mutation
 
 _SYNC: Final = ("integration/sync", "integration/verify")
 _mapping = partial(
-    Mutation, component="mapping", file="config/mapping.py", near=("unit/registry",), servers=("integration/sync",)
+    Mutation, component="mapping", file="config/mapping.py", near=("unit/config",), servers=("integration/sync",)
 )
 _manifest = partial(Mutation, component="manifests", near=("unit/iceberg",), servers=_SYNC)
 _delete = partial(Mutation, component="deletes", near=("unit/iceberg",), servers=_SYNC)
@@ -20,28 +20,28 @@ MAPPING: Final = (
         old="return tuple(sorted(usable, key=lambda spelling: len(spelling.prefix), reverse=True))",
         new="return tuple(usable)",
         harm="a file of a location that lies within another is copied from and to the wrong place",
-        first=("unit/registry/test_mapping.py::test_the_place_of_a_uri",),
+        first=("unit/config/test_mapping.py::test_the_place_of_a_uri",),
     ),
     _mapping(
         name="an alias takes another location's own prefix",
         old="usable = [spelling for spelling in spellings if not spelling.alias or spelling.prefix not in registered]",
         new="usable = spellings",
         harm="files of a location that is registered with s3a:// are taken for those of its namesake with s3://",
-        first=("unit/registry/test_mapping.py::test_a_spelling_that_is_registered_for_itself_is_no_other_locations",),
+        first=("unit/config/test_mapping.py::test_a_spelling_that_is_registered_for_itself_is_no_other_locations",),
     ),
     _mapping(
         name="two spellings share a folder",
         old='return f"{location.id}~{alias}" if alias else location.id',
         new="return location.id",
         harm="two files that main tells apart become one, and position deletes hit rows that are not deleted",
-        first=("unit/registry/test_digest.py::test_order_counts_among_locations_that_are_one_place_in_two_spellings",),
+        first=("unit/config/test_digest.py::test_order_counts_among_locations_that_are_one_place_in_two_spellings",),
     ),
     _mapping(
         name="only the region's own replica root is taken back",
         old="for region in self.registry.regions if is_inside(uri, region.replica_root)), None",
         new="for region in (self.region,) if is_inside(uri, region.replica_root)), None",
         harm="after a promotion, files below the other region's root are mapped a second time",
-        first=("unit/registry/test_mapping.py::TestAfterAPromotionWithTables",),
+        first=("unit/config/test_mapping.py::TestAfterAPromotionWithTables",),
     ),
     _mapping(
         name="the digest forgets the policy of history",
@@ -49,7 +49,7 @@ MAPPING: Final = (
         new="",
         earlier=('                policy.history.model_dump(mode="json"),\n', ""),
         harm="a table whose history is to be shorter keeps the long one, as its metadata.json has the same name",
-        first=("unit/registry/test_digest.py::test_the_names_of_localized_metadata_stay_what_they_are",),
+        first=("unit/config/test_digest.py::test_the_names_of_localized_metadata_stay_what_they_are",),
     ),
 )
 

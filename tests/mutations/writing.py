@@ -23,8 +23,8 @@ _CONFIRM: Final = """        engine.confirm(position["n"])
 _wap = partial(
     Mutation,
     component="wap",
-    near=("unit/wap", "simulation/test_wap.py"),
-    servers=("integration/wap", "integration/flows"),
+    near=("unit/publish", "simulation/test_wap.py"),
+    servers=("integration/publish", "integration/transforms"),
 )
 _cdc = partial(Mutation, component="change capture", near=("unit/cdc",), servers=("integration/cdc",))
 
@@ -35,7 +35,7 @@ WAP: Final = (
         old=("    if position == step.previous:\n        return\n"),
         new=("    if position == step.previous or not step.is_numbered:\n        return\n"),
         harm="a step is published that was made for another state, and changes are applied twice or skipped",
-        first=("unit/wap/test_decide.py",),
+        first=("unit/publish/test_decide.py",),
     ),
     _wap(
         name="fast forward from any ancestor",
@@ -43,7 +43,7 @@ WAP: Final = (
         old="if snapshot.parent == state.current:",
         new="if snapshot.parent in ancestor_ids:",
         harm="what others committed meanwhile is rolled back",
-        first=("unit/wap/test_decide.py",),
+        first=("unit/publish/test_decide.py",),
     ),
     _wap(
         name="a MERGE is appended",
@@ -51,7 +51,7 @@ WAP: Final = (
         old="if not step.is_snapshot_bound and is_append(candidate)]",
         new="if is_append(candidate)]",
         harm="rows that were computed from an older state are published on a newer one",
-        first=("unit/wap/test_decide.py",),
+        first=("unit/publish/test_decide.py",),
     ),
     _wap(
         name="what is staged anew is not audited",
@@ -59,7 +59,7 @@ WAP: Final = (
         old="if change.snapshot not in self._audited and not isinstance(change, PositionOnly):",
         new="if not self._audited and not isinstance(change, PositionOnly):",
         harm="rows that break an audit's rules are published at the second try",
-        first=("unit/wap/test_protocol.py",),
+        first=("unit/publish/test_protocol.py",),
     ),
     _wap(
         name="what was cherry-picked counts as unpublished",
@@ -67,7 +67,7 @@ WAP: Final = (
         old="for snapshot in state.ancestors if step.id in (snapshot.wap_id, snapshot.published_wap_id)), None",
         new="for snapshot in state.ancestors if step.id == snapshot.wap_id), None",
         harm="a batch that somebody published by hand is published twice",
-        first=("unit/wap/test_decide.py",),
+        first=("unit/publish/test_decide.py",),
     ),
     _wap(
         name="a rollback to the mark's own number",
@@ -75,7 +75,7 @@ WAP: Final = (
         old="return is_first or 0 < oldest.sequence <= int(sequence)",
         new="return is_first or 0 < oldest.sequence < int(sequence)",
         harm="a table that was rolled back counts as whole: its lost rows are never put there again",
-        first=("unit/wap/test_decide.py",),
+        first=("unit/publish/test_decide.py",),
     ),
 )
 

@@ -55,7 +55,7 @@ from tests.simulation.upkeep import Upkeeping
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.regions import injected
 from tests.support.small_world import no_secrets
-from tests.unit.registry import samples
+from tests.unit.config import samples
 
 _ROOT = "s3://eu-replica"
 _LOOKS_AHEAD = 5  # one of so many seeds looks at each step what the next sync would do: that takes most of the time

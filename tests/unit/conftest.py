@@ -30,7 +30,7 @@ _WITH_RCLONE = (
 
 @pytest.fixture(autouse=True)
 def no_rclone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copy files in this process, but for the tests above; `tests/unit/edges/test_rclone.py` compares the two."""
+    """Copy files in this process, but for the tests above; `tests/unit/storage/test_rclone.py` compares the two."""
     path = request.path.relative_to(Path(__file__).parent).as_posix()
     starts = path.startswith(_WITH_RCLONE) or request.config.getoption("long")
     if request.config.getoption("quick") or not starts:

@@ -59,7 +59,7 @@ from sterna.servers.spark import spark_environment, start_session
 from sterna.servers.stack import deployment
 from sterna.servers.valkey import ValkeyServer, start_valkey
 from tests.support.ingest import TrackedInbox, lane
-from tests.support.outlets import FAST_DELIVERY, Receiver, wait_until
+from tests.support.sinks import FAST_DELIVERY, Receiver, wait_until
 from tests.support.world import World, merge_on_read, world_of
 
 COMMIT = "b5071db"

@@ -18,7 +18,7 @@ from sterna.pipelines.ingest.heartbeat import Heartbeat
 from sterna.pipelines.ingest.worker import WorkerOutcome
 from sterna.servers.postgres import Database, Postgres
 from tests.support.ingest import TrackedInbox, lane
-from tests.support.ingest_gateway import services_of, variables_of, write_settings
+from tests.support.ingest_http import services_of, variables_of, write_settings
 from tests.support.stores import Stores
 
 Command = Callable[..., tuple[int, str, str]]

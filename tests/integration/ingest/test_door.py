@@ -24,7 +24,7 @@ import pytest
 from sterna.servers.access import create_token_issuer
 from sterna.servers.postgres import Database, Postgres
 from tests.support.ingest import TrackedInbox
-from tests.support.ingest_gateway import GatewayProcess, services_of, serving
+from tests.support.ingest_http import GatewayProcess, services_of, serving
 from tests.support.odd_requests import MARK, Odd, odd_requests
 from tests.support.stores import Stores, rclone_stores
 
@@ -199,7 +199,7 @@ def test_nobody_leaves_his_tenant(door: GatewayProcess, roles: tuple[str, ...], 
 
 
 def test_every_path_takes_whatever_stands_in_its_parameters(door: GatewayProcess) -> None:
-    """As `tests/unit/gateway/test_odd_requests.py` does for the other rooms: never a 500, no such text in a log."""
+    """As `tests/unit/http/test_odd_requests.py` does for the other rooms: never a 500, no such text in a log."""
     schema = door.client.get("/openapi.json").json()
     assert {"/v1/tables/{table}/rows", "/v1/batches", "/v1/drops/{id}"} <= schema["paths"].keys()
     fixed = {"table": "acme.odd", "id": "0" * 32, "channel": "eu.acme.odd", "Content-Type": "application/jsonl"}

@@ -24,7 +24,7 @@ from sterna.servers.postgres import Database, Postgres
 from sterna.serving.http.ingest_errors import translate_error
 from sterna.storage.objects import Objects
 from sterna.storage.write import read_file, write_file
-from tests.support.ingest_gateway import services_of, variables_of, write_settings
+from tests.support.ingest_http import services_of, variables_of, write_settings
 from tests.support.stores import Stores
 
 

@@ -36,7 +36,7 @@ from sterna.pipelines.ingest.topics import TopicReader
 from sterna.replication.replica.region import open_region
 from sterna.servers.postgres import Postgres
 from sterna.servers.process import LOOPBACK
-from tests.support.ingest_gateway import services_of, variables_of, write_settings
+from tests.support.ingest_http import services_of, variables_of, write_settings
 from tests.support.receivers import KafkaReceiver, make_topic
 from tests.support.stores import Stores
 

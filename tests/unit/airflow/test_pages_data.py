@@ -71,7 +71,7 @@ def client(pages: Pages) -> Iterator[TestClient]:
 
 
 def features_response(asked: dict[str, Any], token: str) -> httpx.Response:
-    """Answer as `POST /v1/features` of the gateway does: see `tests/unit/gateway/test_features_answers.py`."""
+    """Answer as `POST /v1/features` of the gateway does: see `tests/unit/http/test_features_answers.py`."""
     (entity,), (name,) = asked["entities"], asked["features"]
     there = "404" not in entity.values()
     row = {**entity, name: token if there else None}

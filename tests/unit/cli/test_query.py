@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.small_world import World, run
 from tests.unit.cli.conftest import Sterna
-from tests.unit.query.tables import document
+from tests.unit.queries.tables import document
 
 FILE = """
 queries:

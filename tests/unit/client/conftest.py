@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gateway import Branch
+from tests.support.http_server import Branch
 
 
 @pytest.fixture

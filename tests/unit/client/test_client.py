@@ -16,7 +16,7 @@ from sterna.client import client as module
 from sterna.client.sse import BlockReader
 from sterna.servers.access import create_token_issuer
 from sterna.serving.http.examples import EVENT
-from tests.support.gateway import BRANCH, Branch, gateway
+from tests.support.http_server import BRANCH, Branch, gateway
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,10 @@ from sterna.client import client as module
 from sterna.client.figures import parse_query_answer
 from sterna.config.sections.load import parse_services
 from sterna.serving.queries.job import QueryJob
-from tests.support.gateway import Running, gateway
+from tests.support.http_server import Running, gateway
 from tests.support.small_world import World, make_world, run
 from tests.unit.client.test_client import Script
-from tests.unit.query.tables import document
+from tests.unit.queries.tables import document
 
 README = Path(__file__).parents[3] / "README.md"
 QUERIES = """

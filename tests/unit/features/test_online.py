@@ -1,6 +1,6 @@
 """The replica asked in the store's place: once for all who ask the same, a few at a time, and again where it helps.
 
-Of the kind of `tests/unit/gateway/test_queries_shared.py`, too: a run or a place that is kept for somebody who has
+Of the kind of `tests/unit/http/test_queries_shared.py`, too: a run or a place that is kept for somebody who has
 gone, or for one reader at the cost of the others.
 """
 

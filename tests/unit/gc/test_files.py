@@ -21,7 +21,7 @@ from sterna.maintenance.deletion.model import Amount
 from sterna.maintenance.deletion.passes import read_passes, save_pass, unreachable_in_all
 from sterna.maintenance.gc.evidence import gc_folder
 from sterna.replication.replica.reachability import ReachedFiles
-from tests.support.cleaning import after
+from tests.support.gc import after
 from tests.support.small_world import World
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)

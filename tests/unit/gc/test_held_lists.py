@@ -15,7 +15,7 @@ from sterna.errors import ReplicaBroken
 from sterna.replication.replica import held_list as lists
 from sterna.replication.replica.head import HELD, load_held_list, read_head
 from sterna.replication.sync import publish as publishing
-from tests.support.cleaning import after, clean, much_later
+from tests.support.gc import after, clean, much_later
 from tests.support.small_world import World, gone, run
 
 BRANCH = "main_replica_eu"

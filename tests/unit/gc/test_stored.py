@@ -12,7 +12,7 @@ from sterna.errors import StoreUnreachable
 from sterna.operations.status.gather import gather_status, read_alarm_status
 from sterna.storage.objects import Objects
 from sterna.text.status import status_text
-from tests.support.cleaning import clean
+from tests.support.gc import clean
 from tests.support.small_world import World, run
 
 

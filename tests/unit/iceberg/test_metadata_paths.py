@@ -12,8 +12,8 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from sterna.errors import UnregisteredUri, Unsupported
 from sterna.iceberg.metadata.table import localize_table_metadata, read_table_metadata
+from tests.unit.config import samples
 from tests.unit.iceberg.metadata_json import VERSIONS, marked, plain
-from tests.unit.registry import samples
 
 URI = "s3://us-bucket/t/metadata/00001-a.metadata.json"
 ROOT = "s3://eu-bucket/replica"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sterna.operations.status.gather import gather_status
 from sterna.operations.status.read import read_status
-from tests.support.cleaning import strict
+from tests.support.gc import strict
 from tests.support.small_world import World, run
 
 

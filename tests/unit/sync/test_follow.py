@@ -30,7 +30,7 @@ from tests.support.small_world import (
     with_third_region,
     written_elsewhere,
 )
-from tests.unit.sync.test_lanes import LARGE, begun, brought, small, with_lanes
+from tests.unit.sync.test_bulk_copy import LARGE, begun, brought, small, with_lanes
 
 QUICK = FollowOptions(
     busy_poll_seconds=0.01,

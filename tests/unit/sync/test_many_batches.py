@@ -27,7 +27,7 @@ from sterna.replication.sync.run import sync
 from sterna.replication.verify.run import verify_structure
 from sterna.storage import objects
 from tests.support.small_world import World, here, quiet
-from tests.unit.sync.test_lanes import LARGE, SMALL, moving, small, with_lanes
+from tests.unit.sync.test_bulk_copy import LARGE, SMALL, moving, small, with_lanes
 
 ROUND = SyncOptions(lane="large", files_per_batch=1)
 

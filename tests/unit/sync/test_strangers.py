@@ -33,7 +33,7 @@ from sterna.replication.plan import changed_table
 from sterna.replication.repair.run import repair
 from sterna.replication.replica.desired_state import desired_content
 from sterna.replication.verify.run import Depth, verify
-from tests.support.cleaning import after, assert_closed, clean, files
+from tests.support.gc import after, assert_closed, clean, files
 from tests.support.small_world import World, here, quiet, run, view, with_registry
 
 Record = dict[str, Any]

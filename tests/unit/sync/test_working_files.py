@@ -11,7 +11,7 @@ from sterna.errors import StoreUnreachable
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.sync import localize, stages
 from sterna.storage.objects import Objects
-from tests.support.cleaning import after, clean
+from tests.support.gc import after, clean
 from tests.support.small_world import World, gone, here, quiet, run
 
 

@@ -18,7 +18,7 @@ from pyarrow import orc
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.iceberg.deletes import position_deletes
 from sterna.replication.verify.run import Depth, verify
-from tests.support.cleaning import clean, files, later, much_later
+from tests.support.gc import clean, files, later, much_later
 from tests.support.small_world import World, localizer_version, run
 from tests.unit.verify.tables import ROWS, sides, write
 

@@ -14,8 +14,8 @@ from sterna.replication.verify.findings import Finding, VerificationReport
 from sterna.replication.verify.run import Depth, parse_sample, verify
 from sterna.text.verify import verified_text
 from tests.support.small_world import World, make_world
-from tests.unit.verify import breaking
-from tests.unit.verify.breaking import DATA, DELETES, METADATA
+from tests.unit.verify import corruption
+from tests.unit.verify.corruption import DATA, DELETES, METADATA
 from tests.unit.verify.tables import Side, bound, delete_rows, publish, puffin, sides
 
 DEEP = Depth(deep=True)
@@ -52,17 +52,17 @@ def test_a_healthy_replica_has_no_faults(world: World, version: int, depth: Dept
 
 
 def snapshot(**changes: Any) -> Break:
-    return lambda side, _: breaking.metadata(side, lambda document: document["snapshots"][1].update(changes))
+    return lambda side, _: corruption.metadata(side, lambda document: document["snapshots"][1].update(changes))
 
 
 def top(**changes: Any) -> Break:
-    return lambda side, _: breaking.metadata(
+    return lambda side, _: corruption.metadata(
         side, lambda document: document.update({k.replace("_", "-"): v for k, v in changes.items()})
     )
 
 
 def properties(**changes: Any) -> Break:
-    return lambda side, _: breaking.metadata(side, lambda document: document["properties"].update(changes))
+    return lambda side, _: corruption.metadata(side, lambda document: document["properties"].update(changes))
 
 
 def property_of_us(name: str) -> Break:
@@ -70,28 +70,28 @@ def property_of_us(name: str) -> Break:
 
 
 def row(manifest: str, **changes: Any) -> Break:
-    return lambda side, _: breaking.rows(side, manifest, lambda record: record.update(changes))
+    return lambda side, _: corruption.rows(side, manifest, lambda record: record.update(changes))
 
 
 def file(manifest: str, number: int, **changes: Any) -> Break:
     def change(side: Side, world: str) -> None:
         named = {name: world + value if value == FOREIGN else value for name, value in changes.items()}
-        breaking.entries(side, manifest, lambda entries: entries[number]["data_file"].update(named))
+        corruption.entries(side, manifest, lambda entries: entries[number]["data_file"].update(named))
 
     return change
 
 
 def entry(manifest: str, **changes: Any) -> Break:
-    return lambda side, _: breaking.entries(side, manifest, lambda entries: entries[0].update(changes))
+    return lambda side, _: corruption.entries(side, manifest, lambda entries: entries[0].update(changes))
 
 
 def deleted_foreign(side: Side, world: str) -> None:
-    breaking.entries(
+    corruption.entries(
         side,
         DATA,
         lambda entries: entries[1].update(status=2) or entries[1]["data_file"].update(file_path=world + FOREIGN),
     )
-    breaking.rows(
+    corruption.rows(
         side,
         DATA,
         lambda record: record.update(
@@ -109,8 +109,8 @@ def rows_of(name: str, *rows: tuple[str, int], **fields: Any) -> Break:
     def change(side: Side, world: str) -> None:
         named = [(world + path if path.startswith("/") else side.uri(path), pos) for path, pos in rows]
         data = delete_rows(named, name.rpartition(".")[2])
-        breaking.replace_delete(side, name, data, record_count=len(rows), **fields)
-        breaking.rows(
+        corruption.replace_delete(side, name, data, record_count=len(rows), **fields)
+        corruption.rows(
             side,
             DELETES,
             lambda record: record.update(added_rows_count=record["added_rows_count"] + len(rows) - ROWS_OF[name]),
@@ -132,14 +132,14 @@ def vectors(*paths: str) -> Break:
             for manifest_entry in entries:
                 manifest_entry["data_file"]["file_size_in_bytes"] = size
 
-        breaking.entries(side, DELETES, sized)
+        corruption.entries(side, DELETES, sized)
 
     return change
 
 
 def more_rows(side: Side, world: str) -> None:
     file(DELETES, 2, record_count=7)(side, world)
-    breaking.rows(side, DELETES, lambda record: record.update(added_rows_count=record["added_rows_count"] + 5))
+    corruption.rows(side, DELETES, lambda record: record.update(added_rows_count=record["added_rows_count"] + 5))
 
 
 def foreign_bound(side: Side, world: str) -> None:
@@ -149,10 +149,10 @@ def foreign_bound(side: Side, world: str) -> None:
         "lower_bounds": bound(world + FOREIGN),
         "upper_bounds": bound(world + FOREIGN),
     }
-    breaking.entries(
+    corruption.entries(
         side, DELETES, lambda entries: entries[0].update(status=2) or entries[0]["data_file"].update(deletes)
     )
-    breaking.rows(
+    corruption.rows(
         side,
         DELETES,
         lambda record: record.update(
@@ -163,11 +163,11 @@ def foreign_bound(side: Side, world: str) -> None:
 
 STRUCTURE: dict[str, tuple[Break, str, str]] = {
     "a data file is gone": (lambda side, _: side.path(A).unlink(), "missing", A),
-    "a data file is cut": (lambda side, _: breaking.cut(side.path(A)), "size", A),
+    "a data file is cut": (lambda side, _: corruption.cut(side.path(A)), "size", A),
     "a delete file is gone": (lambda side, _: side.path(ORC).unlink(), "missing", ORC),
     "a manifest is gone": (lambda side, _: side.path(DATA).unlink(), "missing", DATA),
     "a list is gone": (lambda side, _: side.path(SNAP).unlink(), "missing", SNAP),
-    "statistics are cut": (lambda side, _: breaking.cut(side.path(STATISTICS)), "size", STATISTICS),
+    "statistics are cut": (lambda side, _: corruption.cut(side.path(STATISTICS)), "size", STATISTICS),
     "a manifest's length is off": (row(DATA, manifest_length=7), "size", DATA),
     "a manifest's file count is off": (row(DATA, added_files_count=3), "disagrees", DATA),
     "a manifest's row count is off": (row(DATA, existing_rows_count=3), "disagrees", DATA),
@@ -177,16 +177,16 @@ STRUCTURE: dict[str, tuple[Break, str, str]] = {
     "a manifest's oldest number is off": (entry(DATA, sequence_number=0), "disagrees", DATA),
     "a manifest from the future": (row(DELETES, sequence_number=3), "disagrees", SNAP),
     "a manifest lacks an entry": (
-        lambda side, _: breaking.entries(side, DATA, lambda entries: entries.pop()),
+        lambda side, _: corruption.entries(side, DATA, lambda entries: entries.pop()),
         "disagrees",
         DATA,
     ),
     "a manifest of other deletes": (
-        lambda side, _: breaking.entries(side, DATA, len, content="deletes"),
+        lambda side, _: corruption.entries(side, DATA, len, content="deletes"),
         "disagrees",
         DATA,
     ),
-    "a manifest that doesn't parse": (lambda side, _: breaking.flip(side.path(DATA)), "unreadable", DATA),
+    "a manifest that doesn't parse": (lambda side, _: corruption.flip(side.path(DATA)), "unreadable", DATA),
     "an entry's path is foreign": (file(DATA, 0, file_path=FOREIGN), "foreign", DATA),
     "a deleted entry's path is foreign": (deleted_foreign, "foreign", DATA),
     "a reference is foreign": (file(DATA, 1, referenced_data_file=FOREIGN), "foreign", DATA),
@@ -208,9 +208,9 @@ STRUCTURE: dict[str, tuple[Break, str, str]] = {
         ALONE,
     ),
     "a delete's bounds exclude its rows": (file(DELETES, 0, upper_bounds=bound("file:///a")), "disagrees", BOTH),
-    "a delete file does not parse": (lambda side, _: breaking.flip(side.path(AVRO)), "unreadable", AVRO),
-    "a delete file is no Parquet": (lambda side, _: breaking.flip(side.path(BOTH), -1), "unreadable", BOTH),
-    "a delete file is no ORC": (lambda side, _: breaking.flip(side.path(ORC), -1), "unreadable", ORC),
+    "a delete file does not parse": (lambda side, _: corruption.flip(side.path(AVRO)), "unreadable", AVRO),
+    "a delete file is no Parquet": (lambda side, _: corruption.flip(side.path(BOTH), -1), "unreadable", BOTH),
+    "a delete file is no ORC": (lambda side, _: corruption.flip(side.path(ORC), -1), "unreadable", ORC),
     "a property is foreign": (property_of_us("backup"), "foreign", METADATA),
     "a write path is foreign": (property_of_us("write.metadata.path"), "foreign", METADATA),
     "a summary is foreign": (
@@ -251,7 +251,7 @@ STRUCTURE: dict[str, tuple[Break, str, str]] = {
         "disagrees",
         "metadata/snap-1.avro",
     ),
-    "metadata is no JSON": (lambda side, _: breaking.cut(side.path(METADATA)), "unreadable", METADATA),
+    "metadata is no JSON": (lambda side, _: corruption.cut(side.path(METADATA)), "unreadable", METADATA),
     "metadata is another JSON": (top(snapshots=5), "unreadable", METADATA),
 }
 
@@ -278,7 +278,7 @@ VECTORS: dict[str, tuple[Break, str, str]] = {
     "the blob is elsewhere": (file(DELETES, 0, content_offset=5), "disagrees", PUFFIN),
     "the blob has another length": (file(DELETES, 0, content_size_in_bytes=21), "disagrees", PUFFIN),
     "the manifest names another file": (file(DELETES, 0, referenced_data_file=None), "disagrees", PUFFIN),
-    "the file is cut": (lambda side, _: breaking.cut(side.path(PUFFIN)), "unreadable", PUFFIN),
+    "the file is cut": (lambda side, _: corruption.cut(side.path(PUFFIN)), "unreadable", PUFFIN),
 }
 
 
@@ -386,33 +386,33 @@ def test_a_contradiction_is_the_replicas_where_main_cannot_be_read(world: World)
 
 
 def list_without_deletes(side: Side, world: str) -> None:
-    breaking.records(side, SNAP, lambda manifests: manifests.pop())
+    corruption.records(side, SNAP, lambda manifests: manifests.pop())
 
 
 CONTENT: dict[str, tuple[Break, str]] = {
-    "a data file's byte is flipped": (lambda side, _: breaking.flip(side.path(A)), A),
-    "a byte of statistics is flipped": (lambda side, _: breaking.flip(side.path(STATISTICS)), STATISTICS),
+    "a data file's byte is flipped": (lambda side, _: corruption.flip(side.path(A)), A),
+    "a byte of statistics is flipped": (lambda side, _: corruption.flip(side.path(STATISTICS)), STATISTICS),
     "a schema is edited": (
-        lambda side, _: breaking.metadata(side, lambda it: it["schemas"][0]["fields"][0].update(required=True)),
+        lambda side, _: corruption.metadata(side, lambda it: it["schemas"][0]["fields"][0].update(required=True)),
         METADATA,
     ),
     "the table is another one": (top(table_uuid="another"), METADATA),
-    "a property is gone": (lambda side, _: breaking.metadata(side, lambda it: it["properties"].pop("owner")), METADATA),
+    "a property is gone": (lambda side, _: corruption.metadata(side, lambda it: it["properties"].pop("owner")), METADATA),
     "a snapshot is gone": (
-        lambda side, _: breaking.metadata(
+        lambda side, _: corruption.metadata(
             side, lambda it: it.update(snapshots=it["snapshots"][1:], refs={}) or it["snapshot-log"].pop(0)
         ),
         METADATA,
     ),
-    "a ref is gone": (lambda side, _: breaking.metadata(side, lambda it: it["refs"].pop("tag")), METADATA),
+    "a ref is gone": (lambda side, _: corruption.metadata(side, lambda it: it["refs"].pop("tag")), METADATA),
     "a list lacks a manifest": (list_without_deletes, SNAP),
     "a list says otherwise": (row(DATA, existing_files_count=0, min_sequence_number=0), "metadata/snap-1.avro"),
     "an entry says otherwise": (file(DATA, 0, split_offsets=[5]), DATA),
     "an entry names another file": (
-        lambda side, _: breaking.entries(side, DATA, lambda entries: entries.__setitem__(1, entries[0])),
+        lambda side, _: corruption.entries(side, DATA, lambda entries: entries.__setitem__(1, entries[0])),
         DATA,
     ),
-    "the header says otherwise": (lambda side, _: breaking.entries(side, DATA, len, a_text="x"), DATA),
+    "the header says otherwise": (lambda side, _: corruption.entries(side, DATA, len, a_text="x"), DATA),
     "a position delete deletes another row": (rows_of(BOTH, (A, 2), (A, 3), (B, 0)), BOTH),
     "a position delete deletes less": (rows_of(AVRO, (A, 7)), AVRO),
     "a position delete deletes other rows in ORC": (rows_of(ORC, (B, 2), (B, 5)), ORC),

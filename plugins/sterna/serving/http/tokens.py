@@ -13,7 +13,7 @@ The settings are those of the catalog's own server (nessie/access.properties), s
     QUARKUS_OIDC_CLIENT_ID          and then Keycloak's `resource_access/<this>/roles`, too
 
 What that means is Quarkus' to say: a token is good here if and only if the catalog takes it, which a test asks a real
-one (tests/integration/gateway/test_tokens_oracle.py). That names where this one is stricter. No clock skew is forgiven.
+one (tests/integration/http/test_tokens_oracle.py). That names where this one is stricter. No clock skew is forgiven.
 """
 
 from __future__ import annotations

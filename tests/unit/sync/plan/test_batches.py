@@ -12,7 +12,7 @@ from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.file_list import CONTENT
 from sterna.replication.replica.model import CopyBatch
-from tests.unit.registry import samples
+from tests.unit.config import samples
 
 MAPPING = samples.mapping(samples.location("lake", "s3://lake"), samples.location("old", "s3://lake-old"))
 ROOT = MAPPING.region.replica_root

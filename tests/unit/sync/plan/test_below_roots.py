@@ -14,7 +14,7 @@ from sterna.replication.plan.manifests import require_outside_replicas
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.file_list import CONTENT
 from sterna.replication.replica.region import RegionContext
-from tests.unit.registry import samples
+from tests.unit.config import samples
 
 CONTEXT = cast(RegionContext, SimpleNamespace(registry=samples.registry()))
 EU, US = "s3://eu-bucket/replica", "s3://us-bucket/replica"

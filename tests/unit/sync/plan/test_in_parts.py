@@ -32,7 +32,7 @@ from sterna.replication.sync import stages
 from sterna.replication.sync.explain import explain
 from sterna.replication.sync.run import sync
 from sterna.replication.verify.run import verify_structure
-from tests.support.cleaning import after, clean
+from tests.support.gc import after, clean
 from tests.support.small_world import World, here, quiet, refusing, with_registry, with_third_region, written_elsewhere
 
 FILES = 9

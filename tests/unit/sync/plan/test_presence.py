@@ -14,7 +14,7 @@ from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.file_list import CONTENT, MANIFEST, PROVEN
 from sterna.replication.replica.region import RegionContext
 from sterna.storage.client import PAGE_SIZE
-from tests.unit.registry import samples
+from tests.unit.config import samples
 
 MAPPING = samples.mapping(samples.location("us-lake", "s3://us-lake"))
 ROOT = MAPPING.region.replica_root

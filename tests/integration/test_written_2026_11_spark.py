@@ -29,8 +29,9 @@ from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 from sterna.pipelines.ingest.batch_rules import close_due
 from sterna.pipelines.ingest.region import open_ingest
 from sterna.pipelines.ingest.worker_service import run_worker
-from sterna.pipelines.transforms.step import StepSummary, step
+from sterna.pipelines.transforms.step import StepSummary, TransformReconciler
 from sterna.pipelines.transforms.step_context import FlowSpark
+from sterna.runtime.reconciler import Idle, reconcile
 from sterna.servers.registry_file import bucket_name
 from sterna.servers.spark import add_catalog
 from tests.support.written import ANSWERS, Written, written
@@ -153,19 +154,20 @@ def values(restored: Written) -> dict[str, str]:
 def test_a_flow_goes_on_from_its_mark(restored: Written) -> None:
     assert restored.rows("shop.pages") == ANSWERS["rows"]["shop.pages"] == [["1", "A"]]
     done = stepped(restored)
+    assert isinstance(done, StepSummary)
     assert done.start == ANSWERS["flow"]["end"]
     assert done.snapshot is not None
     landed = main(restored)
     again = stepped(restored)
-    assert (again.end, bool(again.reason), main(restored)) == (None, True, landed)
+    assert (type(again), main(restored)) == (Idle, landed)
     assert "shop.pages" in restored.sync(lane="small").published
     assert restored.rows("shop.pages") == [["1", "A"], ["2", "B"]]
 
 
-def stepped(restored: Written) -> StepSummary:
+def stepped(restored: Written) -> StepSummary | Idle:
     (flow,) = restored.services.transforms
     with restored.context() as context:
-        return step(context, flow, flow.sql, FlowSpark())
+        return reconcile(TransformReconciler(lambda: context, flow, lambda: flow.sql, FlowSpark()))
 
 
 def test_expiry_takes_nothing_that_tags_of_holds_and_outlets_keep(restored: Written, spark: SparkSession) -> None:

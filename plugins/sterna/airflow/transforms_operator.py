@@ -64,22 +64,22 @@ class SternaTransformsOperator(SternaOperator):
         """Take steps, and tell of each."""
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-        from sterna.pipelines.transforms.run import Runner
+        from sterna.pipelines.transforms.run import run_transforms
 
         transforms, folder = self._selected_transforms()
         if not transforms:
             raise AirflowSkipException("the services file has no section transforms")
         region = self.open_reloading()
         try:
-            summary = Runner(region.current, transforms, folder, self.log_progress).run(self.follow_for.total_seconds())
+            summary = run_transforms(
+                region.current, transforms, folder, self.log_progress, self.follow_for.total_seconds()
+            )
         finally:
             region.disconnect()
         for name, reason in summary.idle.items():
             self.log_progress(f"{name}: {reason}")
         if summary.failed:
-            name, reason = next(
-                iter({name: summary.failed[name] for name in (*summary.stopped, *summary.failed)}.items())
-            )
+            name, reason = next(iter(summary.failed.items()))
             raise AirflowFailException(f"{len(summary.failed)} transforms failed; {name}: {reason}")
         counts: dict[str, int] = {}
         for step in summary.steps:

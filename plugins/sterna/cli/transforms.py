@@ -38,7 +38,7 @@ def check(
     transforms, folder = _select_transforms(services, names)
     with open_context(registry, region) as context:
         checks = check_flows(context, transforms, folder)
-    Output(as_json).result({"region": region, "flows": list(checks)}, checked_text(checks))
+    Output(as_json).result({"region": region, "transforms": list(checks)}, checked_text(checks))
     _exit_with_first([check_status.exit_code for check_status in checks])
 
 
@@ -52,15 +52,15 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Update targets from this region's replicas of their sources. Safe to interrupt and to repeat."""
-    from sterna.pipelines.transforms.run import Runner
+    from sterna.pipelines.transforms.run import run_transforms
     from sterna.text.transforms import run_text
 
     seconds = parse_duration("--for", length).total_seconds() if length else 0.0
     transforms, folder = _select_transforms(services, names)
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("transforms") as progress:
-        summary = Runner(lambda: context, transforms, folder, progress).run(seconds)
-    output.result(summary, run_text(summary))
+        summary = run_transforms(lambda: context, transforms, folder, progress, seconds)
+    output.result(summary.fields(), run_text(summary))
     _exit_with_first([summary.exit_code])
 
 
@@ -74,12 +74,13 @@ def status(
 ) -> None:
     """Show the position of each transform. The exit code is that of the first one that stopped."""
     from sterna.pipelines.transforms.status import read_flows
-    from sterna.text.transforms import status_text
+    from sterna.text.reconcilers import status_text
 
     transforms, folder = _select_transforms(services, names)
     with open_context(registry, region) as context:
         statuses = read_flows(context, transforms, folder)
-    Output(as_json).result({"region": region, "flows": list(statuses)}, status_text(statuses))
+    fields = {"region": region, "transforms": [transform_status.fields() for transform_status in statuses]}
+    Output(as_json).result(fields, status_text(statuses))
     _exit_with_first([transform_status.exit_code for transform_status in statuses])
 
 

@@ -10,11 +10,12 @@ from sterna.text.lines import join_lines
 
 if TYPE_CHECKING:
     from sterna.pipelines.transforms.rebuild import RebuildSummary
-    from sterna.pipelines.transforms.run import RunSummary
-    from sterna.pipelines.transforms.status import FlowCheck, FlowStatus
+    from sterna.pipelines.transforms.status import FlowCheck
+    from sterna.pipelines.transforms.step import StepSummary
+    from sterna.runtime.runner import RunSummary
 
 
-def run_text(summary: RunSummary) -> str:
+def run_text(summary: RunSummary[StepSummary]) -> str:
     """Return what transforms have done, a line each."""
     lines = [
         *(f"{step.flow}: {_snapshot_range(step.start, step.end)}" for step in summary.steps),
@@ -22,18 +23,6 @@ def run_text(summary: RunSummary) -> str:
         *(f"{name}: {reason}" for name, reason in summary.failed.items()),
     ]
     return join_lines(lines or ["nothing to do"])
-
-
-def status_text(transforms: Sequence[FlowStatus]) -> str:
-    """Return how far transforms are, a line each."""
-    return join_lines(
-        f"{transform.flow}: {transform.source} → {transform.into}, {transform.mode}: "
-        + ", ".join(
-            [f"{transform.behind} snapshots behind"] * bool(transform.behind)
-            + [transform.state] * (transform.state != "behind")
-        )
-        for transform in transforms
-    )
 
 
 def checked_text(checks: Sequence[FlowCheck]) -> str:

@@ -47,12 +47,13 @@ from sterna.pipelines.ingest.region import open_ingest
 from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.pipelines.ingest.work_queue import PostgresQueue
 from sterna.pipelines.ingest.worker import Worker
-from sterna.pipelines.transforms.step import step
+from sterna.pipelines.transforms.step import TransformReconciler
 from sterna.pipelines.transforms.step_context import FlowSpark
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.head import load_held_list, read_head
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.sync import stages
+from sterna.runtime.reconciler import reconcile
 from sterna.servers.postgres import Database, Postgres, find_binaries, start_postgres
 from sterna.servers.registry_file import bucket_name
 from sterna.servers.spark import spark_environment, start_session
@@ -206,7 +207,7 @@ def write_all(making: Making) -> dict[str, Any]:
     features(making)
     with making.context() as context:
         flow = making.services.transforms[0]
-        answers["flow"] = asdict(step(context, flow, flow.sql, FlowSpark()))
+        answers["flow"] = asdict(reconcile(TransformReconciler(lambda: context, flow, lambda: flow.sql, FlowSpark())))
     world.sync("eu")
     world.sync("us")
     outlets(making)

@@ -1,6 +1,6 @@
 """A source whose columns change under a flow: it goes on where a rebuild would give the same rows, and stops else.
 
-The oracle is the rebuild, and plain SQL on the source. `tests/unit/transforms/test_columns.py` has the kinds of changes.
+The oracle is the rebuild, and plain SQL on the source. Kinds of changes: `tests/unit/transforms/test_columns.py`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from sterna.errors import EngineRefused, FlowStopped, Remedy
+from sterna.pipelines.transforms.step import StepSummary
 from tests.integration.transforms.test_transforms import Layers, layers
 from tests.support.iceberg_java import load_table
 
@@ -37,19 +38,19 @@ def test_a_flow_stops_where_its_columns_are_others_and_goes_on_where_they_are_no
     # `c` is nobody's, and `e` wasn't there before.
     after("DROP COLUMN c", "ADD COLUMN c STRING", "ALTER COLUMN b COMMENT 'said'", row="(2, 2, 20, 1, 'c')")
     for flow in flows:
-        assert layers.step(flow).end is not None
+        assert isinstance(layers.step(flow), StepSummary)
     # Names are swapped: only who reads them stops.
     swap = ("RENAME COLUMN a TO t", "RENAME COLUMN b TO a", "RENAME COLUMN t TO b")
     after(*swap, row="(3, 3, 30, 2, 'c')")
     with pytest.raises(FlowStopped, match="b was a, a was b") as stopped:
         layers.step(out)
     assert "rebuild" in (stopped.value.hint or "")
-    assert layers.step(days).end is not None
+    assert isinstance(layers.step(days), StepSummary)
     layers.rebuild(out)
     assert layers.rows("out") == sorted(layers.sql("SELECT id, a, b, id * 2 FROM {}", "src"), key=str)
     # What a partition is made of is read, too.
     after("ALTER COLUMN d TYPE BIGINT", row="(4, 4, 40, 3, 'c')")
-    assert layers.step(out).end is not None
+    assert isinstance(layers.step(out), StepSummary)
     with pytest.raises(FlowStopped, match="d was int and is long"):
         layers.step(days)
     # Dropped and added anew.
@@ -91,7 +92,7 @@ def test_fields_of_a_struct_that_a_flow_does_not_read_may_change(layers: Layers)
         layers.sql(f"ALTER TABLE {{}} {change}", "nested")
     layers.insert("(2, named_struct('x', 11, 'z', 'z'), array(struct(31, 41L)))", "nested")
     layers.world.sync("eu")
-    assert layers.step(flow).end is not None
+    assert isinstance(layers.step(flow), StepSummary)
     expected = sorted(layers.sql("SELECT id, p.x, xs[0].a FROM {}", "nested"), key=str)
     assert layers.rows("flat") == expected
     assert len(expected) == 2
@@ -130,20 +131,20 @@ def test_a_star_that_stands_for_other_columns_stops_a_flow_where_a_rebuild_would
     with pytest.raises(FlowStopped, match=r"`\*` stands for d, id, b, a, and stood for d, id, a, b"):
         layers.step(texts)
     for flow in flows[1:]:
-        assert layers.step(flow).end is not None
+        assert isinstance(layers.step(flow), StepSummary)
     layers.rebuild(texts)
     after("ADD COLUMN c STRING", "(3, 'b', 2, 'a', 'c')")
     with pytest.raises(FlowStopped, match=r"`\*` stands for d, id, b, a, c"):
         layers.step(texts)
     for flow in flows[1:3]:
-        assert layers.step(flow).end is not None
+        assert isinstance(layers.step(flow), StepSummary)
     assert layers.rows("kinds") == sorted(
         layers.sql("SELECT d, count(*) FROM (SELECT DISTINCT * FROM {}) GROUP BY d", "wide"), key=str
     )
     layers.sql("ALTER TABLE {} ADD COLUMN c STRING", "all_of")
-    assert layers.step(all_of).end is not None
+    assert isinstance(layers.step(all_of), StepSummary)
     after("DROP COLUMN c", "(4, 'b', 3, 'a')")
     for flow in (kinds, all_of):
         with pytest.raises(FlowStopped, match="c went"):
             layers.step(flow)
-    assert layers.step(named).end is not None
+    assert isinstance(layers.step(named), StepSummary)

@@ -18,10 +18,12 @@ from sterna.cli.main import main
 from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, Gap, NotAnAncestor, NotOnlyAdded, Remedy, Rewound, ServicesError
 from sterna.pipelines.transforms.rebuild import rebuild
-from sterna.pipelines.transforms.status import FlowStatus, read_flows
-from sterna.pipelines.transforms.step import StepSummary, step
+from sterna.pipelines.transforms.status import read_flows
+from sterna.pipelines.transforms.step import StepSummary, TransformReconciler
 from sterna.pipelines.transforms.step_context import FlowSpark
-from sterna.text.transforms import status_text
+from sterna.runtime.reconciler import Idle, reconcile
+from sterna.runtime.status import ReconcilerStatus
+from sterna.text.reconcilers import status_text
 from tests.support.iceberg_java import data_file, items, load_table
 from tests.support.world import MERGE_ON_READ, World
 
@@ -54,11 +56,12 @@ class Layers:
     def rows(self, name: str) -> list[tuple[Any, ...]]:
         return sorted(self.sql("SELECT * FROM {}", name), key=str)
 
-    def step(self, flow: tuple[Transform, str], region: str = "eu", before: Any = lambda moment: None) -> StepSummary:
+    def step(self, flow: tuple[Transform, str], region: str = "eu", before: Any = lambda moment: None) -> Any:
         with self.world.context(region) as context:
-            return step(context, *flow, FlowSpark(), before)
+            transform, sql = flow
+            return reconcile(TransformReconciler(lambda: context, transform, lambda: sql, FlowSpark(), before))
 
-    def sync_and_step(self, flow: tuple[Transform, str], region: str = "eu") -> StepSummary:
+    def sync_and_step(self, flow: tuple[Transform, str], region: str = "eu") -> Any:
         self.world.sync(region)
         return self.step(flow, region)
 
@@ -111,7 +114,7 @@ def test_three_layers_equal_their_rebuild_with_late_rows_and_deletes(layers: Lay
     options = "options => map('rewrite-all', 'true')"
     layers.world.sql(f"CALL main_us.system.rewrite_data_files(table => '{layers.namespace}.ods', {options})")
     compacted = layers.sync_and_step(dwd)
-    assert compacted.end is not None
+    assert isinstance(compacted, StepSummary)
     assert compacted.snapshot is None
     assert layers.step(dwd).reason == "up to date"
     for flow in (dwd, dws):
@@ -175,24 +178,24 @@ def test_status_says_why_a_step_failed_until_the_flow_has_come_further(layers: L
 
     flow = failing[0]
 
-    def status() -> FlowStatus:
+    def status() -> ReconcilerStatus:
         with layers.world.context("eu") as context:
             return read_flows(context, [flow], Path())[0]
 
     layers.world.sync("eu")
-    assert (status().state, status().exit_code) == ("behind", 0)
+    assert (status().message, status().exit_code) == ("behind", 0)
     with pytest.raises(ServicesError, match="DIVIDE_BY_ZERO") as failed:
         layers.step(failing)
     assert failed.value.remedy is Remedy.STOP
     flow_status = status()
     assert (flow_status.behind, flow_status.exit_code) == (1, ServicesError.exit_code)
-    assert "ServicesError: transform dwd, its SQL fails" in flow_status.state
+    assert "ServicesError: transform dwd, its SQL fails" in flow_status.message
     assert "1 snapshots behind, failed at" in status_text([flow_status])
     corrected = layers.flow("dwd", "ods", "append", "SELECT id, try_divide(id, amount) AS share FROM changes")
     layers.step(corrected)
-    assert status().state.startswith("up to date; its SQL was changed since its last rows")
+    assert status().message.startswith("up to date; its SQL was changed since its last rows")
     flow = corrected[0]
-    assert (status().state, status().exit_code) == ("up to date", 0)
+    assert (status().message, status().exit_code) == ("up to date", 0)
 
 
 class Killed(BaseException):
@@ -219,7 +222,7 @@ def test_one_that_is_killed_anywhere_costs_nothing(layers: Layers, mode: str) ->
                 layers.insert(ods(100, 1, "b"))
                 layers.world.sync("eu")
             layers.step(flow)
-        assert layers.step(flow).end is None
+        assert isinstance(layers.step(flow), Idle)
     assert sorted(row[0] for row in layers.rows("dwd")) == [0, 1, 2, 100]
 
 
@@ -281,7 +284,7 @@ def test_what_can_t_be_followed_any_more_stops_until_it_is_rebuilt(layers: Layer
     def mended(*expected: int) -> None:
         layers.rebuild(flow)
         assert ids() == list(expected)
-        assert layers.step(flow).end is None
+        assert isinstance(layers.step(flow), Idle)
 
     # The source took rows away.
     layers.sql("DELETE FROM {} WHERE id = 2")
@@ -380,13 +383,13 @@ def test_the_commands(layers: Layers, tmp_path: Path, capsys: pytest.CaptureFixt
     # What is missing is told as a statement that makes it.
     code, answer = sterna("check")
     assert code != 0
-    for flow_status in answer["flows"]:
+    for flow_status in answer["transforms"]:
         layers.world.sql(flow_status["create"].replace("CREATE TABLE ", "CREATE TABLE main_us."))
     assert sterna("check") == (
         0,
         {
             "region": "eu",
-            "flows": [{"flow": flow, "fault": "", "create": "", "exit_code": 0} for flow in ("dwd", "dws")],
+            "transforms": [{"flow": flow, "fault": "", "create": "", "exit_code": 0} for flow in ("dwd", "dws")],
         },
     )
     for wrong, why in (
@@ -399,12 +402,14 @@ def test_the_commands(layers: Layers, tmp_path: Path, capsys: pytest.CaptureFixt
         (tmp_path / "dwd.sql").write_text(wrong)
         code, answer = sterna("check", "dwd")
         assert code == 2
-        assert why in answer["flows"][0]["fault"]
+        assert why in answer["transforms"][0]["fault"]
     (tmp_path / "dwd.sql").write_text(DWD)
-    assert [flow_status["behind"] for flow_status in sterna("status")[1]["flows"]] == [1, 1]
+    assert [flow_status["lag"] for flow_status in sterna("status")[1]["transforms"]] == [1, 1]
     code, answer = sterna("run")
     assert (code, [step_report["flow"] for step_report in answer["steps"]], answer["failed"]) == (0, ["dwd", "dws"], {})
-    assert [flow_status["state"] for flow_status in sterna("status")[1]["flows"]] == ["up to date"] * 2
+    assert [flow_status["conditions"][0]["message"] for flow_status in sterna("status")[1]["transforms"]] == [
+        "up to date"
+    ] * 2
     code, answer = sterna("rebuild", "dws")
     assert (code, answer["done"]) == (0, False)
     before = layers.rows("dws")

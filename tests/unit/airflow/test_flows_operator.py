@@ -12,9 +12,10 @@ from airflow.sdk import AssetAny
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from sterna.airflow.transforms_operator import SternaTransformsOperator, transforms_dag
+from sterna.errors import Gap, StoreUnreachable
 from sterna.pipelines.transforms import run as flows_run
-from sterna.pipelines.transforms.run import RunSummary
 from sterna.pipelines.transforms.step import StepSummary
+from sterna.runtime.runner import RunSummary
 
 SERVICES = """\
 version: 1
@@ -37,20 +38,18 @@ def test_the_dag_s_shape() -> None:
     assert anything.timetable.asset_condition.uri == "sterna://eu/"
 
 
-class FakeRunner:
-    """A runner that has nothing behind it."""
+class FakeRun:
+    """A run that has nothing behind it."""
 
     call: tuple[list[str], Path, float] | None = None
-    ran = RunSummary(
-        (StepSummary("dwd", 1, 2), StepSummary("dws", 1, 2), StepSummary("dwd", 2, 3)), {"dws": "up to date"}, {}, ()
+    summary = RunSummary(
+        tuple(StepSummary(name, 1, 2, 3, "") for name in ("dwd", "dws", "dwd")), {"dws": "up to date"}, {}
     )
 
-    def __init__(self, region: Any, flows: Any, folder: Path, report: Any) -> None:
-        self._flows, self._folder = [flow.name for flow in flows], folder
-
-    def run(self, seconds: float) -> RunSummary:
-        type(self).call = (self._flows, self._folder, seconds)
-        return self.ran
+    @classmethod
+    def run(cls, region: Any, flows: Any, folder: Path, report: Any, seconds: float) -> RunSummary[StepSummary]:
+        cls.call = ([flow.name for flow in flows], folder, seconds)
+        return cls.summary
 
 
 @pytest.fixture
@@ -61,24 +60,24 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaTransformsOpe
     )
     kept = SimpleNamespace(current=lambda: None, disconnect=lambda: None)
     monkeypatch.setattr(SternaTransformsOperator, "open_reloading", lambda self: kept)
-    monkeypatch.setattr(flows_run, "Runner", FakeRunner)
+    monkeypatch.setattr(flows_run, "run_transforms", FakeRun.run)
     return operator
 
 
 def test_a_task_lingers_and_counts(task: SternaTransformsOperator, tmp_path: Path) -> None:
     assert task.execute({}) == {"dwd": 2, "dws": 1}
     # The file of dwd's SQL is missing: the runner tells, of that flow alone.
-    assert FakeRunner.call == (["dwd", "dws"], tmp_path, 60.0)
+    assert FakeRun.call == (["dwd", "dws"], tmp_path, 60.0)
     task.transforms = ("dws",)
     task.execute({})
-    assert FakeRunner.call == (["dws"], tmp_path, 60.0)
+    assert FakeRun.call == (["dws"], tmp_path, 60.0)
 
 
 def test_a_flow_that_waits_for_somebody_fails_the_task(
     task: SternaTransformsOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = {"dwd": "StoreUnreachable: later", "dws": "Gap: look"}
-    monkeypatch.setattr(FakeRunner, "ran", RunSummary((), {}, failed, ("dws",)))
+    errors = {"dws": Gap("look"), "dwd": StoreUnreachable("later")}
+    monkeypatch.setattr(FakeRun, "summary", RunSummary((), {}, errors))
     with pytest.raises(AirflowFailException, match="2 transforms failed; dws: Gap: look"):
         task.execute({})
 

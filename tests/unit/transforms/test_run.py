@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sterna.config.sections.maintenance import Maintenance
 from sterna.config.sections.transforms import Transform
-from sterna.errors import FlowStopped, Gap, ServicesError, StoreUnreachable, UsageError
+from sterna.errors import FlowStopped, ServicesError, UsageError
 from sterna.maintenance.tables.facts import ConsumerPosition
 from sterna.maintenance.tables.gather import read_inputs
-from sterna.pipelines.transforms import run as running
 from sterna.pipelines.transforms.failure import read_failure
-from sterna.pipelines.transforms.run import Runner, read_sql, select_flows
+from sterna.pipelines.transforms.run import read_sql, run_transforms, select_flows
 from sterna.pipelines.transforms.sink import StreamPosition, decide_batch
-from sterna.pipelines.transforms.step import StepSummary
 from tests.support.small_world import make_world, run
 
 
@@ -33,54 +31,8 @@ def flow(name: str, **more: str) -> Transform:
     return Transform.model_validate({**settings, **more})
 
 
-class Clock:
-    """Seconds that pass when somebody waits."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def test_what_goes_wrong_with_one_flow_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, taken, lines = Clock(), [], []
-
-    def step(context: Any, which: Transform, sql: str, step_context: Any) -> StepSummary:
-        taken.append((which.name, clock.now))
-        if which.name == "expired":
-            raise Gap("it is gone")
-        if which.name == "dark":
-            raise StoreUnreachable("later")
-        if which.name == "idle":
-            return StepSummary("idle", reason="up to date")
-        if which.name == "odd":
-            raise ZeroDivisionError
-        return StepSummary(which.name, 1, 2, 3)
-
-    monkeypatch.setattr(running, "step", step)
-    flows = [flow(name) for name in ("expired", "dark", "idle", "odd", "dwd")]
-    runner = Runner(lambda: None, flows, Path(), lines.append, clock.sleep, clock)  # type: ignore[arg-type, return-value]
-    summary = runner.run(45)
-    assert [finished.flow for finished in summary.steps] == ["dwd", "dwd"]
-    assert summary.idle == {"idle": "up to date"}
-    assert (sorted(summary.failed), summary.stopped, summary.exit_code) == (["dark", "expired", "odd"], ("expired",), 6)
-    times = {name: [at for flow_name, at in taken if flow_name == name] for name in ("dwd", "idle", "dark")}
-    assert times["dwd"] == [0.0, 30.0]
-    assert times["dark"] == [0.0, 30.0]
-    assert len(times["idle"]) == 46
-    runner = Runner(lambda: None, flows[1:2], Path(), lines.append, clock.sleep, clock)  # type: ignore[arg-type, return-value]
-    once = runner.run()
-    assert once.exit_code == StoreUnreachable.exit_code
-
-
 @pytest.mark.parametrize("broken", ["missing", "empty", "folder", "latin-1", "long", "name"])
-def test_a_flow_whose_sql_cannot_be_read_is_its_own_trouble(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
+def test_a_flow_whose_sql_cannot_be_read_is_its_own_trouble(tmp_path: Path, broken: str) -> None:
     file = tmp_path / "b.sql"
     if broken == "folder":
         file.mkdir()
@@ -88,29 +40,23 @@ def test_a_flow_whose_sql_cannot_be_read_is_its_own_trouble(
         file.write_bytes(
             {"empty": b" ", "latin-1": "SELECT 'é'".encode("latin-1"), "long": b"x" * 100_001}.get(broken, b"")
         )
-    context = make_world(tmp_path).context()
-    taken: list[str] = []
-
-    def step(context: Any, which: Transform, sql: str, step_context: Any) -> StepSummary:
-        taken.append(sql)
-        return StepSummary(which.name, 1, 2, 3)
-
-    monkeypatch.setattr(running, "step", step)
-    clock = Clock()
-    flows = [flow("b", sql="b\0.sql" if broken == "name" else "b.sql"), flow("a")]
-    runner = Runner(lambda: context, flows, tmp_path, print, clock.sleep, clock)
-    summary = runner.run()
-    assert [finished.flow for finished in summary.steps] == ["a"]
+    world, flows = make_world(tmp_path), [flow("b", sql="b\0.sql" if broken == "name" else "b.sql"), flow("a")]
+    schema, folder = pa.schema([("id", pa.int64())]), f"file://{tmp_path}/us/lake"
+    tables = {name: world.writer.create_table(("ns", name), schema, location=f"{folder}/{name}") for name in "ab"}
+    tables["ods"] = world.writer.create_table(("ns", "ods"), schema, location=f"{folder}/ods")
+    world.commit(**{name: table.metadata_location for name, table in tables.items()})
+    run(world)
+    summary = run_transforms(world.context, flows, tmp_path, print)
+    assert (summary.idle, list(summary.errors)) == ({"a": "the source has no rows yet"}, ["b"])
     assert (summary.stopped, summary.exit_code) == (("b",), ServicesError.exit_code)
-    # Whoever asks elsewhere, where the file is right, is told by the record.
-    written = read_failure(context, "b", "")
+    # A status in another process, where the file is right, has the record.
+    written = read_failure(world.context(), "b", "")
     assert written is not None
     assert (written.kind, written.exit_code) == ("ServicesError", ServicesError.exit_code)
     if broken == "missing":
         file.write_text("SELECT 2")
-        clock.now = 100.0
-        again = runner.run()
-        assert (again.failed, taken) == ({}, ["SELECT 1", "SELECT 2", "SELECT 1"])
+        again = run_transforms(world.context, flows, tmp_path, print)
+        assert (again.failed, sorted(again.idle)) == ({}, ["a", "b"])
 
 
 def test_flows_by_name_and_sql_from_a_file(tmp_path: Path) -> None:

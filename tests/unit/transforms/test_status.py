@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -41,12 +41,15 @@ from sterna.pipelines.publish.model import SnapshotState, Step, TableState, flow
 from sterna.pipelines.transforms import rebuild as rebuilding
 from sterna.pipelines.transforms import status as told_status
 from sterna.pipelines.transforms import step as stepping
-from sterna.pipelines.transforms.decide import Idle, is_sql_changed, with_sql_digest
+from sterna.pipelines.transforms.decide import is_sql_changed, with_sql_digest
 from sterna.pipelines.transforms.failure import read_failure, rebuild_in_progress, step_in_progress, write_failure
 from sterna.pipelines.transforms.rebuild import rebuild
-from sterna.pipelines.transforms.run import Runner
-from sterna.pipelines.transforms.status import FlowStatus, read_flows
-from sterna.pipelines.transforms.step import step
+from sterna.pipelines.transforms.run import run_transforms
+from sterna.pipelines.transforms.status import read_flows
+from sterna.pipelines.transforms.step import StepSummary, TransformReconciler
+from sterna.pipelines.transforms.step_context import FlowSpark
+from sterna.runtime.reconciler import Idle, reconcile
+from sterna.runtime.status import ReconcilerStatus
 from tests.support.small_world import World, make_world, run
 
 SQL = "SELECT id FROM changes"
@@ -69,7 +72,9 @@ def world(tmp_path: Path) -> World:
     return prepared
 
 
-def status(world: World, which: Transform | None = None, minutes: float = 0.0, folder: Path = Path()) -> FlowStatus:
+def status(
+    world: World, which: Transform | None = None, minutes: float = 0.0, folder: Path = Path()
+) -> ReconcilerStatus:
     now = datetime.now(UTC) + timedelta(minutes=minutes)
     return read_flows(world.context(), [which or flow()], folder, now=now)[0]
 
@@ -86,9 +91,14 @@ class FailingContext:
         yield
 
 
+def take_step(world: World, ends: BaseException) -> StepSummary | Idle:
+    spark = cast(FlowSpark, FailingContext(ends))
+    return reconcile(TransformReconciler(world.context, flow(), lambda: SQL, spark))
+
+
 def fail(world: World, ends: BaseException) -> None:
     with pytest.raises(type(ends)):
-        step(world.context(), flow(), SQL, FailingContext(ends))  # type: ignore[arg-type]
+        take_step(world, ends)
 
 
 class TimeLimit(BaseException):
@@ -97,13 +107,13 @@ class TimeLimit(BaseException):
 
 @pytest.mark.parametrize("ends", [ZeroDivisionError("x / 0"), TimeLimit("1 h"), KeyboardInterrupt(), EngineError("no")])
 def test_whatever_ends_a_step_is_told(world: World, ends: BaseException) -> None:
-    assert (status(world).state, status(world).exit_code) == ("behind", 0)
+    assert (status(world).message, status(world).exit_code) == ("behind", 0)
     fail(world, ends)
     shown = status(world)
-    assert shown.behind == 1
+    assert shown.lag == 1
     assert shown.exit_code != 0
-    assert shown.state.startswith("failed at ")
-    assert f"{type(ends).__name__}: {ends}" in shown.state
+    assert shown.message.startswith("failed at ")
+    assert f"{type(ends).__name__}: {ends}" in shown.message
 
 
 def test_a_message_that_nobody_foresaw_is_told_without_secrets(world: World) -> None:
@@ -141,7 +151,7 @@ def fail_to_inspect(world: World, monkeypatch: pytest.MonkeyPatch, error: Sterna
 def test_a_failure_before_there_is_work_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker's catalog may be dark, and that of whoever asks be well."""
     fail_to_inspect(world, monkeypatch, StoreUnreachable("dark"))
-    assert "StoreUnreachable: dark" in status(world).state
+    assert "StoreUnreachable: dark" in status(world).message
     assert status(world).exit_code == StoreUnreachable.exit_code
     # The next step has read the mark: once it has come further, nothing of that is left.
     fail(world, ValueError("later"))
@@ -151,7 +161,7 @@ def test_a_failure_before_there_is_work_is_told(world: World, monkeypatch: pytes
 def idle(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(stepping, "next_step", lambda *_: Idle("up to date"))
-        assert step(world.context(), flow(), SQL, FailingContext(ValueError())).reason == "up to date"  # type: ignore[arg-type]
+        assert take_step(world, ValueError()) == Idle("up to date")
 
 
 def test_a_catalog_that_was_away_is_no_alarm_once_a_step_had_nothing_to_do(
@@ -160,7 +170,7 @@ def test_a_catalog_that_was_away_is_no_alarm_once_a_step_had_nothing_to_do(
     fail_to_inspect(world, monkeypatch, CatalogUnreachable("dark"))
     assert status(world).exit_code == CatalogUnreachable.exit_code
     idle(world, monkeypatch)
-    assert (status(world, minutes=7200).state, status(world).exit_code) == ("behind", 0)
+    assert (status(world, minutes=7200).message, status(world).exit_code) == ("behind", 0)
 
 
 def test_a_failure_that_the_flow_has_passed_hides_no_catalog_that_is_away(
@@ -169,14 +179,14 @@ def test_a_failure_that_the_flow_has_passed_hides_no_catalog_that_is_away(
     write_failure(world.context(), "dwd", "7", ValueError("long over"))
     idle(world, monkeypatch)
     fail_to_inspect(world, monkeypatch, CatalogUnreachable("dark"))
-    assert "CatalogUnreachable: dark" in status(world).state
+    assert "CatalogUnreachable: dark" in status(world).message
     fail(world, ValueError("at this mark"))
     idle(world, monkeypatch)
-    assert "ValueError: at this mark" in status(world).state, "it stays while its mark does"
+    assert "ValueError: at this mark" in status(world).message, "it stays while its mark does"
     with step_in_progress(world.context(), "dwd", ""):
         pass  # a step that ends well
     fail_to_inspect(world, monkeypatch, CatalogUnreachable("dark"))
-    assert "CatalogUnreachable: dark" in status(world).state
+    assert "CatalogUnreachable: dark" in status(world).message
 
 
 def test_a_catalog_that_is_away_takes_no_failure_with_a_mark_back(
@@ -187,7 +197,7 @@ def test_a_catalog_that_is_away_takes_no_failure_with_a_mark_back(
     fail_to_inspect(world, monkeypatch, CatalogUnreachable("dark"))
     assert read_failure(world.context(), "dwd", "") == first
     with step_in_progress(world.context(), "dwd", ""):
-        assert "ValueError: broken" in status(world).state
+        assert "ValueError: broken" in status(world).message
 
 
 KILLED = """
@@ -214,18 +224,18 @@ def killed(world: World, script: str) -> None:
 def test_a_step_that_was_killed_does_not_look_well(world: World) -> None:
     killed(world, KILLED)
     shown = status(world)
-    assert shown.state.startswith("a step is at work since ")
+    assert shown.message.startswith("a step is at work since ")
     shown = status(world, minutes=3)
-    assert "StepUnfinished: the step that began at" in shown.state
-    assert "its process was killed" in shown.state
+    assert "StepUnfinished: the step that began at" in shown.message
+    assert "its process was killed" in shown.message
     assert shown.exit_code == StepUnfinished.exit_code
     # A clock that is far behind proves no sign of life.
     assert status(world, minutes=-60).exit_code == StepUnfinished.exit_code
     # The next step takes no word of it back while it is at work, and is told where it fails.
     with step_in_progress(world.context(), "dwd", ""):
-        assert "StepUnfinished" in status(world, minutes=3).state
+        assert "StepUnfinished" in status(world, minutes=3).message
     fail(world, ValueError("again"))
-    assert "ValueError: again" in status(world).state
+    assert "ValueError: again" in status(world).message
 
 
 def fail_to_rebuild(world: World, ends: BaseException) -> None:
@@ -258,15 +268,15 @@ def test_whatever_ends_a_rebuild_is_told(
     fail_to_rebuild(world, ends)
     shown = status(world)
     begin, code = REBUILT[decided]
-    assert shown.state.startswith(f"{begin}the rebuild failed at ")
-    assert f"{type(ends).__name__}: {ends}" in shown.state
+    assert shown.message.startswith(f"{begin}the rebuild failed at ")
+    assert f"{type(ends).__name__}: {ends}" in shown.message
     assert shown.exit_code == code
     # A step that has nothing to do takes no word of it back; one that ends well does.
     idle(world, monkeypatch)
-    assert "the rebuild failed" in status(world).state
+    assert "the rebuild failed" in status(world).message
     with step_in_progress(world.context(), "dwd", ""):
-        assert "the rebuild failed" in status(world).state
-    assert "rebuild" not in status(world).state
+        assert "the rebuild failed" in status(world).message
+    assert "rebuild" not in status(world).message
 
 
 def test_a_rebuild_that_was_not_begun_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,19 +288,19 @@ def test_a_rebuild_that_was_not_begun_is_told(world: World, monkeypatch: pytest.
         for act in (False, True):
             with pytest.raises(CatalogUnreachable):
                 rebuild(world.context(), flow(), SQL, FailingContext(ValueError()), act=act)  # type: ignore[arg-type]
-            assert ("the rebuild failed" in status(world).state) is act
+            assert ("the rebuild failed" in status(world).message) is act
 
 
 def test_a_rebuild_says_that_it_is_at_work_in_the_place_of_what_it_cures(world: World) -> None:
     fail(world, ValueError("broken"))
     with rebuild_in_progress(world.context(), "dwd", "") as moved:
-        assert (status(world).state[:26], status(world).exit_code) == ("a rebuild is at work since", 0)
-        assert "StepUnfinished: the rebuild that began at" in status(world, minutes=3).state
+        assert (status(world).message[:26], status(world).exit_code) == ("a rebuild is at work since", 0)
+        assert "StepUnfinished: the rebuild that began at" in status(world, minutes=3).message
         assert status(world, minutes=3).exit_code == StepUnfinished.exit_code
         moved("rebuilding/1")
         failure = read_failure(world.context(), "dwd", "rebuilding/1")
         assert failure is not None and failure.rebuild
-    assert (status(world).state, status(world).exit_code) == ("behind", 0)
+    assert (status(world).message, status(world).exit_code) == ("behind", 0)
 
 
 def test_a_rebuild_that_was_killed_does_not_look_well(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +308,7 @@ def test_a_rebuild_that_was_killed_does_not_look_well(world: World, monkeypatch:
     for decided in (up_to_date, expired):
         monkeypatch.setattr(told_status, "next_step", decided)
         shown = status(world, minutes=3)
-        assert "; StepUnfinished: the rebuild that began at" in shown.state
+        assert "; StepUnfinished: the rebuild that began at" in shown.message
         assert shown.exit_code in (StepUnfinished.exit_code, Gap.exit_code)
 
 
@@ -308,13 +318,13 @@ def test_what_cannot_be_read_is_no_alarm_for_ever(world: World, monkeypatch: pyt
     monkeypatch.setattr(told_status, "next_step", up_to_date)
     assert status(world).exit_code == FlowError.exit_code
     idle(world, monkeypatch)
-    assert (status(world).state, status(world).exit_code) == ("up to date", 0)
+    assert (status(world).message, status(world).exit_code) == ("up to date", 0)
 
 
 def test_a_failure_stays_while_the_next_try_is_at_work(world: World) -> None:
     fail(world, ValueError("broken"))
     with step_in_progress(world.context(), "dwd", ""):
-        assert "ValueError: broken" in status(world).state
+        assert "ValueError: broken" in status(world).message
     with step_in_progress(world.context(), "dwd", "7"):
         assert read_failure(world.context(), "dwd", "") is None
 
@@ -328,10 +338,10 @@ def test_what_cannot_be_read_is_no_good_news(world: World, written: bytes) -> No
     context = world.context()
     context.objects.overwrite(f"{state_folder(context.region.replica_root, TRANSFORMS)}/dwd.json", written)
     shown = status(world)
-    assert "FlowError: can't tell whether the last step of transform dwd failed" in shown.state
+    assert "FlowError: can't tell whether the last step of transform dwd failed" in shown.message
     assert shown.exit_code == FlowError.exit_code
     fail(world, ValueError("anew"))  # and the next step cures the file
-    assert "ValueError: anew" in status(world).state
+    assert "ValueError: anew" in status(world).message
 
 
 def test_what_an_older_sterna_wrote_is_read(world: World) -> None:
@@ -341,19 +351,19 @@ def test_what_an_older_sterna_wrote_is_read(world: World) -> None:
         json.dumps(WHOLE | {"exit_code": 0}).encode(),
     )
     shown = status(world)
-    assert shown.state == "failed at 2026-11-01 00:00:00 UTC: Gap: gone"
+    assert shown.message == "failed at 2026-11-01 00:00:00 UTC: Gap: gone"
     assert shown.exit_code != 0  # a failure is none that ends with 0, whatever it says
 
 
 def test_sql_that_is_gone_is_told(world: World, tmp_path: Path) -> None:
     named = flow("dwd.sql")
     shown = status(world, named, folder=tmp_path)
-    assert "ServicesError: transform dwd: can't read dwd.sql" in shown.state
+    assert "ServicesError: transform dwd: can't read dwd.sql" in shown.message
     assert shown.exit_code == ServicesError.exit_code
     (tmp_path / "dwd.sql").write_text(SQL)
     assert status(world, named, folder=tmp_path).exit_code == 0
     (tmp_path / "dwd.sql").write_text(" ")
-    assert "is empty" in status(world, named, folder=tmp_path).state
+    assert "is empty" in status(world, named, folder=tmp_path).message
 
 
 def test_sql_that_the_worker_alone_cannot_read_is_told(world: World, tmp_path: Path) -> None:
@@ -361,11 +371,11 @@ def test_sql_that_the_worker_alone_cannot_read_is_told(world: World, tmp_path: P
     (tmp_path / "dwd.sql").write_text(SQL)
     named = flow("dwd.sql")
     write_failure(world.context(), "dwd", "7", ValueError("long over"))
-    summary = Runner(world.context, [named], tmp_path / "elsewhere", print).run()
+    summary = run_transforms(world.context, [named], tmp_path / "elsewhere", print)
     assert (summary.stopped, summary.exit_code) == (("dwd",), ServicesError.exit_code)
     shown = status(world, named, folder=tmp_path)
-    assert "ServicesError: transform dwd: can't read dwd.sql" in shown.state
-    assert (shown.behind, shown.exit_code) == (1, ServicesError.exit_code)
+    assert "ServicesError: transform dwd: can't read dwd.sql" in shown.message
+    assert (shown.lag, shown.exit_code) == (1, ServicesError.exit_code)
 
 
 def test_sql_that_was_changed_since_the_last_rows_is_told() -> None:
@@ -389,6 +399,6 @@ def test_what_nobody_foresaw_of_one_flow_hides_no_other(world: World, monkeypatc
     monkeypatch.setattr(told_status, "read_flow_state", odd)
     others = [flow().model_copy(update={"name": "odd"}), flow()]
     first, second = read_flows(world.context(), others, Path())
-    assert first.state == "KeyError: 'snapshots'"
+    assert first.message == "KeyError: 'snapshots'"
     assert first.exit_code == EngineError.exit_code
-    assert (second.state, second.exit_code) == ("behind", 0)
+    assert (second.message, second.exit_code) == ("behind", 0)

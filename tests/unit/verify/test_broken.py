@@ -397,7 +397,10 @@ CONTENT: dict[str, tuple[Break, str]] = {
         METADATA,
     ),
     "the table is another one": (top(table_uuid="another"), METADATA),
-    "a property is gone": (lambda side, _: corruption.metadata(side, lambda it: it["properties"].pop("owner")), METADATA),
+    "a property is gone": (
+        lambda side, _: corruption.metadata(side, lambda it: it["properties"].pop("owner")),
+        METADATA,
+    ),
     "a snapshot is gone": (
         lambda side, _: corruption.metadata(
             side, lambda it: it.update(snapshots=it["snapshots"][1:], refs={}) or it["snapshot-log"].pop(0)

@@ -11,6 +11,7 @@ from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, Gap, NotAnAncestor, Rewound
 from sterna.pipelines.publish.decide import rewind_reason
 from sterna.pipelines.publish.model import Step, TableState, flow_channel
+from sterna.runtime.reconciler import Idle
 
 _APPLIED = re.compile(r"([0-9]{1,19})(/([1-9][0-9]{0,8}))?")
 _REBUILDING = re.compile(r"rebuilding/([1-9][0-9]{0,8})")
@@ -55,17 +56,6 @@ class Position:
         if self.snapshot is None:
             return ""
         return f"{self.snapshot}/{self.rebuilt}" if self.rebuilt else str(self.snapshot)
-
-
-@dataclass(frozen=True)
-class Idle:
-    """There is nothing to do now.
-
-    Args:
-        reason: for messages.
-    """
-
-    reason: str
 
 
 @dataclass(frozen=True)

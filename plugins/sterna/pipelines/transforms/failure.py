@@ -22,8 +22,18 @@ from typing import Final
 from sterna.codec import FLAG, INTEGER, TEXT, TIME, Field, MalformedRecord, Record, UnknownFields, nullable
 from sterna.concurrency.periodic import run_periodically
 from sterna.config.registry.folders import TRANSFORMS, state_folder
-from sterna.errors import EngineError, FlowError, ObjectMissing, StepUnfinished, SternaError, printable, redact_uri
+from sterna.errors import (
+    EngineError,
+    FlowError,
+    ObjectMissing,
+    Remedy,
+    StepUnfinished,
+    SternaError,
+    printable,
+    redact_uri,
+)
 from sterna.replication.replica.region import RegionContext
+from sterna.runtime.status import Condition, ConditionType
 
 _log = logging.getLogger(__name__)
 _MAX_REASON_CHARS: Final = 2_000
@@ -209,6 +219,16 @@ def failure_text(failure: Failure, now: datetime) -> str:
     since = f", since {_format_time(failure.since)}" if failure.since and failure.since < failure.at else ""
     outcome = "the rebuild failed" if failure.rebuild else "failed"
     return f"{outcome} at {_format_time(failure.at)}{since}: {failure.kind}: {failure.reason}"
+
+
+def failure_condition(failure: Failure, now: datetime) -> Condition:
+    """Return the condition of a transform whose last try failed, or is running."""
+    text = failure_text(failure, now)
+    if failure.is_running(now):
+        return Condition(ConditionType.PROGRESSING, "StepRunning", text, since=failure.since)
+    exit_code = failure.exit_code or EngineError.exit_code
+    remedy = Remedy.RETRY if exit_code == Remedy.RETRY.exit_code else Remedy.STOP
+    return Condition(ConditionType.BLOCKED, failure.kind, text, remedy.value, failure.since, exit_code)
 
 
 def format_reason(error: BaseException) -> str:

@@ -13,8 +13,9 @@ from sterna.config.sections.transforms import Transform
 from sterna.errors import ReferenceNotFound, TableGone
 from sterna.pipelines.publish.model import TableState, flow_channel
 from sterna.pipelines.publish.table_state import read_state
-from sterna.pipelines.transforms.decide import Decision, Idle, decide
+from sterna.pipelines.transforms.decide import Decision, decide
 from sterna.replication.replica.region import RegionContext
+from sterna.runtime.reconciler import Idle
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class FlowState:
     source: TableState | None
     metadata: str
     target: TableState
+
+    def applied_position(self, flow: Transform) -> str:
+        """Return the target's position; "": none."""
+        return self.target.properties.get(flow_channel(flow.name).position_property, "")
 
 
 def read_flow_state(context: RegionContext, flow: Transform) -> FlowState:

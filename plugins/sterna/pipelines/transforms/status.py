@@ -11,45 +11,20 @@ from typing import Final
 
 from sterna.config.sections.transforms import Transform
 from sterna.errors import EngineError, SternaError, TableGone
-from sterna.pipelines.publish.model import flow_channel
-from sterna.pipelines.transforms.decide import Idle, Work, is_sql_changed
-from sterna.pipelines.transforms.failure import failure_text, format_reason, read_failure
+from sterna.pipelines.transforms.decide import Work, is_sql_changed
+from sterna.pipelines.transforms.failure import failure_condition, failure_text, format_reason, read_failure
 from sterna.pipelines.transforms.observe import FlowState, next_step, read_flow_state, read_source
 from sterna.pipelines.transforms.run import read_sql
 from sterna.pipelines.transforms.sql_plan import validate_sql
 from sterna.pipelines.transforms.step_context import FlowSpark
 from sterna.pipelines.transforms.write import FlowWriter
 from sterna.replication.replica.region import RegionContext
+from sterna.runtime.reconciler import Idle
+from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, blocked_by
 from sterna.sql_identifiers import quote_backtick
 
 log = logging.getLogger(__name__)
 _SQL_CHANGED: Final = "; its SQL was changed since its last rows: sterna transforms rebuild makes all by the new one"
-
-
-@dataclass(frozen=True)
-class FlowStatus:
-    """The status of a transform.
-
-    Args:
-        flow: its name.
-        source, into, mode: as in the services file.
-        mark: the target's position; "": none.
-        current: the source's current snapshot on this region's replica; None: none.
-        behind: how many snapshots of the source the target lacks; None: unknown.
-        state: `up to date`, `behind`, that a step or a rebuild is running, why it waits or stopped, or the failure of
-            this region's last try; and whether the SQL has changed since its last rows.
-        exit_code: of the command; 0 if nothing is wrong.
-    """
-
-    flow: str
-    source: str
-    into: str
-    mode: str
-    mark: str = ""
-    current: int | None = None
-    behind: int | None = None
-    state: str = ""
-    exit_code: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,8 +46,10 @@ class FlowCheck:
 
 def read_flows(
     context: RegionContext, flows: Sequence[Transform], folder: Path, *, now: datetime | None = None
-) -> tuple[FlowStatus, ...]:
-    """Return the status of transforms, without Spark; an error of one is its state.
+) -> tuple[ReconcilerStatus, ...]:
+    """Return the status of transforms, without Spark; an error of one is a condition of it.
+
+    A position is that of the target, and a lag the number of snapshots of the source that the target lacks.
 
     Args:
         context: the region.
@@ -83,43 +60,53 @@ def read_flows(
     return tuple(_status(context, flow, folder, now or datetime.now(UTC)) for flow in flows)
 
 
-def _status(context: RegionContext, flow: Transform, folder: Path, now: datetime) -> FlowStatus:
-    status = FlowStatus(flow.name, flow.source, flow.into, str(flow.mode))
+def _status(context: RegionContext, flow: Transform, folder: Path, now: datetime) -> ReconcilerStatus:
+    details = {"source": flow.source, "into": flow.into, "mode": str(flow.mode)}
+    subject = f"{flow.source} → {flow.into}, {flow.mode}"
+    status = ReconcilerStatus("transform", flow.name, subject, lag_unit="snapshots", details=details)
     try:
         flow_state = read_flow_state(context, flow)
-        applied_position = flow_state.target.properties.get(flow_channel(flow.name).position_property, "")
-        status = replace(
-            status, mark=applied_position, current=flow_state.source.current if flow_state.source else None
-        )
+        current = flow_state.source.current if flow_state.source else None
+        status = replace(status, position=flow_state.applied_position(flow), details={**details, "current": current})
         return _add_progress(context, flow, folder, now, flow_state, status)
     except SternaError as error:
-        state = f"{type(error).__name__}: {error}{_rebuild_note(context, flow, status.mark, now)}"
-        return replace(status, state=state, exit_code=error.exit_code)
+        note = _rebuild_note(context, flow, status.position, now)
+        return replace(status, conditions=(blocked_by(error, f"{type(error).__name__}: {error}{note}"),))
     except Exception as error:
         # An unexpected error of one transform must not hide the others.
-        log.exception("how far transform %s is can't be told", flow.name)
-        return replace(status, state=f"{type(error).__name__}: {format_reason(error)}", exit_code=EngineError.exit_code)
+        log.exception("the status of transform %s is unknown", flow.name)
+        message = f"{type(error).__name__}: {format_reason(error)}"
+        return replace(status, conditions=(blocked_by(EngineError(type(error).__name__), message),))
 
 
 def _add_progress(
-    context: RegionContext, flow: Transform, folder: Path, now: datetime, flow_state: FlowState, status: FlowStatus
-) -> FlowStatus:
-    """Return a transform's next step and its failure; if it is up to date, only a rebuild's failure.
+    context: RegionContext,
+    flow: Transform,
+    folder: Path,
+    now: datetime,
+    flow_state: FlowState,
+    status: ReconcilerStatus,
+) -> ReconcilerStatus:
+    """Return a status with the transform's lag, and its failure; if it is up to date, only a rebuild's failure.
 
     Raises:
         SternaError: it is stopped, or its SQL or its failure can't be read.
     """
     work, sql = next_step(context, flow, flow_state), read_sql(flow, folder)
     changed = _SQL_CHANGED if is_sql_changed(flow, flow_state.target, sql) else ""
-    is_idle = isinstance(work, Idle)
-    state, behind = (work.reason, 0) if isinstance(work, Idle) else ("behind", _count_behind(flow_state, work))
-    status = replace(status, behind=behind, state=f"{state}{changed}")
-    failure = read_failure(context, flow.name, status.mark)
-    if failure is None or (is_idle and not failure.rebuild):
-        return status
-    text = failure_text(failure, now)
-    code = 0 if failure.is_running(now) else failure.exit_code or EngineError.exit_code
-    return replace(status, state=f"{state}; {text}{changed}" if is_idle else f"{text}{changed}", exit_code=code)
+    if isinstance(work, Idle):
+        progress, lag = Condition(ConditionType.READY, "Idle", work.reason), 0
+    else:
+        progress, lag = Condition(ConditionType.PROGRESSING, "Behind", "behind"), _count_behind(flow_state, work)
+    failure = read_failure(context, flow.name, status.position)
+    if failure is None or (isinstance(work, Idle) and not failure.rebuild):
+        conditions: tuple[Condition, ...] = (progress,)
+    elif isinstance(work, Idle):
+        conditions = (progress, failure_condition(failure, now))
+    else:
+        conditions = (failure_condition(failure, now),)
+    last = replace(conditions[-1], message=f"{conditions[-1].message}{changed}")
+    return replace(status, lag=lag, conditions=(*conditions[:-1], last))
 
 
 def _rebuild_note(context: RegionContext, flow: Transform, applied_position: str, now: datetime) -> str:

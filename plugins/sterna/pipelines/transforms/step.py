@@ -1,24 +1,37 @@
-"""One step of a transform: observe, decide, compute, stage, publish. It is idempotent, whichever region repeats it."""
+"""A transform as a consumer of its source: observe, decide, compute, stage, publish."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from sterna.config.sections.transforms import Transform
-from sterna.errors import MarkMoved, SternaError
-from sterna.pipelines.publish.model import flow_channel
+from sterna.errors import SternaError
 from sterna.pipelines.publish.protocol import LoadedTable, PublishOutcome, publish_step
 from sterna.pipelines.publish.spark import JavaBase, advance_position
-from sterna.pipelines.transforms.decide import Idle, Work, with_sql_digest
+from sterna.pipelines.transforms.decide import Work, with_sql_digest
 from sterna.pipelines.transforms.failure import UNREAD_POSITION, clear_failure, step_in_progress, write_failure
-from sterna.pipelines.transforms.observe import next_step, read_applied_position, read_flow_state
+from sterna.pipelines.transforms.observe import FlowState, next_step, read_applied_position, read_flow_state
 from sterna.pipelines.transforms.step_context import FlowSpark, StepContext
 from sterna.pipelines.transforms.write import FlowWriter
 from sterna.replication.replica.region import RegionContext
+from sterna.runtime.reconciler import Idle, Reconciler
 
-_MAX_PLANS = 5
-"""How often a step is planned again after another region published first."""
+
+@dataclass(frozen=True)
+class Observation:
+    """What a decision on a transform's next step needs.
+
+    Args:
+        context: the region.
+        sql: the transform's SQL.
+        flow_state: its source and its target.
+    """
+
+    context: RegionContext
+    sql: str
+    flow_state: FlowState
 
 
 @dataclass(frozen=True)
@@ -28,85 +41,103 @@ class StepSummary:
     Args:
         flow: the transform's name.
         start: the source's snapshot that it starts from; None: before the first row.
-        end: the source's snapshot that it ends at; None: there was nothing to do.
-        snapshot: the target's snapshot that has the rows; None: no row changed, or there was nothing to do.
+        end: the source's snapshot that it ends at.
+        snapshot: the target's snapshot that has the rows; None: no row changed.
         commit: the commit of `main` that has it, if this call published it.
-        reason: why there was nothing to do.
     """
 
     flow: str
-    start: int | None = None
-    end: int | None = None
-    snapshot: int | None = None
-    commit: str = ""
-    reason: str = ""
+    start: int | None
+    end: int
+    snapshot: int | None
+    commit: str
 
 
-def step(
-    context: RegionContext,
-    flow: Transform,
-    sql: str,
-    flow_spark: FlowSpark,
-    before: Callable[[str], None] = lambda moment: None,
-) -> StepSummary:
-    """Bring a transform's target up to the source as the region's replica has it.
+class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
+    """Brings a transform's target up to the source as the region's replica has it; any region may repeat a step.
 
     Args:
-        context: the region.
+        open_region: returns the region by its current registry.
         flow: the transform.
-        sql: its SQL.
+        sql: returns its SQL.
         flow_spark: opens sessions of Spark.
         before: called with `stage` and `publish` before each.
-
-    Raises:
-        Gap, NotAnAncestor: the source has expired, or was rolled back.
-        Rewound, FlowStopped: the target was changed by others.
-        NotOnlyAdded, NotAKey, ServicesError: the source's rows, or the SQL, don't suit the transform's mode.
-        MarkMoved, TableMoved: others published first each time.
-        TableGone, NotStaged: the target can't be written to.
-        CatalogError, StoreError, EngineError: a dependency isn't available.
     """
-    applied_position = UNREAD_POSITION
-    try:
-        for attempt in range(_MAX_PLANS):
-            flow_state = read_flow_state(context, flow)
-            applied_position = flow_state.target.properties.get(flow_channel(flow.name).position_property, "")
-            work = next_step(context, flow, flow_state)
-            if isinstance(work, Idle):
-                clear_failure(context, flow.name, applied_position)
-                return StepSummary(flow.name, reason=work.reason)
-            work = replace(work, step=with_sql_digest(work.step, flow, sql))
-            try:
-                with (
-                    step_in_progress(context, flow.name, applied_position),
-                    flow_spark.open_step(context, flow, flow_state.metadata) as step_context,
-                ):
-                    outcome = _run_step(step_context, flow, sql, work, before)
-            except MarkMoved:
-                if attempt == _MAX_PLANS - 1:
-                    raise
-                continue  # another region has progressed: the rest is planned from its position
-            return StepSummary(flow.name, work.start, work.end, outcome.snapshot, outcome.commit)
-        raise AssertionError("not reached")
-    except BaseException as error:
-        # The record is all that status has of it, also of an unexpected error or a time limit.
-        write_failure(context, flow.name, applied_position, error)
-        raise
 
+    def __init__(
+        self,
+        open_region: Callable[[], RegionContext],
+        flow: Transform,
+        sql: Callable[[], str],
+        flow_spark: FlowSpark,
+        before: Callable[[str], None] = lambda moment: None,
+    ) -> None:
+        self.name, self.interval = flow.name, float(flow.every)
+        self._open_region, self._flow, self._sql, self._spark = open_region, flow, sql, flow_spark
+        self._before = before
+        self._context: RegionContext | None = None
+        self._applied_position = UNREAD_POSITION
 
-def write_start_failure(context: RegionContext, flow: Transform, error: SternaError) -> None:
-    """Record why a step can't start, for a status in another process.
+    def observe(self) -> Observation:
+        """Return the transform's SQL, its source on the replica, and its target on `main`.
 
-    Args:
-        context: the region.
-        flow: the transform.
-        error: of its definition, or of its file of SQL.
-    """
-    try:
-        applied_position = read_applied_position(context, flow)
-    except SternaError:
-        applied_position = UNREAD_POSITION
-    write_failure(context, flow.name, applied_position, error)
+        Raises:
+            ServicesError: its file of SQL can't be read.
+            TableGone: the source or the target doesn't exist.
+            CatalogError, StoreError: a dependency isn't available.
+        """
+        self._context, self._applied_position = None, UNREAD_POSITION
+        context = self._context = self._open_region()
+        try:
+            sql = self._sql()
+        except SternaError:
+            with suppress(SternaError):
+                self._applied_position = read_applied_position(context, self._flow)
+            raise
+        flow_state = read_flow_state(context, self._flow)
+        self._applied_position = flow_state.applied_position(self._flow)
+        return Observation(context, sql, flow_state)
+
+    def decide(self, state: Observation) -> Work | Idle:
+        """Return the transform's next step; see `sterna.pipelines.transforms.decide.decide`.
+
+        Raises:
+            Gap, NotAnAncestor: the source has expired, or was rolled back.
+            Rewound, FlowStopped: the target was changed by others.
+        """
+        work = next_step(state.context, self._flow, state.flow_state)
+        if isinstance(work, Idle):
+            return work
+        return replace(work, step=with_sql_digest(work.step, self._flow, state.sql))
+
+    def apply(self, state: Observation, work: Work) -> StepSummary:
+        """Compute the rows of a step, stage and publish them.
+
+        Raises:
+            NotOnlyAdded, NotAKey, ServicesError: the source's rows, or the SQL, don't suit the transform's mode.
+            MarkMoved, TableMoved: others published first.
+            TableGone, NotStaged: the target can't be written to.
+            CatalogError, StoreError, EngineError: a dependency isn't available.
+        """
+        with (
+            step_in_progress(state.context, self.name, self._applied_position),
+            self._spark.open_step(state.context, self._flow, state.flow_state.metadata) as step_context,
+        ):
+            outcome = _run_step(step_context, self._flow, state.sql, work, self._before)
+        return StepSummary(self.name, work.start, work.end, outcome.snapshot, outcome.commit)
+
+    def summarize(self, result: StepSummary) -> str:
+        """Return how far the target is."""
+        return f"{self.name}: {self._flow.into} is at snapshot {result.end} of {self._flow.source}"
+
+    def record_idle(self, state: Observation) -> None:
+        """Delete the record of a failure that is over."""
+        clear_failure(state.context, self.name, self._applied_position)
+
+    def record_failure(self, error: BaseException) -> None:
+        """Write the record that is all that a status in another process has of the failure."""
+        if self._context is not None:
+            write_failure(self._context, self.name, self._applied_position, error)
 
 
 def _run_step(

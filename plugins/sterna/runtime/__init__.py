@@ -1,0 +1,1 @@
+"""Consumers that follow a log: how they are run, and their status."""

@@ -1,0 +1,119 @@
+"""Takes steps of consumers: of each once, or for some time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sterna.errors import Remedy, SternaError
+from sterna.runtime.failures import Failures, describe_error, first_exit_code
+from sterna.runtime.reconciler import Idle, Reconciler, reconcile
+
+R = TypeVar("R")
+_POLL_SECONDS = 1.0
+_RETRY_SECONDS = 30.0  # before a consumer that failed is tried again
+
+
+@dataclass(frozen=True)
+class RunSummary(Generic[R]):
+    """What a run did.
+
+    Args:
+        steps: the results of the steps that were applied, in order.
+        idle: why there is nothing to do now, by consumer.
+        errors: the last error, by consumer; those that no retry cures come first.
+    """
+
+    steps: tuple[R, ...]
+    idle: Mapping[str, str]
+    errors: Mapping[str, SternaError]
+
+    @property
+    def failed(self) -> Mapping[str, str]:
+        """The errors as text."""
+        return {name: describe_error(error) for name, error in self.errors.items()}
+
+    @property
+    def stopped(self) -> tuple[str, ...]:
+        """The consumers with an error that no retry cures."""
+        return tuple(name for name, error in self.errors.items() if error.remedy is not Remedy.RETRY)
+
+    @property
+    def exit_code(self) -> int:
+        """The command's exit code: that of the first error."""
+        return first_exit_code(self.errors)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the summary for JSON."""
+        return {
+            "steps": self.steps,
+            "idle": self.idle,
+            "failed": self.failed,
+            "stopped": self.stopped,
+            "exit_code": self.exit_code,
+        }
+
+
+class Runner(Generic[R]):
+    """Takes steps of consumers in turns; an error of one doesn't stop the others.
+
+    Args:
+        reconcilers: the consumers.
+        report_progress: called with lines of text.
+        sleep: waits for some seconds; by default until `stop` at the latest.
+        clock: seconds, as `time.monotonic`.
+    """
+
+    def __init__(
+        self,
+        reconcilers: Sequence[Reconciler[Any, Any, R]],
+        report_progress: Callable[[str], object],
+        sleep: Callable[[float], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reconcilers = reconcilers
+        self._report = report_progress
+        self._stopping = threading.Event()
+        self._sleep = sleep or self._stopping.wait
+        self._clock = clock
+        self._failures = Failures(report_progress)
+        self._steps: list[R] = []
+        self._idle: dict[str, str] = {}
+        self._due: dict[str, float] = {}
+
+    def run(self, seconds: float = 0.0) -> RunSummary[R]:
+        """Take all steps that are due.
+
+        Args:
+            seconds: for how long to poll for more; 0: each consumer is run once.
+        """
+        end = self._clock() + seconds
+        while True:
+            for reconciler in self._reconcilers:
+                if self._clock() >= self._due.get(reconciler.name, 0.0) and not self._stopping.is_set():
+                    self._reconcile(reconciler)
+            if self._stopping.is_set() or self._clock() >= end:
+                return RunSummary(tuple(self._steps), dict(self._idle), self._failures.snapshot())
+            self._sleep(min(_POLL_SECONDS, max(0.0, end - self._clock())))
+
+    def stop(self) -> None:
+        """Let `run` end after the step under way."""
+        self._stopping.set()
+
+    def _reconcile(self, reconciler: Reconciler[Any, Any, R]) -> None:
+        name, started_at = reconciler.name, self._clock()
+        with self._failures.recorded(name):
+            outcome = reconcile(reconciler)
+            if isinstance(outcome, Idle):
+                self._idle[name] = outcome.reason
+                self._due[name] = 0.0  # polling is cheap, so changes are noticed at once
+                return
+            self._due[name] = started_at + reconciler.interval
+            self._idle.pop(name, None)
+            self._steps.append(outcome)
+            self._report(reconciler.summarize(outcome))
+        if self._failures.get(name) is not None:
+            self._due[name] = self._clock() + _RETRY_SECONDS

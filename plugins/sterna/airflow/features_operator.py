@@ -78,22 +78,17 @@ class SternaMaterializeOperator(SternaFeaturesOperator):
     def execute(self, context: TaskContext) -> dict[str, int]:
         """Fill, and tell of each view."""
         from sterna.pipelines.features.region import materialize_all
-        from sterna.text.features import materialized_text
 
         region = self.open()
         features = self.settings(region.region.name)
-        counts: dict[str, int] = {}
-
-        def on_view_done(materialized: Any) -> None:
-            counts[materialized.view] = counts.get(materialized.view, 0) + materialized.rows + materialized.gone
-            self.log_progress(materialized_text(materialized))
-
-        follow_seconds = self.follow_for.total_seconds()
-        _, failed = materialize_all(
-            region, features, follow_for=follow_seconds, on_done=on_view_done, report=self.log_progress
+        summary = materialize_all(
+            region, features, follow_for=self.follow_for.total_seconds(), report=self.log_progress
         )
-        if failed:
-            raise failed[0].error
+        for error in summary.errors.values():
+            raise error
+        counts: dict[str, int] = {}
+        for step in summary.steps:
+            counts[step.view] = counts.get(step.view, 0) + step.rows + step.gone
         return counts
 
 

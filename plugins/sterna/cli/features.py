@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,10 +13,11 @@ from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, Reg
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.config.services_file import read_services
-from sterna.errors import ExitCode, Remedy, UsageError
+from sterna.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from sterna.pipelines.features.region import FailedView
+    from sterna.pipelines.features.materialize import Materialization
+    from sterna.runtime.runner import RunSummary
 
 features_app = typer.Typer(help="Manage online features: rows of tables in a fast store.", no_args_is_help=True)
 ViewNames = Annotated[list[str] | None, typer.Argument(metavar="VIEW", help="Views; none: all.")]
@@ -38,23 +38,12 @@ def materialize(
     Safe to interrupt and to repeat.
     """
     from sterna.pipelines.features.region import materialize_all, require_features
-    from sterna.text.features import materialized_text, run_text
 
     follow_seconds = parse_duration("--for", length).total_seconds() if length else 0.0
     output, features = Output(as_json), require_features(read_services(services), region)
     with open_context(registry, region) as context, output.progress("features") as progress:
-        materialized, failed = materialize_all(
-            context,
-            features,
-            views or (),
-            follow_for=follow_seconds,
-            on_done=lambda view: progress(materialized_text(view)),
-            report=progress,
-        )
-    output.result({"views": materialized, "failed": _failure_fields(failed)}, run_text(materialized, failed))
-    if failed:
-        retryable = all(failure.error.remedy is Remedy.RETRY for failure in failed)
-        raise typer.Exit(ExitCode.RETRY_LATER if retryable else failed[0].error.exit_code)
+        summary = materialize_all(context, features, views or (), follow_for=follow_seconds, report=progress)
+    _print_summary(output, summary)
 
 
 @features_app.command("rebuild", epilog="Example: sterna features rebuild user --region eu --yes")
@@ -71,7 +60,6 @@ def rebuild(
     from sterna.pipelines.features.materialize import select_views
     from sterna.pipelines.features.region import materialize_all, require_features
     from sterna.text.dry_run import NOTHING_CHANGED
-    from sterna.text.features import run_text
 
     output, features = Output(as_json), require_features(read_services(services), region)
     view_names = [view.name for view in select_views(features, views or (), UsageError)]
@@ -81,12 +69,8 @@ def rebuild(
         )
         return
     with open_context(registry, region) as context, output.progress("features") as progress:
-        materialized, failed = materialize_all(context, features, view_names, rebuild=True, report=progress)
-    output.result(
-        {"views": materialized, "failed": _failure_fields(failed), "done": True}, run_text(materialized, failed)
-    )
-    if failed:
-        raise typer.Exit(failed[0].error.exit_code)
+        summary = materialize_all(context, features, view_names, rebuild=True, report=progress)
+    _print_summary(output, summary, done=True)
 
 
 @features_app.command("status", epilog="Example: sterna features status --region eu")
@@ -133,8 +117,14 @@ def verify(
         raise typer.Exit(ExitCode.FAULTS)
 
 
-def _failure_fields(failures: Sequence[FailedView]) -> list[dict[str, str]]:
-    return [
-        {"view": failure.view, "error": type(failure.error).__name__, "message": str(failure.error)}
-        for failure in failures
+def _print_summary(output: Output, summary: RunSummary[Materialization], **fields: object) -> None:
+    """Print what a run did, and exit with the code of its severest error."""
+    from sterna.text.features import run_text
+
+    views = {step.view: step for step in summary.steps}  # of a view that was filled several times, the last one
+    failed = [
+        {"view": name, "error": type(error).__name__, "message": str(error)} for name, error in summary.errors.items()
     ]
+    output.result({"views": list(views.values()), "idle": summary.idle, "failed": failed, **fields}, run_text(summary))
+    if summary.exit_code:
+        raise typer.Exit(summary.exit_code)

@@ -5,29 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sterna.errors import printable
-from sterna.pipelines.features.materialize import Materialization
-from sterna.pipelines.features.region import FailedView
+from sterna.pipelines.features.materialize import Materialization, describe_materialization
 from sterna.pipelines.features.status import ViewStatus
 from sterna.pipelines.features.verify import Verification
+from sterna.runtime.runner import RunSummary
+from sterna.text.lines import join_lines
 
 
-def materialized_text(materialized: Materialization) -> str:
-    """Return what became of a view as one line."""
-    reason = f" ({printable(materialized.why)})" if materialized.why else ""
-    if materialized.how in ("same", "empty"):
-        outcome = "nothing to do" if materialized.how == "same" else "its table has no rows yet"
-        return f"{materialized.view}: {outcome}"
-    snapshot_text = "" if materialized.snapshot is None else f", at snapshot {materialized.snapshot}"
-    return (
-        f"{materialized.view}: {materialized.how}{reason}: {materialized.rows} rows written, {materialized.gone} "
-        f"gone{snapshot_text}"
-    )
-
-
-def run_text(materialized: Sequence[Materialization], failed: Sequence[FailedView]) -> str:
+def run_text(summary: RunSummary[Materialization]) -> str:
     """Return what became of all views as lines."""
-    lines = [materialized_text(view) for view in materialized]
-    return "\n".join([*lines, *(f"{view.view}: failed: {view.error}" for view in failed)])
+    lines = [describe_materialization(view) for view in summary.steps]
+    lines += [f"{name}: {reason}" for name, reason in summary.idle.items()]
+    return join_lines([*lines, *(f"{name}: failed: {error}" for name, error in summary.errors.items())])
 
 
 def status_text(views: Sequence[ViewStatus]) -> str:

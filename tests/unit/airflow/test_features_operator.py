@@ -18,12 +18,12 @@ from sterna.airflow.features_operator import (
     SternaMaterializeOperator,
     features_dag,
 )
-from sterna.errors import FeatureStoreUnreachable
+from sterna.errors import FeatureStoreUnreachable, SternaError
 from sterna.pipelines.features import region as features_region
 from sterna.pipelines.features import status
 from sterna.pipelines.features.materialize import Materialization
-from sterna.pipelines.features.region import FailedView
 from sterna.pipelines.features.status import ViewStatus
+from sterna.runtime.runner import RunSummary
 
 SERVICES = """
 features:
@@ -53,19 +53,17 @@ def test_the_dag_s_shape() -> None:
 
 
 def test_what_is_written_is_counted_and_what_failed_is_raised(services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    failed: list[FailedView] = []
+    asked: list[float] = []
+    errors: dict[str, SternaError] = {}
 
-    def played(region: Any, features: Any, *, follow_for: float, on_done: Any, report: Any) -> Any:
+    def played(region: Any, features: Any, *, follow_for: float, report: Any) -> RunSummary[Materialization]:
         asked.append(follow_for)
-        for _ in range(2):
-            on_done(Materialization("user", "changes", "", 7, 3, 1))
-        return [], failed
+        return RunSummary((Materialization("user", "changes", "", 7, 3, 1),) * 2, {}, errors)
 
     monkeypatch.setattr(features_region, "materialize_all", played)
     task = SternaMaterializeOperator(task_id="work", services=str(services), follow_for=timedelta(minutes=1))
     assert task.execute({}) == {"user": 8} and asked == [60.0]
-    failed.append(FailedView("user", FeatureStoreUnreachable("dark")))
+    errors["user"] = FeatureStoreUnreachable("dark")
     with pytest.raises(FeatureStoreUnreachable):
         task.execute({})
     services.write_text("version: 1\n")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sterna.config.sections.features import Entity, Features, FeatureView
-from sterna.errors import Gap, NotAnAncestor
+from sterna.errors import Gap, NotAnAncestor, printable
 from sterna.pipelines.changes.between import plan_changes
 from sterna.pipelines.changes.region import load_table, translate_errors
 from sterna.pipelines.changes.rows import NOT_A_KEY
@@ -47,6 +47,19 @@ class Materialization:
     snapshot: int | None = None
     rows: int = 0
     gone: int = 0
+
+
+def describe_materialization(materialized: Materialization) -> str:
+    """Return what became of a view as one line."""
+    reason = f" ({printable(materialized.why)})" if materialized.why else ""
+    if materialized.how in ("same", "empty"):
+        outcome = "nothing to do" if materialized.how == "same" else "its table has no rows yet"
+        return f"{materialized.view}: {outcome}"
+    snapshot_text = "" if materialized.snapshot is None else f", at snapshot {materialized.snapshot}"
+    return (
+        f"{materialized.view}: {materialized.how}{reason}: {materialized.rows} rows written, {materialized.gone} "
+        f"gone{snapshot_text}"
+    )
 
 
 @dataclass(frozen=True)

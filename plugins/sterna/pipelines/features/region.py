@@ -1,38 +1,29 @@
-"""A region's views worked on one after another: what commands and tasks do."""
+"""A region's views: each is a consumer of the replica. What commands and tasks do with them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from sterna.config.sections.features import Features, FeatureView
 from sterna.config.sections.model import Services
-from sterna.errors import ChangesError, EngineError, FeaturesError, SternaError, StoreError, TableError, UsageError
+from sterna.errors import UsageError
 from sterna.pipelines.changes.region import open_session
-from sterna.pipelines.features.materialize import Materialization, materialize_view, select_views
+from sterna.pipelines.features.materialize import (
+    Materialization,
+    describe_materialization,
+    materialize_view,
+    select_views,
+)
 from sterna.pipelines.features.status import needs_run
 from sterna.pipelines.features.store import FeatureStore
 from sterna.pipelines.features.verify import Verification, verify_view
 from sterna.replication.replica.region import RegionContext
+from sterna.runtime.reconciler import Idle, Reconciler
+from sterna.runtime.runner import Runner, RunSummary
 
-_POLL_SECONDS = 1.0
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class FailedView:
-    """A view that wasn't brought further.
-
-    Args:
-        view: its name.
-        error: why.
-    """
-
-    view: str
-    error: SternaError
 
 
 def require_features(services: Services, region: str) -> Features:
@@ -69,84 +60,104 @@ def materialize_all(
     *,
     rebuild: bool = False,
     follow_for: float = 0.0,
-    on_done: Callable[[Materialization], None] = lambda _: None,
     report: Report = lambda _: None,
-) -> tuple[list[Materialization], list[FailedView]]:
-    """Bring views to what the replica shows; with a time to linger, again whenever its head has moved.
-
-    A view that fails keeps no other one.
+) -> RunSummary[Materialization]:
+    """Bring views to what the replica shows: once, or again whenever its head has moved, while Spark is kept warm.
 
     Args:
         context: the region.
         features: the section of the services file.
         views: their names; none: all.
         rebuild: fill them as a whole, once.
-        follow_for: seconds to poll for further changes, while Spark is running.
-        on_done: called for each view that changed.
-        report: called for each view that failed.
-
-    Returns:
-        What became of each view last, and what failed at the last try.
+        follow_for: seconds to poll for further changes.
+        report: called with a line for each view that changed or failed.
 
     Raises:
         UsageError: there is no such view.
-        NeedsClassicSpark: the region's Spark is a Spark Connect server.
-        EngineError: Spark can't be started.
     """
-    views_run = _ViewsRun(context, features, select_views(features, views, UsageError), on_done, report)
-    deadline = time.monotonic() + follow_for
+    selected = select_views(features, views, UsageError)
     with open_feature_store(context, features) as store, ExitStack() as opened:
-        while True:
-            head = context.catalog.reference(context.region.replica_branch).hash
-            failed = views_run.run_pass(store, opened, head, rebuild=rebuild)
-            rebuild = False
-            if not _wait_for_change(context, head, deadline):
-                return list(views_run.outcomes.values()), failed
+        sessions = _Sessions(context, opened)
+        reconcilers = [ViewReconciler(context, features, view, store, sessions, rebuild=rebuild) for view in selected]
+        return Runner(reconcilers, report).run(follow_for)
 
 
-class _ViewsRun:
-    """Views, and what became of them; Spark is started for the first that has something to do."""
+class _Sessions:
+    """The Spark session of a run, started for the first view that has something to do."""
+
+    def __init__(self, context: RegionContext, opened: ExitStack) -> None:
+        self._context, self._opened = context, opened
+        self._spark: Any = None
+
+    def get(self) -> Any:
+        if self._spark is None:
+            self._spark = self._opened.enter_context(open_session(self._context))
+        return self._spark
+
+
+class ViewReconciler(Reconciler[str, str, Materialization]):
+    """Brings one view's rows in the store to those of the replica.
+
+    Args:
+        context: the region.
+        features: the section of the services file.
+        view: the view.
+        store: the region's.
+        sessions: opens Spark.
+        rebuild: its first step fills it as a whole.
+    """
 
     def __init__(
         self,
         context: RegionContext,
         features: Features,
-        views: Sequence[FeatureView],
-        on_done: Callable[[Materialization], None],
-        report: Report,
+        view: FeatureView,
+        store: FeatureStore,
+        sessions: _Sessions,
+        *,
+        rebuild: bool,
     ) -> None:
-        self._context, self._features, self._views, self._on_done, self._report = (
-            context,
-            features,
-            views,
-            on_done,
-            report,
+        self.name = view.name
+        self._context, self._features, self._view, self._store = context, features, view, store
+        self._sessions, self._rebuild = sessions, rebuild
+        self._applied_head = ""
+
+    def observe(self) -> str:
+        """Return the replica's head.
+
+        Raises:
+            CatalogError: the region's catalog doesn't answer.
+        """
+        return self._context.catalog.reference(self._context.region.replica_branch).hash
+
+    def decide(self, state: str) -> str | Idle:
+        """Return the head that is to be applied; a store and table that are at it need no step.
+
+        Raises:
+            FeaturesError, CatalogError, StoreError, TableError: something doesn't answer.
+        """
+        if state == self._applied_head:
+            return Idle("nothing to do")
+        if not self._rebuild and not needs_run(self._context, self._features, self._store, self._view, state):
+            self._applied_head = state
+            return Idle("nothing to do")
+        return state
+
+    def apply(self, state: str, work: str) -> Materialization:
+        """Fill the view; see `sterna.pipelines.features.materialize.materialize_view`.
+
+        Raises:
+            SternaError: as there.
+        """
+        materialized = materialize_view(
+            self._context, self._sessions.get(), self._store, self._features, self._view, rebuild=self._rebuild
         )
-        self._spark: Any = None
-        self.outcomes: dict[str, Materialization] = {}
+        self._rebuild, self._applied_head = False, work
+        return materialized
 
-    def run_pass(self, store: FeatureStore, opened: ExitStack, head: str, *, rebuild: bool) -> list[FailedView]:
-        failed = []
-        for view in self._views:
-            try:
-                outcome = self._materialize(store, opened, view, head, rebuild=rebuild)
-            except (UsageError, FeaturesError, ChangesError, EngineError, TableError, StoreError) as error:
-                failed.append(FailedView(view.name, error))
-                self._report(f"{view.name}: {error}")
-                continue
-            if outcome.how != "same" or view.name not in self.outcomes:
-                self.outcomes[view.name] = outcome
-                self._on_done(outcome)
-        return failed
-
-    def _materialize(
-        self, store: FeatureStore, opened: ExitStack, view: FeatureView, head: str, *, rebuild: bool
-    ) -> Materialization:
-        if not rebuild and not needs_run(self._context, self._features, store, view, head):
-            return Materialization(view.name, "same", snapshot=store.state(view.name).snapshot)
-        if self._spark is None:
-            self._spark = opened.enter_context(open_session(self._context))
-        return materialize_view(self._context, self._spark, store, self._features, view, rebuild=rebuild)
+    def summarize(self, result: Materialization) -> str:
+        """Return what became of the view."""
+        return describe_materialization(result)
 
 
 def verify_all(
@@ -159,12 +170,3 @@ def verify_all(
             verifications.append(verify_view(context, spark, store, features, view, sample))
             report(f"{view.name}: {verifications[-1].compared} rows compared")
     return verifications
-
-
-def _wait_for_change(context: RegionContext, head: str, deadline: float) -> bool:
-    """Wait until the replica's head isn't the one that was looked at; False: the time is over first."""
-    while time.monotonic() < deadline:
-        if context.catalog.reference(context.region.replica_branch).hash != head:
-            return True
-        time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
-    return False

@@ -35,9 +35,9 @@ def test_where_services_stand_is_understood(tmp_path: Path) -> None:
 
         assert services.features is not None
         with open_feature_store(context, services.features) as store:
-            views = {view.view: view for view in read_status(context, services.features, store)}
-        assert {name: view.snapshot for name, view in views.items()} == {
-            name: view["snapshot"] for name, view in ANSWERS["features"].items()
+            views = {view.name: view for view in read_status(context, services.features, store)}
+        assert {name: view.position for name, view in views.items()} == {
+            name: str(view["snapshot"]) for name, view in ANSWERS["features"].items()
         }
-        assert all(view.ready for view in views.values())
-        assert views["user"].behind == 0.0
+        assert all(view.details["ready"] for view in views.values())
+        assert views["user"].lag == 0.0

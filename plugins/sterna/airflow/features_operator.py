@@ -102,7 +102,7 @@ class SternaFeaturesStatusOperator(SternaFeaturesOperator):
 
         from sterna.pipelines.features.region import open_feature_store
         from sterna.pipelines.features.status import read_status
-        from sterna.text.features import status_text
+        from sterna.text.reconcilers import status_text
 
         region = self.open()
         features = self.settings(region.region.name)
@@ -111,13 +111,13 @@ class SternaFeaturesStatusOperator(SternaFeaturesOperator):
         for line in status_text(views).splitlines():
             self.log_progress(line)
         for view in views:
-            tags = {"region": region.region.name, "view": view.view}
-            if view.behind is not None:
-                stats.gauge("sterna.features_behind_seconds", view.behind, tags=tags)
-            stats.gauge("sterna.features_alarm", int(bool(view.alarm)), tags=tags)
-        if alarms := [f"{view.view}: {view.alarm}" for view in views if view.alarm]:
+            tags = {"region": region.region.name, "view": view.name}
+            if view.lag is not None:
+                stats.gauge("sterna.features_behind_seconds", view.lag, tags=tags)
+            stats.gauge("sterna.features_alarm", int(view.blocked is not None), tags=tags)
+        if alarms := [f"{view.name}: {view.message}" for view in views if view.blocked]:
             raise AirflowFailException("; ".join(alarms))
-        return {view.view: view.behind for view in views if view.behind is not None}
+        return {view.name: view.lag for view in views if view.lag is not None}
 
 
 def features_dag(

@@ -82,14 +82,14 @@ def status(
 ) -> None:
     """Show how far each view is behind the replica. Exit code 5 while one needs an operator; needs no Spark."""
     from sterna.pipelines.features.region import open_feature_store, require_features
-    from sterna.pipelines.features.status import read_status as look
-    from sterna.text.features import status_text
+    from sterna.pipelines.features.status import read_status
+    from sterna.text.reconcilers import status_text
 
     features = require_features(read_services(services), region)
     with open_context(registry, region) as context, open_feature_store(context, features) as store:
-        views = look(context, features, store)
-    Output(as_json).result({"region": region, "views": views}, status_text(views))
-    if any(view.alarm for view in views):
+        views = read_status(context, features, store)
+    Output(as_json).result({"region": region, "views": [view.fields() for view in views]}, status_text(views))
+    if any(view.exit_code for view in views):
         raise typer.Exit(ExitCode.HELD)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sterna.errors import printable
-from sterna.runtime.status import ConditionType, ReconcilerStatus
+from sterna.runtime.status import ReconcilerStatus
 from sterna.text.lines import join_lines
 
 
@@ -15,11 +15,11 @@ def status_text(statuses: Sequence[ReconcilerStatus]) -> str:
 
 
 def _status_line(status: ReconcilerStatus) -> str:
-    lag = [f"{status.lag:.0f} {status.lag_unit} behind"] if status.lag else []
+    parts = [f"{status.lag:.0f} {status.lag_unit} behind"] if status.lag else []
     # What only says that it is behind adds nothing to the lag.
-    messages = [
+    parts += [
         printable(condition.message, 4_000)
         for condition in status.conditions
-        if condition.type is not ConditionType.PROGRESSING or condition.reason != "Behind" or not lag
+        if condition.reason != "Behind" or not status.lag
     ]
-    return f"{status.name}: {status.subject}: {', '.join([*lag, '; '.join(messages)]) if messages else lag[0]}"
+    return f"{status.name}: {status.subject}: {', '.join(parts or ['up to date'])}"

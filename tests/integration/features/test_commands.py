@@ -34,7 +34,7 @@ def test_the_commands(shop: FeatureTestbed, tmp_path: Path, capsys: pytest.Captu
         return json.loads((output.out if output.out else output.err).splitlines()[-1])
 
     started = sterna("status", code=5)["views"]
-    assert all(view["alarm"] for view in started)
+    assert {view["conditions"][0]["type"] for view in started} == {"Blocked"}
     assert sterna("verify", code=7)["views"][0]["problem"]
     materialized = {view["view"]: view for view in sterna("materialize")["views"]}
     assert {name: (view["how"], view["rows"]) for name, view in materialized.items()} == {
@@ -44,11 +44,11 @@ def test_the_commands(shop: FeatureTestbed, tmp_path: Path, capsys: pytest.Captu
     }
     again = sterna("materialize")
     assert (again["views"], sorted(again["idle"])) == ([], ["hot", "seen", "user"])
-    statuses = {view["view"]: view for view in sterna("status")["views"]}
+    statuses = {view["name"]: view for view in sterna("status")["views"]}
     assert (
-        statuses["user"]["behind"] == 0.0
+        statuses["user"]["lag"] == 0.0
         and statuses["user"]["ready"]
-        and statuses["user"]["current"] == statuses["user"]["snapshot"]
+        and str(statuses["user"]["current"]) == statuses["user"]["position"]
     )
     assert sterna("verify", "user", "--sample", "1/2")["views"][0]["missing"] == 0
     client: Any = shop.client
@@ -72,5 +72,5 @@ def test_the_commands(shop: FeatureTestbed, tmp_path: Path, capsys: pytest.Captu
     assert next(view["rows"] for view in half["views"] if view["view"] == "seen") == 1
     shop.server.process.stop()
     assert {failure["error"] for failure in sterna("materialize", code=4)["failed"]} == {"FeatureStoreUnreachable"}
-    assert "does not answer" in sterna("status", code=5)["views"][0]["alarm"]
+    assert "does not answer" in sterna("status", code=5)["views"][0]["conditions"][0]["message"]
     shop.server.__dict__.update(shop.server.restart().__dict__)

@@ -172,15 +172,15 @@ def test_a_table_without_rows_leaves_none_in_the_store_and_no_alarm_green(
     context: Any = SimpleNamespace(registry=here, region=region, catalog=catalog)
     monkeypatch.setattr(telling, "read_head", lambda catalog, branch: SimpleNamespace(hash="h"))
     monkeypatch.setattr(materializing, "load_view", lambda *_: None)  # dropped, and made anew without rows
-    assert telling.read_status(context, features, store)[0].alarm == ""
+    assert telling.read_status(context, features, store)[0].blocked is None
     run = begun(store, 1)
     store.put(run, [("1", b"[1]")])
     store.finish(run, run.server_id)
-    assert "the store has some" in telling.read_status(context, features, store)[0].alarm
+    assert "the store has some" in telling.read_status(context, features, store)[0].message
     spark: Any = None
     materialized = materializing.materialize_view(context, spark, store, features, features.views_by_name["user"])
     assert (materialized.how, materialized.gone, rows(store)) == ("empty", 1, {})
-    assert telling.read_status(context, features, store)[0].alarm == ""
+    assert telling.read_status(context, features, store)[0].blocked is None
     epoch = store.state("user").generation
     assert materializing.materialize_view(context, spark, store, features, features.views_by_name["user"]).gone == 0
     assert store.state("user").generation == epoch, "nothing is done twice"

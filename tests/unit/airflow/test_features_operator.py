@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,8 +23,8 @@ from sterna.errors import FeatureStoreUnreachable, SternaError
 from sterna.pipelines.features import region as features_region
 from sterna.pipelines.features import status
 from sterna.pipelines.features.materialize import Materialization
-from sterna.pipelines.features.status import ViewStatus
 from sterna.runtime.runner import RunSummary
+from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus
 
 SERVICES = """
 features:
@@ -72,7 +73,7 @@ def test_what_is_written_is_counted_and_what_failed_is_raised(services: Path, mo
 
 
 def test_a_late_view_fails_the_look(services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    statuses: list[ViewStatus] = [ViewStatus("user", "d.t", "complete", 7, 7, 0.0, True)]
+    statuses = [ReconcilerStatus("feature view", "user", "d.t, complete", "7", 0.0, "s")]
     gauges: dict[str, float] = {}
 
     @contextmanager
@@ -84,7 +85,8 @@ def test_a_late_view_fails_the_look(services: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("airflow.sdk.observability.stats.gauge", lambda name, value, tags: gauges.update({name: value}))
     task = SternaFeaturesStatusOperator(task_id="look", services=str(services))
     assert task.execute({}) == {"user": 0.0}
-    statuses[0] = ViewStatus("user", "d.t", "complete", 6, 7, 1000.0, True, "the store is 1000 s behind")
+    stale = Condition(ConditionType.BLOCKED, "Stale", "the store is 1000 s behind")
+    statuses[0] = replace(statuses[0], lag=1000.0, conditions=(stale,))
     with pytest.raises(AirflowFailException, match="user: the store is 1000 s behind"):
         task.execute({})
     assert gauges == {"sterna.features_behind_seconds": 1000.0, "sterna.features_alarm": 1}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from sterna.catalog.model import parse_key
 from sterna.catalog.tables import table_metadata_uri
 from sterna.config.sections.features import Features, FeatureView
-from sterna.errors import FeaturesError, SternaError
+from sterna.errors import ExitCode, Remedy, SternaError
 from sterna.iceberg.metadata.history import current_ancestors
 from sterna.iceberg.metadata.model import TableMetadata
 from sterna.iceberg.metadata.table import read_table_metadata
@@ -16,37 +16,16 @@ from sterna.pipelines.features.model import State, view_digest
 from sterna.pipelines.features.store import FeatureStore
 from sterna.replication.replica.head import read_head
 from sterna.replication.replica.region import RegionContext
-
-
-@dataclass(frozen=True)
-class ViewStatus:
-    """How far one view is.
-
-    Args:
-        view: its name.
-        table: its table.
-        serve: `complete` or `cache`.
-        snapshot: the store's snapshot; None: none.
-        current: the replica's; None: none.
-        behind: seconds since the replica's first commit that the store lacks; 0: up to date; None: unknown.
-        ready: the store holds all rows, for certain.
-        alarm: what needs attention; "": nothing.
-    """
-
-    view: str
-    table: str
-    serve: str
-    snapshot: int | None
-    current: int | None
-    behind: float | None
-    ready: bool
-    alarm: str = ""
+from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus
 
 
 def read_status(
     context: RegionContext, features: Features, store: FeatureStore, now: datetime | None = None
-) -> tuple[ViewStatus, ...]:
-    """Return how far all views are.
+) -> tuple[ReconcilerStatus, ...]:
+    """Return the status of all views.
+
+    A position is the store's snapshot. A lag is the number of seconds since the replica's first commit that the store
+    lacks. The details have the replica's snapshot, and whether the store holds all rows for certain.
 
     Args:
         context: the region.
@@ -66,26 +45,26 @@ def read_status(
 
 def _view_status(
     context: RegionContext, features: Features, store: FeatureStore, view: FeatureView, head: str, now: datetime
-) -> ViewStatus:
-    metadata: TableMetadata | None = None
-    state, server_id = State(), ""
+) -> ReconcilerStatus:
+    details = {"table": view.table, "serve": view.serve, "current": None, "ready": False}
+    status = ReconcilerStatus("feature view", view.name, f"{view.table}, {view.serve}", lag_unit="s", details=details)
     try:
         state, server_id = store.state(view.name), store.server_id()
+        status = replace(status, position="" if state.snapshot is None else str(state.snapshot))
         if refusal := context.registry.exclusion_reason(view.table, context.region.name):
-            leftover = "" if state.exclusion else f"its table is refused here, and the store has its rows: {refusal}"
-            return ViewStatus(view.name, view.table, view.serve, state.snapshot, None, None, False, leftover)
+            leftover = f"its table is refused here, and the store has its rows: {refusal}"
+            alarm = None if state.exclusion else _alarm("Refused", leftover)
+            return replace(status, conditions=(alarm or Condition(ConditionType.READY, "Refused", refusal),))
         metadata = _read_metadata(context, view, head)
         current = metadata.current_snapshot_id if metadata else None
-        behind = _seconds_behind(metadata, state, now)
+        lag = _seconds_behind(metadata, state, now)
         same_settings = state.digest.partition("/")[0] == view_digest(view, features.entity_of(view))
         ready = bool(state.complete_server) and state.complete_server == server_id and same_settings
-        leftover = "" if state.snapshot is None else "the replica has no rows of its table, and the store has some"
-        alarm = _alarm(view, behind, ready, same_settings) if current is not None else leftover
-        return ViewStatus(view.name, view.table, view.serve, state.snapshot, current, behind, ready, alarm)
-    except FeaturesError as error:
-        return ViewStatus(view.name, view.table, view.serve, None, None, None, False, str(error))
+        status = replace(status, lag=lag, details={**details, "current": current, "ready": ready})
+        return replace(status, conditions=(_condition(view, state, current, lag, ready, same_settings),))
     except SternaError as error:
-        return ViewStatus(view.name, view.table, view.serve, state.snapshot, None, None, False, str(error))
+        needs_operator = Condition(ConditionType.BLOCKED, type(error).__name__, str(error), error.remedy.value)
+        return replace(status, conditions=(replace(needs_operator, exit_code=ExitCode.HELD),))
 
 
 def needs_run(context: RegionContext, features: Features, store: FeatureStore, view: FeatureView, head: str) -> bool:
@@ -132,11 +111,22 @@ def _seconds_behind(metadata: TableMetadata | None, state: State, now: datetime)
     return max(0.0, round(now.timestamp() - times[newer[-1]] / 1000, 3))
 
 
-def _alarm(view: FeatureView, behind: float | None, ready: bool, same_settings: bool) -> str:
-    if behind is not None and behind > view.max_staleness:
-        return f"the store is {behind:.0f} s behind the replica: more than {view.max_staleness} s"
+def _condition(
+    view: FeatureView, state: State, current: int | None, lag: float | None, ready: bool, same_settings: bool
+) -> Condition:
+    if current is None:
+        if state.snapshot is not None:
+            return _alarm("Leftover", "the replica has no rows of its table, and the store has some")
+        return Condition(ConditionType.READY, "Empty", "its table has no rows yet")
+    if lag is not None and lag > view.max_staleness:
+        return _alarm("Stale", f"the store is {lag:.0f} s behind the replica: more than {view.max_staleness} s")
     if not same_settings:
-        return "the store holds rows of other settings: the replica answers"
+        return _alarm("OtherSettings", "the store holds rows of other settings: the replica answers")
     if view.serve == "complete" and not ready:
-        return "the store may lack rows: the replica answers for what isn't there"
-    return ""
+        return _alarm("Incomplete", "the store may lack rows: the replica answers for what isn't there")
+    message = "all rows are in the store" if view.serve == "complete" else "rows are cached"
+    return Condition(ConditionType.PROGRESSING if lag else ConditionType.READY, "Served", message)
+
+
+def _alarm(reason: str, message: str) -> Condition:
+    return Condition(ConditionType.BLOCKED, reason, message, Remedy.HOLD.value, exit_code=ExitCode.HELD)

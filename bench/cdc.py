@@ -23,7 +23,7 @@ from sterna.config.environment import temporary_environment as variables
 from sterna.config.sections.model import Services
 from sterna.pipelines.cdc.engine import Engine
 from sterna.pipelines.cdc.postgres import PostgresDatabase
-from sterna.pipelines.cdc.run import Runner
+from sterna.pipelines.cdc.run import CaptureRunner
 from sterna.pipelines.cdc.sources import SourceContext, open_sources
 from sterna.servers.postgres import Database, start_postgres
 
@@ -106,11 +106,11 @@ class _Side:
 
         def on_line(line: str) -> None:
             report_progress(line)
-            if "has come up to " in line:
-                landed.append((time.time(), line.partition("has come up to ")[2].partition(",")[0]))
+            if " is at " in line:
+                landed.append((time.time(), line.partition(" is at ")[2].partition(",")[0]))
 
         with self.followed() as followed:
-            runner = Runner([followed], on_line)
+            runner = CaptureRunner([followed], on_line)
             running = threading.Thread(target=runner.run, args=(3600.0,))
             running.start()
             database, kept = PostgresDatabase(followed.source, followed.context.secrets), []

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from sterna.maintenance.tables.expire import SparkSnapshotRemover, expire_snapshots
 from sterna.maintenance.tables.results import ExpiredTable
-from sterna.pipelines.cdc.run import Runner
+from sterna.pipelines.cdc.run import CaptureRunner
 from sterna.pipelines.cdc.sources import open_sources
 from sterna.pipelines.features.materialize import Materialization, materialize_view
 from sterna.pipelines.features.region import open_feature_store
@@ -83,14 +83,14 @@ def test_a_followed_source_is_followed_on(restored: Written) -> None:
     assert there == ANSWERS["source"], "what was made is restored"
     assert {"20", "21"} < {row[0] for row in there["customers"]}, "in the journal alone, and in the slot alone"
     with restored.context() as context, ThreadPoolExecutor(1) as pool:
-        runner = Runner(open_sources(context, restored.services), print)
+        runner = CaptureRunner(open_sources(context, restored.services), print)
         watched = pool.submit(follow_on, restored, runner)
         assert runner.run(LONGEST).failed == {}
         watched.result()
     assert followed(restored) == source_rows(restored) != there
 
 
-def follow_on(restored: Written, runner: Runner) -> None:
+def follow_on(restored: Written, runner: CaptureRunner) -> None:
     """See the tables come up to the source, twice, and end the run."""
     assert restored.source is not None
     try:

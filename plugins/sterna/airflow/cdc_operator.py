@@ -59,18 +59,18 @@ class SternaCdcOperator(SternaOperator):
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
         from sterna.config.services_file import read_services
-        from sterna.pipelines.cdc.run import Runner
+        from sterna.pipelines.cdc.run import CaptureRunner
         from sterna.pipelines.cdc.sources import open_sources
 
         region, services = self.open(), read_services(self.services or get_option("services"))
         if not any(source.region == region.region.name for source in services.cdc.sources):
             raise AirflowSkipException("the services file has no source in cdc.sources for this region")
-        self._runner = Runner(open_sources(region, services, self.sources), self.log_progress)
+        self._runner = CaptureRunner(open_sources(region, services, self.sources), self.log_progress)
         summary = self._runner.run(self.follow_for.total_seconds())
         if summary.failed:
             name, reason = next(iter(summary.failed.items()))
             raise AirflowFailException(f"{len(summary.failed)} failed; {name}: {reason}")
-        return int(summary.steps)
+        return len(summary.steps)
 
     def on_kill(self) -> None:
         """Let what is under way come to its end."""

@@ -59,14 +59,14 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Capture changes of sources for a while, after a first copy of all rows. Safe to interrupt and to repeat."""
-    from sterna.pipelines.cdc.run import Runner
+    from sterna.pipelines.cdc.run import CaptureRunner
     from sterna.text.cdc import run_text
 
     seconds = parse_duration("--for", length).total_seconds()
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("cdc") as progress:
-        summary = Runner(_open_sources(context, services, names), progress).run(seconds)
-    output.result(summary, run_text(summary))
+        summary = CaptureRunner(_open_sources(context, services, names), progress).run(seconds)
+    output.result(summary.fields(), run_text(summary))
     if summary.exit_code:
         raise typer.Exit(summary.exit_code)
 

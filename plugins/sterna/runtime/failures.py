@@ -33,7 +33,7 @@ class Failures:
         except Exception as error:
             # An unexpected error of one consumer must not stop the others.
             log.exception("%s failed", name)
-            self.record(name, EngineError(f"an unexpected error: {type(error).__name__}; see the log"))
+            self.record(name, unexpected_error(error))
         else:
             self.clear(name)
 
@@ -54,6 +54,11 @@ class Failures:
     def snapshot(self) -> Mapping[str, SternaError]:
         """Return all errors by consumer; those that no retry cures come first."""
         return dict(sorted(self._errors.items(), key=lambda item: _SEVEREST_FIRST.index(item[1].remedy)))
+
+
+def unexpected_error(error: Exception) -> EngineError:
+    """Return the error to show for one that isn't sterna's: its message may hold a secret, so only the log has it."""
+    return EngineError(f"an unexpected error: {type(error).__name__}; see the log")
 
 
 def describe_error(error: SternaError) -> str:

@@ -10,7 +10,7 @@ from sterna.text.dry_run import NOTHING_CHANGED
 from sterna.text.lines import join_lines
 
 if TYPE_CHECKING:
-    from sterna.pipelines.cdc.run import RunSummary
+    from sterna.pipelines.cdc.run import CaptureSummary
     from sterna.pipelines.cdc.status import ResyncSummary, SourceCheck, SourceStatus
 
 
@@ -23,9 +23,9 @@ def checked_text(checks: Sequence[SourceCheck]) -> str:
     return join_lines(lines)
 
 
-def run_text(summary: RunSummary) -> str:
+def run_text(summary: CaptureSummary) -> str:
     """Return what was done, and what failed."""
-    lines = [f"{summary.drops} drops read, {summary.steps} steps on main"]
+    lines = [f"{summary.segments} segments read, {len(summary.steps)} steps on main"]
     return join_lines([*lines, *(f"{name}: {reason}" for name, reason in summary.failed.items())])
 
 

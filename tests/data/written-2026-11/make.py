@@ -38,7 +38,7 @@ from sterna.notifications.sinks.dead_letters import read_dead_letters
 from sterna.notifications.sinks.service import SinkService
 from sterna.notifications.sinks.status import read_sinks
 from sterna.pipelines.cdc.capture import Capture
-from sterna.pipelines.cdc.run import Runner
+from sterna.pipelines.cdc.run import CaptureRunner
 from sterna.pipelines.cdc.sources import open_sources
 from sterna.pipelines.features.materialize import materialize_view
 from sterna.pipelines.features.region import open_feature_store
@@ -322,7 +322,7 @@ def source_begun(making: Making) -> None:
 def followed(making: Making, done: Callable[[], bool]) -> None:
     for turn in range(6):  # a machine that has much to do takes longer than some seconds to start a reader
         with making.context() as context:
-            ran = Runner(open_sources(context, making.services), print).run(8.0 * 2**turn)
+            ran = CaptureRunner(open_sources(context, making.services), print).run(8.0 * 2**turn)
         print(ran)
         with suppress(Exception):
             if done():

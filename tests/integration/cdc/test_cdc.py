@@ -29,7 +29,7 @@ from sterna.pipelines.cdc import capture
 from sterna.pipelines.cdc import process as reader_process
 from sterna.pipelines.cdc.journal import Segment
 from sterna.pipelines.cdc.plan import channel
-from sterna.pipelines.cdc.run import Runner, RunSummary
+from sterna.pipelines.cdc.run import CaptureRunner, CaptureSummary
 from sterna.pipelines.cdc.sources import SourceContext, open_sources
 from sterna.pipelines.cdc.status import check, read_sources, resync
 from sterna.servers.postgres import Database
@@ -73,10 +73,10 @@ class CaptureTestbed:
     def followed(self) -> list[SourceContext]:
         return open_sources(self.world.context("eu"), self.services)
 
-    def runner(self) -> Runner:
-        return Runner(self.followed(), self.lines.append, self.capture)
+    def runner(self) -> CaptureRunner:
+        return CaptureRunner(self.followed(), self.lines.append, self.capture)
 
-    def run(self, seconds: float = 8.0) -> RunSummary:
+    def run(self, seconds: float = 8.0) -> CaptureSummary:
         return self.runner().run(seconds)
 
     def settled(self, table: str, order: str = "1") -> None:
@@ -89,7 +89,7 @@ class CaptureTestbed:
 
         self.until(is_settled)
 
-    def until(self, done: Callable[[], bool]) -> RunSummary:
+    def until(self, done: Callable[[], bool]) -> CaptureSummary:
         """Run until something is so, or something has failed."""
         runner, reached, head, looked = self.runner(), False, "", 0.0
         with ThreadPoolExecutor(1) as pool:
@@ -109,7 +109,7 @@ class CaptureTestbed:
         assert ran.failed == {}
         return ran
 
-    def fails(self) -> RunSummary:
+    def fails(self) -> CaptureSummary:
         """Run until something fails."""
         runner = self.runner()
         before = len(self.lines)
@@ -117,7 +117,7 @@ class CaptureTestbed:
             running = pool.submit(runner.run, _TIMEOUT_SECONDS)
             while not running.done():
                 time.sleep(0.2)
-                if any("has come up" not in line for line in self.lines[before:]):
+                if any(" is at " not in line for line in self.lines[before:]):
                     runner.stop()
         return running.result()
 

@@ -11,9 +11,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from sterna.airflow.cdc_operator import SternaCdcOperator, cdc_dag
+from sterna.errors import SlotLost
 from sterna.pipelines.cdc import run as cdc_run
 from sterna.pipelines.cdc import sources as cdc_sources
-from sterna.pipelines.cdc.run import RunSummary
+from sterna.pipelines.cdc.run import CaptureSummary, TableStep
 
 SERVICES = """\
 version: 1
@@ -43,29 +44,29 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaCdcOperator:
     return operator
 
 
-def played(monkeypatch: pytest.MonkeyPatch, ran: RunSummary) -> list[Any]:
+def played(monkeypatch: pytest.MonkeyPatch, ran: CaptureSummary) -> list[Any]:
     calls: list[Any] = []
 
     class Played:
         def __init__(self, sources: Any, report: Any) -> None:
             calls.append(sources)
 
-        def run(self, seconds: float) -> RunSummary:
+        def run(self, seconds: float) -> CaptureSummary:
             calls.append(seconds)
             return ran
 
-    monkeypatch.setattr(cdc_run, "Runner", Played)
+    monkeypatch.setattr(cdc_run, "CaptureRunner", Played)
     return calls
 
 
 def test_a_task_follows_and_counts(task: SternaCdcOperator, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = played(monkeypatch, RunSummary(3, 2, {}))
+    calls = played(monkeypatch, CaptureSummary((TableStep("shop", "acme.shop.a", "1/1", 7),) * 2, {}, {}, 3))
     assert task.execute({}) == 2  # type: ignore[typeddict-item]
     assert calls == [["shop"], 60.0]
 
 
 def test_what_fails_is_told(task: SternaCdcOperator, monkeypatch: pytest.MonkeyPatch) -> None:
-    played(monkeypatch, RunSummary(3, 2, {"shop: reading": "SlotLost: it is gone"}, 6))
+    played(monkeypatch, CaptureSummary((), {}, {"shop: reading": SlotLost("it is gone")}, 3))
     with pytest.raises(AirflowFailException, match="shop: reading: SlotLost"):
         task.execute({})  # type: ignore[typeddict-item]
 

@@ -36,7 +36,7 @@ from sterna.pipelines.cdc.capture import Capture
 from sterna.pipelines.cdc.database import LogRetention
 from sterna.pipelines.cdc.journal import CaptureSpec, Journal, Part, Segment, StoppedTable, TableResync
 from sterna.pipelines.cdc.plan import MAX_STEP_BYTES, Work, channel, next_work
-from sterna.pipelines.cdc.run import Runner, min_applied_segment, read_main_tables
+from sterna.pipelines.cdc.run import CaptureRunner, min_applied_segment, read_main_tables
 from sterna.pipelines.cdc.sources import SourceContext
 from sterna.pipelines.cdc.status import ResyncSummary, check, read_sources, resync, table_statuses
 from sterna.pipelines.ingest.columns import Column
@@ -107,7 +107,7 @@ def journal_of(world: World, drops: int, complete: int, size: int = MAX_STEP_BYT
 @pytest.mark.parametrize("known", [1_000, 0])
 def test_a_runner_that_begins_amid_the_first_rows_takes_none_of_them_away(world: World, known: int) -> None:
     """The last of several steps takes away what no first drop has: so it has to know all of them."""
-    journal, runner = journal_of(world, 4, complete=3), Runner([], lambda line: None, max_cached_segments=known)
+    journal, runner = journal_of(world, 4, complete=3), CaptureRunner([], lambda line: None, max_cached_segments=known)
     for mark in ("1/1", "1/2"):
         epoch, drops = runner.load_segments(marked(world, journal, {"public.a": mark}))
         assert epoch is not None
@@ -137,7 +137,7 @@ def test_a_table_that_never_had_a_row_needs_no_old_drop(world: World) -> None:
         (world.folder / "eu" / "lake" / "inbox" / "_cdc" / "drops" / "shop" / "000001" / name).unlink()
     followed = marked(world, journal, {"public.a": "1/6", "public.void": ""})
     assert min_applied_segment(followed, CaptureSpec(1, keys)) == 6
-    _, drops = Runner([], lambda line: None).load_segments(followed)
+    _, drops = CaptureRunner([], lambda line: None).load_segments(followed)
     assert [drop.number for drop in drops] == [6, 7]
     work = next_work(_WAY, "public.void", "", 1, drops, is_empty=True)
     assert work is not None
@@ -176,7 +176,7 @@ class Scripted:
     """A reader whose engine starts and then ends, or reads first rows for some steps."""
 
     ends: bool
-    runner: Runner
+    runner: CaptureRunner
     over: int = 0
     steps: int = 0
     words: str = "no slot is free"
@@ -189,7 +189,7 @@ class Scripted:
 
     def step(self, seconds: float) -> int:
         self.steps += 1
-        self.failed.append(bool(self.runner.failed))
+        self.failed.append(bool(self.runner.failures.snapshot()))
         if self.steps == 30:
             self.runner.stop()
         if self.ends and self.steps % 3 == 0:
@@ -204,7 +204,7 @@ class Scripted:
 
 
 def scripted(**options: Any) -> Scripted:
-    capture = Scripted(runner=Runner([], lambda line: None, pause_seconds=0.0), **options)
+    capture = Scripted(runner=CaptureRunner([], lambda line: None, pause_seconds=0.0), **options)
     capture.runner.open_capture = cast(Any, capture)
     return capture
 
@@ -213,7 +213,7 @@ def test_an_engine_that_starts_and_ends_again_is_told_all_the_time(world: World)
     capture = scripted(ends=True)
     capture.runner.read(marked(world, cast(Any, None), {}))
     assert capture.failed == [False] * 3 + [True] * 27
-    assert list(capture.runner.failed) == ["shop: reading"]
+    assert list(capture.runner.failures.snapshot()) == ["shop: reading"]
 
 
 def test_an_engine_that_ends_again_at_the_same_place_needs_a_person(world: World) -> None:
@@ -221,7 +221,7 @@ def test_an_engine_that_ends_again_at_the_same_place_needs_a_person(world: World
     capture = scripted(ends=True, words="no place for public.b")
     followed = Marked(world.context(), cast(Any, None), _SOURCE, cast(Any, None), {}, answers=True)
     capture.runner.read(followed)
-    (error,) = capture.runner.failed.values()
+    (error,) = capture.runner.failures.snapshot().values()
     assert capture.steps == 9
     assert (type(error).__name__, error.table) == ("UnfitSource", "public.b")
     assert "ended 3 times at the same place" in str(error)
@@ -239,7 +239,7 @@ def test_a_table_that_is_stopped_keeps_no_old_drop(world: World) -> None:
         assert journal.commit_segment(segment)
     followed = marked(world, journal, {"public.a": "1/6", "public.b": "1/2"})
     assert min_applied_segment(followed, CaptureSpec(1, keys)) == 6
-    (drop,) = Runner([], lambda line: None).load_segments(followed)[1][-1:]
+    (drop,) = CaptureRunner([], lambda line: None).load_segments(followed)[1][-1:]
     error = drop.stopped["public.b"].to_error("public.b", "shop")
     assert (type(error).__name__, error.exit_code, error.table) == ("UnfitSource", 2, "public.b")
     assert "sterna cdc resync shop" in str(error)
@@ -283,7 +283,7 @@ class Moving(Marked):
 
 def stepped(
     world: World, drops: list[Segment], marks: dict[str, str], **options: Any
-) -> tuple[dict[str, str], Runner, Moving]:
+) -> tuple[dict[str, str], CaptureRunner, Moving]:
     """Let a runner apply a journal until nothing is left; return which drops came into each table, and the rest."""
     journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
     epoch = drops[0].capture_id
@@ -302,7 +302,7 @@ def stepped(
         return PublishOutcome(1, "", True, 1, 1)
 
     followed = Moving(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, journal, marks)
-    runner = Runner([followed], lambda line: None, apply_work=apply, **options)
+    runner = CaptureRunner([followed], lambda line: None, apply_work=apply, **options)
     for _ in range(20):
         if not runner.apply(cast(Any, None)):
             break
@@ -333,7 +333,7 @@ def test_what_came_before_a_tables_stop_is_applied(world: World) -> None:
     marks = {"public.a": "", "public.b": ""}
     applied, runner, followed = stepped(world, drops, marks)
     assert (applied["public.b"], marks) == ("1 3", {"public.a": "1/6", "public.b": "1/4"})
-    (error,) = runner.failed.values()
+    (error,) = runner.failures.snapshot().values()
     assert (type(error).__name__, error.table) == ("UnfitSource", "public.b")
     # It keeps no drop any more, and no step is left.
     assert min_applied_segment(followed, CaptureSpec(1, dict.fromkeys(marks, ("id",)))) == 6
@@ -361,7 +361,7 @@ def test_of_first_rows_that_were_not_complete_nothing_is_applied(world: World, m
     marks = {"public.a": mark, "public.b": mark}
     applied, runner, followed = stepped(world, drops, marks)
     assert ("public.b" in applied, marks) == (False, {"public.a": "2/3", "public.b": mark})
-    assert [str(error.table) for error in runner.failed.values()] == ["public.b"]
+    assert [str(error.table) for error in runner.failures.snapshot().values()] == ["public.b"]
     assert min_applied_segment(followed, CaptureSpec(2, dict.fromkeys(marks, ("id",)))) == 3
 
 
@@ -428,7 +428,7 @@ def test_a_table_that_is_read_again_alone_begins_with_those_rows(world: World, k
         {"public.a": "7", "public.b": f"5 6{cleared} 7"},
         {"public.a": "1/7", "public.b": "1/7"},
     )
-    assert runner.failed == {}
+    assert runner.failures.snapshot() == {}
     epoch = followed.journal.read_spec(1)
     assert epoch is not None
     assert epoch.with_keys_at(followed.journal.last_segment(1)).tables["public.b"] == ("other",)
@@ -475,9 +475,11 @@ def test_a_table_on_main_is_filled_by_one_table_of_the_source(world: World, expi
     assert journal.create_spec(CaptureSpec(2, {"other.a": key, "public.b": key}))
     assert journal.commit_segment(make_segment(1, "other.a", epoch=2))
     assert journal.commit_segment(make_segment(2, epoch=2))
-    runner = Runner([followed], lambda line: None)
+    runner = CaptureRunner([followed], lambda line: None)
     assert not runner.apply(cast(Any, None))
-    assert [(name, str(failure.table)) for name, failure in runner.failed.items()] == [("shop: other.a", "other.a")]
+    assert [(name, str(failure.table)) for name, failure in runner.failures.snapshot().items()] == [
+        ("shop: other.a", "other.a")
+    ]
 
 
 def test_what_no_run_could_apply_is_told_by_a_check_by_the_same_words(world: World) -> None:
@@ -490,9 +492,9 @@ def test_what_no_run_could_apply_is_told_by_a_check_by_the_same_words(world: Wor
         check(followed)
     assert journal.create_spec(CaptureSpec(1, {"public.a": ("id",)}))
     assert journal.commit_segment(make_segment(1, "public.a"))
-    runner = Runner([followed], lambda line: None)
+    runner = CaptureRunner([followed], lambda line: None)
     assert not runner.apply(cast(Any, None))
-    (error,) = runner.failed.values()
+    (error,) = runner.failures.snapshot().values()
     assert str(checked.value) == str(error)
     assert str(error).startswith("the table has rows, and they aren't those of source shop [table acme.shop.a]")
     # An empty table is as good as none.
@@ -601,10 +603,10 @@ def test_what_nobody_foresees_of_one_table_ends_no_other(world: World) -> None:
         marks[target.name] = work.step.position
         return PublishOutcome(1, "", True, 1, 1)
 
-    runner = Runner([followed], lambda line: None, apply_work=apply)
+    runner = CaptureRunner([followed], lambda line: None, apply_work=apply)
     assert runner.apply(cast(Any, None)) is True
     assert runner.apply(cast(Any, None)) is False
-    ((what, error),) = runner.failed.items()
+    ((what, error),) = runner.failures.snapshot().items()
     assert (what, came) == ("shop: public.a", ["public.b"])
-    assert "nobody foresaw this: KeyError" in error.message
+    assert "an unexpected error: KeyError" in error.message
     assert error.exit_code != 0

@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from sterna.config.sections.cdc import CdcSource
 from sterna.errors import (
-    EngineError,
     LogKept,
     NeedsClassicSpark,
     NotRead,
@@ -27,12 +27,15 @@ from sterna.errors import (
 from sterna.pipelines.cdc.apply import CATALOG, Target, apply
 from sterna.pipelines.cdc.capture import Capture, MainTables
 from sterna.pipelines.cdc.database import LogRetention, SourceDatabase, collect_unfit
-from sterna.pipelines.cdc.journal import CaptureSpec, Segment, StoppedTable
-from sterna.pipelines.cdc.plan import channel, next_work, parse_position
+from sterna.pipelines.cdc.journal import CaptureSpec, Segment
+from sterna.pipelines.cdc.plan import Work, channel, next_work, parse_position
 from sterna.pipelines.cdc.sources import SourceContext
 from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.pipelines.publish.model import Channel, SnapshotState, TableState
 from sterna.pipelines.publish.protocol import PublishOutcome
+from sterna.runtime.failures import Failures, unexpected_error
+from sterna.runtime.reconciler import Idle, Reconciler, reconcile
+from sterna.runtime.runner import RunSummary
 from sterna.spark.start import is_connect, require_pyspark, spark_errors, start_classic
 
 log = logging.getLogger(__name__)
@@ -42,24 +45,112 @@ _SPARK_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.parti
 
 
 @dataclass(frozen=True)
-class RunSummary:
+class TableStep:
+    """A step that was published on `main`.
+
+    Args:
+        source: the source's name.
+        table: the table's key on `main`.
+        position: of the table since then.
+        snapshot: that has its rows; None: no row changed.
+    """
+
+    source: str
+    table: str
+    position: str
+    snapshot: int | None
+
+
+@dataclass(frozen=True)
+class CaptureSummary(RunSummary[TableStep]):
     """What a run did.
 
     Args:
-        drops: how many segments were committed.
-        steps: how many steps were published.
-        failed: the last error of each source.
-        exit_code: of the command.
+        segments: how many were committed to the journals.
     """
 
-    drops: int
-    steps: int
-    failed: Mapping[str, str]
-    exit_code: int = 0
+    segments: int = 0
+
+    def fields(self) -> dict[str, Any]:
+        """Return the summary for JSON."""
+        return {"segments": self.segments, **super().fields()}
+
+
+class TableReconciler(Reconciler["TableState | None", Work, TableStep]):
+    """Brings one table on `main` up to the journal of its source.
+
+    Args:
+        source_context: the source.
+        target: the table.
+        spec: the source's capture.
+        segments: those of the journal that some table lacks.
+        publish: applies work to the table.
+    """
+
+    def __init__(
+        self,
+        source_context: SourceContext,
+        target: Target,
+        spec: CaptureSpec,
+        segments: Sequence[Segment],
+        publish: Callable[[Target, Work], PublishOutcome],
+    ) -> None:
+        self.name = f"{source_context.source.name}: {target.name}"
+        self.stopped_table = segments[-1].stopped.get(target.name) if segments else None
+        self._source_context, self._target, self._spec, self._publish = source_context, target, spec, publish
+        self._resync = segments[-1].resyncs.get(target.name) if segments else None
+        stopped = self.stopped_table
+        self._segments = [segment for segment in segments if stopped is None or segment.number <= stopped.last]
+
+    def observe(self) -> TableState | None:
+        """Return the table's state on `main`; None: it doesn't exist.
+
+        Raises:
+            CatalogError, StoreError: a dependency isn't available.
+        """
+        return self._source_context.read_table_state(self._target)
+
+    def decide(self, state: TableState | None) -> Work | Idle:
+        """Return the table's next step.
+
+        Raises:
+            UnfitSource: the region may not write to it, or it has rows of others.
+        """
+        if self.stopped_table is not None and not self._segments:
+            return Idle("stopped")
+        source_context, target = self._source_context, self._target
+        if refusal := source_context.ingest.refusal(target.key):
+            raise UnfitSource(refusal, table=target.key)
+        validate_own_rows(source_context, target, state)
+        validate_writer(source_context, target, state)
+        work = next_work(
+            channel(source_context.source.region, source_context.source.name),
+            target.name,
+            source_context.applied_position(state),
+            self._spec.id,
+            self._segments,
+            is_empty=state is None or state.current is None,
+            is_stopped=self.stopped_table is not None,
+            resync=self._resync,
+        )
+        return work or Idle("up to date")
+
+    def apply(self, state: TableState | None, work: Work) -> TableStep:
+        """Publish the step's changes on `main`.
+
+        Raises:
+            SternaError: as `sterna.pipelines.cdc.apply.apply`.
+        """
+        outcome = self._publish(self._target, work)
+        return TableStep(self._source_context.source.name, self._target.key, work.step.position, outcome.snapshot)
+
+    def summarize(self, result: TableStep) -> str:
+        """Return how far the table is."""
+        return f"{result.source}: {result.table} is at {result.position}, snapshot {result.snapshot}"
 
 
 @dataclass
-class Runner:
+class CaptureRunner:
     """Follows sources.
 
     Args:
@@ -71,7 +162,7 @@ class Runner:
         max_cached_segments: above which those that all tables have are evicted.
 
     Attributes:
-        failed: the last error, by source and activity.
+        failures: the last error, by source and activity.
     """
 
     sources: Sequence[SourceContext]
@@ -80,16 +171,19 @@ class Runner:
     apply_work: Callable[..., PublishOutcome] = apply
     pause_seconds: float = 5.0
     max_cached_segments: int = 1_000
-    failed: dict[str, SternaError] = field(default_factory=dict)
     _segment_count: int = 0
-    _step_count: int = 0
+    _steps: list[TableStep] = field(default_factory=list)
     _engine_failures: dict[str, tuple[str, int]] = field(default_factory=dict)
     _segment_cache: dict[str, tuple[int, list[Segment]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _finishing: threading.Event = field(default_factory=threading.Event)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
-    def run(self, seconds: float) -> RunSummary:
+    def __post_init__(self) -> None:
+        """Begin without an error."""
+        self.failures = Failures(self.report_progress)
+
+    def run(self, seconds: float) -> CaptureSummary:
         """Read and apply for some seconds; then apply the rest of the journal, except where that fails.
 
         Initial rows are read to their end, however long that takes: otherwise they would start over.
@@ -111,15 +205,13 @@ class Runner:
                 while self.apply(catalog):
                     pass
             for source_context in self.sources:
-                if f"{source_context.source.name}: reading" not in self.failed:
+                if self.failures.get(f"{source_context.source.name}: reading") is None:
                     self._check_log_retention(source_context)
         finally:
             self.stop()
             for reader in readers:
                 reader.join()
-        exit_codes = [error.exit_code for error in self.failed.values()]
-        failed = {name: f"{type(error).__name__}: {error}" for name, error in self.failed.items()}
-        return RunSummary(self._segment_count, self._step_count, failed, exit_codes[0] if exit_codes else 0)
+        return CaptureSummary(tuple(self._steps), {}, self.failures.snapshot(), self._segment_count)
 
     def finish(self) -> None:
         """Let `run` end once pending initial rows are read and everything is applied."""
@@ -132,33 +224,38 @@ class Runner:
 
     def read(self, source_context: SourceContext) -> None:
         """Read one source into its journal until the run ends, or until an error that no retry cures."""
-        name = source_context.source.name
+        activity = f"{source_context.source.name}: reading"
         while not self._finishing.is_set():
-            database = source_context.database()
-            read_tables = partial(read_main_tables, source_context)
-            capture = self.open_capture(source_context.source, database, source_context.journal, read_tables)
             try:
-                while not self._finishing.is_set() or (capture.is_beginning and not self._stopped.is_set()):
-                    written = capture.step(_POLL_SECONDS)
-                    if capture.has_output:  # an engine that fails right after its start has not recovered
-                        self.failed.pop(f"{name}: reading", None)
-                    if written:
-                        self._engine_failures.pop(name, None)
-                        with self._lock:
-                            self._segment_count += written
+                self._read(source_context, activity)
             except SternaError as error:
-                if self._record_failure(f"{name}: reading", self._escalate_if_repeated(name, database, error)):
+                self.failures.record(activity, error)
+                if error.remedy is not Remedy.RETRY:
                     return
             except Exception as error:
-                log.exception("source %s can't be read", name)
-                self._record_failure(
-                    f"{name}: reading", EngineError(f"nobody foresaw this: {type(error).__name__}; see the log")
-                )
+                log.exception("source %s can't be read", source_context.source.name)
+                self.failures.record(activity, unexpected_error(error))
                 return
-            finally:
-                capture.close()
-                database.close()
             self._finishing.wait(self.pause_seconds)
+
+    def _read(self, source_context: SourceContext, activity: str) -> None:
+        name, database = source_context.source.name, source_context.database()
+        read_tables = partial(read_main_tables, source_context)
+        capture = self.open_capture(source_context.source, database, source_context.journal, read_tables)
+        try:
+            while not self._finishing.is_set() or (capture.is_beginning and not self._stopped.is_set()):
+                written = capture.step(_POLL_SECONDS)
+                if capture.has_output:  # an engine that fails right after its start has not recovered
+                    self.failures.clear(activity)
+                if written:
+                    self._engine_failures.pop(name, None)
+                    with self._lock:
+                        self._segment_count += written
+        except SternaError as error:
+            raise self._escalate_if_repeated(name, database, error) from error
+        finally:
+            capture.close()
+            database.close()
 
     def _escalate_if_repeated(self, name: str, database: SourceDatabase, error: SternaError) -> SternaError:
         """Return the error, or UnfitSource where the engine fails repeatedly although the source answers."""
@@ -189,28 +286,31 @@ class Runner:
 
     def _apply_source(self, catalog: RegionalIcebergCatalog, source_context: SourceContext) -> bool:
         name, stepped = source_context.source.name, False
-        try:
+        with self.failures.recorded(f"{name}: applying"):
             spec, segments = self.load_segments(source_context)
             last_segment = segments[-1] if segments else None
             for table, key in spec.with_keys_at(last_segment).tables.items() if spec else ():
-                try:
-                    stopped_table = last_segment.stopped.get(table) if last_segment else None
-                    stepped |= self._apply_next(
-                        catalog, source_context, source_context.target(table, key), spec, segments, stopped_table
-                    )
-                    if stopped_table is not None:
-                        raise stopped_table.to_error(table, name, alone=source_context.source.can_reload_single_table)
-                    self.failed.pop(f"{name}: {table}", None)
-                except SternaError as error:  # other tables continue
-                    self._record_failure(f"{name}: {table}", error)
-                except Exception as error:
-                    log.exception("%s of source %s can't be applied", table, name)
-                    message = f"nobody foresaw this: {type(error).__name__}; see the log"
-                    self._record_failure(f"{name}: {table}", EngineError(message, table=table))
-            self.failed.pop(f"{name}: applying", None)
-        except SternaError as error:
-            self._record_failure(f"{name}: applying", error)
+                assert spec is not None
+                reconciler = TableReconciler(
+                    source_context,
+                    source_context.target(table, key),
+                    spec,
+                    segments,
+                    partial(self.apply_work, catalog, source_context.ingest.objects),
+                )
+                with self.failures.recorded(reconciler.name):
+                    stepped |= self._apply_next(reconciler)
+                    if (stopped := reconciler.stopped_table) is not None:
+                        raise stopped.to_error(table, name, alone=source_context.source.can_reload_single_table)
         return stepped
+
+    def _apply_next(self, reconciler: TableReconciler) -> bool:
+        outcome = reconcile(reconciler)
+        if isinstance(outcome, Idle):
+            return False
+        self._steps.append(outcome)
+        self.report_progress(reconciler.summarize(outcome))
+        return True
 
     def load_segments(self, source_context: SourceContext) -> tuple[CaptureSpec | None, list[Segment]]:
         """Return a source's current capture, and its segments that some table lacks."""
@@ -231,50 +331,6 @@ class Runner:
         self._segment_cache[source_context.source.name] = capture_id, segments
         return spec, segments
 
-    def _apply_next(
-        self,
-        catalog: RegionalIcebergCatalog,
-        source_context: SourceContext,
-        target: Target,
-        spec: CaptureSpec | None,
-        segments: Sequence[Segment],
-        stopped_table: StoppedTable | None,
-    ) -> bool:
-        assert spec is not None
-        resync = segments[-1].resyncs.get(target.name) if segments else None
-        if stopped_table is not None:
-            segments = [segment for segment in segments if segment.number <= stopped_table.last]
-            if not segments:
-                return False
-        if refusal := source_context.ingest.refusal(target.key):
-            raise UnfitSource(refusal, table=target.key)
-        state = source_context.read_table_state(target)
-        applied_position = source_context.applied_position(state)
-        has_rows = state is not None and state.current is not None
-        validate_own_rows(source_context, target, state)
-        validate_writer(source_context, target, state)
-        source_channel = channel(source_context.source.region, source_context.source.name)
-        work = next_work(
-            source_channel,
-            target.name,
-            applied_position,
-            spec.id,
-            segments,
-            is_empty=not has_rows,
-            is_stopped=stopped_table is not None,
-            resync=resync,
-        )
-        if work is None:
-            return False
-        outcome = self.apply_work(catalog, source_context.ingest.objects, target, work)
-        with self._lock:
-            self._step_count += 1
-        self.report_progress(
-            f"{source_context.source.name}: {target.key} has come up to {work.step.position}, snapshot "
-            f"{outcome.snapshot}"
-        )
-        return True
-
     def _check_log_retention(self, source_context: SourceContext) -> None:
         """Record an alarm where the source retains too much log: its disk is at stake."""
         source, database = source_context.source, source_context.database()
@@ -284,16 +340,9 @@ class Runner:
             if last_segment is not None and last_segment.offset is not None:
                 validate_log_retention(source, database.log_retention(last_segment))
         except SternaError as error:
-            self._record_failure(f"{source.name}: log", error)
+            self.failures.record(f"{source.name}: log", error)
         finally:
             database.close()
-
-    def _record_failure(self, subject: str, error: SternaError) -> bool:
-        """Record an error; return whether no retry cures it."""
-        if str(self.failed.get(subject)) != str(error):
-            self.report_progress(f"{subject}: {type(error).__name__}: {error}")
-        self.failed[subject] = error
-        return error.remedy is not Remedy.RETRY
 
 
 def validate_log_retention(source: CdcSource, retention: LogRetention) -> None:

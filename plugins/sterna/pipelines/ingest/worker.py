@@ -17,12 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
-from sterna.errors import EngineError, LeaseLost, OutOfTurn, Remedy, Rewound, SternaError
+from sterna.errors import LeaseLost, OutOfTurn, Remedy, Rewound, SternaError
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome, BatchPublisher, StepContext
 from sterna.pipelines.ingest.counts import Counts
 from sterna.pipelines.ingest.failover_recovery import Recovery
 from sterna.pipelines.ingest.heartbeat import BEATS_PER_LEASE, LEASE_SECONDS, STALL_SECONDS, Heartbeat, heartbeating
 from sterna.pipelines.ingest.model import Batch
+from sterna.runtime.failures import unexpected_error
 
 log = logging.getLogger(__name__)
 _SHORT_WAIT_SECONDS = 0.3
@@ -221,7 +222,7 @@ class Worker:
         except Exception as error:
             # Unexpected, maybe by one tenant's content: it must not end the work for all tenants, each time again.
             log.exception("batch %s failed", batch.id)
-            self._requeue(batch, EngineError(f"nobody foresaw this: {type(error).__name__}; the log has more"))
+            self._requeue(batch, unexpected_error(error))
         else:
             if outcome is None:
                 return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
 from typing import Any, TypeVar
@@ -29,7 +30,6 @@ from sterna.catalog.model import (
     parse_time,
 )
 from sterna.catalog.nessie.http import Deadlines, NessieAuth, NessieHttp
-from sterna.catalog.nessie.references import create_reference, delete_reference, move_reference
 from sterna.config.secrets import Secrets
 from sterna.errors import (
     BranchChanged,
@@ -127,19 +127,45 @@ class NessieCatalog:
         """See `Catalog.create_branch`; `detached`: the commit may be on no branch."""
         branch = Reference(name, at_hash or self.no_ancestor(), "BRANCH")
         # As a hash of the default branch where it can be: a detached one needs rights of its own.
-        return create_reference(self._http, branch, None if detached else self.default_branch, self.reference)
+        return self._create_reference(branch, None if detached else self.default_branch)
 
     def create_tag(self, name: str, branch: str, at_hash: str) -> Reference:
         """See `Catalog.create_tag`."""
-        return create_reference(self._http, Reference(name, at_hash, "TAG"), branch, self.reference)
+        return self._create_reference(Reference(name, at_hash, "TAG"), branch)
 
     def move_tag(self, name: str, from_hash: str, branch: str, to_hash: str) -> Reference:
         """See `Catalog.move_tag`."""
-        return move_reference(self._http, Reference(name, from_hash, "TAG"), branch, to_hash)
+        source = {"type": "BRANCH", "name": branch, "hash": to_hash}
+        self._http.write(f"trees/{_path(name, from_hash)}", {"type": "TAG"}, source, method="PUT")
+        return Reference(name, to_hash, "TAG")
 
     def delete_tag(self, name: str, at_hash: str) -> None:
         """See `Catalog.delete_tag`."""
-        delete_reference(self._http, Reference(name, at_hash, "TAG"))
+        with suppress(ReferenceNotFound):
+            self._http.write(f"trees/{_path(name, at_hash)}", {"type": "TAG"}, None, method="DELETE")
+
+    def _create_reference(self, reference: Reference, source: str | None) -> Reference:
+        """Create a branch or tag, or return it when it exists at that very hash already.
+
+        Args:
+            source: the branch that has its commit; None: the commit may be on no branch, which needs rights of its own.
+
+        Raises:
+            CatalogConflict: the name is taken.
+        """
+        source_reference = {"type": "BRANCH", "name": source} if source else {"type": "DETACHED"}
+        body = {**source_reference, "hash": reference.hash}
+        try:
+            self._http.write("trees", {"name": reference.name, "type": reference.kind}, body)
+        except CatalogConflict as error:
+            current = self.reference(reference.name)
+            if current == reference:
+                return current
+            raise CatalogConflict(
+                f"{reference.name!r} exists as a {current.kind.lower()} at {current.hash}, not as a "
+                f"{reference.kind.lower()} at {reference.hash}"
+            ) from error
+        return reference
 
     def history(self, ref_or_hash: str, *, operations: bool, until: str | None = None) -> Iterator[Commit]:
         """See `Catalog.history`."""

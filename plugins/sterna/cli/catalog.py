@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,14 +11,14 @@ import typer
 
 from sterna.cli.context import credentials
 from sterna.cli.durations import parse_duration
-from sterna.cli.fencing import guard_loop
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, YesWithoutPrompt
 from sterna.cli.output import Output
 from sterna.cli.prompts import confirm
 from sterna.config.registry.model import Registry
-from sterna.errors import CredentialError, ExitCode, SternaError, UsageError
+from sterna.config.secrets import Secrets
+from sterna.errors import CatalogError, CatalogUnreachable, CredentialError, ExitCode, SternaError, UsageError
 from sterna.replication.failover.promote import plan_promotion, promote, require_unchanged
-from sterna.replication.failover.rejoin import Rejoined, rejoin
+from sterna.replication.failover.rejoin import GuardCheck, Rejoined, guard_region, rejoin
 from sterna.replication.failover.site import inspect_sites, resolve_primary
 from sterna.replication.failover.tables import plan_moves
 from sterna.replication.replica.region import RegionContext, read_registry
@@ -159,6 +160,58 @@ def catalog_guard(
     regions_registry = _read_replicated_registry(registry, region)
     pause = parse_duration("--every", every).total_seconds() if every else None
     guard_loop(regions_registry, credentials(), region, pause, Output(as_json).line)
+
+
+def guard_loop(
+    registry: Registry, secrets: Secrets, name: str, interval: float | None, progress: Callable[[str], None]
+) -> None:
+    """Fence a region's catalog while another one is the primary; once, or again and again until interrupted.
+
+    Again and again it goes on whatever it can't see, for it may see it the next time; it says so whenever that changes.
+
+    Args:
+        registry: all regions have a `catalog.database`.
+        secrets: finds credentials.
+        name: the region.
+        interval: seconds between two looks; None: once.
+        progress: called with who the primary is, whenever that changes.
+
+    Raises:
+        CatalogUnreachable: once: whether the region is still the primary can't be told, since another one was not seen.
+        CatalogError: once: see `guard_region`.
+        CredentialError: once: the region's own credential is missing.
+    """
+    last_line = ""
+    while True:
+        try:
+            line = _primary_line(name, guard_region(registry.region(name), registry, secrets))
+        except (CatalogError, CredentialError) as error:
+            if interval is None:
+                raise
+            line = str(error)
+        if line != last_line:
+            progress(line)
+        last_line = line
+        if interval is None:
+            return
+        time.sleep(interval)
+
+
+def _primary_line(name: str, check: GuardCheck) -> str:
+    """Return who the primary is.
+
+    Raises:
+        CatalogUnreachable: that can't be told.
+    """
+    if check.unseen:
+        raise CatalogUnreachable(
+            f"can't tell whether {name} is still the primary: as far as was seen it is, epoch {check.epoch}; not seen: "
+            f"{'; '.join(f'{region}: {reason}' for region, reason in check.unseen.items())}",
+            hint="once all answer, run this again; to go on without, see docs/operations.md",
+        )
+    if check.primary == name:
+        return f"{name} is the primary"
+    return f"{check.primary} is the primary: {name} takes no commits"
 
 
 def _rejoin(region: str, registry: Path, text: str, *, keep: bool, yes: bool, dry_run: bool, output: Output) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from sterna.cli import catalog
-from sterna.cli import fencing as cli_guard
-from sterna.cli.fencing import guard_loop
+from sterna.cli import catalog as cli_catalog
+from sterna.cli.catalog import guard_loop
 from sterna.errors import (
     CatalogUnreachable,
     CredentialError,
@@ -370,7 +370,7 @@ def test_a_guard_that_repeats_goes_on_whatever_it_can_not_see(
         except StopIteration:
             raise KeyboardInterrupt from None
 
-    monkeypatch.setattr(cli_guard, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(cli_catalog, "time", SimpleNamespace(sleep=sleep))
     with pytest.raises(KeyboardInterrupt):
         guard_loop(TWO, secrets, "us", 1.0, lines.append)
     assert fenced == ["us"]

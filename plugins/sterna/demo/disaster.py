@@ -20,7 +20,7 @@ from sterna.demo.folder import work_folder
 from sterna.errors import NotPrimary, SternaError
 from sterna.postgres.connection import open_connection
 from sterna.replication.failover.promote import plan_promotion, promote
-from sterna.replication.failover.rejoin import fence_if_stale, rejoin
+from sterna.replication.failover.rejoin import guard_region, rejoin
 from sterna.replication.failover.tables import plan_moves
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.region import open_region
@@ -149,7 +149,7 @@ class _DisasterScenario:
         site.start_postgres()
         site.endpoint.start()
         self.progress("us comes back. $ sterna catalog guard --region us, before its Nessie starts")
-        primary = fence_if_stale(registry.region("us"), registry, self.sites.secrets)
+        primary = guard_region(registry.region("us"), registry, self.sites.secrets).primary
         site.start_nessie()
         self.check("us is fenced", primary == "eu" and not self.takes_commits("us"))
         self.progress(f"{primary} is the primary: us takes no commits. $ sterna catalog rejoin --region us")

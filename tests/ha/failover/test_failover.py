@@ -12,7 +12,7 @@ from sterna.postgres.connection import open_connection
 from sterna.postgres.term import find_primary
 from sterna.replication.failover.catalog_seed import unsubscribe
 from sterna.replication.failover.promote import plan_promotion
-from sterna.replication.failover.rejoin import fence_if_stale
+from sterna.replication.failover.rejoin import guard_region
 from sterna.text.catalog import promotion_text
 from tests.ha.failover.cluster import REGIONS, Cluster, until
 from tests.support.ha.checker import History, watched
@@ -55,7 +55,7 @@ def test_what_a_forced_promotion_loses_is_what_rejoin_reports(cluster: Cluster) 
         assert (promoted.following, tuple(promoted.left)) == (("ap",), ("us",))
         more(history, "eu")
         cluster.start_database("us")
-        assert fence_if_stale(cluster.registry.region("us"), cluster.registry, cluster.sites.secrets) == "eu"
+        assert guard_region(cluster.registry.region("us"), cluster.registry, cluster.sites.secrets).primary == "eu"
         cluster.start_nessie("us")
         with pytest.raises(NotPrimary):
             cluster.commit("us")

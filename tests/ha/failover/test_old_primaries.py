@@ -10,13 +10,13 @@ import pytest
 from sterna.cli.main import main as sterna
 from sterna.errors import CatalogUnreachable, NotPrimary
 from sterna.postgres.term import find_primary
-from sterna.replication.failover.rejoin import fence_if_stale
+from sterna.replication.failover.rejoin import guard_region
 from sterna.text.catalog import status_text
 from tests.ha.failover.cluster import Cluster
 
 
 def guard(cluster: Cluster, region: str) -> str:
-    return fence_if_stale(cluster.registry.region(region), cluster.registry, cluster.sites.secrets)
+    return guard_region(cluster.registry.region(region), cluster.registry, cluster.sites.secrets).primary
 
 
 def test_the_guard_fences_an_old_primary_before_its_nessie_starts(
@@ -55,10 +55,10 @@ def test_the_guard_takes_the_right_from_a_nessie_that_runs(cluster: Cluster) -> 
 
 def test_the_guard_says_that_it_does_not_know_where_nobody_else_answers(cluster: Cluster) -> None:
     with pytest.raises(CatalogUnreachable, match="no other region answers") as raised:
-        fence_if_stale(cluster.registry.region("us"), cluster.without("eu", "ap"), cluster.sites.secrets)
+        guard_region(cluster.registry.region("us"), cluster.without("eu", "ap"), cluster.sites.secrets)
     assert raised.value.exit_code == 4
     cluster.commit("us")
-    assert fence_if_stale(cluster.registry.region("us"), cluster.without("eu"), cluster.sites.secrets) == "us"
+    assert guard_region(cluster.registry.region("us"), cluster.without("eu"), cluster.sites.secrets).primary == "us"
 
 
 def test_of_two_regions_promoted_without_each_others_knowledge_the_later_sorting_one_is_the_primary(

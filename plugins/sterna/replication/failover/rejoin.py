@@ -139,11 +139,6 @@ class GuardCheck:
     unseen: Mapping[str, str] = field(default_factory=dict)
 
 
-def fence_if_stale(region: Region, registry: Registry, secrets: Secrets) -> str:
-    """Fence a region as `guard_region` does; return the region of the newest epoch that was seen."""
-    return guard_region(region, registry, secrets).primary
-
-
 def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardCheck:
     """Fence a region's catalog when another region has a newer epoch; run before and beside a region's Nessie servers.
 

@@ -11,7 +11,7 @@ from sterna.errors import CatalogUnreachable
 from sterna.operations.status import retention
 from sterna.operations.status.model import ShortRetention
 from sterna.operations.status.read import read_status
-from sterna.operations.status.retention import short_retention, with_short_retention
+from sterna.operations.status.retention import with_short_retention
 from sterna.text.status import short_retention_line
 from tests.support.small_world import World, run
 
@@ -25,7 +25,7 @@ def behind(world: World, lag: float, properties: dict[str, Any]) -> tuple[ShortR
         change.set_properties({name: str(value) for name, value in properties.items()})
     world.commit(a=world.write("a"))
     context = world.context()
-    return short_retention(context, replace(read_status(context), watermark_lag_seconds=lag))
+    return with_short_retention(context, replace(read_status(context), watermark_lag_seconds=lag)).short_retention
 
 
 AGE = "history.expire.max-snapshot-age-ms"
@@ -55,7 +55,7 @@ def test_nothing_is_read_where_there_is_no_lag(world: World):
     status = read_status(world.context())
     assert status.lag_seconds == 0.0
     vanished = replace(world.context(), ports=None)
-    assert short_retention(vanished, status) == ()
+    assert with_short_retention(vanished, status).short_retention == ()
 
 
 def test_a_table_that_can_not_be_read_now_is_left_out(world: World):
@@ -65,7 +65,7 @@ def test_a_table_that_can_not_be_read_now_is_left_out(world: World):
     context = world.context()
     status = read_status(context)
     assert [item.held.key for item in status.held] == ["ns.gone"]
-    assert short_retention(context, status) == ()
+    assert with_short_retention(context, status).short_retention == ()
 
 
 def test_what_could_not_be_looked_at_is_named(world: World, monkeypatch: pytest.MonkeyPatch):

@@ -22,18 +22,13 @@ _MAX_NAMED_TABLES = 3  # tables in one line
 
 
 def with_short_retention(context: RegionContext, status: RegionStatus) -> RegionStatus:
-    """Return a region's status with the tables of `short_retention`, and what could not be read for them."""
-    short, unreadable = _check_retention(context, status)
-    return replace(status, short_retention=short, unseen=(*status.unseen, unreadable) if unreadable else status.unseen)
-
-
-def short_retention(context: RegionContext, status: RegionStatus) -> tuple[ShortRetention, ...]:
-    """Return the tables of which `main` keeps snapshots for less than twice the lag.
+    """Return a region's status with the tables of which `main` keeps snapshots for less than twice the lag.
 
     Nothing is read where there is no lag. Checked are up to 64 tables that changed since the watermark, are held or in
-    transit; those that can't be read at once are left out.
+    transit; those that can't be read at once are left out, and named in `unseen`.
     """
-    return _check_retention(context, status)[0]
+    short, unreadable = _check_retention(context, status)
+    return replace(status, short_retention=short, unseen=(*status.unseen, unreadable) if unreadable else status.unseen)
 
 
 def _check_retention(context: RegionContext, status: RegionStatus) -> tuple[tuple[ShortRetention, ...], str]:

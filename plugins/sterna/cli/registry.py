@@ -22,7 +22,7 @@ def registry_check(
     as_json: AsJson = False,
 ) -> None:
     """Validate the registry, and probe every catalog, store and Spark that it names."""
-    from sterna.operations.status.probes import check_registry
+    from sterna.operations.registry_check import check_registry
     from sterna.text.registry import check_text
 
     output = Output(as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sterna.text.lines import join_lines
 
 if TYPE_CHECKING:
-    from sterna.operations.status.probes import Probe, RegistryCheck
+    from sterna.operations.registry_check import Probe, RegistryCheck
 
 
 def check_text(check: RegistryCheck) -> str:

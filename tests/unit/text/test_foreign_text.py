@@ -12,8 +12,8 @@ import pytest
 from sterna.catalog.model import Commit
 from sterna.cli.output import Output
 from sterna.maintenance.deletion.model import NotDeleted
+from sterna.operations.registry_check import Probe, RegistryCheck
 from sterna.operations.status.model import ExcludedTable, HeldStatus, ShortRetention
-from sterna.operations.status.probes import Probe, RegistryCheck
 from sterna.pipelines.ingest.recovered_batches import RecoveredBatches
 from sterna.replication.failover.catalog_seed import Seeded
 from sterna.replication.failover.model import CatalogSite, Slot

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sterna.maintenance.deletion.model import Amount, NotDeleted
 from sterna.maintenance.gc.model import GcReport
-from sterna.operations.status.probes import Probe, RegistryCheck
+from sterna.operations.registry_check import Probe, RegistryCheck
 from sterna.replication.repair.plan import FileRepair, RemainingFault
 from sterna.replication.repair.run import RepairReport
 from sterna.replication.replica.held import Held

@@ -17,9 +17,10 @@ from sterna.config.sections.cdc import CdcSource
 from sterna.errors import Busy, NeedsResync, StoreUnreachable, UnfitSource
 from sterna.pipelines.cdc.capture import Capture
 from sterna.pipelines.cdc.change_buffer import ChangeBuffer
+from sterna.pipelines.cdc.database import literal_pattern
 from sterna.pipelines.cdc.journal import CaptureSpec, Journal, Part, Segment, StoppedTable
 from sterna.pipelines.cdc.plan import channel, next_work
-from sterna.pipelines.cdc.postgres import PostgresDatabase, table_pattern, validate_money
+from sterna.pipelines.cdc.postgres import PostgresDatabase, validate_money
 from sterna.pipelines.cdc.postgres_converter import TYPE
 from sterna.pipelines.cdc.process import error_reasons
 from sterna.pipelines.cdc.types import DELETED, UPDATED, absent_columns, columns_of_schema
@@ -133,7 +134,7 @@ def test_amounts_with_other_decimal_places_are_refused(columns: list[str], place
 
 @pytest.mark.parametrize("name", ["public.a$b", "public.a,b", "public.a+(b)", "Public.Ünder_1", "public.a b"])
 def test_a_tables_pattern_matches_it_alone(name: str) -> None:
-    pattern = table_pattern(name)
+    pattern = literal_pattern(name)
     assert re.fullmatch(pattern, name)
     assert not re.fullmatch(pattern, name.replace(".", "x"))
     assert not re.search(r"(?<!\\),", pattern)

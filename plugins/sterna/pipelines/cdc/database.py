@@ -262,3 +262,8 @@ def require_named_tables(source: CdcSource, tables: Collection[str]) -> None:
             table=missing[0],
             hint="mend `tables`, or GRANT SELECT on it",
         )
+
+
+def literal_pattern(name: str) -> str:
+    """Return the regular expression that the engine's lists of names need for one name; a list is cut at commas."""
+    return "".join(char if char.isalnum() or char == "_" else f"\\{char}" for char in name)

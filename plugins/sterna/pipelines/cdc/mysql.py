@@ -20,7 +20,7 @@ from sterna.config.secrets import Secrets
 from sterna.config.sections.cdc import CdcSource
 from sterna.errors import DatabaseRefused, NeedsResync, PositionLost, UnfitSource
 from sterna.pipelines.cdc.connector import mariadb_jars
-from sterna.pipelines.cdc.database import LogRetention, collect_unfit, exclude_duplicates
+from sterna.pipelines.cdc.database import LogRetention, collect_unfit, exclude_duplicates, literal_pattern
 from sterna.pipelines.cdc.journal import Segment
 from sterna.pipelines.cdc.mysql_client import SESSION_SETTINGS, Mysql, MysqlServer
 from sterna.pipelines.cdc.mysql_converter import CAPTURED_TABLES, settings
@@ -208,8 +208,8 @@ class MysqlDatabase:
             # As each replica it needs a number of its own; two readers of a source don't end one another.
             "database.server.id": str(1 << 31 | random_source.randbits(31)),
             "database.ssl.mode": self._ssl_mode(),
-            "database.include.list": ",".join(map(_pattern, databases)),
-            "table.include.list": ",".join(map(_pattern, tables)),
+            "database.include.list": ",".join(map(literal_pattern, databases)),
+            "table.include.list": ",".join(map(literal_pattern, tables)),
             "schema.history.internal.file.filename": str(folder / _HISTORY_NAME),
             # In a Java without the module jdk.charsets, MySQL's driver takes UTF-8 for eucjpms, and requests texts so.
             "database.initial.statements": SESSION_SETTINGS if is_mariadb else f"SET NAMES utf8mb4;{SESSION_SETTINGS}",
@@ -446,8 +446,3 @@ def _log_number(name: str) -> int:
 
 def _format_origin(origin: Mapping[str, Any]) -> str:
     return f"file {origin['file']} of server {origin['server']}"
-
-
-def _pattern(name: str) -> str:
-    """Return a regular expression of the engine's for one name; its list is cut at commas."""
-    return "".join(char if char.isalnum() or char == "_" else f"\\{char}" for char in name)

@@ -17,7 +17,7 @@ from typing import Any, LiteralString
 from sterna.config.secrets import Secrets
 from sterna.config.sections.cdc import CdcSource
 from sterna.errors import Busy, NeedsResync, SlotLost, UnfitSource
-from sterna.pipelines.cdc.database import LogRetention, collect_unfit, exclude_duplicates
+from sterna.pipelines.cdc.database import LogRetention, collect_unfit, exclude_duplicates, literal_pattern
 from sterna.pipelines.cdc.journal import Segment
 from sterna.pipelines.cdc.postgres_converter import settings
 from sterna.pipelines.cdc.postgres_types import SETTINGS
@@ -377,7 +377,7 @@ class PostgresDatabase:
             "publication.name": self.slot_name(capture_id),
             "publication.autocreate.mode": "disabled",
             "snapshot.mode": "initial",
-            "table.include.list": ",".join(map(table_pattern, tables)),
+            "table.include.list": ",".join(map(literal_pattern, tables)),
             # What is moved on for tables that aren't read, too: else the server would keep its log for them.
             "heartbeat.interval.ms": "5000",
             "heartbeat.action.query": "SELECT pg_logical_emit_message(false, 'sterna', '')",
@@ -676,11 +676,6 @@ def _validate_publishable(table: str, *, unlogged: bool, owned: bool) -> None:
             table=table,
             hint=f"GRANT the owner's role to the login, or ALTER TABLE {table} OWNER TO it",
         )
-
-
-def table_pattern(table: str) -> str:
-    """Return a regular expression of the engine's for one table; its list is cut at commas."""
-    return "".join(char if char.isalnum() or char == "_" else f"\\{char}" for char in table)
 
 
 def _quote_table(table: str) -> str:

@@ -32,6 +32,7 @@ from sterna.spark.start import (
     is_connect,
     job_tag,
     require_pyspark,
+    require_redaction,
     run_in_thread,
     spark_errors,
     start_classic,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 # Spark shows no value of a setting that has "secret" in its name, and so none of this catalog's.
 _CATALOG = "sterna_secret"
 _SETTINGS = f"spark.sql.catalog.{_CATALOG}"
-_DEFAULT_REDACTION = "(?i)secret|password|token|access[.]?key"  # Spark's default
 _MAX_SESSION_TABLES = 500  # that a session is shown before another one takes its place
 _SENSITIVE_NAMES = "key|secret|token|sas|connection-string"  # in names of FileIO's properties that no log may show
 
@@ -289,7 +289,7 @@ def _create_session(spark: SparkSession, properties: Mapping[str, str]) -> Table
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.caseSensitive": "true",
     }
-    require_redaction(spark, [f"{_SETTINGS}.{name}" for name in properties])
+    require_redaction(spark, {f"{_SETTINGS}.{name}": "-" for name in properties})
     for name, setting in settings.items():
         spark.conf.set(name, setting)
     return TableSession(spark, dict(properties), database)
@@ -303,21 +303,6 @@ def redact_properties(text: str, properties: Mapping[str, str]) -> str:
         properties: the properties.
     """
     return redact(text, {name: value for name, value in properties.items() if re.search(_SENSITIVE_NAMES, name)})
-
-
-def require_redaction(spark: SparkSession, names: list[str]) -> None:
-    """Require that Spark redacts secrets before it gets any; see `spark/session.py` on its event log."""
-    try:
-        exposed = not re.search(spark.conf.get("spark.redaction.regex", _DEFAULT_REDACTION) or "", _SETTINGS)
-    except re.error:
-        exposed = True
-    if names and exposed:
-        raise EngineError(f"Spark would show secrets: spark.redaction.regex does not match {_SETTINGS}")
-    if names and spark.conf.get("spark.eventLog.enabled", "false") == "true":
-        declared = {row["key"] for row in spark.sql("SET").collect()}
-        if missing := sorted(set(names) - declared):
-            options = " ".join(f"--conf {name}=-" for name in missing)
-            raise EngineError(f"Spark would write secrets into its event log, unless it is started with {options}")
 
 
 def read_batches(session: TableSession, scan: TableScan, on_batch: Callable[[pa.RecordBatch], None], tag: str) -> None:

@@ -27,6 +27,7 @@ from sterna.spark.start import (
     is_connect,
     job_tag,
     require_pyspark,
+    require_redaction,
     run_in_thread,
     spark_errors,
     start_classic,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _TASKS_PER_SLOT = 3  # so that one heavy item does not keep the other cores waiting; each task costs some 0.1 s
 _PROGRESS_SECONDS = 0.5
-_DEFAULT_REDACTION = "(?i)secret|password|token|access[.]?key"
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _secrets_in_configuration(session: Session, secrets: Mapping[str, str]) -> I
     if not secrets:
         yield
         return
-    require_redaction(session)
+    require_redaction(session.spark, {SECRETS_KEY: "{}"})
     session.spark.conf.set(SECRETS_KEY, json.dumps(dict(secrets)))
     try:
         yield
@@ -192,34 +192,6 @@ def _secrets_in_configuration(session: Session, secrets: Mapping[str, str]) -> I
         with suppress(*spark_errors()):  # the session is lost, and its configuration with it
             # Not unset: that would also hide that the server's own configuration names it.
             session.spark.conf.set(SECRETS_KEY, "{}")
-
-
-def require_redaction(session: Session) -> None:
-    """Refuse to send secrets to a Spark that would show them.
-
-    Spark redacts session configuration by name everywhere but in the event log's job properties, where it redacts only
-    names that the application's own configuration has too (EventLoggingListener.redactProperties).
-    """
-    conf = session.spark.conf
-    pattern = conf.get("spark.redaction.regex", _DEFAULT_REDACTION) or ""
-    try:
-        redacted = re.search(pattern, SECRETS_KEY) is not None
-    except re.error:
-        redacted = False  # a pattern that only Java understands: not proven
-    if not redacted:
-        raise EngineError(
-            f"Spark at {session.master} would show secrets: spark.redaction.regex does not match {SECRETS_KEY}"
-        )
-    if conf.get("spark.eventLog.enabled", "false") == "true" and not _declares_secrets_key(session.spark):
-        raise EngineError(
-            f"Spark at {session.master} would write secrets into its event log",
-            hint=f"start the server with --conf {SECRETS_KEY}={{}}",
-        )
-
-
-def _declares_secrets_key(spark: SparkSession) -> bool:
-    # By SQL, which lists redacted names: Spark Connect's own interface leaves them out.
-    return any(row["key"] == SECRETS_KEY for row in spark.sql("SET").collect())
 
 
 def _apply_settings(spark: SparkSession, settings: Mapping[str, str]) -> None:

@@ -36,6 +36,7 @@ CANCEL_RETRY_SECONDS = 0.5
 _JOB_GROUP_KEY = "spark.jobGroup.id"  # settings of a session become properties of its jobs
 _CONNECT_PORT = 15002
 _LOOPBACK = "127.0.0.1"
+_DEFAULT_REDACTION = "(?i)secret|password|token|access[.]?key"  # Spark's
 _LAUNCH_VARIABLE = "_PYSPARK_DRIVER_CONN_INFO_PATH"  # by which the JVM tells PySpark its port
 _start_lock = threading.Lock()
 
@@ -132,6 +133,36 @@ def require_pyspark() -> None:
         raise EngineError(
             "the package pyspark is not installed", hint="install sterna with the extra 'spark'"
         ) from error
+
+
+def require_redaction(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    """Refuse to send secrets to a Spark that would show them.
+
+    Spark redacts session configuration by name everywhere but in the event log's job properties, where it redacts only
+    names that the application's own configuration has too (EventLoggingListener.redactProperties).
+
+    Args:
+        settings: the names that are going to have secrets, with a value that the application may be started with.
+
+    Raises:
+        EngineError: it would.
+    """
+    if not settings:
+        return
+    try:
+        pattern = re.compile(spark.conf.get("spark.redaction.regex", _DEFAULT_REDACTION) or "")
+        exposed = [name for name in settings if not pattern.search(name)]
+    except re.error:
+        exposed = list(settings)  # a pattern that only Java understands: not proven
+    if exposed:
+        raise EngineError(f"Spark would show secrets: spark.redaction.regex does not match {exposed[0]}")
+    if spark.conf.get("spark.eventLog.enabled", "false") != "true":
+        return
+    # By SQL, which lists redacted names: Spark Connect's own interface leaves them out.
+    declared = {row["key"] for row in spark.sql("SET").collect()}
+    if missing := sorted(settings.keys() - declared):
+        options = " ".join(f"--conf {name}={settings[name]}" for name in missing)
+        raise EngineError("Spark would write secrets into its event log", hint=f"start the server with {options}")
 
 
 def require_iceberg(spark: SparkSession) -> None:

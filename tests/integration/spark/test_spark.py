@@ -247,9 +247,9 @@ open_session("local[1]")
 def test_secrets_are_not_sent_to_a_spark_that_would_show_them(configuration: dict[str, str], reason: str) -> None:
     conf = SimpleNamespace(get=configuration.get)
     rows = SimpleNamespace(collect=lambda: [{"key": name} for name in configuration])
-    session: Any = SimpleNamespace(master="sc://host", spark=SimpleNamespace(conf=conf, sql=lambda _: rows))
+    session: Any = SimpleNamespace(conf=conf, sql=lambda _: rows)
     with pytest.raises(EngineError, match=reason):
-        spark.require_redaction(session)
+        spark_start.require_redaction(session, {SECRETS_KEY: "{}"})
 
 
 def test_redaction_finds_secrets_however_they_are_written() -> None:

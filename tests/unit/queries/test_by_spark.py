@@ -22,7 +22,8 @@ from sterna.serving.queries.spark_fallback import SparkFallback
 from sterna.serving.queries.worker_pool import QueryWorkerPool
 from sterna.spark import read as tables_of_spark
 from sterna.spark import start as start_of_spark
-from sterna.spark.read import SparkTables, TableScan, require_redaction
+from sterna.spark.read import SparkTables, TableScan
+from sterna.spark.start import require_redaction
 from tests.support.small_world import World
 from tests.unit.queries.tables import ROWS, document, in_place, job, path_of, pinned, sales, with_deletes, written
 
@@ -302,10 +303,11 @@ KEY = "spark.sql.catalog.sterna_secret.s3.secret-access-key"
 def test_keys_are_handed_to_no_spark_that_would_show_them() -> None:
     log = {"spark.eventLog.enabled": "true"}
     for settings in ({}, log | {KEY: "-"}, {"spark.redaction.regex": "(?i)secret"}):
-        require_redaction(FakeSession(settings), [KEY])
-    require_redaction(FakeSession({"spark.redaction.regex": "nothing"}), [])
-    with pytest.raises(EngineError, match=f"event log, unless it is started with --conf {KEY}=-"):
-        require_redaction(FakeSession(log), [KEY])
+        require_redaction(FakeSession(settings), {KEY: "-"})
+    require_redaction(FakeSession({"spark.redaction.regex": "nothing"}), {})
+    with pytest.raises(EngineError, match="event log") as raised:
+        require_redaction(FakeSession(log), {KEY: "-"})
+    assert raised.value.hint == f"start the server with --conf {KEY}=-"
     for pattern in ("nothing", "(?<x>secret"):
         with pytest.raises(EngineError, match="redaction"):
-            require_redaction(FakeSession({"spark.redaction.regex": pattern}), [KEY])
+            require_redaction(FakeSession({"spark.redaction.regex": pattern}), {KEY: "-"})

@@ -7,7 +7,12 @@ from typing import Any
 
 
 def java_map(jvm: Any, values: Mapping[str, str]) -> Any:
-    """Return a `java.util.HashMap`, to which py4j doesn't convert a dict by itself."""
+    """Return a `java.util.HashMap`, to which neither py4j nor JPype converts a dict by itself.
+
+    Args:
+        jvm: py4j's view of a JVM, or the module `jpype`.
+        values: the map's entries.
+    """
     mapping = jvm.java.util.HashMap()
     for name, value in values.items():
         mapping.put(name, value)

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 from sterna.errors import printable
 from sterna.pipelines.cdc import mysql_converter, postgres_converter
+from sterna.spark.java import java_map
 
 HEARTBEAT_TOPIC = "__debezium-heartbeat"
 _OFFSETS_NAME = "offsets.dat"
@@ -62,7 +63,9 @@ class _Engine:
         self._committer: Any = None
         self._json = jpype.JClass("org.apache.kafka.connect.json.JsonConverter")()
         self._json.configure(
-            _java_map({"schemas.enable": "false", "converter.type": "value", "replace.null.with.default": "false"})
+            java_map(
+                jpype, {"schemas.enable": "false", "converter.type": "value", "replace.null.with.default": "false"}
+            )
         )
         folder = Path(job["folder"])
         properties = {
@@ -149,8 +152,8 @@ class _Engine:
         self._write_line(f'{{"define":{self._schema_count},"fields":{self._json.asJsonSchema(schema).toString()}}}')
         return self._schema_count
 
-    def _to_dict(self, java_map: Any) -> dict[str, Any]:
-        text = _decode(self._json.fromConnectData("", None, java_map))
+    def _to_dict(self, java_value: Any) -> dict[str, Any]:
+        text = _decode(self._json.fromConnectData("", None, java_value))
         mapping: dict[str, Any] = json.loads(text)
         return mapping
 
@@ -200,15 +203,6 @@ def _java_bytes(text: str) -> Any:
     import jpype
 
     return jpype.JArray(jpype.JByte)(text.encode())
-
-
-def _java_map(values: dict[str, str]) -> Any:
-    import jpype
-
-    java_map = jpype.JClass("java.util.HashMap")()
-    for name, value in values.items():
-        java_map.put(name, value)
-    return java_map
 
 
 if __name__ == "__main__":

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from typing import Any
 
-from sterna.pipelines.cdc.postgres_converter import TYPE
+from sterna.pipelines.cdc.postgres_converter import SOURCE_COLUMN, TYPE
 from sterna.pipelines.cdc.postgres_types import TextReader
 
 FLOAT = "FLOAT"
-_SOURCE = "__debezium.source.column."
 _SINGLE_DIGITS = 24  # a FLOAT of more binary digits is a DOUBLE
 _ZERO = re.compile(r"0000-00-00(?: 00:00:00(?:\.0+)?)?")
 
@@ -33,9 +32,9 @@ def log_text_reader(parameters: Mapping[str, str]) -> TextReader:
     """
     if parameters[TYPE] != FLOAT:
         return _READERS[parameters[TYPE]]
-    type_name = parameters.get(f"{_SOURCE}type", "").upper().split(" ")[0]
-    digits = int(parameters.get(f"{_SOURCE}length", "0"))
-    is_single = type_name == FLOAT and f"{_SOURCE}scale" not in parameters and digits <= _SINGLE_DIGITS
+    type_name = parameters.get(f"{SOURCE_COLUMN}type", "").upper().split(" ")[0]
+    digits = int(parameters.get(f"{SOURCE_COLUMN}length", "0"))
+    is_single = type_name == FLOAT and f"{SOURCE_COLUMN}scale" not in parameters and digits <= _SINGLE_DIGITS
     return TextReader("float" if is_single else "double", float)
 
 

@@ -14,6 +14,8 @@ from typing import Any
 TYPE, NAME, ARRAY, SIZE, SCALE = (f"sterna.{parameter}" for parameter in ("type", "name", "array", "size", "scale"))
 """Parameters of a column's schema: the type's number (of a domain's base type), its name, whether it is an array, and
 its limits."""
+SOURCE_COLUMN = "__debezium.source.column."
+"""The beginning of the parameters with a column's type, length and scale in the database, whichever it is."""
 _CONVERTER = "io.debezium.connector.postgresql.SternaText"
 _PACKAGE = "io.debezium.connector.postgresql"
 _SPI = "io.debezium.spi.converter.CustomConverter"

@@ -11,14 +11,13 @@ from typing import Any
 
 from sterna.errors import UnfitSource
 from sterna.pipelines.cdc.mysql_types import is_log_type, log_text_reader
-from sterna.pipelines.cdc.postgres_converter import TYPE
+from sterna.pipelines.cdc.postgres_converter import SOURCE_COLUMN, TYPE
 from sterna.pipelines.cdc.postgres_types import text_reader
 from sterna.pipelines.ingest.column_types import Type
 from sterna.pipelines.ingest.columns import METADATA_COLUMNS, Column
 
 UPDATED, DELETED = "last_updated_ts", "is_deleted"
 """Columns that sterna adds: when the source committed the row's last change, and whether it was deleted there."""
-_SOURCE = "__debezium.source.column."
 _PRIMITIVE_TYPES = {
     "int8": "int",
     "int16": "int",
@@ -162,7 +161,7 @@ def _column(field: Mapping[str, Any]) -> SourceColumn:
 
 def _element(name: str, field: Mapping[str, Any], parameters: Mapping[str, str]) -> SourceColumn:
     kind, logical_type = field["type"], field.get("name") or ""
-    native = parameters.get(f"{_SOURCE}type", "").upper()
+    native = parameters.get(f"{SOURCE_COLUMN}type", "").upper()
     if logical_type == _CONNECT_DECIMAL:
         return SourceColumn(Column(name, "decimal(20, 0)"), _decode_unsigned, False)
     if kind == "string" and native.partition(" ")[0] in _DECIMAL_TYPES and (digits := _decimal_digits(parameters)):
@@ -192,7 +191,10 @@ def _identity(raw: Any) -> Any:
 
 def _decimal_digits(parameters: Mapping[str, str]) -> tuple[int, int] | None:
     """Return precision and scale where the database limits them, within what Iceberg has."""
-    precision, scale = parameters.get(f"{_SOURCE}length", _DEFAULT_PRECISION), parameters.get(f"{_SOURCE}scale", "0")
+    precision, scale = (
+        parameters.get(f"{SOURCE_COLUMN}length", _DEFAULT_PRECISION),
+        parameters.get(f"{SOURCE_COLUMN}scale", "0"),
+    )
     if not 0 < int(precision) <= _MAX_DECIMAL_DIGITS or not 0 <= int(scale) <= int(precision):
         return None
     return int(precision), int(scale)

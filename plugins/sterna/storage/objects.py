@@ -11,13 +11,15 @@ from typing import Any, TypeVar
 
 from sterna.config.mapping import Mapping
 from sterna.config.orphan_removal import may_sweep
+from sterna.config.registry.credential import describe_store
 from sterna.config.registry.folders import BANDWIDTH, state_folder
 from sterna.config.registry.model import Location, Registry, is_inside
 from sterna.config.secrets import Secrets
-from sterna.errors import CredentialError, ObjectMissing, SternaError, UnsafeUri
+from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreUnreachable, UnsafeUri
 from sterna.storage.bandwidth import BandwidthShare, is_limited, open_share
 from sterna.storage.client import (
     PAGE_SIZE,
+    RESUME_HINT,
     OpenStore,
     call_store,
     head_size,
@@ -27,7 +29,6 @@ from sterna.storage.client import (
     with_file,
 )
 from sterna.storage.content import read_object
-from sterna.storage.delete import delete_objects
 from sterna.storage.listing import key_runs, list_folders, list_run
 from sterna.storage.memory_budget import MemoryBudget, check_size, map_ordered, read_bounded
 from sterna.storage.read_cache import cache_uri
@@ -35,6 +36,7 @@ from sterna.storage.throttle import ReadThrottle
 
 _MEMORY_FACTOR = 2  # copies of each file that is read are in memory for a moment
 _MAX_CACHED_FOLDERS = 100_000
+_MAX_FAILED_DELETIONS = 3  # deletions that failed one after another, and no other succeeded: it is the store
 _PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -447,3 +449,39 @@ class _CachingObjects(Objects):
 
 def _rebuild(registry: Registry, region: str, secrets: Secrets, timeout: float, workers: int) -> Objects:
     return Objects(Mapping(registry, registry.region(region)), secrets, timeout=timeout, workers=workers)
+
+
+def delete_objects(
+    targets: Sequence[tuple[str, OpenStore, str]], may_continue: Callable[[], bool]
+) -> dict[str, SternaError]:
+    """Delete objects of one store in one request.
+
+    Where that fails, one by one, so that each has an error of its own.
+    """
+    import obstore
+
+    uri, store, key = targets[0]
+    if not may_continue():
+        timeout_error = StoreUnreachable(
+            f"{describe_store(store.location)} took too long over the deletions before; {RESUME_HINT}"
+        )
+        return {target_uri: timeout_error for target_uri, _, _ in targets}
+    try:
+        call_store(
+            store,
+            uri,
+            lambda: obstore.delete(store.client, [target[2] for target in targets] if len(targets) > 1 else key),
+        )
+        return {}
+    except ObjectMissing:
+        if len(targets) == 1:
+            return {}
+    except SternaError as error:
+        if len(targets) == 1:
+            return {uri: error}
+    failures: dict[str, SternaError] = {}
+    for count, target in enumerate(targets, 1):
+        failures |= delete_objects([target], may_continue)
+        if len(failures) == count == _MAX_FAILED_DELETIONS:
+            return {target_uri: next(iter(failures.values())) for target_uri, _, _ in targets}
+    return failures

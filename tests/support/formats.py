@@ -22,7 +22,7 @@ from sterna.replication.replica import head
 from sterna.replication.replica.bulk_state import BULK_RUN, BULK_TABLE
 from sterna.replication.replica.change_record import CHANGE_RECORD_PROPERTY
 from sterna.replication.replica.codecs import ACTION, COPY_BATCH, HELD, PLAN, REPORT, STAGE_REPORT
-from sterna.storage.leases import LEASE
+from sterna.storage.bandwidth import LEASE
 from tests.support import formats_airflow, formats_beside, formats_ingest, formats_values
 
 _UNKNOWN = {

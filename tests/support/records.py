@@ -15,7 +15,7 @@ from sterna.replication.repair.run import RepairReport
 from sterna.replication.replica.bulk_state import BulkRun, BulkTable
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.model import Action, CopyBatch, Plan, Report, StageReport, TableFailure
-from sterna.storage.leases import Lease
+from sterna.storage.bandwidth import Lease
 
 _HELD = Held(
     "nyc.flights",

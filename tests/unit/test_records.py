@@ -25,7 +25,7 @@ from sterna.replication.replica.bulk_state import BULK_RUN, BULK_TABLE
 from sterna.replication.replica.codecs import ACTION, COPY_BATCH, HELD, PLAN, REPORT, STAGE_REPORT
 from sterna.replication.replica.held_list import build_held_list, parse_held_list
 from sterna.replication.replica.run_folder import compress, decompress
-from sterna.storage.leases import LEASE
+from sterna.storage.bandwidth import LEASE
 from tests.support.records import VALUES
 from tests.support.small_world import make_world
 

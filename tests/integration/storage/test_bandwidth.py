@@ -23,7 +23,7 @@ import pytest
 from sterna.config.registry.model import Location, Remote
 from sterna.errors import EngineError
 from sterna.storage import bandwidth
-from sterna.storage.leases import LEASE
+from sterna.storage.bandwidth import LEASE
 from sterna.storage.rclone.transfer import Folder, copy_files
 
 pytestmark = pytest.mark.xdist_group("bandwidth")

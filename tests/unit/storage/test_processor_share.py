@@ -21,9 +21,16 @@ from sterna.config.registry.model import Location
 from sterna.config.secrets import environment_secrets
 from sterna.errors import StoreUnreachable
 from sterna.replication.verify.content import sha256_of
-from sterna.storage.bandwidth import FALLBACK_DIVISOR, REFRESH_SECONDS, VALID_SECONDS, BandwidthShare
+from sterna.storage.bandwidth import (
+    FALLBACK_DIVISOR,
+    LEASE,
+    LEASE_EXPIRY_SECONDS,
+    REFRESH_SECONDS,
+    VALID_SECONDS,
+    BandwidthShare,
+    Leases,
+)
 from sterna.storage.client import OpenStore
-from sterna.storage.leases import EXPIRY_SECONDS, LEASE, Leases
 from sterna.storage.objects import Objects
 from sterna.storage.ranges import ObjectReader
 from sterna.storage.rclone.child import follow_parent
@@ -273,11 +280,13 @@ def test_a_lease_runs_out_by_the_stores_clock(tmp_path: Path) -> None:
     second.write(7)
     first.write(7)
     path = tmp_path / "leases/us" / second.name
-    for age, expected in ((EXPIRY_SECONDS - 5, [7]), (EXPIRY_SECONDS + 5, [])):
+    for age, expected in ((LEASE_EXPIRY_SECONDS - 5, [7]), (LEASE_EXPIRY_SECONDS + 5, [])):
         at = (tmp_path / "leases/us" / first.name).stat().st_mtime - age
         os.utime(path, (at, at))
         assert first.other_rates() == expected
-    assert 2 * REFRESH_SECONDS < VALID_SECONDS < EXPIRY_SECONDS / 1.5, "who is late goes lower before others take it"
+    assert 2 * REFRESH_SECONDS < VALID_SECONDS < LEASE_EXPIRY_SECONDS / 1.5, (
+        "who is late goes lower before others take it"
+    )
 
 
 def test_each_way_of_reading_another_region_is_paced_and_holds_a_lease(

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sterna.iceberg.avro.binary import Truncated, encode_long
+from sterna.iceberg.avro.binary import Truncated, encode_bytes, encode_long, read_bytes, read_long
 from sterna.iceberg.avro.container import Container, Group
 from sterna.iceberg.avro.locate import FieldPositions, locate
-from sterna.iceberg.avro.program import Program, ProjectedField, compile_schema
+from sterna.iceberg.avro.program import NotWalkable, Program, ProjectedField, compile_schema, type_name
 from sterna.iceberg.avro.splice import Splice, encode_string, rewrite
 from sterna.iceberg.files import MIB
 from sterna.iceberg.manifests import fields as ids
@@ -22,7 +22,6 @@ from sterna.iceberg.manifests.entry import (
     UriMapping,
     localize_entry,
 )
-from sterna.iceberg.manifests.values import IntMap, encode_null_or_empty, read_int_map, validate_int_map
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +55,7 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
     """
     program = _compile_all(container)
     empty = {
-        field_id: encode_null_or_empty(program.types[field_id])
+        field_id: _encode_null_or_empty(program.types[field_id])
         for field_id in _LAYOUT_FIELDS
         if field_id in program.types
     }
@@ -104,7 +103,7 @@ def _compile_all(container: Container) -> Program:
     program = compile_walk(container, (*ids.FILE_FIELDS, *ids.DELETE_FIELDS))
     for field_id in _BOUND_FIELDS:
         if field_id in program.types:
-            validate_int_map(program.types[field_id])
+            _validate_int_map(program.types[field_id])
     return program
 
 
@@ -227,7 +226,7 @@ class _EntrySplices:
         return list(zip(self.positions.column(field_id, 0), self.positions.column(field_id, 2), strict=True))
 
     def entry_splices(
-        self, entry: Entry, new: EntryChange, row_spans: dict[int, tuple[int, int]], bounds: list[IntMap]
+        self, entry: Entry, new: EntryChange, row_spans: dict[int, tuple[int, int]], bounds: list[_IntMap]
     ) -> list[Splice]:
         values: dict[int, bytes] = {}
         if new.path != entry.path:
@@ -257,9 +256,100 @@ class _EntrySplices:
         except UnicodeDecodeError:
             raise self.container.broken("a referenced data file that is not UTF-8") from None
 
-    def read_bound_map(self, span: tuple[int, int], field_id: int) -> IntMap:
+    def read_bound_map(self, span: tuple[int, int], field_id: int) -> _IntMap:
         kind: Any = self.program.types.get(field_id)
         try:
-            return read_int_map(self.group.data, *span, kind)
+            return _read_int_map(self.group.data, *span, kind)
         except (Truncated, IndexError):
             raise self.container.broken(f"field {field_id} of an entry does not fit its type") from None
+
+
+def _encode_null_or_empty(kind: Any) -> bytes:
+    """Return the bytes of "no value" in a field: null where its union has one, else an empty array or map.
+
+    Raises:
+        NotWalkable: the type has neither.
+    """
+    if isinstance(kind, list):
+        for number, branch in enumerate(kind):
+            if type_name(branch) == "null":
+                return encode_long(number)
+    if type_name(kind) in ("array", "map"):
+        return encode_long(0)
+    raise NotWalkable("a field that can't be emptied")
+
+
+def _validate_int_map(kind: Any) -> None:
+    """Refuse a type that is not an Iceberg map of int to bytes as Avro holds it: a (nullable) array of key and
+    value records.
+
+    Raises:
+        NotWalkable: another shape.
+    """
+    for branch in kind if isinstance(kind, list) else [kind]:
+        element = branch.get("items") if isinstance(branch, dict) else None
+        fields = element.get("fields") if isinstance(element, dict) else None
+        shape = [type_name(field.get("type")) for field in fields] if isinstance(fields, list) else []
+        if type_name(branch) != "null" and not (
+            type_name(branch) == "array" and shape in (["int", "bytes"], ["long", "bytes"])
+        ):
+            raise NotWalkable("a map of another shape")
+
+
+@dataclass(frozen=True)
+class _IntMap:
+    """An Iceberg map of int to bytes.
+
+    Args:
+        branch: the bytes of its union branch, if it has one.
+        items: keys and values, in order.
+    """
+
+    branch: bytes
+    items: tuple[tuple[int, bytes], ...]
+
+    def get(self, key: int) -> bytes | None:
+        """Return the value of a key, or None; of a key that occurs twice the last one, which is what readers take."""
+        return dict(self.items).get(key)
+
+    def encode(self, key: int, value: bytes | None) -> bytes:
+        """Return the field with one key's value replaced, or without the key where `value` is None."""
+        items = [(number, value if number == key else old) for number, old in self.items]
+        kept = [encode_long(number) + encode_bytes(content) for number, content in items if content is not None]
+        return self.branch + (encode_long(len(kept)) if kept else b"") + b"".join(kept) + encode_long(0)
+
+
+def _read_int_map(data: bytes, start: int, end: int, kind: Any) -> _IntMap:
+    """Read an Iceberg map of int to bytes.
+
+    Args:
+        data: the group's data.
+        start: offset of the field's value, its union branch included; -1 where the schema lacks the field.
+        end: offset after it.
+        kind: its Avro type, as `_validate_int_map` accepts it.
+
+    Raises:
+        Truncated: the bytes don't fit the type.
+    """
+    if start < 0:
+        return _IntMap(b"", ())
+    at = start
+    if isinstance(kind, list):
+        number, at = read_long(data, start)
+        kind = kind[number]
+    branch = data[start:at]
+    items: list[tuple[int, bytes]] = []
+    count = 0
+    if type_name(kind) != "null":
+        count, at = read_long(data, at)
+    while count:
+        if count < 0:
+            _, at = read_long(data, at)
+        for _ in range(abs(count)):
+            key, at = read_long(data, at)
+            value, at = read_bytes(data, at)
+            items.append((key, value))
+        count, at = read_long(data, at)
+    if at != end:
+        raise Truncated
+    return _IntMap(branch, tuple(items))

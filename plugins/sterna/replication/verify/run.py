@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, key_name
+from sterna.config.registry.fingerprint import LOCALIZED_FOLDER, list_metadata_versions
+from sterna.config.registry.model import is_inside, prefix_spellings
 from sterna.config.registry.policy import Policy
+from sterna.config.registry.residency import ExcludedPlace
 from sterna.errors import UsageError
 from sterna.replication.replica.head import load_held_list, read_head
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.verify.content import Comparison
-from sterna.replication.verify.findings import Findings, VerificationReport, combine_findings
+from sterna.replication.verify.findings import NOT_RESIDENT, Findings, VerificationReport, combine_findings
 from sterna.replication.verify.locations import Places
-from sterna.replication.verify.residency import check_residency
 from sterna.replication.verify.source_faults import source_contradictions, source_digest_function
 from sterna.replication.verify.source_versions import find_origins
 from sterna.replication.verify.table import TableReach, check_structure
@@ -179,9 +181,49 @@ def _with_residency(
     """Add the files below the replica root that a residency rule keeps out of this region, where there is one."""
     if not context.mapping.excluded_places:
         return verified
-    findings = check_residency(context)
+    findings = _check_residency(context)
     progress(f"residency: {findings.files} files that may not be here")
     return replace(verified, findings=(*verified.findings, *findings.kept), faults=verified.faults + findings.faults)
+
+
+def _check_residency(context: RegionContext) -> Findings:
+    """Find copies of files that this region may not have: one fault a folder, however many they are.
+
+    They are listed in the store, below the replica root, whatever the branch or a plan names.
+
+    Raises:
+        StoreError: the region's store doesn't answer.
+    """
+    findings = Findings("(below the replica root)")
+    root = context.region.replica_root
+    metadata_versions = list_metadata_versions(context.objects.folders(f"{root}/{LOCALIZED_FOLDER}"))
+    roots = (root, *(f"{root}/{version.folder}" for version in metadata_versions))
+    for place in context.mapping.excluded_places:
+        for folder in (f"{root}/{name}" for name in _excluded_folders(context, place) for root in roots):
+            count, size, first = 0, 0, ""
+            for uri, length, _ in context.objects.list(folder):
+                count, size, first = count + 1, size + length, first or uri
+            findings.files, findings.bytes = findings.files + count, findings.bytes + size
+            if count:
+                more = f" and {count - 1} more below {folder}" if count > 1 else ""
+                findings.add(NOT_RESIDENT, first, f"may not be in {context.region.name}: {place.rule}{more}")
+    return findings
+
+
+def _excluded_folders(context: RegionContext, place: ExcludedPlace) -> Iterator[str]:
+    """Yield where copies of a place's files, and what was localized of them, would stand below their roots."""
+    for location in context.registry.locations:
+        if place.location not in ("", location.id):
+            continue
+        for alias, prefix in prefix_spellings(location.prefix).items():
+            if place.location or is_inside(prefix, place.prefix):
+                below = ""
+            elif is_inside(place.prefix, prefix):
+                below = place.prefix.removeprefix(prefix)
+            else:
+                continue
+            name = f"{location.id}~{alias}" if alias else location.id
+            yield f"{name}{below}"
 
 
 def _format_findings(findings: Findings, depth: Depth) -> str:

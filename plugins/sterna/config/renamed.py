@@ -92,7 +92,7 @@ PYTHON_NAMES: Final[Mapping[str, str]] = {
     "sterna.flows.sink": "sterna.pipelines.transforms.sink",
     "sterna.edges.secrets": "sterna.config.secrets",
     "sterna.replica.region": "sterna.replication.replica.region",
-    "sterna.airflow.announcing": "sterna.airflow.announcements",
+    "sterna.airflow.announcing": "sterna.airflow.operators",
     "sterna.airflow.core": "sterna.airflow.internals",
     "sterna.airflow.dags.large_dag": "sterna.airflow.dags.bulk_dag",
     "sterna.airflow.operators.SternaLingerOperator": "sterna.airflow.operators.SternaFollowOperator",

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import SkipMixin
 
+from sterna.airflow.alert import SternaLagOperator as SternaLagOperator
 from sterna.airflow.assets import asset_alias, main_asset, region_asset, replica_asset, transit_asset
 from sterna.airflow.base import RUN_XCOM_KEY as RUN_XCOM_KEY
 from sterna.airflow.base import SternaOperator as SternaOperator
 from sterna.airflow.gc_operator import SternaGcOperator as SternaGcOperator
-from sterna.airflow.lag_operator import SternaLagOperator as SternaLagOperator
 from sterna.airflow.metrics import record_sync
 from sterna.airflow.settings import max_map_length
 

@@ -153,6 +153,11 @@ class AmqpSender:
         self._connection.wait(done, timeout=self.answer_seconds)
 
 
+def open_sender(settings: AmqpAddress, credential: Credential | None) -> AmqpSender:
+    """Return the sender of a sink; see `senders.open_sender`."""
+    return AmqpSender(settings, credential)
+
+
 def encode_message(message: Message) -> bytes:
     """Return an event as an AMQP message, its attributes as application properties."""
     attributes, body = message.binary()

@@ -230,6 +230,11 @@ class KafkaSender:
         }
 
 
+def open_sender(settings: KafkaTopic, credential: Credential | None) -> KafkaSender:
+    """Return the sender of a sink; see `senders.open_sender`."""
+    return KafkaSender(settings, credential)
+
+
 def build_record(message: Message) -> Record:
     """Return an event as a Kafka message: its attributes as headers, its table as the key."""
     attributes, body = message.binary()

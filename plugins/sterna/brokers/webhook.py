@@ -122,6 +122,12 @@ class WebhookSender:
                     return
 
 
+def open_sender(settings: Webhook, credential: Credential | None) -> WebhookSender:
+    """Return the sender of a sink; see `senders.open_sender`."""
+    assert credential is not None, "the settings require one"
+    return WebhookSender(settings, credential)
+
+
 def _status_error(status: int, retry_after: bytes) -> tuple[SternaError | None, float | None]:
     if 200 <= status < 300:
         return None, None

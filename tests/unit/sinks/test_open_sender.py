@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sterna import brokers
 from sterna.brokers.message import Message
 from sterna.brokers.senders import open_sender
 from sterna.config.registry.connection import Credential
-from sterna.config.sections.sinks import Sink
+from sterna.config.sections.sinks import Sink, Target
 from sterna.errors import CredentialError, UsageError
 
 KAFKA = {"kafka": {"servers": ["127.0.0.1:1"]}}
@@ -23,6 +26,12 @@ def outlet(target: dict[str, Any], credential_id: str | None = None) -> Sink:
 
 def no_secret(id: str) -> Credential:
     raise CredentialError(f"credential {id!r} is missing")
+
+
+@pytest.mark.parametrize("kind", Target.model_fields)
+def test_every_kind_has_a_module_with_its_sender(kind: str) -> None:
+    module = (Path(brokers.__file__).parent / f"{kind}.py").read_text()
+    assert re.search(r"^def open_sender\(settings: \w+, credential: .*\) -> (\w+):$", module, re.M)
 
 
 @pytest.mark.parametrize(("target", "library"), [(KAFKA, "confluent_kafka"), (AMQP, "proton")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -50,7 +51,31 @@ def _is_address(host: str) -> bool:
 Seconds = Annotated[int, BeforeValidator(_parse_seconds)]
 
 
-class Webhook(StrictModel):
+class TargetSettings(StrictModel):
+    """The settings of one kind of target."""
+
+    def credential_fault(self, credential_id: str | None) -> str:
+        """Return what is wrong with a sink's `credential_id` for this target, "" where nothing is."""
+        return ""
+
+
+class BrokerSettings(TargetSettings):
+    """The settings of a broker, which may ask for a login.
+
+    Args:
+        tls: whether to speak TLS.
+    """
+
+    tls: bool = True
+
+    def credential_fault(self, credential_id: str | None) -> str:
+        """See `TargetSettings.credential_fault`."""
+        if self.tls or not credential_id:
+            return ""
+        return "a password goes over TLS alone; leave it out, or tls on"
+
+
+class Webhook(TargetSettings):
     """A receiver over HTTP, by the rules of Standard Webhooks.
 
     Args:
@@ -86,25 +111,27 @@ class Webhook(StrictModel):
             raise ValueError("url: http is for the loopback and for allow_networks; else it has to be https")
         return self
 
+    def credential_fault(self, credential_id: str | None) -> str:
+        """See `TargetSettings.credential_fault`."""
+        return "" if credential_id else "a webhook needs one, whose password signs what is sent"
+
     @property
     def networks(self) -> tuple[Network, ...]:
         """The networks that are allowed."""
         return tuple(ipaddress.ip_network(network) for network in self.allow_networks)
 
 
-class KafkaTopic(StrictModel):
+class KafkaTopic(BrokerSettings):
     """A Kafka.
 
     Args:
         servers: where clients begin, each as host:port.
         topic: the topic.
-        tls: whether to speak TLS.
         mechanism: how to log in, where the sink has a credential.
     """
 
     servers: list[str] = Field(min_length=1, max_length=100)
     topic: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")] = _DEFAULT_TOPIC
-    tls: bool = True
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
 
     @field_validator("servers")
@@ -117,20 +144,18 @@ class KafkaTopic(StrictModel):
         return value
 
 
-class AmqpAddress(StrictModel):
+class AmqpAddress(BrokerSettings):
     """A broker that speaks AMQP 1.0.
 
     Args:
         host: its name.
         port: its port.
         topic: the address: a queue or a topic.
-        tls: whether to speak TLS.
     """
 
     host: str
     port: Port = 5671
     topic: Annotated[str, StringConstraints(pattern=r"^[!-~]{1,260}$")] = _DEFAULT_TOPIC
-    tls: bool = True
 
     @field_validator("host")
     @classmethod
@@ -148,7 +173,7 @@ class AmqpAddress(StrictModel):
 
 
 class Target(StrictModel):
-    """Where a sink sends: exactly one of these."""
+    """Where a sink sends: exactly one of these, each a kind whose sender is the module of that name in `brokers/`."""
 
     webhook: Webhook | None = None
     kafka: KafkaTopic | None = None
@@ -156,14 +181,22 @@ class Target(StrictModel):
 
     @model_validator(mode="after")
     def _validate_single_kind(self) -> Target:
-        if sum(target is not None for target in (self.webhook, self.kafka, self.amqp)) != 1:
-            raise ValueError("expected exactly one of webhook, kafka, amqp")
+        if len(list(self._configured())) != 1:
+            raise ValueError(f"expected exactly one of {', '.join(type(self).model_fields)}")
         return self
 
     @property
     def kind(self) -> str:
         """Which one it is."""
-        return next(name for name in ("webhook", "kafka", "amqp") if getattr(self, name) is not None)
+        return next(self._configured())[0]
+
+    @property
+    def settings(self) -> TargetSettings:
+        """What stands there."""
+        return next(self._configured())[1]
+
+    def _configured(self) -> Iterator[tuple[str, TargetSettings]]:
+        return ((kind, settings) for kind, settings in self if settings is not None)
 
 
 class Sink(StrictModel):
@@ -187,11 +220,8 @@ class Sink(StrictModel):
 
     @model_validator(mode="after")
     def _validate_credential(self) -> Sink:
-        if self.target.webhook is not None and not self.credential_id:
-            raise ValueError("credential_id: a webhook needs one, whose password signs what is sent")
-        broker = self.target.kafka or self.target.amqp
-        if broker is not None and not broker.tls and self.credential_id:
-            raise ValueError("credential_id: a password goes over TLS alone; leave it out, or tls on")
+        if fault := self.target.settings.credential_fault(self.credential_id):
+            raise ValueError(f"credential_id: {fault}")
         return self
 
     def sends_from(self, region: str) -> bool:

@@ -5,10 +5,12 @@ A connection of any other type serves as well, such as `aws`: only login, passwo
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseHook
 
+from sterna.airflow.provider import CONNECTION_FORMS
 from sterna.airflow.secrets import airflow_secrets
 
 if TYPE_CHECKING:
@@ -40,29 +42,15 @@ class SternaHook(BaseHook):
         return airflow_secrets(self.credential_id)
 
 
-class SternaS3Hook(SternaHook):
-    """The keys of an S3 store."""
+@cache
+def __getattr__(name: str) -> type[SternaHook]:
+    """Return the hook of a connection form by its class name, such as `SternaS3Hook`: Airflow imports it so.
 
-    conn_type = "sterna_s3"
-    hook_name = "S3 for sterna"
-
-
-class SternaGcsHook(SternaHook):
-    """A service account's key, or a token, for Google Cloud Storage."""
-
-    conn_type = "sterna_gcs"
-    hook_name = "Google Cloud Storage for sterna"
-
-
-class SternaAzureHook(SternaHook):
-    """An account's key, a service principal or a SAS token for Azure storage."""
-
-    conn_type = "sterna_azure"
-    hook_name = "Azure storage for sterna"
-
-
-class SternaNessieHook(SternaHook):
-    """The login at a Nessie catalog."""
-
-    conn_type = "sterna_nessie"
-    hook_name = "Nessie for sterna"
+    Raises:
+        AttributeError: no form names it.
+    """
+    form = next((form for form in CONNECTION_FORMS if form.hook == name), None)
+    if form is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    attributes = {"__doc__": form.title, "conn_type": f"sterna_{form.kind}", "hook_name": form.title}
+    return type(name, (SternaHook,), {"__module__": __name__, **attributes})

@@ -11,6 +11,19 @@ from typing import Any
 
 from sterna.airflow.assets import SCHEME
 from sterna.airflow.settings import OPTIONS, SECTION
+from sterna.config.registry.remote_types import STORE_TYPES
+from sterna.config.registry.store_type import ConnectionForm, FormField
+
+CONNECTION_FORMS: Sequence[ConnectionForm] = (
+    *(type.form for type in STORE_TYPES.values() if type.form is not None),
+    ConnectionForm(
+        "nessie",
+        "SternaNessieHook",
+        "Nessie for sterna",
+        labels={"login": "User (none with a token)", "password": "Password or bearer token"},
+    ),
+)
+"""The forms of connections: those of stores, and the login at a Nessie catalog."""
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -24,7 +37,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [{"integration-name": "sterna", "python-modules": ["sterna.airflow.operators"]}],
         "triggers": [{"integration-name": "sterna", "python-modules": ["sterna.airflow.triggers"]}],
         "hooks": [{"integration-name": "sterna", "python-modules": ["sterna.airflow.hooks"]}],
-        "connection-types": _connection_types(),
+        "connection-types": [_connection_type(form) for form in CONNECTION_FORMS],
         "asset-uris": [{"schemes": [SCHEME], "handler": "sterna.airflow.assets.normalize_uri"}],
         "cli": ["sterna.airflow.cli.get_commands"],
         "config": {SECTION: {"description": "What this Airflow replicates, and how.", "options": _options()}},
@@ -44,77 +57,24 @@ def _options() -> dict[str, Any]:
     }
 
 
-def _connection_types() -> list[dict[str, Any]]:
-    return [
-        _connection(
-            "s3",
-            "SternaS3Hook",
-            "S3 for sterna",
-            labels={"login": "Access key id", "password": "Secret access key"},
-            fields={"session_token": _secret("Session token", "With temporary keys only.")},
-        ),
-        _connection(
-            "gcs",
-            "SternaGcsHook",
-            "Google Cloud Storage for sterna",
-            hidden=["login", "password"],
-            fields={
-                "keyfile_dict": _secret("Key of a service account", "The whole key file, as JSON."),
-                "token": _secret("Access token", "An OAuth 2 token, instead of a key."),
-                "is_anonymous": {
-                    "label": "Anonymous",
-                    "description": "For public buckets.",
-                    "schema": {"type": ["boolean", "null"]},
-                },
-            },
-        ),
-        _connection(
-            "azure",
-            "SternaAzureHook",
-            "Azure storage for sterna",
-            labels={"login": "Account name or client id", "password": "Account key or client secret"},
-            fields={
-                "tenant_id": {
-                    "label": "Tenant id",
-                    "description": "With a service principal.",
-                    "schema": {"type": ["string", "null"]},
-                },
-                "sas_token": _secret("SAS token", "Instead of login and password."),
-                "connection_string": _secret("Connection string", "Instead of everything else."),
-            },
-        ),
-        _connection(
-            "nessie",
-            "SternaNessieHook",
-            "Nessie for sterna",
-            labels={"login": "User (none with a token)", "password": "Password or bearer token"},
-        ),
-    ]
-
-
-def _connection(
-    kind: str,
-    hook: str,
-    name: str,
-    *,
-    labels: dict[str, str] | None = None,
-    hidden: Sequence[str] = (),
-    fields: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+def _connection_type(form: ConnectionForm) -> dict[str, Any]:
     """Describe a form. Addresses are hidden: they are in the registry, which all regions share."""
+    hidden = [name for name in ("login", "password") if name not in form.labels]
     return {
-        "connection-type": f"sterna_{kind}",
-        "hook-name": name,
-        "hook-class-name": f"sterna.airflow.hooks.{hook}",
+        "connection-type": f"sterna_{form.kind}",
+        "hook-name": form.title,
+        "hook-class-name": f"sterna.airflow.hooks.{form.hook}",
         "ui-field-behaviour": {
             "hidden-fields": ["host", "port", "schema", "extra", *hidden],
-            "relabeling": labels or {},
+            "relabeling": dict(form.labels),
             "placeholders": {},
         },
-        "conn-fields": fields or {},
+        "conn-fields": {name: _field(form_field) for name, form_field in form.fields.items()},
     }
 
 
-def _secret(label: str, description: str) -> dict[str, Any]:
-    # The field names hold words (token, keyfile_dict) by which Airflow recognizes what to mask.
-    return {"label": label, "description": description, "schema": {"type": ["string", "null"], "format": "password"}}
+def _field(form_field: FormField) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": ["boolean" if form_field.kind == "boolean" else "string", "null"]}
+    if form_field.kind == "secret":
+        schema["format"] = "password"
+    return {"label": form_field.label, "description": form_field.description, "schema": schema}

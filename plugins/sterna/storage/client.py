@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from sterna.config.mapping import UriLocation
 from sterna.config.registry.credential import Credential, describe_store, store_address, store_options
 from sterna.config.registry.model import Location
-from sterna.config.registry.remote_types import OBSTORE_CLASSES
 from sterna.config.secrets import Secrets
 from sterna.errors import (
     CredentialError,
@@ -133,8 +132,9 @@ def _build_client(location: Location, credential: Credential | None, timeout: fl
     from obstore import store as obstore_classes
     from obstore.exceptions import BaseError
 
-    if location.remote.type == "local":
-        return obstore_classes.LocalStore()
+    store_class: Any = getattr(obstore_classes, location.store_type.obstore_class)
+    if location.store_type.is_folder:
+        return store_class()
     options = store_options(location, credential)
     _require_no_conflicts(location, options)
     retries = {"max_retries": _MAX_RETRIES, "retry_timeout": timedelta(seconds=timeout)}
@@ -144,7 +144,6 @@ def _build_client(location: Location, credential: Credential | None, timeout: fl
         "timeout": timedelta(seconds=REQUEST_TIMEOUT_FACTOR * timeout),
         "allow_http": any(str(options.get(name, "")).startswith("http://") for name in ("endpoint", "base_url")),
     }
-    store_class: Any = getattr(obstore_classes, OBSTORE_CLASSES[location.remote.type])
     try:
         # Keys are joined by ourselves, not by the client's own prefix: listings then name whole keys, whatever the
         # backend.
@@ -191,17 +190,14 @@ class TooLarge(OverLimit):
         return error
 
 
-# What Azure takes for another name: a backslash for a slash, and a full stop at a part's end for nothing.
-_AZURE_REWRITTEN = re.compile(r"\\|\.(/|$)")
-
-
 def validate_key(place: UriLocation, uri: str) -> None:
     """Refuse a key that a store would take for another one.
 
     Raises:
         UnsafeUri: it would.
     """
-    if place.location.remote.type == "azureblob" and _AZURE_REWRITTEN.search(place.path):
+    ambiguous_key = place.location.store_type.ambiguous_key
+    if ambiguous_key is not None and ambiguous_key.search(place.path):
         raise UnsafeUri(
             "Azure would take the key for another one's: it has a backslash, or a part that ends in a full stop",
             file=uri,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from sterna.config.registry.remote_types import SEEKABLE_LISTINGS
 from sterna.errors import UnsafeUri
 from sterna.storage.client import PAGE_SIZE, OpenStore, call_store, list_pages
 
@@ -16,9 +15,9 @@ _MIN_RUN_KEYS = 10
 
 def key_runs(store: OpenStore, keys: list[str]) -> Iterator[list[str]]:
     """Cut a store's sorted keys into runs that are worth listing."""
-    if store.location.remote.type == "local":
+    if store.location.store_type.is_folder:
         return  # a file's size is one system call
-    step = PAGE_SIZE if store.location.remote.type in SEEKABLE_LISTINGS else max(len(keys), 1)
+    step = PAGE_SIZE if store.location.store_type.has_seekable_listings else max(len(keys), 1)
     yield from (
         keys[start : start + step]
         for start in range(0, len(keys), step)
@@ -30,7 +29,7 @@ def list_run(store: OpenStore, keys: list[str]) -> dict[str, int | None]:
     """Return the sizes of those keys of a run that a listing passed; None for those that it proves missing."""
     folder = os.path.commonprefix([keys[0], keys[-1]]).rpartition("/")[0]  # noqa: RUF071 - cut at the last slash right here
     # Any string just below the first key will do; obstore takes no path that ends in a "." segment.
-    offset = keys[0][:-1].rstrip("./") if store.location.remote.type in SEEKABLE_LISTINGS else ""
+    offset = keys[0][:-1].rstrip("./") if store.location.store_type.has_seekable_listings else ""
     pages = list_pages(store, f"{store.location.prefix}/…", folder, offset)
     sizes: dict[str, int] = {}
     last = ""

@@ -42,7 +42,7 @@ class RangeReader:
             try:
                 return call_store(self._store, self._uri, lambda: self._get_range(start, length))
             except StoreUnreachable as error:
-                if self._store.location.remote.type != "s3" or _NOT_PARTIAL not in error.message:
+                if not self._store.location.store_type.may_ignore_ranges or _NOT_PARTIAL not in error.message:
                     raise
             self._file = call_store(self._store, self._uri, self._open_with_arrow)
         return call_store(self._store, self._uri, lambda: bytes(self._file.read_at(length, start)))

@@ -4,11 +4,11 @@ from typing import Any
 
 from sterna.config.mapping import Mapping
 from sterna.config.registry.model import Registry
+from sterna.config.registry.remote_types import TYPE_BY_SCHEME
 
 
 def location(id: str, prefix: str, region: str = "us", **more: Any) -> dict[str, Any]:
-    kind = {"gs": "google cloud storage", "file": "local"}.get(prefix.partition(":")[0], "s3")
-    kind = "azureblob" if prefix.startswith(("abfs", "wasb")) else kind
+    kind = TYPE_BY_SCHEME.get(prefix.partition(":")[0], "s3")
     return {"id": id, "prefix": prefix, "region": region, "remote": {"type": kind}, **more}
 
 

@@ -16,7 +16,7 @@ import pytest
 from sterna.config.registry.credential import RCLONE_ENCODING, rclone_environment
 from sterna.config.registry.load import parse_registry
 from sterna.config.registry.model import Location
-from sterna.config.registry.remote_types import OPTIONS
+from sterna.config.registry.remote_types import STORE_TYPES
 from sterna.config.registry.types import SECRET_OPTION
 from sterna.errors import RegistryError
 from sterna.storage.rclone.transfer import find_rclone, rclone_version
@@ -52,14 +52,14 @@ def backends() -> dict[str, list[dict[str, Any]]]:
     return {backend["Name"]: backend["Options"] for backend in json.loads(output)}
 
 
-@pytest.mark.parametrize("kind", OPTIONS)
+@pytest.mark.parametrize("kind", STORE_TYPES)
 def test_the_options_are_those_of_the_rclone_that_is_installed(
     kind: str, backends: dict[str, list[dict[str, Any]]]
 ) -> None:
-    assert {option["Name"] for option in backends[kind]} == OPTIONS[kind], rclone_version()
+    assert {option["Name"] for option in backends[kind]} == STORE_TYPES[kind].options, rclone_version()
 
 
-@pytest.mark.parametrize("kind", OPTIONS)
+@pytest.mark.parametrize("kind", STORE_TYPES)
 def test_what_rclone_calls_a_password_is_refused(kind: str, backends: dict[str, list[dict[str, Any]]]) -> None:
     for option in backends[kind]:
         name = option["Name"]
@@ -68,10 +68,10 @@ def test_what_rclone_calls_a_password_is_refused(kind: str, backends: dict[str, 
             assert line.startswith(f"locations[2].remote.options.{name}: looks like a secret"), line
 
 
-@pytest.mark.parametrize("kind", OPTIONS)
+@pytest.mark.parametrize("kind", STORE_TYPES)
 def test_every_option_that_is_no_secret_is_handed_on(kind: str) -> None:
     own = {"encoding": RCLONE_ENCODING, "account": "acc"}
-    options = {name: own.get(name, "true") for name in OPTIONS[kind] if not SECRET_OPTION.search(name)}
+    options = {name: own.get(name, "true") for name in STORE_TYPES[kind].options if not SECRET_OPTION.search(name)}
     lake = Location.model_validate(content(kind, options)["locations"][2])
     handed = rclone_environment("x", lake, None)
     missing = {name for name, value in options.items() if handed.get(f"RCLONE_CONFIG_X_{name.upper()}") != value}

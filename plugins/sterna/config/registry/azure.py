@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sterna.config.registry.connection import (
     Credential,
     StaticCredentialProvider,
+    StoreLocation,
     extra_text,
     incomplete_credential,
     store_address,
 )
-from sterna.config.registry.model import Location
+from sterna.config.registry.store_type import ConnectionForm, FormField, StoreType, split_names
 
+# Azure makes "/" of a backslash, and drops the dots that a part ends with: two keys would be one object.
+AMBIGUOUS_KEY: Final = re.compile(r"\\|\.(/|$)")
 _SUFFIX = "core.windows.net"
 _REQUIRED_FIELDS = (
     "a password (account key), extra.sas_token, extra.connection_string with one of them, or login, password and "
     "extra.tenant_id"
 )
 _NO_ACCOUNT = "the storage account's name, which neither prefix nor options.account has"
+# Source: rclone 1.75.2, `rclone config providers`; a test compares them with the rclone that is installed.
+_OPTIONS: Final = split_names(
+    """
+    access_tier account archive_tier_delete chunk_size client_certificate_password client_certificate_path client_id
+    client_secret client_send_certificate_chain connection_string copy_concurrency copy_cutoff
+    copy_total_concurrency decompress delete_snapshots description directory_markers disable_checksum
+    disable_instance_discovery encoding endpoint env_auth key list_chunk list_parallelism memory_pool_flush_time
+    memory_pool_use_mmap msi_client_id msi_mi_res_id msi_object_id no_check_container no_head_object password
+    public_access sas_url service_principal_file tenant upload_concurrency upload_cutoff use_arrow_list use_az
+    use_copy_blob use_emulator use_msi username
+    """
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +54,7 @@ class _AccountAccess:
     secret: str = field(default="", repr=False)
 
 
-def rclone_options(location: Location, credential: Credential | None) -> dict[str, str]:
+def rclone_options(location: StoreLocation, credential: Credential | None) -> dict[str, str]:
     """Return the options of rclone's backend `azureblob`."""
     access = _access(location, credential)
     # As for S3: containers are never made by a copy.
@@ -46,7 +62,7 @@ def rclone_options(location: Location, credential: Credential | None) -> dict[st
     return {**options, **location.remote.options, "endpoint": access.endpoint}
 
 
-def store_options(location: Location, credential: Credential | None) -> dict[str, Any]:
+def store_options(location: StoreLocation, credential: Credential | None) -> dict[str, Any]:
     """Return obstore's AzureConfig."""
     access = _access(location, credential)
     # Everything is named, so that no AZURE_* variable of the process can redirect a location.
@@ -62,7 +78,7 @@ def store_options(location: Location, credential: Credential | None) -> dict[str
     return options
 
 
-def fileio_properties(location: Location, credential: Credential | None) -> dict[str, str]:
+def fileio_properties(location: StoreLocation, credential: Credential | None) -> dict[str, str]:
     """Return the properties of Iceberg's ADLSFileIO and of PyIceberg's."""
     access = _access(location, credential)
     # Java's names, then PyIceberg's; Java's Azure identity of a service principal comes from the AZURE_* variables
@@ -82,7 +98,7 @@ def fileio_properties(location: Location, credential: Credential | None) -> dict
     return {name: value for name, value in properties.items() if value}
 
 
-def _rclone_keys(location: Location, access: _AccountAccess) -> dict[str, str]:
+def _rclone_keys(location: StoreLocation, access: _AccountAccess) -> dict[str, str]:
     if access.key:
         return {"key": access.key}
     if access.sas:
@@ -92,7 +108,7 @@ def _rclone_keys(location: Location, access: _AccountAccess) -> dict[str, str]:
     return {"env_auth": "true"}
 
 
-def _fileio_endpoint(location: Location, access: _AccountAccess) -> dict[str, str]:
+def _fileio_endpoint(location: StoreLocation, access: _AccountAccess) -> dict[str, str]:
     """Return what leads Iceberg's readers to an endpoint that they don't find by themselves."""
     if access.endpoint == f"https://{access.account}.blob.{_SUFFIX}":
         return {}
@@ -110,21 +126,21 @@ def _fileio_endpoint(location: Location, access: _AccountAccess) -> dict[str, st
     return {**java, "adls.connection-string": text if access.key or access.sas else ""}
 
 
-def _java_endpoint(location: Location) -> str:
+def _java_endpoint(location: StoreLocation) -> str:
     return f"adls.connection-string.{_host(location)}"
 
 
-def _host(location: Location) -> str:
+def _host(location: StoreLocation) -> str:
     return location.prefix.partition("://")[2].partition("/")[0].partition("@")[2]
 
 
-def _prefix_endpoint(location: Location) -> str:
+def _prefix_endpoint(location: StoreLocation) -> str:
     """Return the endpoint that a prefix names, in whichever of Azure's clouds; "" where it names a container alone."""
     host = _host(location)
     return f"https://{host.replace('.dfs.', '.blob.', 1)}" if "." in host else ""
 
 
-def _access(location: Location, credential: Credential | None) -> _AccountAccess:
+def _access(location: StoreLocation, credential: Credential | None) -> _AccountAccess:
     connection = _parse_connection_string(extra_text(credential, "connection_string")) if credential else {}
     account = (
         store_address(location).account
@@ -160,7 +176,7 @@ def _tenant(credential: Credential) -> str:
     )
 
 
-def _endpoint(location: Location, account: str, connection: dict[str, str]) -> str:
+def _endpoint(location: StoreLocation, account: str, connection: dict[str, str]) -> str:
     """Return the blob service's endpoint: the registry's, the connection string's, or the prefix's."""
     endpoint = location.remote.options.get("endpoint", "") or connection.get("BlobEndpoint", "")
     if not endpoint and not _prefix_endpoint(location):
@@ -177,3 +193,27 @@ def _parse_connection_string(text: str) -> dict[str, str]:
     """
     parts = (part.partition("=") for part in text.split(";"))
     return {name.strip(): value.strip() for name, _, value in parts}
+
+
+AZURE: Final = StoreType(
+    name="azureblob",
+    schemes=("abfs", "abfss", "wasb", "wasbs"),
+    spellings=({"abfs": "abfs://", "abfss": "abfss://"}, {"wasb": "wasb://", "wasbs": "wasbs://"}),
+    obstore_class="AzureStore",
+    rclone_options=rclone_options,
+    store_options=store_options,
+    fileio_properties=fileio_properties,
+    options=_OPTIONS,
+    form=ConnectionForm(
+        "azure",
+        "SternaAzureHook",
+        "Azure storage for sterna",
+        labels={"login": "Account name or client id", "password": "Account key or client secret"},
+        fields={
+            "tenant_id": FormField("Tenant id", "With a service principal.", "text"),
+            "sas_token": FormField("SAS token", "Instead of login and password."),
+            "connection_string": FormField("Connection string", "Instead of everything else."),
+        },
+    ),
+    ambiguous_key=AMBIGUOUS_KEY,
+)

@@ -9,11 +9,10 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from sterna.codec import DuplicateName, parse_json, require_unique_names
-from sterna.config.registry.model import Location
 from sterna.errors import CredentialError
 
 _REDACTED = "***"
@@ -29,6 +28,30 @@ _SECRET_PARTS = ("sig", "AccountKey", "SharedAccessSignature")
 _MIN_SECRET_CHARACTERS = 4
 _KEYFILE_FIELDS = ("keyfile_dict", "service_account_key")
 _EXTRA = "__extra__"
+
+
+class StoreRemote(Protocol):
+    """The part of a registry's `remote` that settings are made from."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """By rclone's names."""
+
+
+class StoreLocation(Protocol):
+    """The part of a registry's location that settings are made from; the types of stores know no registry."""
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+
+    @property
+    def prefix(self) -> str:
+        """Its URI prefix."""
+
+    @property
+    def remote(self) -> StoreRemote:
+        """How it is reached."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +155,7 @@ def _parse_extra(id: str, raw: Any) -> dict[str, Any]:
     return extra
 
 
-def store_address(location: Location) -> StoreAddress:
+def store_address(location: StoreLocation) -> StoreAddress:
     """Take a location's prefix apart into bucket and path."""
     authority, _, path = location.prefix.partition("://")[2].partition("/")
     container, at, host = authority.partition("@")
@@ -217,7 +240,7 @@ def _secret_spellings(secret: str) -> Iterator[str]:
             yield from (value, unquote(value), quote(value, safe=""), *_secret_spellings(value))
 
 
-def incomplete_credential(location: Location, credential: Credential, required: str) -> CredentialError:
+def incomplete_credential(location: StoreLocation, credential: Credential, required: str) -> CredentialError:
     """Return the error for a connection that lacks what a location's store needs."""
     return CredentialError(
         f"connection {credential.id!r} is incomplete for location {location.id!r}: it needs {required}"

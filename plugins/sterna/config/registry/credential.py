@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from sterna.config.registry import azure, gcs, s3
 from sterna.config.registry.connection import Credential, StoreAddress, parse_credential, store_address
 from sterna.config.registry.model import Location
 from sterna.config.registry.remote_types import RCLONE_ENCODING
@@ -42,7 +40,7 @@ def rclone_environment(name: str, location: Location, credential: Credential | N
 
     Source: rclone docs, "Environment Variables", "Amazon S3", "Google Cloud Storage", "Azure Blob Storage".
     """
-    options = {"encoding": RCLONE_ENCODING, **_RCLONE_BUILDERS[location.remote.type](location, credential)}
+    options = {"encoding": RCLONE_ENCODING, **location.store_type.rclone_options(location, credential)}
     options["type"] = location.remote.type
     return {f"RCLONE_CONFIG_{name}_{option}".upper().replace("-", "_"): value for option, value in options.items()}
 
@@ -55,7 +53,7 @@ def store_options(location: Location, credential: Credential | None) -> dict[str
 
     Source: obstore docs, S3Config, GCSConfig, AzureConfig.
     """
-    return _STORE_BUILDERS[location.remote.type](location, credential)
+    return location.store_type.store_options(location, credential)
 
 
 def fileio_properties(location: Location, credential: Credential | None) -> dict[str, str]:
@@ -67,33 +65,4 @@ def fileio_properties(location: Location, credential: Credential | None) -> dict
 
     Source: Iceberg 1.12 S3FileIOProperties, GCPProperties, AzureProperties; PyIceberg, "Configuration".
     """
-    return _FILEIO_BUILDERS[location.remote.type](location, credential)
-
-
-def _local_rclone(location: Location, credential: Credential | None) -> dict[str, str]:
-    return location.remote.options
-
-
-def _no_options(location: Location, credential: Credential | None) -> dict[str, Any]:
-    return {}
-
-
-_SettingsBuilder = Callable[[Location, Credential | None], dict[str, Any]]
-_RCLONE_BUILDERS: dict[str, _SettingsBuilder] = {
-    "s3": s3.rclone_options,
-    "google cloud storage": gcs.rclone_options,
-    "azureblob": azure.rclone_options,
-    "local": _local_rclone,
-}
-_STORE_BUILDERS: dict[str, _SettingsBuilder] = {
-    "s3": s3.store_options,
-    "google cloud storage": gcs.store_options,
-    "azureblob": azure.store_options,
-    "local": _no_options,
-}
-_FILEIO_BUILDERS: dict[str, _SettingsBuilder] = {
-    "s3": s3.fileio_properties,
-    "google cloud storage": gcs.fileio_properties,
-    "azureblob": azure.fileio_properties,
-    "local": _no_options,
-}
+    return location.store_type.fileio_properties(location, credential)

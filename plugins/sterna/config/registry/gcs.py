@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from sterna.config.registry.connection import (
     Credential,
     StaticCredentialProvider,
+    StoreLocation,
     extra_text,
     incomplete_credential,
     single_value,
 )
-from sterna.config.registry.model import Location
+from sterna.config.registry.store_type import ConnectionForm, FormField, StoreType, split_names
 
 _GOOGLE_ENDPOINT = "https://storage.googleapis.com"
 _API_PATH = "/storage/v1"
 # In milliseconds, 2100-01-01: a connection has no expiry of its token, and PyIceberg requires one.
 _FAR_EXPIRY_MS = "4102444800000"
+# Source: rclone 1.75.2, `rclone config providers`; a test compares them with the rclone that is installed.
+_OPTIONS: Final = split_names(
+    """
+    access_token anonymous auth_url bucket_acl bucket_policy_only client_credentials client_id client_secret
+    decompress description directory_markers encoding endpoint env_auth location no_check_bucket object_acl
+    project_number service_account_credentials service_account_file storage_class token token_url user_project
+    """
+)
 
 
-def rclone_options(location: Location, credential: Credential | None) -> dict[str, str]:
+def rclone_options(location: StoreLocation, credential: Credential | None) -> dict[str, str]:
     """Return the options of rclone's backend `google cloud storage`."""
     # As for S3; and a bucket with uniform access refuses requests that speak of access lists, which rclone's do by
     # default.
@@ -38,7 +47,7 @@ def rclone_options(location: Location, credential: Credential | None) -> dict[st
     )
 
 
-def store_options(location: Location, credential: Credential | None) -> dict[str, Any]:
+def store_options(location: StoreLocation, credential: Credential | None) -> dict[str, Any]:
     """Return obstore's GCSConfig."""
     # Named, so that no GOOGLE_* variable of the process can redirect a location.
     options: dict[str, Any] = {"base_url": _endpoint(location), "skip_signature": _anonymous(location, credential)}
@@ -53,7 +62,7 @@ def store_options(location: Location, credential: Credential | None) -> dict[str
     return {**options, **keys}
 
 
-def fileio_properties(location: Location, credential: Credential | None) -> dict[str, str]:
+def fileio_properties(location: StoreLocation, credential: Credential | None) -> dict[str, str]:
     """Return the properties of Iceberg's GCSFileIO."""
     properties = {}
     if "endpoint" in location.remote.options:
@@ -70,7 +79,7 @@ def fileio_properties(location: Location, credential: Credential | None) -> dict
     return properties
 
 
-def _rclone_keys(location: Location, credential: Credential | None) -> dict[str, str]:
+def _rclone_keys(location: StoreLocation, credential: Credential | None) -> dict[str, str]:
     if _anonymous(location, credential):
         return {"anonymous": "true"}
     if credential is None:
@@ -79,19 +88,19 @@ def _rclone_keys(location: Location, credential: Credential | None) -> dict[str,
     return {"service_account_credentials": keyfile} if keyfile else {"access_token": token}
 
 
-def _endpoint(location: Location) -> str:
+def _endpoint(location: StoreLocation) -> str:
     endpoint = location.remote.options.get("endpoint", _GOOGLE_ENDPOINT).rstrip("/").removesuffix(_API_PATH)
     return endpoint if "://" in endpoint else f"https://{endpoint}"
 
 
-def _anonymous(location: Location, credential: Credential | None) -> bool:
+def _anonymous(location: StoreLocation, credential: Credential | None) -> bool:
     anonymous = location.remote.options.get("anonymous", "") or (
         extra_text(credential, "is_anonymous") if credential else ""
     )
     return anonymous.lower() == "true"
 
 
-def _keys(location: Location, credential: Credential) -> tuple[str, str]:
+def _keys(location: StoreLocation, credential: Credential) -> tuple[str, str]:
     """Return the service account's key file as JSON text, and an access token; one of them."""
     files = {f"extra.{name}": _keyfile(credential.extra.get(name)) for name in ("keyfile_dict", "service_account_key")}
     keyfile, token = single_value(credential, files), extra_text(credential, "token", "access_token")
@@ -106,3 +115,25 @@ def _keys(location: Location, credential: Credential) -> tuple[str, str]:
 
 def _keyfile(candidates: Any) -> str:
     return json.dumps(candidates) if isinstance(candidates, dict) else str(candidates or "")
+
+
+GOOGLE_CLOUD_STORAGE: Final = StoreType(
+    name="google cloud storage",
+    schemes=("gs",),
+    obstore_class="GCSStore",
+    rclone_options=rclone_options,
+    store_options=store_options,
+    fileio_properties=fileio_properties,
+    options=_OPTIONS,
+    form=ConnectionForm(
+        "gcs",
+        "SternaGcsHook",
+        "Google Cloud Storage for sterna",
+        fields={
+            "keyfile_dict": FormField("Key of a service account", "The whole key file, as JSON."),
+            "token": FormField("Access token", "An OAuth 2 token, instead of a key."),
+            "is_anonymous": FormField("Anonymous", "For public buckets.", "boolean"),
+        },
+    ),
+    has_seekable_listings=True,
+)

@@ -23,12 +23,14 @@ from sterna.config.registry.policy import (
 )
 from sterna.config.registry.remote_types import (
     ALIASES,
-    RCLONE_BACKENDS,
+    STORE_TYPES,
+    TYPE_BY_SCHEME,
     RemoteType,
     invalid_options,
     login_options,
     unknown_options,
 )
+from sterna.config.registry.store_type import StoreType
 from sterna.config.registry.types import Host, HttpUri, Identifier, Name, Uri
 from sterna.config.yaml import Fault, Faults, FieldPath, StrictModel, case_colliding_credentials
 
@@ -126,7 +128,7 @@ class Remote(StrictModel):
     """How rclone and the FileIO reach a location's store; secrets come from `credential_id`, never from here.
 
     Args:
-        type: rclone backend: s3, "google cloud storage", azureblob or local.
+        type: rclone backend: a key of `remote_types.STORE_TYPES`.
         options: the backend's options by rclone's names (provider, endpoint, region, force_path_style, …); those that
             rclone doesn't have are refused.
         name: use this remote of an existing rclone.conf for copying; type and options then describe the store to the
@@ -182,7 +184,7 @@ class Location(StrictModel):
     @model_validator(mode="after")
     def _validate_backend(self) -> Location:
         scheme = self.prefix.partition("://")[0]
-        expected = RCLONE_BACKENDS.get(scheme, self.remote.type)
+        expected = TYPE_BY_SCHEME.get(scheme, self.remote.type)
         if expected != self.remote.type:
             raise ValueError(f"a {scheme}:// prefix is reached by remote.type {expected!r}, not {self.remote.type!r}")
         return self
@@ -207,6 +209,11 @@ class Location(StrictModel):
         if value is not None:
             parse_bandwidth(value)
         return value
+
+    @property
+    def store_type(self) -> StoreType:
+        """What is known of its kind of store."""
+        return STORE_TYPES[self.remote.type]
 
     @property
     def binding(self) -> str:

@@ -6,13 +6,11 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
+from sterna.config.registry.azure import AMBIGUOUS_KEY, AZURE
 from sterna.errors import UnsafeUri
 
 _MAX_KEY_BYTES: Final = 1024  # bytes of an object key in S3, GCS and Azure
 _MAX_NAME_BYTES: Final = 255  # bytes of a file name
-# Azure makes "/" of a backslash, and drops the dots that a part ends with: two keys would be one object.
-_AMBIGUOUS_IN_AZURE: Final = re.compile(r"\\|\.(/|$)")
-_AZURE_SCHEMES: Final = ("abfs", "wasb")
 # Nearly every file name: this check is much faster than looking for each odd character.
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_=-]+)*")
 # What hardly any path contains, and each that `validate_path` refuses: a plan checks millions.
@@ -52,7 +50,7 @@ def _validate_parts(uri: str, path: str) -> None:
 
 
 def _validate_azure(uri: str, place: str) -> None:
-    if place.startswith(_AZURE_SCHEMES) and _AMBIGUOUS_IN_AZURE.search(place):
+    if place.startswith(AZURE.schemes) and AMBIGUOUS_KEY.search(place):
         raise UnsafeUri("a backslash, or a path part that ends with a dot, is another key in Azure's stores", file=uri)
 
 

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sterna.config.registry.connection import (
     Credential,
     StaticCredentialProvider,
+    StoreLocation,
     extra_text,
     incomplete_credential,
     single_value,
     store_address,
 )
-from sterna.config.registry.model import Location
+from sterna.config.registry.store_type import ConnectionForm, FormField, StoreType, split_names
 
 DEFAULT_AWS_REGION = "us-east-1"  # what every S3 client takes when none is named
+# Source: rclone 1.75.2, `rclone config providers`; a test compares them with the rclone that is installed.
+_OPTIONS: Final = split_names(
+    """
+    access_key_id acl bucket_acl bucket_object_lock_enabled bypass_governance_retention chunk_size copy_cutoff
+    decompress description directory_bucket directory_markers disable_checksum disable_http2 download_url encoding
+    endpoint env_auth force_path_style ibm_api_key ibm_iam_endpoint ibm_resource_instance_id leave_parts_on_error
+    list_chunk list_url_encode list_version list_versions_oldest_first location_constraint max_upload_parts
+    memory_pool_flush_time memory_pool_use_mmap might_gzip no_check_bucket no_head no_head_object no_system_metadata
+    object_lock_legal_hold_status object_lock_mode object_lock_retain_until_date object_lock_set_after_upload
+    object_lock_supported profile provider region requester_pays role_arn role_external_id role_session_duration
+    role_session_name sdk_log_mode secret_access_key server_side_encryption session_token shared_credentials_file
+    sign_accept_encoding sse_customer_algorithm sse_customer_key sse_customer_key_base64 sse_customer_key_md5
+    sse_kms_key_id storage_class sts_endpoint upload_concurrency upload_cutoff use_accelerate_endpoint
+    use_accept_encoding_gzip use_already_exists use_arn_region use_data_integrity_protections use_dual_stack
+    use_multipart_etag use_multipart_uploads use_presigned_request use_unsigned_payload use_x_id v2_auth version_at
+    version_deleted versions
+    """
+)
 
 
-def rclone_options(location: Location, credential: Credential | None) -> dict[str, str]:
+def rclone_options(location: StoreLocation, credential: Credential | None) -> dict[str, str]:
     """Return the options of rclone's backend `s3`."""
     # Buckets are never made by a copy; checking for them would cost a request and a right.
     options = {"provider": "Other" if "endpoint" in location.remote.options else "AWS", "no_check_bucket": "true"}
@@ -29,7 +48,7 @@ def rclone_options(location: Location, credential: Credential | None) -> dict[st
     return {**options, **keys, **location.remote.options}
 
 
-def store_options(location: Location, credential: Credential | None) -> dict[str, Any]:
+def store_options(location: StoreLocation, credential: Credential | None) -> dict[str, Any]:
     """Return obstore's S3Config."""
     # Everything is named, so that no AWS_* variable of the process can redirect a location.
     options: dict[str, Any] = {"region": _region(location), "skip_signature": False}
@@ -50,7 +69,7 @@ def store_options(location: Location, credential: Credential | None) -> dict[str
     return options
 
 
-def fileio_properties(location: Location, credential: Credential | None) -> dict[str, str]:
+def fileio_properties(location: StoreLocation, credential: Credential | None) -> dict[str, str]:
     """Return the properties of Iceberg's S3FileIO."""
     region = _region(location)
     properties = {"s3.endpoint": s3_endpoint(location), "s3.path-style-access": str(_path_style(location)).lower()}
@@ -62,7 +81,7 @@ def fileio_properties(location: Location, credential: Credential | None) -> dict
     return {**properties, **keys, **({"s3.session-token": token} if token else {})}
 
 
-def s3_endpoint(location: Location) -> str:
+def s3_endpoint(location: StoreLocation) -> str:
     """Return the endpoint of an S3 location, with its scheme; AWS's own where the registry names none."""
     endpoint = location.remote.options.get("endpoint", "")
     if not endpoint:
@@ -71,7 +90,7 @@ def s3_endpoint(location: Location) -> str:
     return endpoint if "://" in endpoint else f"https://{endpoint}"
 
 
-def s3_keys(location: Location, credential: Credential) -> tuple[str, str, str | None]:
+def s3_keys(location: StoreLocation, credential: Credential) -> tuple[str, str, str | None]:
     """Return access key id, secret access key and session token.
 
     Raises:
@@ -86,9 +105,30 @@ def s3_keys(location: Location, credential: Credential) -> tuple[str, str, str |
     return key, secret, extra_text(credential, "session_token", "aws_session_token") or None
 
 
-def _region(location: Location) -> str:
+def _region(location: StoreLocation) -> str:
     return location.remote.options.get("region") or DEFAULT_AWS_REGION
 
 
-def _path_style(location: Location) -> bool:
+def _path_style(location: StoreLocation) -> bool:
     return location.remote.options.get("force_path_style", "true").lower() != "false"
+
+
+S3: Final = StoreType(
+    name="s3",
+    schemes=("s3", "s3a", "s3n"),
+    spellings=({"s3": "s3://", "s3a": "s3a://", "s3n": "s3n://"},),
+    obstore_class="S3Store",
+    rclone_options=rclone_options,
+    store_options=store_options,
+    fileio_properties=fileio_properties,
+    options=_OPTIONS,
+    form=ConnectionForm(
+        "s3",
+        "SternaS3Hook",
+        "S3 for sterna",
+        labels={"login": "Access key id", "password": "Secret access key"},
+        fields={"session_token": FormField("Session token", "With temporary keys only.")},
+    ),
+    has_seekable_listings=True,
+    may_ignore_ranges=True,
+)

@@ -463,7 +463,7 @@ class Journal:
     def _is_listed_in_order(self) -> bool:
         """Return whether the store lists by key, as folders on disk and directory buckets of S3 don't."""
         location = self._objects.mapping.locate(f"{self._folder}/x").location
-        return location.remote.type != "local" and not location.prefix.split("/")[2].endswith("--x-s3")
+        return not location.store_type.is_folder and not location.prefix.split("/")[2].endswith("--x-s3")
 
     def _parse_segment(self, capture_id: int, number: int, body: bytes | SternaError) -> Segment:
         if isinstance(body, SternaError):

@@ -118,7 +118,7 @@ def _list_common_folder(context: RegionContext, first: str, last: str) -> dict[s
     root = context.region.replica_root
     if not (is_inside(first, root) and is_inside(last, root)):
         return None  # another location may begin between the two
-    if context.mapping.locate(root).location.remote.type == "local":
+    if context.mapping.locate(root).location.store_type.is_folder:
         return None  # a walk of folders, some of them perhaps closed; a file's size is one system call
     folder = commonprefix([first, last]).rpartition("/")[0]  # noqa: RUF071 - cut at the last slash right here
     try:

@@ -320,9 +320,7 @@ def _remote(alias: str, side: Folder) -> dict[str, str]:
     location, name = side.location, f"{alias}_store"
     address = store_address(location)
     start = (
-        f"/{address.path}"
-        if location.remote.type == "local"
-        else "/".join(filter(None, (address.bucket, address.path)))
+        f"/{address.path}" if location.store_type.is_folder else "/".join(filter(None, (address.bucket, address.path)))
     )
     folder = "/".join(filter(None, (start, side.path)))
     environment = {} if location.remote.name else rclone_environment(name, location, side.credential)

@@ -1,4 +1,7 @@
-"""Writes the reference pages that follow from the code: `python -m tests.reference`, after a change of what they list.
+"""Writes the reference that follows from the code: `python -m tests.reference`, after a change of what it lists.
+
+`docs/errors.md` is made as a whole. Of other pages it is what stands between `<!-- made from the code: … -->` and
+`<!-- end -->`: the tables of settings, from the models' fields and docstrings (`tests/support/settings.py`).
 
 `tests/unit/test_reference.py` holds them.
 """
@@ -8,11 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 
 from sterna.errors import ExitCode, SternaError
+from tests.support.settings import SETTINGS, TARGET_KINDS, settings_table, store_types_table, summary
 
 ROOT = Path(__file__).parents[1]
 ERRORS_PAGE = ROOT / "docs" / "errors.md"
+PAGES = (ROOT / "docs" / "registry.md", ROOT / "docs" / "services.md")
+_BLOCK = re.compile(r"((?P<indent> *)<!-- made from the code: ([^\n]+) -->)\n.*?( *<!-- end -->)", re.DOTALL)
 _CLAUSE_END = re.compile(r"[;:] |\.?(?:\n|$)")
 _INTRODUCTION = """\
 # Errors and exit codes
@@ -62,5 +69,31 @@ def errors_page() -> str:
     return f"{_INTRODUCTION}{codes}\n\n{_TREE}{tree}\n```\n"
 
 
-if __name__ == "__main__":
+def blocks() -> dict[str, str]:
+    """Return what is made from the code within pages, by the name of its marker."""
+    tables = {model.__name__: settings_table(model) for model in SETTINGS}
+    kinds = [
+        f"`{kind}`: {summary(kind_model)}\n\n{settings_table(kind_model)}" for kind, kind_model in TARGET_KINDS.items()
+    ]
+    return {**tables, "kinds of targets": "\n\n".join(kinds), "types of stores": store_types_table()}
+
+
+def updated(page: str) -> str:
+    """Return a page with all that is made from the code as it is now.
+
+    Raises:
+        KeyError: nothing is made for one of its markers.
+    """
+    made = blocks()
+    return _BLOCK.sub(lambda match: f"{match[1]}\n\n{indent(made[match[3]], match['indent'])}\n\n{match[4]}", page)
+
+
+def main() -> None:
+    """Write all pages."""
     ERRORS_PAGE.write_text(errors_page())
+    for path in PAGES:
+        path.write_text(updated(path.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
+from pathlib import Path
 
 import pytest
 
 from sterna.cli.main import EPILOG
 from sterna.errors import ExitCode, Remedy, SternaError
-from tests.reference import ERRORS_PAGE, ROOT, errors_page, exit_code_rows, tree_lines
+from tests.reference import ERRORS_PAGE, PAGES, ROOT, blocks, errors_page, exit_code_rows, tree_lines, updated
 
 
 def error_classes(error_class: type[SternaError]) -> list[type[SternaError]]:
@@ -18,6 +19,16 @@ def error_classes(error_class: type[SternaError]) -> list[type[SternaError]]:
 
 def test_the_page_of_errors_is_the_codes() -> None:
     assert ERRORS_PAGE.read_text() == errors_page(), "run: python3 -m tests.reference"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_has_from_the_code_is_the_codes(page: Path) -> None:
+    assert page.read_text() == updated(page.read_text()), "run: python3 -m tests.reference"
+
+
+def test_all_that_is_made_from_the_code_stands_on_a_page() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    assert sorted(re.findall(r"<!-- made from the code: (.+) -->", text)) == sorted(blocks())
 
 
 def test_the_tree_has_every_error_once() -> None:

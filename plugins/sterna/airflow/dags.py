@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +23,7 @@ from sterna.airflow.operators import (
 )
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.airflow.settings import get_float, get_option, get_timedelta, parse_follow_duration
-from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.options import OptionForm, SyncOptions, option_form, option_name
 
 # All but backfills: what these DAGs do, they do to what is there now, whatever day a run is for.
 _RUN_TYPES = ("scheduled", "manual", "operator_triggered", "asset_triggered", "asset_materialization")
@@ -325,59 +326,34 @@ def common_settings() -> dict[str, Any]:
 
 
 def _sync_params(lanes: bool) -> dict[str, Param]:
-    defaults = SyncOptions()
-    return {
-        "tables": Param(
-            [],
-            type="array",
-            items={"type": "string"},
-            title="Tables",
-            description_md="Only these: keys, or patterns with `*` (one name) and `**` (several). Empty: all.",
-        ),
-        "dry_run": Param(
-            False,
-            type="boolean",
-            title="Dry run",
-            description_md=(
-                "Only explain, in the log of `plan`, what would be done; the plan stays beside the replica as evidence."
-            ),
-        ),
-        "everything": Param(
-            False,
-            type="boolean",
-            title="Compare everything",
-            description_md="Look at every table, not only at those that changed.",
-        ),
-        "reassert": Param(
-            False,
-            type="boolean",
-            title="Restore the branch",
-            description_md=(
-                "Put right what somebody else committed to the replica branch; the log of `plan` names "
-                "it. Not in a dry run."
-            ),
-        ),
-        "lane": Param(
-            "small" if lanes else "all",
-            enum=["all", "small"],
-            type="string",
-            title="Lane",
-            description_md="`small` leaves large copies to the DAG for them; `all` takes everything in this run.",
-        ),
-        "bytes_per_batch": Param(
-            defaults.bytes_per_batch, type="integer", minimum=1, title="Bytes per copy batch", section="Size of batches"
-        ),
-        "files_per_batch": Param(
-            defaults.files_per_batch, type="integer", minimum=1, title="Files per copy batch", section="Size of batches"
-        ),
-        "seed_group": Param(
-            defaults.seed_group,
-            type="integer",
-            minimum=1,
-            title="Tables published at once by a first seed",
-            section="Size of batches",
-        ),
+    """Return the parameters of a sync: its options that have a form, groups last, and `dry_run`."""
+    forms = {
+        option_name(option): (option.default, form) for option in fields(SyncOptions) if (form := option_form(option))
     }
+    forms["lane"] = ("small" if lanes else "all", forms["lane"][1])
+    dry_run = OptionForm(
+        "Dry run",
+        "Only explain, in the log of `plan`, what would be done; the plan stays beside the replica as evidence.",
+    )
+    ordered = sorted(forms.items(), key=lambda item: item[1][1].section)
+    params = {name: _option_param(default, form) for name, (default, form) in ordered}
+    return {"tables": params.pop("tables"), "dry_run": _option_param(False, dry_run), **params}
+
+
+def _option_param(default: Any, form: OptionForm) -> Param:
+    schema: dict[str, Any] = {"title": form.title}
+    if isinstance(default, tuple):
+        default, schema["type"], schema["items"] = list(default), "array", {"type": "string"}
+    elif isinstance(default, bool):
+        schema["type"] = "boolean"
+    elif isinstance(default, int):
+        schema |= {"type": "integer", "minimum": 1}
+    else:
+        schema["type"] = "string"
+    schema |= {"description_md": form.description} if form.description else {}
+    schema |= {"section": form.section} if form.section else {}
+    schema |= {"enum": list(form.choices)} if form.choices else {}
+    return Param(default, **schema)
 
 
 def _gc_params(keep: str, grace: str) -> dict[str, Param]:

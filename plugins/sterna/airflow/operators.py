@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import SkipMixin
@@ -23,26 +24,16 @@ from sterna.airflow.base import SternaOperator as SternaOperator
 from sterna.airflow.gc_operator import SternaGcOperator as SternaGcOperator
 from sterna.airflow.metrics import record_sync
 from sterna.airflow.settings import max_map_length
+from sterna.replication.plan.options import SyncOptions, option_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
     from pydantic import JsonValue
 
-    from sterna.replication.plan.options import SyncOptions
     from sterna.replication.replica.model import Report, StageReport
     from sterna.replication.replica.region import RegionContext
 
-OPTIONS: Mapping[str, str] = {
-    "tables": "tables",
-    "everything": "full",
-    "reassert": "restore_branch",
-    "reseed_from": "reseed_from",
-    "generation": "generation",
-    "bytes_per_batch": "bytes_per_batch",
-    "files_per_batch": "files_per_batch",
-    "seed_group": "seed_group",
-    "lane": "lane",
-}
+OPTIONS: Mapping[str, str] = {option_name(option): option.name for option in fields(SyncOptions)}
 """By the name that DAGs' parameters and users' own DAGs have, the field of `SyncOptions`; `dry_run` is beside them."""
 _CLEAR_RUN_HINT = (
     "no table of this run has all of its files: clear the run, or wait for the next one, which copies again"
@@ -371,7 +362,6 @@ def parse_sync_options(raw_options: Mapping[str, Any] | str) -> tuple[SyncOption
         UsageError: there is no such option.
     """
     from sterna.errors import UsageError
-    from sterna.replication.plan.options import SyncOptions
 
     options = dict(json.loads(raw_options) if isinstance(raw_options, str) else raw_options)
     dry_run = bool(options.pop("dry_run", False))

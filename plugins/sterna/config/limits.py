@@ -23,21 +23,22 @@ class Limits(StrictModel):
     """The limits of one region.
 
     Args:
-        file_bytes: a manifest, list, position delete file or Puffin as it is stored, or a metadata.json.
-        json_bytes: a metadata.json after gzip, or a Puffin footer: its characters in memory, where one emoji makes
-            four bytes of each.
-        json_objects: objects and arrays of one such JSON; a snapshot has three, and each takes up to half a KiB.
-        json_values: values of one such JSON; a snapshot has about thirty.
-        ratio: decompressed bytes per stored byte of an Avro file or a metadata.json, once past a few MiB.
-        block_bytes: one Avro block after its codec; writers make blocks of 16 to 64 KiB.
+        file_bytes: any metadata or delete file, as it is stored; a manifest, list, position delete file or Puffin, or a
+            metadata.json.
+        json_bytes: a metadata.json after gzip, or a Puffin footer; its characters in memory, where one emoji makes four
+            bytes of each.
+        json_objects: objects and arrays of one of these; a snapshot has three, and each takes up to half a KiB.
+        json_values: values of one of these; a snapshot has about thirty.
+        ratio: decompressed bytes for each stored one; of an Avro file or a metadata.json, once past a few MiB.
+        block_bytes: one Avro block, decompressed; writers make blocks of 16 to 64 KiB.
         block_records: records of one Avro block; writers put some hundreds into one.
-        inflated_bytes: all blocks of one Avro file after their codec; they are never in memory together.
+        inflated_bytes: all blocks of one Avro file, decompressed; they are never in memory together.
         records: entries of one manifest.
-        manifests: manifests of one list.
+        manifests: manifests of one manifest list.
         delete_rows: rows of one position delete file; sorting them takes some 20 bytes a row.
-        delete_bytes: all columns of one position delete file after their codec.
-        plan_bytes: what all files that a plan has in memory at once may take, by an estimate; a larger one is read when
-            no other is.
+        delete_bytes: all columns of one position delete file, decompressed.
+        plan_bytes: what each process of a plan has in memory of these files; by an estimate, where a larger one is read
+            when no other is.
     """
 
     file_bytes: _Limit = 512 * MIB

@@ -43,14 +43,14 @@ class CatalogDatabase(StrictModel):
     Args:
         hosts: `host:port` of its servers; with several, the one that accepts writes is taken.
         name: the database.
-        role: the login of the region's Nessie servers, whose right to write `refs2` makes this region the primary.
-        credential_id: Airflow connection id with login and password: to read the epoch for whoever syncs, a superuser's
-            for operators.
-        replication_hosts: the same servers as other regions' Postgres reach them; default: `hosts`.
-        replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
-        sslmode: libpq's.
-        look_timeout: seconds for reading it, connecting included; one that takes longer counts as unseen.
-        work_timeout: seconds for one statement of an operator's command (promote, rejoin, reseed).
+        role: the login of the region's Nessie servers; its right to write `refs2` makes this region the primary.
+        credential_id: connection with login and password; to read the epoch for whoever syncs, a superuser's for
+            operators.
+        replication_hosts: its servers, as other regions' Postgres reach them; default: the same as `hosts`.
+        replication_credential_id: login for subscriptions; default: the same as `credential_id`.
+        sslmode: libpq's; across regions `verify-full`.
+        look_timeout: seconds for a look at it, connecting included; one that takes longer counts as unseen.
+        work_timeout: seconds for one statement of an operator's command; that is promote, rejoin or reseed.
     """
 
     hosts: list[Host] = Field(min_length=1)
@@ -68,13 +68,12 @@ class CatalogAddress(StrictModel):
     """Where a region reads the catalog and where it commits; the same server in the small.
 
     Args:
-        read: Nessie API v2 base URI that this region plans and serves from.
-        write: Nessie API v2 base URI that accepts commits; default: the same. With `database`: this region's own, while
-            it is the primary.
-        credential_id: Airflow connection id with login and password (basic) or password alone (bearer); none: no
-            authentication.
-        database: the Postgres behind `read`, where the regions' catalogs are copies of one primary's; all regions have
-            one, or none.
+        read: Nessie's API v2 base URI that this region's engines read; it plans from it, too.
+        write: the one that accepts commits; default: the same as `read`. With `database`: this region's own, while it
+            is the primary.
+        credential_id: connection with user and password, or a token alone; none: no authentication.
+        database: the Postgres behind `read`; none: the regions share one catalog. Else their catalogs are copies of one
+            primary's: all regions have one, or none.
     """
 
     read: HttpUri
@@ -93,17 +92,17 @@ class Region(StrictModel):
     """One region: its replica branch, where it keeps what it copies, its catalog and its Spark.
 
     Args:
-        name: short name, as in `--region`.
-        replica_branch: the Nessie branch that sterna alone writes; default `main_replica_<name>`.
-        replica_root: URI prefix below which sterna keeps this region's copies; inside one of the region's own
-            locations.
-        catalog: Nessie addresses.
-        spark: Spark master (`local[2]`, `spark://…`, `yarn`, `k8s://…`) or Spark Connect URL (`sc://host:15002`).
-        localize: `spark`; `here`, in the process or Airflow task that runs the stage; or `auto`: here where there is
-            little to do.
-        limits: what one table's files may cost here.
-        bulk_copy_threshold: tables that move together and have more bytes than this to copy are in transit: the large
-            lane copies them, and others are published meanwhile. 0: no lanes.
+        name: as in `--region`.
+        replica_branch: the region's replica branch; default: `main_replica_<name>`, with `_` for `-`.
+        replica_root: the URI prefix of this region's copies; inside one of the region's own locations.
+        catalog: where Nessie is.
+        spark: localizes, lists files, reads tables; a master (`local[2]`, `spark://…`, `yarn`, `k8s://…`) or a URL of
+            Spark Connect (`sc://host:15002`).
+        localize: where a sync localizes; `here` is in the process or Airflow task that runs the stage, `auto` means
+            here where there is little to do.
+        limits: what one table's files may cost; default: far above honest tables.
+        bulk_copy_threshold: bytes to copy that make tables large; tables that move together and lack more than this are
+            in transit, where the large lane copies them and others are published meanwhile. 0: no lanes.
     """
 
     name: Name
@@ -128,12 +127,11 @@ class Remote(StrictModel):
     """How rclone and the FileIO reach a location's store; secrets come from `credential_id`, never from here.
 
     Args:
-        type: rclone backend: a key of `remote_types.STORE_TYPES`.
-        options: the backend's options by rclone's names (provider, endpoint, region, force_path_style, …); those that
-            rclone doesn't have are refused.
-        name: use this remote of an existing rclone.conf for copying; type and options then describe the store to the
-            FileIO.
-        config: path of that rclone.conf, for `name` alone; default: rclone's own.
+        type: rclone's name of the backend.
+        options: the backend's options by rclone's names; those that rclone doesn't have are refused.
+        name: copy with this remote of an existing rclone.conf; none: sterna makes the remote. Type and options then
+            describe the store to the FileIO.
+        config: path of that rclone.conf, with `name` alone; default: rclone's own.
     """
 
     type: RemoteType
@@ -155,18 +153,19 @@ class Location(StrictModel):
     """A URI prefix, its region, and how to reach it.
 
     Args:
-        id: short name; bound to the prefix for ever, since replica URIs contain it.
+        id: a name as a region's, **bound for ever**; replica URIs contain it.
         prefix: URI prefix, matched by whole path segments.
-        region: name of its region.
+        region: name of the region that it lies in.
         remote: how to reach it.
-        credential_id: Airflow connection id; none: the ambient credential of the machine.
-        egress_per_gb: price of a GB (1e9 bytes) read from another region, by that region's name or `*`.
-        bandwidth: limit on what each other region reads from here, by all its processes together: a rate such as `20M`,
-            or rclone's timetable (`--bwlimit`), such as `08:00,20M 19:00,off`.
+        credential_id: connection with the store's keys; none: what the machine provides.
+        egress_per_gb: price of reading a GB from another region; by that region's name or `*`, of 1e9 bytes; default:
+            0.
+        bandwidth: limit on what each other region reads from here; by all its processes together, a rate such as `20M`,
+            or rclone's timetable (`--bwlimit`), such as `08:00,20M 19:00,off`; default: no limit.
         transfers: files copied from here at once, per batch.
-        checkers: files checked at once, per batch.
-        sweep: all tables' files here are this catalog's: `sterna maintenance sweep` deletes those that nothing needs.
-        sweep_credential_id: Airflow connection id of a login that may delete here; none: `credential_id`.
+        checkers: files looked at at once, per batch.
+        sweep: writers' files that nothing needs may be deleted here; all tables' files here are this catalog's.
+        sweep_credential_id: connection with keys that may delete here; none: `credential_id`.
     """
 
     id: Name
@@ -222,7 +221,16 @@ class Location(StrictModel):
 
 
 class Registry(StrictModel):
-    """The whole registry, shared by all regions."""
+    """The whole registry, shared by all regions.
+
+    Args:
+        version: of this file's format.
+        regions: the regions.
+        locations: the locations.
+        policies: in the order in which they are tried; none: all tables, full history.
+        residency: rules that keep keys out of regions; all that match count.
+        views: what catalogs' names in views mean; default: none is spoken of.
+    """
 
     version: Literal[1] = 1
     regions: list[Region] = Field(min_length=1)

@@ -80,12 +80,13 @@ class Policy(StrictModel):
     """Which tables are replicated, and how much of their history; the first policy that matches a table decides.
 
     Args:
-        tables: patterns over the dotted key (`*` and `?` within one element, `**` over several).
-        replicate: false keeps matching tables and views off every replica branch.
-        history: `full` keeps every snapshot that `main` keeps; `{latest: 5}` and `{since: 7d}` keep less.
-        atomic: `strict`: a table waits for every held one that a commit of `main` changed together with it; `relaxed`:
-            it waits for none.
-        ship: `{after: 15m}` lets a replica wait that long for compaction; None: each version is copied at once.
+        tables: patterns over the dotted key; `*` and `?` within one element, `**` over several.
+        replicate: `false` keeps matching tables and views off every replica branch.
+        history: how much history: `full`, `{latest: 5}` or `{since: 7d}`; default: `full`. That is every snapshot that
+            `main` keeps.
+        atomic: whether a table waits for others; `strict` is for every held one that a commit of `main` changed
+            together with it, `relaxed` for none.
+        ship: `{after: 15m}`: how long the replica may wait for compaction; default: at once.
     """
 
     tables: list[str] = Field(min_length=1)
@@ -122,8 +123,8 @@ class ViewCatalogs(StrictModel):
     """Which catalogs views may name in their SQL or as their default.
 
     Args:
-        own_catalogs: names that engines have for the catalog with `main`: a replica's views name it no more.
-        other_catalogs: names of catalogs that are the same, or as good, wherever a view is read.
+        own_catalogs: names that engines have for the catalog with `main`; a replica's views name it no more.
+        other_catalogs: names of catalogs that are as good wherever the view is read.
     """
 
     own_catalogs: list[CatalogName] = Field(default_factory=list)
@@ -151,11 +152,12 @@ class Residency(StrictModel):
     all that is in it.
 
     Args:
-        tables: patterns over the dotted keys of tables, views and namespaces.
-        locations: ids of locations: the rule is for every file in them, whatever the key that names it.
-        prefixes: URI prefixes inside locations, for which the same holds.
-        only: names of the regions that may have a replica of them; an empty list: none may.
-        never: names of the regions that may have none.
+        tables: patterns as in a policy, over the keys of tables, views and namespaces.
+        locations: ids of locations: the rule is for each file in them; whatever the key that names it.
+        prefixes: URI prefixes inside locations: the rule is for each file below them.
+        only: the regions that may have a replica: the keys never leave them; none: see `never`. An empty list: none
+            may.
+        never: the regions that may have none: the keys never enter them.
     """
 
     tables: list[str] = Field(default_factory=list)

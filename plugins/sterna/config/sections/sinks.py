@@ -63,7 +63,7 @@ class BrokerSettings(TargetSettings):
     """The settings of a broker, which may ask for a login.
 
     Args:
-        tls: whether to speak TLS.
+        tls: whether to speak TLS; without it no `credential_id` is sent.
     """
 
     tls: bool = True
@@ -79,9 +79,9 @@ class Webhook(TargetSettings):
     """A receiver over HTTP, by the rules of Standard Webhooks.
 
     Args:
-        url: where each event is posted: https, or http within the networks that are allowed.
+        url: where each event is posted; https, or http within the networks that are allowed.
         allow_networks: private networks that may contain the address.
-        timeout: what one answer may take.
+        timeout: seconds that one answer may take.
     """
 
     url: str
@@ -122,12 +122,12 @@ class Webhook(TargetSettings):
 
 
 class KafkaTopic(BrokerSettings):
-    """A Kafka.
+    """A topic of a Kafka.
 
     Args:
-        servers: where clients begin, each as host:port.
+        servers: where clients begin, each as `host:port`.
         topic: the topic.
-        mechanism: how to log in, where the sink has a credential.
+        mechanism: how to log in; where the sink has a credential.
     """
 
     servers: list[str] = Field(min_length=1, max_length=100)
@@ -148,7 +148,7 @@ class AmqpAddress(BrokerSettings):
     """A broker that speaks AMQP 1.0.
 
     Args:
-        host: its name.
+        host: its name; with TLS no address, for its certificate is compared with that.
         port: its port.
         topic: the address: a queue or a topic.
     """
@@ -203,12 +203,12 @@ class Sink(StrictModel):
     """Events that are sent on.
 
     Args:
-        tables: patterns of the tables whose events are sent.
-        regions: the regions that send theirs; none named: all.
-        target: where to.
-        credential_id: the Airflow connection with the target's secrets; None: a broker asks for none.
-        roles: what the receiver may be told, where `readers` has rules: the roles that it counts as having.
-        retry_timeout: an event that can't be delivered for so long goes to the dead letters.
+        tables: patterns of the tables whose events are sent; default: all.
+        regions: the regions that send theirs; default: all.
+        target: where to: exactly one kind of target.
+        credential_id: the connection with the target's secrets; none: a broker asks for none.
+        roles: roles that the receiver counts as having, where `readers` has rules.
+        retry_timeout: after it an event goes to the dead letters; it couldn't be delivered for so long.
     """
 
     tables: list[Pattern] = Field(default=["**"], min_length=1)

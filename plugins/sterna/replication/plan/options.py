@@ -2,11 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import Field, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 if TYPE_CHECKING:
     from sterna.config.registry.model import Region
+
+T = TypeVar("T")
+_BATCH_SIZES: Final = "Size of batches"
+
+
+@dataclass(frozen=True)
+class OptionForm:
+    """How a form offers an option, as Airflow's for starting a run does.
+
+    Args:
+        title: its label.
+        description: what it does, in Markdown.
+        section: the group that it stands in; "": above all groups.
+        choices: what it may be; (): whatever its type allows, and numbers from 1 on.
+    """
+
+    title: str
+    description: str | None = None
+    section: str = ""
+    choices: tuple[str, ...] = ()
+
+
+def option(default: T, *, name: str = "", form: OptionForm | None = None) -> T:
+    """Declare an option of a sync.
+
+    Args:
+        default: its default.
+        name: what Airflow calls it, in `options` of operators and parameters of runs; "": as the field.
+        form: how a form offers it; None: no form does.
+    """
+    declared: T = field(default=default, metadata={"name": name, "form": form})
+    return declared
+
+
+def option_name(option: Field[Any]) -> str:
+    """Return what Airflow calls an option."""
+    return option.metadata["name"] or option.name
+
+
+def option_form(option: Field[Any]) -> OptionForm | None:
+    """Return how a form offers an option."""
+    form: OptionForm | None = option.metadata["form"]
+    return form
 
 
 @dataclass(frozen=True)
@@ -29,15 +72,37 @@ class SyncOptions:
             and publish nothing. `all`: one plan takes everything; a whole sync takes one lane after the other.
     """
 
-    tables: tuple[str, ...] = ()
-    full: bool = False
-    restore_branch: bool = False
-    reseed_from: str = ""
-    generation: int = 0
-    bytes_per_batch: int = 4 * 1024**3
-    files_per_batch: int = 5_000
-    seed_group: int = 50
-    lane: Literal["all", "small", "large"] = "all"
+    tables: tuple[str, ...] = option(
+        (),
+        form=OptionForm("Tables", "Only these: keys, or patterns with `*` (one name) and `**` (several). Empty: all."),
+    )
+    full: bool = option(
+        False,
+        name="everything",
+        form=OptionForm("Compare everything", "Look at every table, not only at those that changed."),
+    )
+    restore_branch: bool = option(
+        False,
+        name="reassert",
+        form=OptionForm(
+            "Restore the branch",
+            "Put right what somebody else committed to the replica branch; the log of `plan` names it. Not in a dry "
+            "run.",
+        ),
+    )
+    reseed_from: str = option("")
+    generation: int = option(0)
+    bytes_per_batch: int = option(4 * 1024**3, form=OptionForm("Bytes per copy batch", section=_BATCH_SIZES))
+    files_per_batch: int = option(5_000, form=OptionForm("Files per copy batch", section=_BATCH_SIZES))
+    seed_group: int = option(50, form=OptionForm("Tables published at once by a first seed", section=_BATCH_SIZES))
+    lane: Literal["all", "small", "large"] = option(
+        "all",
+        form=OptionForm(
+            "Lane",
+            "`small` leaves large copies to the DAG for them; `all` takes everything in this run.",
+            choices=("all", "small"),
+        ),
+    )
 
     def defers_large(self, region: Region) -> bool:
         """Whether a plan leaves large copies to the large lane."""

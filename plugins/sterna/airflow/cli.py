@@ -10,33 +10,9 @@ from importlib.metadata import entry_points
 from sterna.airflow.internals import delegating_command
 from sterna.airflow.settings import SECTION
 
-COMMANDS = (
-    "capacity",
-    "catalog",
-    "cdc",
-    "changes",
-    "demo",
-    "events",
-    "features",
-    "follow",
-    "gc",
-    "ingest",
-    "maintenance",
-    "pin",
-    "plan",
-    "query",
-    "registry",
-    "repair",
-    "reseed",
-    "serve",
-    "services",
-    "status",
-    "sync",
-    "transforms",
-    "verify",
-)
-_DESCRIPTION = f"""\
-The commands of the console script `sterna`: {", ".join(COMMANDS)}; `airflow sterna COMMAND --help` explains each.
+# It names no commands: they are the console script's, and to read them from there takes longer than `airflow --help`.
+_DESCRIPTION = """\
+The commands of the console script `sterna`: `airflow sterna` lists them, `airflow sterna COMMAND --help` explains each.
 Region, registry and services file are those of section [sterna] in Airflow's configuration, unless an option
 or STERNA_REGION, STERNA_REGISTRY and STERNA_SERVICES name others."""
 

@@ -86,13 +86,21 @@ def test_a_setting_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         settings.get_option("region")
 
 
-def test_airflow_sterna_offers_the_console_script_s_commands() -> None:
+def test_airflow_sterna_offers_the_console_script_s_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import typer.main
 
     from sterna.cli.main import app
 
     offered = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert sorted(offered) == list(cli.COMMANDS)
+    monkeypatch.setattr(cli, "_redirect_logs_to_stderr", lambda: None)
+    for name in ("STERNA_REGION", "STERNA_REGISTRY", "STERNA_SERVICES"):
+        monkeypatch.setenv(name, "x")  # what the command sets is put back afterwards
+    with pytest.raises(SystemExit):
+        cli.run([])
+    shown = capsys.readouterr().out
+    assert [name for name in offered if f"\n  {name} " not in shown] == []
     assert not any(command.hidden for command in offered.values()), "no older names"
 
 

@@ -55,7 +55,12 @@ class SternaCdcOperator(SternaOperator):
         self._runner: Any = None
 
     def execute(self, context: TaskContext) -> int:
-        """Follow, and tell of each step."""
+        """Follow the sources, log each step, and return the number of steps.
+
+        Raises:
+            AirflowSkipException: the services file has no source for this region.
+            AirflowFailException: a source failed; the message has the first reason.
+        """
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
         from sterna.config.services_file import read_services

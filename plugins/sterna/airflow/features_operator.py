@@ -52,7 +52,11 @@ class SternaFeaturesOperator(SternaOperator):
         self.services = services
 
     def settings(self, region: str) -> Features:
-        """Return section `features` of the services file; skips the task where the region has no store."""
+        """Return section `features` of the services file.
+
+        Raises:
+            AirflowSkipException: the services file has no online store for the region.
+        """
         from airflow.sdk.exceptions import AirflowSkipException
 
         from sterna.config.services_file import read_services
@@ -96,7 +100,11 @@ class SternaFeaturesStatusOperator(SternaFeaturesOperator):
     """Report how late each view is, and fail while one needs somebody; return the seconds, by view."""
 
     def execute(self, context: TaskContext) -> dict[str, float]:
-        """Look, and report metrics."""
+        """Set gauges for each view, and return by how many seconds each is behind.
+
+        Raises:
+            AirflowFailException: there are alarms; the message has one for each view.
+        """
         from airflow.sdk.exceptions import AirflowFailException
         from airflow.sdk.observability import stats
 

@@ -37,7 +37,11 @@ class SternaGcOperator(SternaOperator):
         self._collecting = False
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
-        """Collect garbage, and log what was deleted."""
+        """Delete unreferenced files, and return how many were unreachable, garbage and deleted.
+
+        Raises:
+            AirflowFailException: files could not be deleted.
+        """
         from airflow.sdk.exceptions import AirflowFailException
 
         from sterna.config.services_file import read_services
@@ -67,10 +71,13 @@ class SternaGcOperator(SternaOperator):
         }
 
     def on_kill(self) -> None:
-        """Take the fence down on the way out, when a person clears or marks the task while it runs.
+        """Release the fence when the task is cleared or marked while it runs.
 
-        Airflow calls this where the task was interrupted, and kills it some seconds later. Syncs would wait for minutes
-        until they take the clean-up for dead.
+        Airflow calls this once it has interrupted the task, and kills the process some seconds later. A fence left
+        behind would delay syncs by minutes, until they take the clean-up for dead.
+
+        Raises:
+            AirflowTaskTerminated: the clean-up is running; as an exception, so that it unwinds.
         """
         from airflow.sdk.exceptions import AirflowTaskTerminated
 

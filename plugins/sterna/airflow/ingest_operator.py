@@ -47,7 +47,12 @@ class SternaIngestOperator(SternaOperator):
         self.services = services
 
     def execute(self, context: TaskContext) -> dict[str, int]:
-        """Work, and tell of each batch."""
+        """Process batches, and return their number by final state.
+
+        Raises:
+            AirflowSkipException: the services file has no ingest section for this region.
+            AirflowFailException: batches stopped, which need an operator's decision.
+        """
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
         from sterna.config.services_file import read_services

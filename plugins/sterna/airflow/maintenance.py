@@ -104,7 +104,12 @@ class SternaMaintenanceRunOperator(SternaMaintenanceOperator):
     """Rewrite the region's files, and return what was done."""
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
-        """Rewrite, and tell what was planned and what happened."""
+        """Rewrite small files, and return how many files, bytes and conflicts there were.
+
+        Raises:
+            AirflowSkipException: the services file has no section maintenance.
+            AirflowFailException: a table failed, or concurrent writers keep its groups from being committed.
+        """
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
         from sterna.maintenance.tables.run import run_maintenance
@@ -142,7 +147,11 @@ class SternaMaintenanceExpireOperator(SternaMaintenanceOperator):
     """Let snapshots go that lie behind the horizon, and return how many."""
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
-        """Expire, and tell what was found and done; fail where a table had to be left as it is."""
+        """Expire snapshots, and return the number of tables and snapshots; fails where a table could not be expired.
+
+        Raises:
+            AirflowSkipException: the services file has no section maintenance.
+        """
         from airflow.sdk.exceptions import AirflowSkipException
 
         from sterna.maintenance.tables.expire import SparkSnapshotRemover, expire_snapshots, require_unblocked
@@ -164,7 +173,12 @@ class SternaMaintenanceSweepOperator(SternaMaintenanceOperator):
     """Delete what nothing needs of the region's own files, where the registry opts in; return the counts."""
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
-        """Sweep, and tell what was found and done."""
+        """Delete orphan files, and return how many there were.
+
+        Raises:
+            AirflowSkipException: there is no section maintenance, or no location with `sweep: true`.
+            AirflowFailException: files could not be deleted.
+        """
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
         from sterna.config.orphan_removal import swept_locations

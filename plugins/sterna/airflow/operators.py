@@ -167,7 +167,11 @@ class SternaLocalizeOperator(SternaOperator):
         self.copied = copied
 
     def execute(self, context: TaskContext) -> str:
-        """Localize the plan's files; fail at once where the copies left nothing to be published."""
+        """Localize the plan's files, and return the stage's report as JSON.
+
+        Raises:
+            AirflowFailException: the copies failed, and nothing can be published.
+        """
         from airflow.sdk.exceptions import AirflowFailException
 
         from sterna.replication.replica.codecs import STAGE_REPORT
@@ -342,7 +346,11 @@ class SternaSyncOperator(SternaOperator):
         self.options = options or {}
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
-        """Run all stages, again while there is more to do."""
+        """Run all stages, repeatedly while there is more to do, and return the report's summary.
+
+        Raises:
+            UsageError: `dry_run` is set.
+        """
         from sterna.errors import UsageError
         from sterna.replication.replica.progress import throttled
         from sterna.replication.sync.run import sync

@@ -61,7 +61,12 @@ class SternaTransformsOperator(SternaOperator):
         self.services = services
 
     def execute(self, context: TaskContext) -> dict[str, int]:
-        """Take steps, and tell of each."""
+        """Run the transforms' steps, and return their number by transform.
+
+        Raises:
+            AirflowSkipException: the services file has no section transforms.
+            AirflowFailException: transforms failed; the message has the first reason.
+        """
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
         from sterna.pipelines.transforms.run import run_transforms

@@ -26,7 +26,11 @@ class SternaWatcherOperator(BaseOperator):
         super().__init__(**{"trigger_rule": "one_failed", "retries": 0, **kwargs})
 
     def execute(self, context: TaskContext) -> None:
-        """Fail."""
+        """Fail the run.
+
+        Raises:
+            AirflowFailException: always.
+        """
         from airflow.sdk.exceptions import AirflowFailException
 
         raise AirflowFailException("a task of this run failed: its own log says why")

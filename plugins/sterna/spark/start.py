@@ -125,7 +125,11 @@ def _isolate_close(client: Any) -> None:
 
 
 def require_pyspark() -> None:
-    """Raise EngineError where pyspark is not installed; it may import pandas from here on."""
+    """Require pyspark; it may import pandas from here on.
+
+    Raises:
+        EngineError: it is not installed.
+    """
     unblock_pandas()
     try:
         import pyspark  # noqa: F401

@@ -46,7 +46,11 @@ class Source:
         return self.open_region(self.region())
 
     def open_region(self, name: str) -> RegionContext:
-        """Open a region; errors as `own` has them."""
+        """Open a region; the caller closes it.
+
+        Raises:
+            RegistryError, UsageError: the registry is missing or wrong, or has no such region.
+        """
         from sterna.errors import UsageError
 
         registry = self.registry()

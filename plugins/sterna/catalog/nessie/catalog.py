@@ -229,6 +229,8 @@ class NessieCatalog:
 
         Raises:
             CatalogRefused: there is no operation, or a key has content of another kind.
+            CatalogConflict: the branch is at another commit.
+            CatalogStateUnknown: the commit was accepted, and can't be read back.
         """
         if not operations:
             raise CatalogRefused(f"a commit to {branch} needs at least one operation")

@@ -108,6 +108,11 @@ def _compile_all(container: Container) -> Program:
 
 
 def compile_walk(container: Container, projection: tuple[ProjectedField, ...]) -> Program:
+    """Return the program that reads an entry's projected fields; cached by schema.
+
+    Raises:
+        BrokenMetadata: the schema lacks a required field.
+    """
     # A table's manifests have one schema, and compiling it takes longer than walking a few hundred entries.
     cache_key = (container.metadata["avro.schema"], projection)
     program = _programs.get(cache_key)

@@ -92,7 +92,11 @@ class MysqlDatabase:
     def list_tables(
         self, unfit: dict[str, UnfitSource] | None = None, captured: Collection[str] = ()
     ) -> dict[str, tuple[str, ...]]:
-        """Return the tables that the settings name, each with the columns of its key (`SourceDatabase`)."""
+        """Return the tables that the settings name, each with the columns of its key (`SourceDatabase`).
+
+        Raises:
+            UnfitSource: none of the tables exists, or none is visible to the login.
+        """
         variables = self._variables()
         _validate_variables(self._source, str(self._server.server), variables)
         self._require_privileges()
@@ -129,7 +133,11 @@ class MysqlDatabase:
         self.validate_not_recreated(last_segment.capture_id, tables)
 
     def validate_not_recreated(self, capture_id: int, tables: Sequence[str]) -> None:
-        """Validate that each table still exists; a statement in the log reports a recreated one (`SourceDatabase`)."""
+        """Validate that each table still exists; a statement in the log reports a recreated one (`SourceDatabase`).
+
+        Raises:
+            NeedsResync: a table was dropped or renamed.
+        """
         existing = {f"{row[0]}.{row[1]}" for row in self._server.query(_TABLES)}
         if missing := sorted(set(tables) - existing):
             raise NeedsResync("the table was dropped, or renamed, in the source", table=missing[0], hint=self._resync)
@@ -152,13 +160,21 @@ class MysqlDatabase:
         return True
 
     def read_table(self, capture_id: int, table: str) -> AbstractContextManager[SnapshotRows]:
-        """Refuse it: no snapshot of the server defines the visible transactions of the log (`SourceDatabase`)."""
+        """Refuse it: no snapshot of the server defines the visible transactions of the log (`SourceDatabase`).
+
+        Raises:
+            UnfitSource: always.
+        """
         raise UnfitSource(
             "a table of a MariaDB or MySQL isn't read again alone", table=table, hint=f"{self._resync}, all of it"
         )
 
     def log_retention(self, last_segment: Segment) -> LogRetention:
-        """Return the server's log behind a segment (`SourceDatabase`)."""
+        """Return the server's log behind a segment (`SourceDatabase`).
+
+        Raises:
+            UnfitSource: the server has no setting for how long it keeps its log.
+        """
         assert last_segment.offset is not None
         files = self._log_files(last_segment.offset, last_segment.origin)
         names = [name for name, _ in files]
@@ -177,7 +193,11 @@ class MysqlDatabase:
         )
 
     def origin(self, offset: Mapping[str, Any], previous: Mapping[str, Any]) -> dict[str, Any]:
-        """Return which log a place is in (`SourceDatabase`)."""
+        """Return the identity of the log that an offset belongs to (`SourceDatabase`).
+
+        Raises:
+            PositionLost: the log was replaced since `previous`.
+        """
         name = str(offset["file"])
         files = self._log_files(offset, previous if previous.get("file") == name else {})
         server_id = int(self._variables()["server_id"])
@@ -230,7 +250,12 @@ class MysqlDatabase:
         """Do nothing: the statement that adds a column is in the log (`SourceDatabase`)."""
 
     def raise_for_engine_error(self, message: str) -> None:
-        """Raise the error that the engine's last message indicates, if no restart cures it (`SourceDatabase`)."""
+        """Raise the error that the engine's last message indicates, if no restart cures it (`SourceDatabase`).
+
+        Raises:
+            NeedsResync: the log has a statement without its rows.
+            PositionLost: the server has purged the log behind the position.
+        """
         if _STATEMENT_FORMAT.search(message):
             raise NeedsResync(
                 f"the log of {self._server.server} has a change as a statement, without its rows",

@@ -254,7 +254,11 @@ class PostgresDatabase:
     def identities(
         self, tables: Mapping[str, Sequence[str]], previous: Mapping[str, Any], uncertain_deletes: Mapping[str, int]
     ) -> Mapping[str, Any]:
-        """Return the row identities of tables now (`SourceDatabase`)."""
+        """Return the row identities of tables now (`SourceDatabase`).
+
+        Raises:
+            NeedsResync: a table is gone, or its row identity has changed or may have.
+        """
         with self._pool.connection() as connection:
             parameters = {"names": list(tables), "own": slot_name_pattern(self._source.name)}
             rows = {f"{row[0]}.{row[1]}": row for row in connection.execute(_TABLES, parameters)}
@@ -272,7 +276,11 @@ class PostgresDatabase:
         return identities
 
     def publish_table(self, capture_id: int, table: str) -> bool:
-        """Publish the changes of a table that was recreated (`SourceDatabase`)."""
+        """Publish the changes of a table that was recreated (`SourceDatabase`).
+
+        Raises:
+            NeedsResync: its publication was altered, so that changes may be missing.
+        """
         with self._pool.connection() as connection:
             is_published = publish_table(connection, self.slot_name(capture_id), table, _quote_table(table))
             parameters = {"names": [table], "own": f"^{self.slot_name(capture_id)}$"}

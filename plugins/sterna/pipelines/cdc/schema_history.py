@@ -130,10 +130,11 @@ def build_history(source: str, schemas: Mapping[str, Any], offset: Mapping[str, 
 
 
 def validate_reported_columns(table: str, schema: Mapping[str, Any], reported: Sequence[str]) -> None:
-    """See that changes have all columns of a table.
+    """Validate that changes have all columns of a table.
 
     Raises:
-        UnfitSource: the engine leaves one out.
+        UnfitSource: the engine omits one.
+        NeedsResync: it reports others than the statements in the log define.
     """
     names = [column["name"] for column in schema["columns"]]
     if missing := [column for column in schema["columns"] if column["name"] not in reported]:

@@ -78,6 +78,7 @@ def verify_view(
     Raises:
         FeaturesMoved: a run changed the view meanwhile.
         FeaturesError, UsageError, EngineError: something doesn't answer, or has no such columns.
+        Gap: the store's snapshot has expired on the replica.
     """
     state = store.state(view.name)
     if context.registry.exclusion_reason(view.table, context.region.name):

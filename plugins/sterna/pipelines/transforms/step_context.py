@@ -126,7 +126,11 @@ class FlowSpark:
             self._started = None
 
     def start_session(self, master: str) -> SparkSession:
-        """Return a Spark application for transforms."""
+        """Return a Spark application for transforms.
+
+        Raises:
+            NeedsClassicSpark: the master is an address of Spark Connect.
+        """
         if is_connect(master):
             raise NeedsClassicSpark(
                 f"the region's Spark, at {address(master)}, is Spark Connect, and a transform's step is planned "

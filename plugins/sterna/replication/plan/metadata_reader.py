@@ -93,6 +93,10 @@ def read_files(
     Args:
         sizes: their URIs, with the listed size of each; -1 where there is none.
         objects: the stores that they are read from; None: the region's.
+
+    Raises:
+        SizeDiffers: a file is larger than its listed size.
+        SourceGone: a file is gone.
     """
     from sterna.storage.client import TooLarge
 

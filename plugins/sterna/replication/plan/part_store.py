@@ -78,7 +78,11 @@ class RunPartStore:
         return write_part(self.context, kind, rows)
 
     def read(self, part: Part, low: str, high: str) -> pa.Table:
-        """See `PartStore`."""
+        """See `PartStore`.
+
+        Raises:
+            EngineError: the part is gone or damaged.
+        """
         import pyarrow as pa
 
         uri, read_errors = f"{self.context.run}/{part.name}", list[SternaError]()
@@ -113,7 +117,11 @@ class DiskPartStore:
         return str(self._file.append(data)), len(data)
 
     def read(self, part: Part, low: str, high: str) -> pa.Table:
-        """See `PartStore`."""
+        """See `PartStore`.
+
+        Raises:
+            EngineError: the part is damaged.
+        """
         import pyarrow as pa
 
         assert self._file is not None

@@ -189,13 +189,21 @@ def is_recorded(head: Head, held: Iterable[Held], source_hash: str, digest: str,
 
 
 def require_no_gc(head: Head) -> None:
-    """Raise Busy while a clean-up deletes files: what is planned meanwhile may count on one of them."""
+    """Require that no garbage collection is deleting files, of which a plan may count on one.
+
+    Raises:
+        Busy: one is.
+    """
     if head.is_gc_running:
         raise Busy(f"clean-up {head.gc_pass} is deleting files here: what is present now may be gone in a moment")
 
 
 def require_own_commit(branch: str, commit: Commit) -> None:
-    """Raise BranchChanged when a commit on a replica branch was not made by sterna."""
+    """Require that a commit on a replica branch was made by sterna.
+
+    Raises:
+        BranchChanged: it was not.
+    """
     if RUN_ID not in commit.properties:
         raise BranchChanged(
             f"{branch} was changed by another writer: {describe_commit(commit)}",

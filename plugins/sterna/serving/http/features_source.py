@@ -123,7 +123,11 @@ class ReplicaRows:
         return None if snapshot is None else TableSnapshot(metadata, snapshot, history)
 
     def read_rows(self, view: FeatureView, ids: Sequence[str], table_snapshot: TableSnapshot, stop: Stop) -> SourceRows:
-        """Return the rows of some entities of a view, as a snapshot of the replica has them."""
+        """Return the rows of some entities of a view, as a snapshot of the replica has them.
+
+        Raises:
+            NotAKey: several rows have the same key.
+        """
         history, snapshot, entity = table_snapshot.history, table_snapshot.snapshot, self._features.entity_of(view)
         # What was told before a column got its present name is asked for by that name.
         table = PinnedTable(
@@ -143,7 +147,11 @@ class ReplicaRows:
         return SourceRows(snapshot, dict(history.lineage).get(snapshot, 0), rows, _with_ancestors(history, snapshot))
 
     def read_current_history(self, key: Key) -> tuple[str, TableHistory]:
-        """Return where a table's metadata is on the replica now, and its history."""
+        """Return where a table's metadata is on the replica now, and its history.
+
+        Raises:
+            NoSuchQuery: the replica has no such table.
+        """
         branch = self._context.region.replica_branch
         head = read_head(self._context.catalog, branch)
         uri = table_metadata_uri(self._context.catalog, branch, key, head.hash)

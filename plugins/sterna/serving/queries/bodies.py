@@ -14,7 +14,11 @@ from sterna.serving.queries.request import CommitPin, Question, SnapshotPin
 
 
 def require_admitted_tables(context: RegionContext, question: Question) -> None:
-    """Raise NoSuchQuery for a table that a rule of the registry keeps out of this region, also in its older commits."""
+    """Require that no rule of the registry excludes a question's tables from this region, also in older commits.
+
+    Raises:
+        NoSuchQuery: one does.
+    """
     for name in map(key_name, question.tables):
         if context.registry.exclusion_reason(name, context.region.name):
             raise NoSuchQuery(f"there is no table {name}", table=name)

@@ -29,7 +29,11 @@ Fetch = Callable[[QueryJob, SparkRequest, Path, float, Stop], str]
 
 
 def refuse_spark(job: QueryJob, request: SparkRequest, folder: Path, seconds: float, stop: Stop) -> str:
-    """Refuse; a `Fetch` where there is no Spark."""
+    """Reject the request: the `Fetch` of a region without Spark.
+
+    Raises:
+        NeedsSpark: always.
+    """
     raise NeedsSpark(request.reason, table=job.tables[request.table].name)
 
 

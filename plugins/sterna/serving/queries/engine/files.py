@@ -40,7 +40,12 @@ class ReadSession:
         self.seconds = seconds
 
     def check_limits(self) -> None:
-        """Raise OutOfTime after the deadline, QueryEnded once no request waits any more."""
+        """Check the deadline, and that a request still waits for the answer.
+
+        Raises:
+            OutOfTime: the deadline has passed.
+            QueryEnded: every request was cancelled.
+        """
         if self._stop.is_set:
             raise QueryEnded("the query was stopped")
         if time.monotonic() > self._deadline:

@@ -113,7 +113,6 @@ def commit_on(load: Load, tables: Sequence[SmallTable], ended: threading.Event) 
 
     Args:
         load: its tables in turn.
-        tables: as many.
         ended: it is over.
     """
     for number in count():

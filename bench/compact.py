@@ -72,7 +72,6 @@ class _Table:
     """The table that is compacted again and again.
 
     Args:
-        world: the regions.
         files: how many it has.
     """
 

@@ -38,7 +38,6 @@ class Load:
     """What is copied.
 
     Args:
-        files: how many files.
         size: bytes of each.
         flags: what the rival is tried with; the fastest in the warm-up is measured.
     """

@@ -38,7 +38,6 @@ class Feast:
     """A feature repository.
 
     Args:
-        folder: where it is.
         program: the command `feast`.
     """
 
@@ -99,7 +98,6 @@ def repository(folder: Path, program: Path, rows: Path, names: list[str], valkey
     """Make a repository with one view of users, and tell Feast of it.
 
     Args:
-        folder: where.
         program: the command `feast`.
         rows: a Parquet file with them.
         names: columns that are features; the first letter says their type.

@@ -59,7 +59,6 @@ class _Users:
     """A table of users in us, told online in eu.
 
     Args:
-        world: where.
         last: the newest user.
     """
 

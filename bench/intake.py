@@ -56,7 +56,6 @@ class Door:
         """Send files, each at a time that is fixed before, 0: as fast as they are taken.
 
         Args:
-            table: for which table.
             files: idempotency key and content of each.
             rate: files a second.
             kind: their content type.
@@ -115,8 +114,6 @@ def gateways(
     """Run `sterna serve --only ingest` for some regions, each with a tracker of its own.
 
     Args:
-        world: where.
-        regions: which.
         rules: by table, when its drops become a batch; the others close at once.
         topics: of a Kafka, that are read.
     """
@@ -141,9 +138,7 @@ def working(world: Pair, door: Door, workers: int = 1, memory: str = "2g") -> It
     """Run `sterna ingest run` so many times, and wait until each has published a batch.
 
     Args:
-        world: where.
         door: the region's gateway.
-        workers: how many.
         memory: the heap of each one's JVM.
 
     Yields:

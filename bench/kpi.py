@@ -179,7 +179,6 @@ async def ask(port: int, path: str, askers: int, spread: float) -> list[float]:
     Args:
         port: of the gateway, on the loopback.
         path: what is asked.
-        askers: how many.
         spread: seconds over which they come; 0: all at once.
 
     Returns:

@@ -57,11 +57,9 @@ class _Load:
     """Commits to the first layer, and a look at the third.
 
     Args:
-        world: where.
         space: the namespace of the three tables.
         rate: rows a second.
         every: seconds between two commits.
-        commits: how many.
     """
 
     world: Regions

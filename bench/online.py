@@ -224,11 +224,7 @@ def _same(ours: _Server, theirs: _Server, rows: int) -> None:
 
 @dataclass(frozen=True)
 class _Server:
-    """Who is asked for features of some users.
-
-    Args:
-        url: its address.
-    """
+    """Who is asked for features of some users."""
 
     url: str
 

@@ -34,12 +34,7 @@ _STORE_SEES_SECONDS = 1.5  # until an endpoint sees what was put into its folder
 
 @dataclass(frozen=True)
 class Pair:
-    """Regions us and eu; tables are born in us and replicated to eu.
-
-    Args:
-        stage: the deployment.
-        catalog: the catalog.
-    """
+    """Regions us and eu; tables are born in us and replicated to eu."""
 
     stage: Deployment
     catalog: NessieCatalog

@@ -40,7 +40,6 @@ class BigTable:
 
     Args:
         key: its content key.
-        location: where it is.
         entries: how many data files it has.
         per_manifest: how many of them a manifest lists.
         file_size: bytes of each, as its metadata says.
@@ -79,7 +78,6 @@ def build_table(
     """Make a table of many data files, none of which exists.
 
     Args:
-        world: where.
         entries: how many data files.
         name: the table's name, in namespace `bench`; default: by the number of entries.
         per_manifest: how many a manifest lists; a divisor or a multiple of 1,000.
@@ -108,8 +106,6 @@ def place_files(
     """Make data files of a table, sparse ones of the right size, below a URI: its own location, or where its copies go.
 
     Args:
-        world: where.
-        table: the table.
         root: what stands for the table's location.
         manifests: those whose files are made; None: all.
         linked: let the files of a folder be one, with many names: millions are more than a disk has inodes for.
@@ -139,7 +135,6 @@ class AvroTemplate:
     Args:
         header: everything before the first block.
         schema: the writer's schema.
-        record: the record.
     """
 
     header: bytes
@@ -188,7 +183,6 @@ def insert_row(world: Regions, name: str) -> None:
     """Commit one data file of one row to a table.
 
     Args:
-        world: where.
         name: the table's name in Spark's SQL.
     """
     # One value for every kind: 7 as a number, and by way of text as a time or a text.

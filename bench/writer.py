@@ -54,7 +54,6 @@ class SmallTable:
     """A table in us that grows by one file a commit.
 
     Args:
-        world: where.
         writer: PyIceberg's catalog.
         name: its name in namespace `bench`.
     """

@@ -347,7 +347,6 @@ def array_of(type: Callable[..., T], **codecs: Codec[Any]) -> Codec[T]:
     """Return the kind of objects that are lists in JSON.
 
     Args:
-        type: the class.
         codecs: by attribute, the codec of each element, in the list's order.
     """
 

@@ -33,7 +33,6 @@ class SternaCdcOperator(SternaOperator):
 
     Args:
         sources: names of sources; none: all of the region's.
-        follow_for: for how long.
         services: path of the services file; None for `[sterna] services`.
         kwargs: see `SternaOperator`.
     """
@@ -99,7 +98,6 @@ def cdc_dag(
         region: name of the region; None for `[sterna] region`.
         registry: path of the registry; None for `[sterna] registry`.
         services: path of the services file; None for `[sterna] services`.
-        dag_id: the DAG's id.
         sources: names of sources; none: all of the region's.
         follow_for: for how long a run follows, such as `10m`; None for `[sterna] cdc_follow_for`.
         kwargs: see `DAG`; they go before what is set here.

@@ -91,7 +91,6 @@ def require_approval(approved: str, promotion: Promotion, moves: MovePlan | None
 
     Args:
         approved: what the person has approved, as `APPROVAL` has it; "" without an approval.
-        promotion: what would happen.
         moves: the same of a promotion with tables.
 
     Raises:
@@ -168,7 +167,6 @@ class SternaApprovalOperator(ApprovalOperator):
         """Take the answer; a rejection skips the downstream tasks, and returns nothing.
 
         Args:
-            context: the task's.
             event: the answer.
             promotion: what the person was shown. The field of that name was rendered anew for the answer, and `look`
                 may have been cleared since.

@@ -118,7 +118,6 @@ def transforms_dag(
         region: name of the region; None for `[sterna] region`.
         registry: path of the registry; None for `[sterna] registry`.
         services: path of the services file; None for `[sterna] services`.
-        dag_id: the DAG's id.
         transforms: names of transforms; none: all of the services file.
         sources: tables whose news start a run; none: whatever becomes fresh in the region; None for
             `[sterna] transforms_sources`.

@@ -12,7 +12,6 @@ class ConsumerRecord:
     """A message of a topic.
 
     Args:
-        partition: its partition.
         offset: its offset there.
         value: its body; None: a tombstone.
     """
@@ -27,7 +26,6 @@ class PartitionEof:
     """The end of a partition was reached.
 
     Args:
-        partition: the partition.
         offset: the smallest offset of the next message.
     """
 

@@ -27,7 +27,6 @@ def commit_once(
     """Commit to a replica branch, compared-and-swapped on its head; safe to repeat with the same properties.
 
     Args:
-        catalog: takes commits.
         branch: the branch, never `main`: see `sterna.catalog.main_branch`.
         expected_hash: its head as the caller knows it.
         operations: what changes; `NO_CHANGES` where only the properties tell something.

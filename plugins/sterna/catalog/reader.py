@@ -89,7 +89,6 @@ def entries_since(catalog: CatalogReader, ref: str, since: str | None, hash: str
     """Yield what a commit holds; where an earlier one was read already, only the keys whose content differs from it.
 
     Args:
-        catalog: the catalog.
         ref: the reference whose rights are used.
         since: the earlier commit; None or the catalog's "no ancestor": nothing was read.
         hash: the commit.

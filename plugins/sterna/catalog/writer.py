@@ -16,7 +16,6 @@ class CatalogWriter(CatalogReader, Protocol):
         """Create a branch, or return it when it exists at that very hash already.
 
         Args:
-            name: the new branch.
             at_hash: the commit it starts at, None for an empty branch.
 
         Returns:
@@ -32,7 +31,6 @@ class CatalogWriter(CatalogReader, Protocol):
         """Create a tag, or return it when it exists at that very hash already.
 
         Args:
-            name: the new tag.
             branch: the branch that has the commit.
             at_hash: the commit.
 
@@ -46,7 +44,6 @@ class CatalogWriter(CatalogReader, Protocol):
         """Point a tag at another commit, if and only if it is still at the commit that the caller read.
 
         Args:
-            name: the tag.
             from_hash: the commit that it is at, as the caller read it.
             branch: the branch that has the other commit.
             to_hash: that commit.

@@ -138,8 +138,6 @@ def show_plan(
     """Show what a sync would do.
 
     Args:
-        output: where it goes.
-        context: the region.
         options: what would be asked of the sync.
         progress: called with lines for people.
         closing_line: a line to end with, for people.

@@ -23,7 +23,6 @@ class TableEvent:
         previous_snapshot_id: the snapshot before, or None.
         operations: the kinds of the operations in between, each once; None where they are not recorded.
         time: when the replica was updated.
-        region: the region.
         source_hash: the commit of `main` that was replicated.
         replica_hash: the commit of the replica branch.
         document: the whole event, with fields that this version of the client doesn't know.

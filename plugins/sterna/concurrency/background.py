@@ -15,7 +15,6 @@ def run_in_background(work: Callable[[], R], name: str) -> Future[R]:
 
     Args:
         work: what it raises is raised by the future's `result`.
-        name: of the thread.
     """
     future: Future[R] = Future()
 

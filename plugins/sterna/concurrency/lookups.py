@@ -22,7 +22,6 @@ class Lookups(Generic[R]):
     """Deduplicated look-ups: concurrent equal requests share one; used from one event loop.
 
     Args:
-        name: of the threads.
         max_queued: look-ups of one subject that may wait.
     """
 
@@ -38,7 +37,6 @@ class Lookups(Generic[R]):
         Args:
             subject: what is looked up, such as a table; each has few slots.
             digest: identifies the request within its subject.
-            work: does it.
             reader: the requester; the waiting one with the fewest running look-ups is next.
 
         Raises:

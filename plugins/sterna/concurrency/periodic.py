@@ -16,7 +16,6 @@ def run_periodically(
     Args:
         function: is called; what it raises ends the repetition.
         interval_seconds: seconds until the first time, and from one to the next.
-        name: of the thread.
         join_timeout: seconds that the block's end waits for a call under way; None: as long as it takes.
     """
     ended = threading.Event()

@@ -78,7 +78,6 @@ class SingleFlight(Generic[R]):
 
         Args:
             digest: tells the question from others.
-            work: answers it.
 
         Raises:
             QueueFull: too many other questions wait.

@@ -55,7 +55,6 @@ def print_addresses(
     Args:
         stage: the catalog and the stores.
         airflows: by region.
-        uploads: the gateways.
         begin: the cursor before the first event.
         progress: called with each line.
     """

@@ -107,7 +107,6 @@ def trace_upload(
     """Go from the event to the page, in eu.
 
     Args:
-        context: eu.
         spark: a session in which changes can be planned.
         uploads: its gateway and services file.
         listener: listened to the gateway from the beginning on.

@@ -279,7 +279,6 @@ def read_document(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Doc
     Args:
         data: the file's bytes; gzip is recognised by its first bytes.
         uri: the file's name, for errors.
-        limits: of the region.
 
     Returns:
         The document, not parsed yet.
@@ -300,7 +299,6 @@ def decode_document(data: bytes, uri: str, limits: Limits, *, gzipped: bool = Fa
 
     Args:
         uri: the file's name, for errors.
-        limits: of the region.
         gzipped: whether the file is stored with gzip.
 
     Raises:

@@ -136,9 +136,6 @@ class Need:
     """One need of a region.
 
     Args:
-        name: what is needed.
-        value: how much.
-        unit: of what.
         limit: where it ends; None: the model has no limit.
         remedy: what to do at the limit.
     """

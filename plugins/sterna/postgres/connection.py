@@ -31,9 +31,6 @@ _SERVER_RESPONSE = re.compile(
 def conninfo(database: CatalogDatabase, secrets: Secrets) -> str:
     """Return libpq's connection string for another region's subscription, password included: never to be shown.
 
-    Args:
-        secrets: finds the credential.
-
     Raises:
         CredentialError: the credential is missing.
     """
@@ -85,7 +82,6 @@ def open_connection(region: Region, secrets: Secrets, *, replication: bool = Fal
 
     Args:
         region: whose; it has a `catalog.database`.
-        secrets: finds the credential.
         replication: speak the replication protocol.
 
     Raises:

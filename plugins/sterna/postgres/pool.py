@@ -44,11 +44,7 @@ class ServiceDatabase:
 
 
 class PostgresPool:
-    """Connections to one database in autocommit mode, shared by many threads.
-
-    Args:
-        secrets: finds its credential.
-    """
+    """Connections to one database in autocommit mode, shared by many threads."""
 
     def __init__(self, database: ServiceDatabase, secrets: Secrets) -> None:
         self.database = database

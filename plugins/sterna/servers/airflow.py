@@ -79,7 +79,6 @@ class Airflow:
 
         Args:
             path: the path below `/api/v2`, such as `/dags`.
-            params: the query.
 
         Raises:
             EngineError: no answer, or one that isn't 2xx.

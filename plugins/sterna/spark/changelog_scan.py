@@ -35,7 +35,6 @@ class StagedChanges:
     """What differs between two snapshots, as files to read.
 
     Args:
-        spark: the session.
         changes: the object in the JVM.
     """
 
@@ -80,7 +79,6 @@ def load_by_name(spark: SparkSession, table: str) -> Any:
     """Return a table of one of a classic session's catalogs; raises what py4j does.
 
     Args:
-        spark: the session.
         table: its name in SQL.
     """
     java: Any = spark
@@ -93,7 +91,6 @@ def load_named(spark: SparkSession, table: str) -> Any:
     """Return a table of one of the session's catalogs, as Iceberg's own object in the JVM.
 
     Args:
-        spark: the session.
         table: its name in SQL.
 
     Raises:
@@ -113,7 +110,6 @@ def load_metadata(
     """Return the table of a metadata.json, as Iceberg's own object in the JVM, without a catalog.
 
     Args:
-        spark: the session.
         table: what messages call it.
         metadata: the URI of the metadata.json.
         stores: prefixes of URIs, and how Iceberg's FileIO reaches each; the first is that of the metadata.json.
@@ -152,7 +148,6 @@ def resolve_snapshot(table: Any, name: str, version: int | str | None) -> int:
     Args:
         table: the table in the JVM.
         name: what messages call it.
-        version: what is meant.
 
     Raises:
         UsageError: there is no such branch or tag, or no snapshot at all.
@@ -176,7 +171,6 @@ def stage(spark: SparkSession, table: Any, name: str, start: int | None, end: in
     """Plan what must be read for the rows between two snapshots.
 
     Args:
-        spark: the session.
         table: the table in the JVM.
         name: what messages call it.
         start: the snapshot to start from; None: before the first row.
@@ -207,9 +201,7 @@ def read_snapshot(spark: SparkSession, table: Any, snapshot: int) -> DataFrame:
     """Return all rows of a table at a snapshot, by the schema of that snapshot; raises what py4j does.
 
     Args:
-        spark: the session.
         table: the table in the JVM.
-        snapshot: the snapshot.
     """
     from pyspark.sql import DataFrame
 
@@ -222,7 +214,6 @@ def reserved_column_error(spark: SparkSession, table: Any, name: str) -> SternaE
     """Return Spark's error for a table with a column, in any of its schemas, that is named as a metadata column is.
 
     Args:
-        spark: the session.
         table: the table in the JVM.
         name: what messages call it.
     """
@@ -300,9 +291,7 @@ def lookup_columns(
     """Return the ids and types of columns, as a snapshot's schema has them; None for one that isn't there.
 
     Args:
-        spark: the session.
         table: the table in the JVM.
-        snapshot: the snapshot.
         names: the columns.
     """
     java: Any = spark
@@ -316,9 +305,7 @@ def load_schema(spark: SparkSession, table: Any, snapshot: int) -> dict[str, Any
     the snapshot doesn't say which.
 
     Args:
-        spark: the session.
         table: the table in the JVM.
-        snapshot: the snapshot.
     """
     java: Any = spark
     id, schemas = table.snapshot(snapshot).schemaId(), table.schemas()

@@ -52,7 +52,6 @@ class SparkSnapshots:
         """Expire snapshots if the table's metadata is still the expected one; return whether it was done.
 
         Args:
-            key: the table.
             metadata: the expected metadata.json.
             snapshots: ids of those that go.
             properties: how Iceberg's Nessie catalog and FileIO reach the catalog and the table's files; secret.

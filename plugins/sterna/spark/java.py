@@ -25,7 +25,6 @@ def java_array(gateway: Any, kind: Any, values: Sequence[Any]) -> Any:
     Args:
         gateway: py4j's, of the JVM.
         kind: the class of its elements, by its JVM name.
-        values: its elements.
     """
     array = gateway.new_array(kind, len(values))
     for index, value in enumerate(values):

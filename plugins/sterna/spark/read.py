@@ -75,7 +75,6 @@ class TableSession:
     """A session of Spark whose catalog reads by some properties.
 
     Args:
-        spark: the session.
         properties: how Iceberg's FileIO reaches files; secret.
         database: of the catalog, in memory.
         tables: those that are registered in it.
@@ -116,7 +115,6 @@ class SparkTables:
         """Hand over what is read, batch by batch, in no order that means anything.
 
         Args:
-            scan: what to read.
             properties: how Iceberg's FileIO reaches the table's files; secret.
             on_batch: gets each batch, in another thread; what it raises ends the reading.
             timeout: after them the job is cancelled.
@@ -300,7 +298,6 @@ def redact_properties(text: str, properties: Mapping[str, str]) -> str:
 
     Args:
         text: a message of Spark's.
-        properties: the properties.
     """
     return redact(text, {name: value for name, value in properties.items() if re.search(_SENSITIVE_NAMES, name)})
 
@@ -339,11 +336,7 @@ def _sql_literal(text: str) -> str:
 
 
 def iter_batches(frame: Any) -> Iterator[pa.RecordBatch]:
-    """Yield a query's batches as they come: Spark's own `toArrow` would hold all of them.
-
-    Args:
-        frame: a DataFrame.
-    """
+    """Yield a query's batches as they come: Spark's own `toArrow` would hold all of them."""
     import pyarrow as pa
     from pyspark.sql import DataFrame as Classic
 

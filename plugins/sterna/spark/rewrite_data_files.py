@@ -54,10 +54,8 @@ class WrittenGroup:
     """The result of a group of files, which is invisible until it is committed.
 
     Args:
-        planned: what it was.
         group: Iceberg's own object.
         files: how many files were written.
-        bytes: their size.
     """
 
     planned: PlannedGroup
@@ -71,7 +69,6 @@ class TableRewrite:
 
     Args:
         tables: Spark's driver.
-        key: the table.
         sort: as the settings have it: columns, `zorder(a, b)`, or "".
 
     Attributes:
@@ -110,7 +107,6 @@ class TableRewrite:
         """Put groups in the place of what they were, in one commit of `main`.
 
         Args:
-            groups: what was written.
             summary_properties: properties of the snapshot's summary.
 
         Raises:

@@ -126,7 +126,6 @@ def map_items(
     session runs one call at a time.
 
     Args:
-        session: where.
         function: defined at the top of a module that the workers can import; it may run more than once for an item.
         items: what it is called with, without secrets.
         environment: secret variables that the function sees while it runs; None for the session's.

@@ -296,7 +296,6 @@ def job_tag(spark: SparkSession, tag: str) -> Iterator[None]:
     """Mark what this thread starts in a session, so that `cancel` finds it from another thread.
 
     Args:
-        spark: the session.
         tag: a name, unique in the application.
     """
     remote = _is_remote(spark)
@@ -318,7 +317,6 @@ def cancel(spark: SparkSession, tag: str) -> None:
     """Cancel what was started under a tag.
 
     Args:
-        spark: the session.
         tag: as in `job_tag`.
     """
     if _is_remote(spark):

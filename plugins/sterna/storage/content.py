@@ -21,7 +21,6 @@ def read_object(store: OpenStore, key: str, uri: str, timeout: float, validate_s
     The client repeats a request that failed; an answer that breaks off only where it has an ETag and was not reset.
 
     Args:
-        store: where it is.
         key: what it is called there.
         uri: what messages call it.
         timeout: seconds after which it is not requested again.
@@ -67,7 +66,6 @@ def stream_content(
     A request that waited for its turn, or one for much, would be over before its content is there.
 
     Args:
-        store: where it is.
         key: what it is called there.
         uri: what messages call it.
         response: the store's answer, of which nothing was read.

@@ -15,7 +15,6 @@ class RangeReader:
     """One object's parts; they are waited for at the pace of its location.
 
     Args:
-        store: where it is.
         key: what it is called there.
         uri: what messages call it.
         tag: the ETag that it has, where all parts are to be of one version.

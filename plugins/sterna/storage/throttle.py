@@ -19,7 +19,6 @@ class ReadThrottle:
     """What threads wait for before they read; the share is held while one reads, and for a moment after.
 
     Args:
-        share: makes a share.
         clock: seconds.
         sleep: waits for seconds.
     """

@@ -172,7 +172,6 @@ def rejoined_text(rejoined: Rejoined, batches: Sequence[RecoveredBatches] = ()) 
     """Return what a rejoin did, for people.
 
     Args:
-        rejoined: what it did.
         batches: batches of ingestion in the commits that only the region had.
     """
     seeded = rejoined.seeded

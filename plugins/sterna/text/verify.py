@@ -14,7 +14,6 @@ def verified_text(verified: VerificationReport, *, deep: bool) -> str:
     """Return what was checked and each fault, as lines.
 
     Args:
-        verified: what verify found.
         deep: files were compared with `main`, too.
     """
     compared = (

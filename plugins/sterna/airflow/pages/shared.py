@@ -47,7 +47,6 @@ class SingleFlightReads:
         """Return what a function does.
 
         Args:
-            key: names the look.
             function: looks; runs in a thread.
 
         Raises:

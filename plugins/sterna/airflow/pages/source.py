@@ -22,8 +22,6 @@ class Source:
 
     Args:
         region: gives the name of this Airflow's own region.
-        registry: reads the registry.
-        open: opens one region of a registry.
         services: reads the services file.
         limits: gives from where on something is an alarm.
         setting: gives an option of Airflow's section `[sterna]`.

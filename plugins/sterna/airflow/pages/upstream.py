@@ -38,7 +38,6 @@ class FeatureService:
     Args:
         address: of the service; "": not configured.
         credential: id of the credential whose password is a token of the service's; "": none is sent.
-        client: makes a client.
     """
 
     address: str
@@ -131,7 +130,6 @@ async def kpi_at(
         at: an event's id.
         address: of the gateway; "": not configured, and there is no figure.
         credential: id of the credential whose password is a token of the gateway's; "": none is sent.
-        client: makes a client.
     """
     if not address:
         return JSONResponse({"configured": False})

@@ -164,7 +164,6 @@ class NessieHttp:
 
         Args:
             path: below the base URI, already percent-encoded.
-            params: the query.
             body: what to send as JSON.
 
         Returns:
@@ -197,7 +196,6 @@ class NessieHttp:
 
         Args:
             path: below the base URI, already percent-encoded.
-            params: the query.
             body: what to send as JSON.
             method: HTTP's.
 

@@ -32,7 +32,6 @@ def rclone_environment(name: str, location: Location, credential: Credential | N
 
     Args:
         name: the remote's name: letters, digits and `_`.
-        location: the location.
         credential: its credential; None: what the machine provides.
 
     Raises:

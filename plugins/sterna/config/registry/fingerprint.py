@@ -20,7 +20,6 @@ class MetadataVersion:
     """Which of the files that may be made from one origin.
 
     Args:
-        localizer_version: of the localizer.
         rewrite_count: how often an operator had the table's localized files rewritten.
     """
 

@@ -21,7 +21,6 @@ def validate_path(uri: str, path: str) -> None:
     """Refuse a URI that must not be followed.
 
     Args:
-        uri: the URI.
         path: what it has below its location's prefix.
 
     Raises:

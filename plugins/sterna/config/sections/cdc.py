@@ -22,7 +22,6 @@ class CdcSource(StrictModel):
     Args:
         name: names its slot, its publication, its journal and its channel.
         region: where its changes are read, and kept until they are on `main`.
-        kind: what it is.
         hosts: each as `host:port`; the one that takes writes is meant. A MariaDB or MySQL has one.
         database: its name there; a MariaDB or MySQL has it in `tables`.
         credential_id: the Airflow connection with the login that reads changes.
@@ -84,11 +83,7 @@ def _validate_unique_names(value: list[CdcSource]) -> list[CdcSource]:
 
 
 class Cdc(StrictModel):
-    """Databases that are followed.
-
-    Args:
-        sources: each of them.
-    """
+    """Databases that are followed."""
 
     sources: Annotated[list[CdcSource], AfterValidator(_validate_unique_names)] = Field(default_factory=list)
 

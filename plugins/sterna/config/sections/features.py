@@ -155,7 +155,6 @@ class FeatureService(StrictModel):
     """Features that are requested together.
 
     Args:
-        name: its name.
         features: each as `view.column`.
     """
 

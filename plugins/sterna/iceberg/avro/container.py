@@ -76,7 +76,6 @@ class Container:
         codec: how blocks are compressed.
         sync: the sync marker.
         header_end: offset of the first block.
-        limits: of the region.
         record_limit: which of them is for the number of records.
     """
 
@@ -185,7 +184,6 @@ def open_container(
     Args:
         data: the whole file.
         uri: its name, for errors.
-        limits: of the region.
         record_limit: which of them is for the number of records.
 
     Returns:

@@ -64,7 +64,6 @@ def localize_avro(data: bytes, uri: str, map_content: Callable[[str], str], limi
         data: the file's bytes.
         uri: its URI, for errors.
         map_content: maps the URI of a data file; called once for each distinct path.
-        limits: of the region.
 
     Returns:
         The new file, or None when no path changes.

@@ -24,7 +24,6 @@ def localize_position_deletes(
         data: the file's bytes: Parquet, ORC, Avro or Puffin.
         uri: its URI, for errors.
         map_content: maps the URI of a data file.
-        limits: of the region.
 
     Returns:
         The new file, or None when no path changes.

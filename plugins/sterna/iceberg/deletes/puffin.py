@@ -36,7 +36,6 @@ def localize_puffin(data: bytes, uri: str, map_content: Callable[[str], str], li
         data: the file's bytes.
         uri: its URI, for errors.
         map_content: maps the URI of a data file.
-        limits: of the region.
 
     Returns:
         The new file, or None when no path changes.

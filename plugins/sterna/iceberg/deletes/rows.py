@@ -72,7 +72,6 @@ def validate_size(rows: int, size: int, uri: str, limits: Limits) -> None:
         rows: how many rows the file has, or declares.
         size: how many bytes they take after their codec.
         uri: the file's URI, for errors.
-        limits: of the region.
 
     Raises:
         OverLimit: there are more than the limits allow.

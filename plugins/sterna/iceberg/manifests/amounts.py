@@ -71,7 +71,6 @@ def read_file_stats(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> t
     Args:
         data: the manifest's bytes.
         uri: its URI, for errors.
-        limits: of the region.
 
     Raises:
         Unsupported: format v4 or newer, or a schema of a shape that no writer is known to make.

@@ -15,7 +15,6 @@ def open_manifest_container(data: bytes, uri: str, file_kind: str, limits: Limit
         data: the whole file.
         uri: its name, for errors.
         file_kind: what kind of file it is, for errors.
-        limits: of the region.
 
     Raises:
         OverLimit, BrokenMetadata: as `open_container`.

@@ -28,7 +28,6 @@ def read_entries(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> pyar
     Args:
         data: the manifest's bytes.
         uri: its URI, for errors.
-        limits: of the region.
 
     Returns:
         A table with the columns status (0 existing, 1 added, 2 deleted), content (0 data, 1 position deletes, 2
@@ -74,7 +73,6 @@ def scan_manifest(
     Args:
         data: the manifest's bytes.
         uri: its URI, for errors.
-        limits: of the region.
         map_content: maps the URI of a content file.
         map_deleted: maps the URI of one in a DELETED entry, which isn't opened; None: as `map_content`.
 
@@ -117,7 +115,6 @@ def localize_manifest(
         deletes: source URI of each live position delete file, or Puffin with deletion vectors, to its localized copy.
         map_deleted_deletes: maps the URI of such a file in a DELETED entry: it may be gone and is never opened.
         map_deleted: maps the URI of any other content file in a DELETED entry; None: as `map_content`.
-        limits: of the region.
 
     Returns:
         The new file, or None when nothing changes and so the manifest keeps its URI.

@@ -68,7 +68,6 @@ def read_manifest_list(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -
     Args:
         data: the file's bytes.
         uri: its URI, for errors.
-        limits: of the region.
 
     Returns:
         Its manifests, in order.
@@ -95,7 +94,6 @@ def localize_manifest_list(
         data: the file's bytes.
         uri: its URI, for errors.
         manifests: source URI of each manifest to its localized copy.
-        limits: of the region.
 
     Returns:
         The new file, or None when every manifest stays as it is.

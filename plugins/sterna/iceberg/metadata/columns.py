@@ -23,7 +23,6 @@ class Schemas:
     """A table's schemas.
 
     Args:
-        current: the current one.
         by_id: all, by the id that snapshots name.
         uri: of the metadata.json.
     """

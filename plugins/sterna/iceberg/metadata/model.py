@@ -81,7 +81,6 @@ class TableMetadata:
         last_updated_ms: when the file was written, in milliseconds since 1970.
         snapshots: the retained snapshots, in the file's order.
         statistics: table and partition statistics files.
-        properties: the table's properties.
         refs: branches and tags, by name, with the id of the snapshot that each points at.
         snapshot_log: ids of the snapshots that were current one after another, as far back as the log goes.
         metadata_log: the URIs of the table's earlier metadata.json, as far back as the log goes.

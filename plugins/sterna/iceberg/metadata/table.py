@@ -32,7 +32,6 @@ def read_table_metadata(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) 
     Args:
         data: the file's bytes, gzip or not.
         uri: the file's URI, for errors.
-        limits: of the region.
 
     Returns:
         The parts that name other files, and what a plan needs beside them.
@@ -81,7 +80,6 @@ def localize_table_metadata(
             current one must.
         filter_existing: returns those of some statistics files that are there; readers can do without, so that the
             entries of others are left out.
-        limits: of the region.
 
     Returns:
         The localized file.

@@ -27,7 +27,6 @@ class ViewMetadata:
         format_version: 1.
         uuid: the view's UUID.
         location: the view's base location.
-        properties: the view's properties.
     """
 
     format_version: int
@@ -42,7 +41,6 @@ def read_view_metadata(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -
     Args:
         data: the file's bytes, gzip or not.
         uri: the file's URI, for errors.
-        limits: of the region.
 
     Returns:
         The parts that name files, and the view's identity.
@@ -92,7 +90,6 @@ def localize_view_metadata(
         map_property: maps a whole value that is a URI with a registered prefix; None for every other value.
         own_catalogs: names that engines have for the catalog of the view.
         other_catalogs: names of catalogs that are the same wherever the view is read.
-        limits: of the region.
 
     Returns:
         The localized file.
@@ -136,7 +133,6 @@ def named_catalogs(
             them still.
         other_catalogs: names of catalogs that are the same wherever the view is read.
         has_namespace: returns whether the view's catalog has a namespace of that name at its root.
-        limits: of the region.
 
     Raises:
         Unsupported, OverLimit, BrokenMetadata: as `read_view_metadata`.

@@ -27,9 +27,7 @@ class Budget:
     """How many bytes a file has grown to in memory.
 
     Args:
-        limits: of the region.
         uri: the file's URI, for errors.
-        spent: how many.
     """
 
     limits: Limits

@@ -25,7 +25,6 @@ class DeletionTally:
     """What was deleted, and what could not be.
 
     Args:
-        deleted: what was deleted.
         failed: how many files could not be.
         failures: these, the first 100.
         store_error: why the deletion ended: the store failed, not single files.

@@ -34,7 +34,6 @@ class Deletion:
     """A deletion that is under way.
 
     Args:
-        options: of this clean-up.
         term: of the primary when the heads were read.
         runs: the syncs that it waits for.
         heads: what was walked; advances with the branch.

@@ -48,7 +48,6 @@ class GcReport:
         garbage: what may be deleted now: unreachable since a pass at least `grace` ago, and older than that itself.
         refused: files of refused tables that no other table and no current head reaches; part of the garbage with
             `evict`.
-        deleted: what was deleted.
         failed: how many files could not be.
         failures: these, the first 100.
         in_flight: ids of syncs between plan and publication, for which a deletion would wait.

@@ -52,7 +52,6 @@ def pin(
 
     Args:
         cursor: hash of the commit.
-        duration: for how long.
         now: the time; default: the clock's.
 
     Raises:

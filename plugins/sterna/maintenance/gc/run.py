@@ -42,7 +42,6 @@ def run_gc(
     pass since one that is at least `grace` old found it unreachable, and the file itself is as old.
 
     Args:
-        options: of this clean-up.
         now: the time; default: the clock's.
 
     Returns:

@@ -32,7 +32,6 @@ def plan_groups(files: Iterable[LiveFile], rule: MaintenanceRule, now_ms: int, p
 
     Args:
         files: the data files of its current snapshot.
-        rule: the table's.
         now_ms: the time, in milliseconds since 1970.
         parts: how many smaller groups each group is split into: where rows are deleted all the time, a conflict then
             costs less.

@@ -27,13 +27,7 @@ class ContentVersion:
 
 @dataclass(frozen=True)
 class MainCommit:
-    """A commit of `main`.
-
-    Args:
-        hash: its hash.
-        at: its time.
-        put: what it put.
-    """
+    """A commit of `main`."""
 
     hash: str
     at: datetime
@@ -45,7 +39,6 @@ class ReferenceVersions:
     """A branch or tag other than `main`, at its head.
 
     Args:
-        name: its name.
         versions: what it shows.
         replica_of: the region whose replica it shows, where sterna created it; else "".
     """
@@ -60,7 +53,6 @@ class RegionState:
     """How far a region is, by the head of its replica branch at the primary.
 
     Args:
-        name: its name.
         watermark: the commit of `main` that its replica is at; "" while it has none.
         held: tables that it holds, and those in transit.
         held_problem: why it isn't known what it holds; "" where it is.
@@ -97,7 +89,6 @@ class UnknownPosition:
 
     Args:
         key: its table's key name.
-        region: its region.
         reason: why not.
     """
 

@@ -51,7 +51,6 @@ class UnwrittenGroup:
         partition: as text, "" where there is none.
         files: how many they are.
         reason: the error.
-        at: when.
         unproven: how many runs in a row couldn't write it, where none had a proof that its store takes writes; 0: one
             had.
     """
@@ -99,10 +98,7 @@ def build_unwritten_group(table: str, group: Group, rule: MaintenanceRule, reaso
 
     Args:
         table: key name.
-        group: the group.
-        rule: the table's.
         reason: the error.
-        at: the time.
     """
     return UnwrittenGroup(_digest(table, group, rule), table, group.partition, group.files, reason, at)
 
@@ -151,8 +147,6 @@ def exclude_unwritten(table: TablePlan, rule: MaintenanceRule, unwritten: Mappin
     """Return a table's plan without the groups that no run tries yet, with a line on each.
 
     Args:
-        table: the plan.
-        rule: the table's.
         unwritten: as `read_unwritten` returns them.
     """
     groups, lines, regions = [], [], set(table.unwritten)

@@ -60,7 +60,6 @@ class Group:
         partition: as text, "" where there is none.
         spec_id: their partition spec.
         files: how many they are.
-        bytes: their size.
         new_files: how many files they become.
         new_bytes: about how large these are: what every other region gets again.
         shipped: by region, the bytes that it gets again.
@@ -182,7 +181,6 @@ class TableReport:
         conflicts: how many were discarded, since rows of them were deleted meanwhile.
         replaced: files and bytes that were replaced.
         planned: the plan's estimate for the groups that were committed.
-        written: what was.
         manifests: how many there were and are, where they were rewritten.
         deletes: the same for delete files.
         left: what was not rewritten, and why.
@@ -215,7 +213,6 @@ class MaintenanceReport:
         run_id: of the run; in the summary of the snapshots that it created.
         dry_run: nothing was changed.
         plan: what it began with.
-        tables: what it did.
     """
 
     region: str

@@ -35,7 +35,6 @@ class MatchedTable:
         name: key name.
         content: what `main` holds.
         rule_index: the rule's, in the settings' order.
-        rule: the rule.
     """
 
     name: str

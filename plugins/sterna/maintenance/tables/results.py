@@ -77,7 +77,6 @@ class SweepReport:
         strange: of these, those that are no files of tables; they are never deleted.
         unreachable: what nothing needs, garbage included.
         garbage: what may be deleted now: unreachable since a pass at least `grace` ago, and older than that itself.
-        deleted: what was deleted.
         failed: how many files could not be.
         failures: these, the first 100.
         folders: where most of the garbage is, or of the unreachable where there is no garbage yet.

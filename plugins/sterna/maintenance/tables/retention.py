@@ -37,7 +37,6 @@ class Need:
     """Why a version is needed.
 
     Args:
-        reason: the reason.
         holder: the region or reference.
         replica_of: the region, where only its replica shows it; else "".
     """
@@ -53,7 +52,6 @@ class Block:
 
     Args:
         region: its name.
-        reason: why.
         alarm: it has been silent for longer than the time that it is waited for without an alarm.
         spares: keys that it isn't entitled to: these don't wait.
     """
@@ -157,7 +155,6 @@ def expirable_snapshots(
 
     Args:
         metadata: the table, as `main` shows it.
-        retention: what is needed.
         keep: a minimum age: it keeps more, never less.
         time_travel: how far back what was current stays readable, with all snapshots since; 0: not at all.
     """

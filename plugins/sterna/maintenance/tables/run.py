@@ -122,7 +122,6 @@ class MaintenanceRun:
 
     Args:
         run_id: of the run; in the summary of the snapshots that it creates.
-        clock: the time.
         requested: key names of tables whose groups are tried though an earlier run could not write them.
 
     Attributes:

@@ -44,7 +44,6 @@ def inspect_table(
         prices: of copies to other regions.
         table: key name.
         uri: its metadata.json.
-        rule: the table's.
         now_ms: the time, in milliseconds since 1970.
         parts: see `plan_groups`.
 

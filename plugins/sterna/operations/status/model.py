@@ -125,7 +125,6 @@ class LaggingRegion:
     """A region that maintenance of `main` has to wait for.
 
     Args:
-        name: its name.
         lag_seconds: how far its watermark is behind `main`; None where unknown.
         why: what is wrong with its branch, "" where it is only behind.
     """
@@ -146,7 +145,6 @@ class RegionStatus:
     """One region's replica branch against `main`.
 
     Args:
-        region, branch: which.
         replica_hash: the branch's head, "" when it doesn't exist yet.
         watermark: hash of `main` that it is at, "" while it is being seeded.
         source_hash: `main`'s head.

@@ -107,7 +107,6 @@ def copy_batch(
     Args:
         files: what to copy; a target that stands there twice is copied once.
         mapping: finds both sides.
-        secrets: finds their credentials.
         objects: looks at what arrived.
         progress: called now and then.
         deadline: seconds after which the copy is ended.

@@ -26,7 +26,6 @@ class Placement:
 
     Args:
         role: their role.
-        files: how many.
         bytes: their size as far as their parents list it.
         where: `spark` or `here`.
         why: the reason, for people.
@@ -73,7 +72,6 @@ def plan_placements(region: Region, files: pa.Table) -> list[Placement]:
     """Return the place of each role that a plan has something to localize of, in the order of the passes.
 
     Args:
-        region: the region.
         files: the plan's list of files (`sterna.replication.replica.file_list`).
     """
     sizes = {role: listing.files_to_localize(files, role).column("size").to_pylist() for role in LOCALIZE_ORDER}

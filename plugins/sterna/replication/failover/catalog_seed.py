@@ -53,7 +53,6 @@ def seed(
     """Make a region's catalog a copy of the primary's and let it follow; may be killed anywhere and repeated.
 
     Args:
-        target: the region.
         source: the primary.
         others: regions that may still keep a slot for the target.
 

@@ -170,7 +170,6 @@ def promote(
 
     Args:
         registry: the registry that it was planned with.
-        promotion: what to do.
         progress: receives a message for each step.
         max_wait: seconds until a planned promotion gives up waiting for equality, and gives the old primary its right
             back.

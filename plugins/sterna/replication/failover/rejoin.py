@@ -129,7 +129,6 @@ class GuardCheck:
 
     Args:
         primary: the region of the newest epoch that was seen.
-        epoch: that epoch.
         unseen: by region, why it was not seen, where that leaves open whether the guarded region is the primary; empty
             where another one is, for epochs only grow.
     """
@@ -317,7 +316,6 @@ class _LazyHistory:
     """The history before a head, read only as far back as needed.
 
     Args:
-        primary: the catalog.
         head: where it begins; "" for none.
     """
 

@@ -44,7 +44,6 @@ def run_sql(connection: Connection[Any], name: str, **values: object) -> None:
     """Run one of the files below `sql/`.
 
     Args:
-        connection: where.
         name: the file, without its ending.
         values: for its placeholders in braces: psycopg's composables, or values.
     """

@@ -76,7 +76,6 @@ def order_smallest_first(
     is still being copied.
 
     Args:
-        files: what to copy.
         numbers: the number of each row's batch.
 
     Returns:
@@ -106,7 +105,6 @@ class Share:
         number: of its first batch.
         last: of its last batch.
         origin: ids of the locations that the files come from, with commas between them.
-        files: how many.
         bytes: how many, all together.
     """
 
@@ -169,7 +167,6 @@ class _SortedTexts:
     """Texts in another order, read in place: a million of them need not be copied.
 
     Args:
-        texts: the texts.
         order: their rows, in order.
     """
 

@@ -54,7 +54,6 @@ def read_needed_files(
     """Read what a changed table or view needs here.
 
     Args:
-        action: puts it.
         changes: the plan's candidates.
         lister: how tables are listed.
 

@@ -261,7 +261,6 @@ def plan_copies(
     """Take out what is here already with its right size, and cut the rest into batches.
 
     Args:
-        checked: the files.
         options: how large a batch may be.
 
     Returns:

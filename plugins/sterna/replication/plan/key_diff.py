@@ -25,7 +25,6 @@ class Draft:
     """What the comparison found.
 
     Args:
-        actions: keys to change.
         held: keys that can't be taken up, with a fault of their own.
         unchanged: how many keys are as they should be.
     """

@@ -98,11 +98,7 @@ def _existing_targets(context: RegionContext, targets: Iterable[str]) -> set[str
 
 
 class _ObjectWriter:
-    """Objects that are written beside the reading, a few at once; at the end all of them are there.
-
-    Args:
-        context: the region.
-    """
+    """Objects that are written beside the reading, a few at once; at the end all of them are there."""
 
     def __init__(self, context: RegionContext) -> None:
         self._write: Callable[[tuple[str, bytes]], int] = lambda item: context.objects.write_new(*item)

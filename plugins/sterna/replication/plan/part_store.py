@@ -25,7 +25,6 @@ class Part:
         size: its bytes.
         rows: how many files it lists.
         first: the first target.
-        last: the last one.
     """
 
     name: str

@@ -42,7 +42,6 @@ class Quarantine:
     """The markers that one plan checks and writes.
 
     Args:
-        context: the region.
         run_id: the run's name; "" for a dry run, which writes no marker.
         requested: the tables were requested by name: they are read whatever markers they have.
     """

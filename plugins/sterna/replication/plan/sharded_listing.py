@@ -115,7 +115,6 @@ class ShardedListing:
     """The tables of one plan whose files are listed in parts.
 
     Args:
-        context: the region.
         engine: does the items; None: this process does.
         progress: called with lines for people.
     """

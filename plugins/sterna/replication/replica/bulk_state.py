@@ -71,7 +71,6 @@ class BulkRun:
     Args:
         run_id: names it.
         tables: what it copies.
-        finished: it is.
         failed: what it could not bring.
         replica_hash: the head of the replica branch that it was planned for.
         digest, registry, term: of its plan.
@@ -261,7 +260,6 @@ class Heartbeat:
     """Reports the progress of one batch's copy from time to time; a report that fails doesn't fail the copy.
 
     Args:
-        context: the region.
         run_id: of the bulk run.
         batch: the batch's number.
         tables: by key name, how many bytes of the batch are for it.

@@ -97,7 +97,6 @@ def excluded_snapshot(policy: Policy, metadata: TableMetadata, shown: int | None
     """Return the snapshot that the catalog's entry names where a policy's history leaves it out, else None.
 
     Args:
-        policy: the table's.
         metadata: what the table's metadata.json on `main` says.
         shown: id of the snapshot that the catalog's entry names, None where it names none.
     """
@@ -112,7 +111,6 @@ def retained_snapshots(policy: Policy, metadata: TableMetadata, shown: int | Non
     current one: a replica has both.
 
     Args:
-        policy: the table's.
         metadata: what the table's metadata.json on `main` says.
         shown: what `left_out` returned; the name of the replica's metadata.json says it, too
             (`sterna.config.mapping.extra_snapshot_id`).

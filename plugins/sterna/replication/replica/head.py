@@ -153,7 +153,6 @@ def files_replaced_since(catalog: CatalogReader, branch: str, since: str, head: 
     A clean-up commits before it deletes, and a repair commits after it rewrites.
 
     Args:
-        catalog: that takes commits.
         branch: the replica branch.
         since: hash of the commit; the answer is yes where it is none of the branch's newest 5,000.
         head: hash of the branch's head.

@@ -86,7 +86,6 @@ class Plan:
         more: another sync must follow: the seed has further groups.
         filtered: only some tables were asked for: the watermark stays where it is.
         idle: nothing is to be done and nothing to be recorded.
-        actions: keys to change.
         held: keys that can't be taken up now, those in transit included.
         atomic_groups: groups of key names that a commit of `main` changed together.
         relaxed: those among them that wait for no other (`atomic: relaxed`).
@@ -204,8 +203,6 @@ class Report:
         watermark: hash of `main` that the branch is at afterwards, "" while it is being seeded.
         published: key names that changed.
         held: keys that stay behind, for a fault of theirs or of others.
-        copied: what was copied.
-        localized: what was localized.
         lag_seconds: lag of the region after this sync, tables held and in transit included; None when it is unknown
             since when one is.
         seconds: how long it took.

@@ -97,7 +97,6 @@ class ReachabilityWalk:
     have expired it since.
 
     Args:
-        context: the region.
         add: takes the URIs below the replica root that are reached.
         progress: called with lines for people.
         ignore_missing: the versions may be expired: their missing files are skipped.

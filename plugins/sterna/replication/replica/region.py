@@ -29,7 +29,6 @@ class RegionContext:
 
     Args:
         registry: the whole registry.
-        region: this region.
         secrets: finds a credential by its id.
         ports: its connections.
         run: URI of the folder of the run that it is opened for; "" where nothing may be written.

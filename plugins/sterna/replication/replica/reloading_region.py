@@ -18,7 +18,6 @@ class ReloadingRegion:
     Args:
         path: the registry file.
         name: the region.
-        secrets: finds credentials.
     """
 
     def __init__(self, path: str | Path, name: str, secrets: Secrets) -> None:

@@ -22,7 +22,6 @@ def pin_tag(region: str, until: datetime, commit: str) -> str:
     """Return the name of a tag that holds a commit of a region's replica branch.
 
     Args:
-        region: the region.
         until: when the pin expires.
         commit: the commit's hash.
     """

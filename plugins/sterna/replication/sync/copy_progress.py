@@ -40,7 +40,6 @@ class RunProgress:
     """How far the copies of a run are.
 
     Args:
-        batches: all of them.
         done: the numbers of those that are done.
         seconds: how long that took, by the store's clock.
         partial: key names of tables that could not be copied, by the numbers of batches that are done but for those.

@@ -47,11 +47,7 @@ class ExplainedAction:
 
 @dataclass(frozen=True)
 class OriginTotal:
-    """What is copied from one location.
-
-    Args:
-        batches, files, bytes: how many.
-    """
+    """What is copied from one location."""
 
     batches: int = 0
     files: int = 0
@@ -69,7 +65,6 @@ class PlanExplanation:
         idle: nothing is to be done.
         seeding: the branch is being seeded for the first time.
         more: another sync must follow: the seed has further groups.
-        actions: keys that change.
         left: how many of the compared keys are as they should be.
         present: how many foreign files, not proven by the replica's head, are here already.
         localize: where the files of each role are localized, in the order of the passes.

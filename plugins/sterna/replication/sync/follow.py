@@ -126,10 +126,8 @@ class Follower:
     """Whoever follows `main` for a region.
 
     Args:
-        region: the region.
         on_published: called with the report of each publication.
         notify: called with lines for people about what else is worth telling.
-        options: how it follows.
         progress: called with lines about each step.
         engine: where to localize; default: here, since what Spark is for is not small.
         stop: set by who wants it to end at the next chance.

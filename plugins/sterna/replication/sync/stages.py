@@ -55,7 +55,6 @@ class PlannedRun:
 
     Args:
         run: URI of the run's folder, `<replica root>/_sterna/runs/<run id>`; "" when there is nothing to do.
-        batches: what to copy.
         report: how the sync ended, when nothing is to be done.
         explained: what the plan would do, when something is to be done.
         deferred: why the plan is left to others; it is not saved then.

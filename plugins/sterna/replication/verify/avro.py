@@ -65,7 +65,6 @@ def read_list(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> tuple[d
     Args:
         data: the file's bytes.
         uri: its URI, for errors.
-        limits: of the region.
 
     Returns:
         The header's metadata, and a table with a column for each field that verify looks at, named as the specification
@@ -87,7 +86,6 @@ def read_manifest(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> tup
     Args:
         data: the file's bytes.
         uri: its URI, for errors.
-        limits: of the region.
 
     Returns:
         As `read_list`; the bounds columns hold the bound of a position delete's `file_path` alone, null where there is
@@ -191,7 +189,6 @@ def data_file_fields(container: Container, names: dict[int, str]) -> tuple[str, 
     """Return what a manifest's schema calls an entry's file, and the fields of that file.
 
     Args:
-        container: the manifest.
         names: field id → name, for a schema without ids.
 
     Raises:

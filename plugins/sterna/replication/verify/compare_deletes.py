@@ -28,7 +28,6 @@ def delete_differences(
     Args:
         file_format: PARQUET, ORC, AVRO or PUFFIN.
         replica: the replica's bytes.
-        uri: its URI.
         source: the source's bytes.
         source_uri: its URI.
         places: takes URIs back to their origins.

@@ -80,7 +80,6 @@ class Comparison:
     """How the files of one table are compared.
 
     Args:
-        context: the region.
         places: its judgement of URIs.
         includes: whether a file is to be compared, by its URI.
         progress: called now and then.

@@ -28,11 +28,7 @@ def check_delete_file(data: bytes, uri: str, entries: list[Entry], places: Place
     nothing.
 
     Args:
-        data: its bytes.
-        uri: its URI.
         entries: the live entries that name it; more than one for a Puffin file with several vectors.
-        places: judges URIs.
-        findings: takes the faults.
     """
     try:
         if entries[0]["file_format"].upper() == PUFFIN:

@@ -82,10 +82,7 @@ def check_list(
 
     Args:
         header: the list's Avro metadata.
-        rows: its rows.
-        uri: its URI.
         snapshot, sequence_number: of the snapshot that names it; 0 in format v1.
-        findings: takes the faults.
     """
     header_snapshot = header.get("snapshot-id", b"").decode("ascii", "replace")
     if header_snapshot.lstrip("-").isdigit() and int(header_snapshot) != snapshot:
@@ -112,11 +109,9 @@ def check_manifest(
     """Check a manifest against everything that lists say of it.
 
     Args:
-        uri: its URI.
         header: its Avro metadata.
         entries: its entries, as `avro.read_manifest` returns them.
         listings: what lists say of it, each with the list's URI.
-        findings: takes the faults.
     """
     for message in _manifest_errors(header, entries):
         findings.add(DISAGREES, uri, message)

@@ -44,7 +44,6 @@ class TableDocument:
     """What a table's metadata.json leads to.
 
     Args:
-        snapshots: the snapshots.
         current: id of the current one, or None.
         specs: ids of the partition specs; empty where format v1 names none.
         statistics: URI and size of each table and partition statistics file.
@@ -97,8 +96,6 @@ def check_table(document: dict[str, Any], table: TableDocument, uri: str, places
     Args:
         document: the file, parsed.
         table: what it leads to.
-        uri: its URI.
-        places: judges URIs.
         findings: takes the faults; paths of lists, manifests and statistics are for those who follow them.
     """
     summaries = (item.get("summary") for item in document.get("snapshots") or ())

@@ -26,7 +26,6 @@ def read_rows(
         data: the file's bytes.
         file_format: PARQUET, ORC or AVRO, as its manifest says.
         uri: its URI, for errors.
-        limits: of the region.
         all_columns: all columns (the deleted rows too), not the two that every file has alone.
 
     Returns:

@@ -98,7 +98,6 @@ def check_source(context: RegionContext, places: Places, content: Content, findi
     Args:
         places: its judgement of URIs, to which all of `main` is at home.
         content: what `main` holds.
-        findings: takes the faults.
 
     Raises:
         StoreUnreachable, StoreDenied: the source's store can't be used.

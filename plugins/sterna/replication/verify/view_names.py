@@ -79,7 +79,6 @@ def tokens_without_catalogs(sql: str, dialect: str, own_catalogs: Collection[str
 
     Args:
         sql: a representation's text.
-        dialect: its dialect.
         own_catalogs: names of the view's own catalog.
     """
     tokens, is_ambiguous = _lex(sql, dialect.lower())

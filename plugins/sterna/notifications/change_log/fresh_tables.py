@@ -42,7 +42,6 @@ def read_fresh_tables(context: RegionContext, last_hash: str | None) -> Announce
     """Return the tables that changed on the replica branch since a head, each once, as it stands now.
 
     Args:
-        context: the region.
         last_hash: the head that was announced last; None, or one that the branch no longer has: all its tables are
             fresh.
     """

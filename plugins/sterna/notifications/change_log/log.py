@@ -62,7 +62,6 @@ class EventLog:
     """A region's events, read from its branch in the region's own catalog at each call.
 
     Args:
-        context: the region.
         keep: how far back events are returned.
         max_commits: how many commits one call reads.
     """

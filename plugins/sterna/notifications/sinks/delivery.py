@@ -76,7 +76,6 @@ class DeliveryJob:
         name: the sink's name.
         accepts: returns whether a table's events are sent.
         retry_timeout: seconds after which an event goes to the dead letters.
-        open_sender: opens its sender.
     """
 
     name: str
@@ -91,7 +90,6 @@ class Deliverer:
     Args:
         job: the sink's name, filter and sender.
         context: the region, for dead letters and the primary.
-        source: reads the log.
         head: returns the branch's head.
         tag: the sink's position.
         options: intervals and sizes.

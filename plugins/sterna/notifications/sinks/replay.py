@@ -32,7 +32,6 @@ def replay_dead_letters(context: RegionContext, sink: str, sender: Sender | None
     that isn't.
 
     Args:
-        context: the region.
         sink: the sink's name.
         sender: sends; None: only count them.
 

@@ -32,7 +32,6 @@ class SinkService:
     """All sinks of a region.
 
     Args:
-        context: the region.
         services: the sinks, and the rules for readers.
         keep: how far back events are delivered.
         options: intervals and sizes.
@@ -121,7 +120,6 @@ class HeadCache:
     """The branch's head, read once for all sinks.
 
     Args:
-        source: reads the head.
         seconds: how long a head is reused.
     """
 

@@ -47,7 +47,6 @@ class SinksStatus:
     """The status of all sinks of a region.
 
     Args:
-        region: the region.
         head: its replica branch's head.
         outlets: those of the services file.
         unknown: those with a position that the file has no longer.

@@ -68,7 +68,6 @@ class Subscription:
     """A position in the buffer, and what is sent from there.
 
     Args:
-        poller: follows the branch.
         event_filter: which tables' events are sent.
         delivery: what happens when the client falls behind.
         expires_at: the token's expiry, as Unix time; None: never.

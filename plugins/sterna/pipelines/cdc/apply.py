@@ -43,7 +43,6 @@ class Target:
     Args:
         name: its `schema.table` at the source.
         key: its dotted key on `main`.
-        key_columns: of its key.
         soft_deletes: rows that are deleted there stay.
         location: where it is made.
     """
@@ -60,7 +59,6 @@ def apply(catalog: RegionalIcebergCatalog, objects: Objects, target: Target, wor
 
     Args:
         catalog: `main`, shown in SQL as CATALOG.
-        objects: the stores.
         target: the table.
         work: its segments.
 
@@ -237,7 +235,6 @@ def read_rows(
     """Return the rows of some files in order; a column that a file lacks counts as unchanged in it.
 
     Args:
-        objects: the stores.
         numbered_parts: the files, each with its segment's number.
         columns: that are read; none: all.
 

@@ -53,8 +53,6 @@ class Capture:
     """A reader of one source.
 
     Args:
-        source: its settings.
-        database: the source.
         journal: of the source.
         read_main_tables: returns the state of tables on `main`.
         clock: seconds.
@@ -188,8 +186,6 @@ class Capture:
 
         Args:
             engine: sends the changes behind the last segment.
-            buffer: takes them.
-            spec: of the capture.
             last_segment: of the capture; None: there is none yet.
         """
         self._engine, self._buffer, self._spec, self._last_segment = engine, buffer, spec, last_segment

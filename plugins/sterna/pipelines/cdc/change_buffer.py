@@ -168,7 +168,6 @@ class ChangeBuffer:
 
         Args:
             table: its `schema.table`.
-            error: why.
             last_number: the last segment with all of its rows; 0: there is none.
         """
         self.stopped[table] = StoppedTable.from_error(error, last_number)

@@ -89,7 +89,6 @@ class SourceDatabase(Protocol):
         """Publish the changes of one table of a capture to the log; return whether it has all of them from now on.
 
         Args:
-            capture_id: which.
             table: which may have been recreated since the capture began.
 
         Raises:
@@ -233,7 +232,6 @@ def validate_exclusions(
     A pattern may match unintended tables: these are excluded, and `status` shows them.
 
     Args:
-        source: the settings.
         tables: those that can be followed.
         unfit: the errors of the others.
         captured: tables that have rows on `main`, which would become stale.
@@ -250,7 +248,6 @@ def require_named_tables(source: CdcSource, tables: Collection[str]) -> None:
     """Validate that each table exists which the settings name without a pattern: otherwise it is misspelled.
 
     Args:
-        source: the settings.
         tables: those that exist, as `schema.table`.
 
     Raises:

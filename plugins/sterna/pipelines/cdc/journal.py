@@ -58,8 +58,6 @@ class Part:
 
     Args:
         uri: the Parquet file.
-        rows: how many.
-        bytes: its size.
         columns: the source's.
     """
 
@@ -75,7 +73,6 @@ class StoppedTable:
 
     Args:
         error: the class name of the error.
-        message: its message.
         last: the last segment with all of the table's rows; 0: its initial rows were never complete.
     """
 
@@ -120,7 +117,6 @@ class Segment:
     """Whole transactions, or a part of a capture's initial rows.
 
     Args:
-        capture_id: the capture.
         number: from 1.
         partition: the engine's name of the source.
         offset: where the engine resumes behind it; None: nowhere, as the initial rows aren't complete.
@@ -279,7 +275,6 @@ class Journal:
     """What was read of one source.
 
     Args:
-        objects: the stores.
         inbox: the region's inbox.
         source: the source's name.
     """
@@ -412,7 +407,6 @@ class Journal:
         """Write the rows of a segment, before the segment itself.
 
         Args:
-            capture_id: which.
             number: the segment's.
             files: table, file, rows and columns of each part.
         """

@@ -77,8 +77,6 @@ class MysqlDatabase:
     """One source (`SourceDatabase`).
 
     Args:
-        source: its settings.
-        secrets: finds its credential.
         connection: to the server; None: a new one.
     """
 

@@ -49,12 +49,7 @@ class MysqlServer:
 
 
 class Mysql:
-    """One connection to a server, made when it is needed. For one thread.
-
-    Args:
-        server: where.
-        secrets: finds its credential.
-    """
+    """One connection to a server, made when it is needed. For one thread."""
 
     def __init__(self, server: MysqlServer, secrets: Secrets) -> None:
         self.server = server

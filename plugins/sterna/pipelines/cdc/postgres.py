@@ -148,12 +148,7 @@ class Slot:
 
 
 class PostgresDatabase:
-    """One source.
-
-    Args:
-        source: its settings.
-        secrets: finds its credential.
-    """
+    """One source."""
 
     def __init__(self, source: CdcSource, secrets: Secrets) -> None:
         self._source, self._secrets = source, secrets

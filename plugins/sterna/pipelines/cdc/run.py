@@ -368,7 +368,6 @@ def validate_read_age(source: CdcSource, last_read_at: datetime | None) -> None:
     """Validate that a source was read recently.
 
     Args:
-        source: its settings.
         last_read_at: when it was last read; None: never.
 
     Raises:
@@ -440,7 +439,6 @@ def read_main_tables(source_context: SourceContext, tables: Mapping[str, Sequenc
     """Return the state of a source's tables on `main` before a capture begins.
 
     Args:
-        source_context: the source.
         tables: by `schema.table`, the columns of its key.
     """
     latest_capture_id, conflicts = 0, dict[str, UnfitSource]()

@@ -29,9 +29,7 @@ class SourceContext:
     """A source and what it uses of its region.
 
     Args:
-        context: the region.
         ingest: the region's inbox and its settings.
-        source: the source's settings.
         journal: of the source.
     """
 
@@ -67,7 +65,6 @@ def open_sources(context: RegionContext, services: Services, names: Sequence[str
     """Return a region's sources.
 
     Args:
-        context: the region.
         services: the services file.
         names: those to return; all by default.
 

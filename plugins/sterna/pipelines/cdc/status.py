@@ -52,7 +52,6 @@ class SourceStatus:
     """The status of a source.
 
     Args:
-        name: its name.
         epoch: the current capture id; 0: none.
         drops: segments of that capture in the journal.
         committed: when the source committed the last of them, microseconds since 1970; 0: nothing yet.
@@ -87,7 +86,6 @@ class SourceCheck:
     """A source that can be followed.
 
     Args:
-        name: its name.
         tables: by `schema.table`, its key on `main`, and the columns of its key.
     """
 
@@ -100,7 +98,6 @@ class ResyncSummary:
     """A source that is to be read again.
 
     Args:
-        name: its name.
         epoch: the next capture id; of one table alone, the current one.
         asked: whether it was requested; False: a dry run.
         table: the one that alone is to be read again; "": all are.
@@ -148,7 +145,6 @@ def resync(source_context: SourceContext, *, act: bool, table: str = "") -> Resy
     """Request that a source, or one of its tables, is read again from all rows on.
 
     Args:
-        source_context: the source.
         act: do so; otherwise only plan.
         table: its `schema.table`; "": all of them.
 

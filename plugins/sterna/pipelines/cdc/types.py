@@ -115,7 +115,6 @@ def is_filler(column: SourceColumn, value: Any) -> bool:
     """Return whether the engine has this value for a missing one in a column that can't be null.
 
     Args:
-        column: the column.
         value: as JSON has it.
     """
     return value in (column.default, *_FILLERS)

@@ -67,7 +67,6 @@ def create_view(rows: DataFrame, view: str) -> None:
     another view takes the name.
 
     Args:
-        rows: the rows.
         view: the view's name.
     """
     rows.createOrReplaceTempView(view)
@@ -95,7 +94,6 @@ def to_frame(spark: SparkSession, planned: StagedChanges, key: Sequence[str], ta
 
     Args:
         spark: as in `between`.
-        planned: what was planned.
         key: as in `between`.
         table: what messages call it.
 

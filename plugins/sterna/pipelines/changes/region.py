@@ -75,7 +75,6 @@ def read_arrow(context: RegionContext, request: ChangesRequest) -> pa.Table:
     """Return the rows as Arrow; all of them have to fit into memory.
 
     Args:
-        context: the region.
         request: what is asked for.
 
     Raises:
@@ -116,7 +115,6 @@ def translate_errors(context: RegionContext, table: str, same_key: str, prefix: 
     """Translate Spark's errors while changes are read to ours, with the stores' secrets redacted.
 
     Args:
-        context: the region.
         table: what messages call the table.
         same_key: the message for what isn't a key.
         prefix: how the message for anything else begins.
@@ -157,7 +155,6 @@ def list_stores(context: RegionContext, metadata: str, *, is_replica: bool) -> l
     """Return how the stores are reached: on the replica branch this region's, otherwise all that have credentials.
 
     Args:
-        context: the region.
         metadata: a table's metadata.json; its store comes first.
         is_replica: it is the region's replica's.
 
@@ -182,7 +179,6 @@ def load_table(context: RegionContext, spark: SparkSession, table: str) -> Any:
     """Return a table of the region's replica, as Iceberg's own object in the JVM.
 
     Args:
-        context: the region.
         spark: a session of `open_session`.
         table: the table's name in the catalog.
 

@@ -33,7 +33,6 @@ def difference(
     """Return what is in one of two multisets of rows and not in the other.
 
     Args:
-        spark: the session.
         before: rows of the files that differ, at the start; None for none.
         after: the same at the end.
         schema: the table's schema at the end.
@@ -68,7 +67,6 @@ def signed_rows(frame: DataFrame, sign: int, count: int, lineage: bool) -> DataF
     """Return the rows of one side of a comparison by their columns' places, with a sign that tells the side.
 
     Args:
-        frame: the rows.
         sign: 1 for those that came, -1 for those that went.
         count: of the columns.
         lineage: whether rows have ids.

@@ -28,8 +28,6 @@ class Frames:
     """A view's rows.
 
     Args:
-        spark: the session.
-        view: the view.
         keys: the key's columns.
         columns: the view's.
     """
@@ -53,7 +51,6 @@ class Frames:
         """Yield the changed rows of a view whose key is unique.
 
         Args:
-            planned: the changes.
             all_rows: all rows at their end.
         """
         frame = check_keys(self._frame(planned, keyed=True), all_rows, self._names)
@@ -74,7 +71,6 @@ class Frames:
         """Yield the newest row of each key that has changed rows.
 
         Args:
-            planned: the changes.
             history: from before the first row to their end.
         """
         from pyspark.sql import functions as f

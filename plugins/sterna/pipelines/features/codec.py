@@ -63,7 +63,6 @@ def iter_rows(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[tupl
 
     Args:
         batch: as Spark hands it over.
-        columns: what its columns are.
 
     Raises:
         UnfitView: a time lies outside the years 1 to 9999.

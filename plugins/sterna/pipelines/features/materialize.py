@@ -67,8 +67,6 @@ class LoadedView:
     """A view, and its table as the replica shows it now.
 
     Args:
-        view: the view.
-        entity: its entity.
         jvm_table: the table in the JVM.
         lineage: the snapshots of its current line and their times, newest first.
         keys: the key's columns.
@@ -97,11 +95,8 @@ def materialize_view(
     """Bring a view's store to the current snapshot of the region's replica.
 
     Args:
-        context: the region.
         spark: a session of `sterna.pipelines.changes.region.open_session`.
-        store: the region's.
         features: the section of the services file.
-        view: the view.
         rebuild: fill it as a whole, whatever is there.
 
     Returns:
@@ -152,10 +147,8 @@ def load_view(context: RegionContext, spark: SparkSession, features: Features, v
     """Return a view's table as the replica shows it; None while it has no snapshot.
 
     Args:
-        context: the region.
         spark: as in `materialize`.
         features: the section of the services file.
-        view: the view.
 
     Raises:
         UnfitView, UsageError, EngineError: as `materialize`.

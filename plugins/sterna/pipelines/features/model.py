@@ -145,8 +145,6 @@ def rows_digest(
     """Return a digest of what determines the rows in the store: if it changes, the store is reloaded.
 
     Args:
-        view: the view.
-        entity: its entity.
         columns: its columns, as the table has them.
         keys: the key's columns.
         table: the table's UUID.
@@ -224,7 +222,6 @@ def is_too_old(row: Mapping[str, Any], view: FeatureView, now_ms: int) -> bool:
 
     Args:
         row: its values by column.
-        view: the view.
         now_ms: the time of the request.
     """
     if view.max_age is None or view.event_time is None:

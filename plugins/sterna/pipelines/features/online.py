@@ -163,12 +163,7 @@ class FeatureAnswer:
 
 
 class OnlineStore:
-    """A region's store within one event loop.
-
-    Args:
-        online: where it is.
-        secrets: finds its credential.
-    """
+    """A region's store within one event loop."""
 
     def __init__(self, online: OnlineConfig, secrets: Secrets) -> None:
         self._url = online.url
@@ -199,11 +194,8 @@ class OnlineStore:
         """Keep a row that was read from the replica; return whether it was taken.
 
         Args:
-            view: the view.
-            id: the id.
             value: what is kept.
             expected_state: the state that the row is no older than.
-            seconds: for how long.
         """
         keys = [state_key(view), value_key(view, id)]
         arguments = [expected_state.generation, expected_state.snapshot, value, seconds * 1000, expected_state.digest]
@@ -262,7 +254,6 @@ class FeatureReader:
         """Return the rows of some ids; None where the view's table is refused here.
 
         Args:
-            view: the view.
             ids: as keys spell them, each once.
             as_of: a time in the past.
             requester: the reader, for the sharing of places.
@@ -411,7 +402,6 @@ async def retry(operation: Callable[[], Awaitable[_T]], retry_seconds: float, at
     """Return what something gives; what fails by an error that passes is tried again.
 
     Args:
-        operation: does it.
         retry_seconds: seconds between two tries.
         attempts: how many there are.
 

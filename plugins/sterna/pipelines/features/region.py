@@ -65,7 +65,6 @@ def materialize_all(
     """Bring views to what the replica shows: once, or again whenever its head has moved, while Spark is kept warm.
 
     Args:
-        context: the region.
         features: the section of the services file.
         views: their names; none: all.
         rebuild: fill them as a whole, once.

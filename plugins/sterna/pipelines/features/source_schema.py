@@ -30,8 +30,6 @@ def resolve_columns(view: FeatureView, entity: Entity, table_columns: Mapping[st
     """Return a view's columns as its table has them.
 
     Args:
-        view: the view.
-        entity: its entity.
         table_columns: by name, the ids and Iceberg types of the table's columns.
 
     Raises:

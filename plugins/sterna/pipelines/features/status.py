@@ -28,9 +28,7 @@ def read_status(
     lacks. The details have the replica's snapshot, and whether the store holds all rows for certain.
 
     Args:
-        context: the region.
         features: the section of the services file.
-        store: the region's.
         now: the time; default: the clock's.
 
     Raises:
@@ -71,10 +69,7 @@ def needs_run(context: RegionContext, features: Features, store: FeatureStore, v
     """Return whether a run would have work for a view; without Spark.
 
     Args:
-        context: the region.
         features: the section of the services file.
-        store: the region's.
-        view: the view.
         head: the head of the replica branch.
 
     Raises:

@@ -52,10 +52,6 @@ class FillRun:
 class FeatureStore:
     """A region's store of features.
 
-    Args:
-        online: where it is.
-        secrets: finds its credential.
-
     Raises:
         CredentialError: that is missing.
     """
@@ -93,7 +89,6 @@ class FeatureStore:
         """Begin a run; from now on older ones are refused.
 
         Args:
-            view: the view.
             expected_state: its state, by which the run was planned.
             target: the snapshot that it leads to, and its commit time.
             digest: what the rows are made of.
@@ -138,7 +133,6 @@ class FeatureStore:
         """Record that a view has a run's snapshot.
 
         Args:
-            run: the run.
             complete_server: the id of the server that holds all rows; "": unknown.
 
         Raises:

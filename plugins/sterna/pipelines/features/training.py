@@ -29,7 +29,6 @@ class TrainingService:
 
     Args:
         features: the section of the services file.
-        service: the service.
         catalog: the catalog in the session that shows the tables, such as `replica_eu`.
         time: the labels' column with the time of each.
     """
@@ -46,7 +45,6 @@ def feature_service(
     """Return a service of the services file, for `training_set`.
 
     Args:
-        name: its name.
         catalog: the catalog in Spark that shows the tables: a region's replica.
         services: path of the services file; None: the one in this folder.
         time: the labels' column with the time of each.
@@ -70,7 +68,6 @@ def training_set(labels: DataFrame, service: TrainingService) -> DataFrame:
 
     Args:
         labels: with the entity's key, and a time (`TIMESTAMP`).
-        service: the features.
 
     Returns:
         The labels' columns, then a column a feature, named `view.feature`; rows in no order that means anything.

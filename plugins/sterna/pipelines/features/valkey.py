@@ -75,7 +75,6 @@ def open_store(url: str, credential_id: str | None, secrets: Secrets, *, timeout
     Args:
         url: where the store is.
         credential_id: the connection with login and password; None: no login.
-        secrets: finds the credential.
         timeout: seconds that it may take to connect, and to answer.
 
     Raises:

@@ -30,7 +30,6 @@ class Verification:
     """What a comparison found.
 
     Args:
-        view: the view.
         snapshot: the snapshot at which both were compared; None: the store holds none.
         compared: rows of the replica that were looked for, or of a cache, that were there.
         missing: ids of the replica that the store lacks.
@@ -68,11 +67,8 @@ def verify_view(
     Of a complete view every row has to be there. Of a cache those that are there have to be right.
 
     Args:
-        context: the region.
         spark: a session of `sterna.pipelines.changes.region.open_session`.
-        store: the region's.
         features: the section of the services file.
-        view: the view.
         sample: one of so many ids is compared, always the same ones.
 
     Raises:

@@ -37,7 +37,6 @@ class FileAdditionOutcome:
     """What became of files, or would.
 
     Args:
-        table: the table.
         files: those that are proven and not the table's yet.
         bytes, rows: of these.
         known: how many of those that were named are the table's already; then all are.
@@ -62,8 +61,6 @@ class FileAddition:
 
     Args:
         mapping: the region's view of the registry.
-        objects: the stores.
-        table: the table.
         uris: the files.
         rules: conditions in SQL that the rows have to meet.
         inboxes: prefixes in which nothing stays for ever.

@@ -14,7 +14,6 @@ class AppliedPositions:
     """The marks of tables at one commit of a branch; each table is read once, and needs no Spark.
 
     Args:
-        context: the region.
         branch: `main`, a region's replica branch, or another one.
         head: the commit; "": the branch's head.
     """

@@ -52,7 +52,6 @@ class Rejection:
         lane: whose drops.
         number: of the batch.
         reason: why it was rejected.
-        rejected: when.
     """
 
     id: str

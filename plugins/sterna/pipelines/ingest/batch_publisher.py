@@ -41,8 +41,6 @@ class StepContext:
         settings: the section of the services file.
         inbox: the region's inbox.
         table: how a table takes rows.
-        objects: the stores.
-        queue: the tracker.
         catalog: the tables of `main`.
     """
 
@@ -67,7 +65,6 @@ class BatchOutcome:
 
     Args:
         batch: its id.
-        table: its table.
         number: its number in its channel.
         state: `published` or `rejected`.
         snapshot: the snapshot that it is in; None: rejected, or expired by now.
@@ -104,7 +101,6 @@ def publish_batch(step_context: StepContext, batch: Batch, worker: str) -> Batch
     """Put a batch on `main`, or reject it; idempotent, whichever worker repeats it.
 
     Args:
-        step_context: the region's.
         batch: the batch, leased by the worker.
         worker: its name.
 
@@ -124,7 +120,6 @@ class BatchPublisher:
     """One batch on its way, in two halves: the next batch may be prepared while this one is published.
 
     Args:
-        step_context: the region's.
         batch: the batch, leased by the worker.
         worker: its name.
         on_progress: called after each step forward, from the thread that takes it.

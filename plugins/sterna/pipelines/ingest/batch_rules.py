@@ -31,7 +31,6 @@ class OpenLane:
     """What waits in one lane for being closed.
 
     Args:
-        lane: which.
         files: drops.
         bytes: of all of them.
         age: seconds since the oldest was taken.

@@ -42,8 +42,6 @@ class Column:
     """A column of a table.
 
     Args:
-        name: its name.
-        type: its type.
         required: whether each row has a value.
     """
 
@@ -58,7 +56,6 @@ class NestedField:
 
     Args:
         path: from the column down; `element`, `key` and `value` as Iceberg names the fields of lists and maps.
-        type: its type.
         widen: it is there, and takes a wider type.
     """
 

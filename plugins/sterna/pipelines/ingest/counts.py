@@ -57,12 +57,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """A batch that was published less rows in the dead letters.
-
-    Args:
-        batch: the batch.
-        rows: how many.
-    """
+    """A batch that was published less rows in the dead letters."""
 
     batch: Batch
     rows: int

@@ -62,7 +62,6 @@ def decide_lost(
 
     Args:
         state: the table's, as `main` has it; None: there is no such table.
-        channel: the channel.
         published: its batches that were settled as published: by number, a commit that had it, "" for unknown.
         is_on_main: whether a commit is one of `main`'s.
     """
@@ -161,7 +160,6 @@ class MainHistory:
     """The history of `main` back from a commit, read lazily.
 
     Args:
-        context: the region.
         head: where it begins.
     """
 
@@ -176,7 +174,6 @@ class MainHistory:
         """Return whether a commit is part of it.
 
         Args:
-            hash: its hash.
             seen_at: a time at which it was there; its own is no later.
         """
         if not hash or hash in self._visited or hash == self._no_ancestor:

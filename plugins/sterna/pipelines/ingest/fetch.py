@@ -42,7 +42,6 @@ class BatchRows:
     """The good rows of a batch, on this machine.
 
     Args:
-        report: what was read.
         path: an Arrow file.
     """
 
@@ -84,8 +83,6 @@ def fetch_rows(
     """Fetch and read a batch's drops; what was made for that goes at the end.
 
     Args:
-        objects: the stores.
-        batch: the batch.
         uploads: its drops.
         columns: the table's; none: it is to be made.
         evolve: what its schema may become.
@@ -129,10 +126,7 @@ def write_dead_letters(objects: Objects, inbox: str, batch: Batch, rows: BatchRo
     """Write the bad rows of a batch down, before anything of it is staged.
 
     Args:
-        objects: the stores.
         inbox: the region's inbox: so they stay where the drops are.
-        batch: the batch.
-        rows: what was read.
         max_bad_rows: bad rows that a batch may have; None: any number.
 
     Raises:
@@ -173,7 +167,6 @@ def count_dead_rows(objects: Objects, uri: str, uploads: Sequence[Upload]) -> in
     It equals `ReadReport.bad` of that reading: a drop that is refused whole has one row there, for all of its rows.
 
     Args:
-        objects: the stores.
         uri: of the file.
         uploads: of the batch.
 

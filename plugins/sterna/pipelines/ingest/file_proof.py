@@ -84,8 +84,6 @@ class ProvenFile:
 
     Args:
         uri: the file's.
-        bytes: its size.
-        rows: its rows.
         partition: the value of each partition field, as Iceberg's builder reads it.
         has_ids: it has the table's field ids; else its columns are matched by name.
     """

@@ -37,7 +37,6 @@ class WorkerStatus:
     Args:
         name: of the worker; no two have the same.
         host, pid: where it runs.
-        begun: since when.
         seen: when it sent its last heartbeat.
         silent: seconds since then.
         alive: whether that is less than a lease.

@@ -26,13 +26,9 @@ class UploadRequest:
     """An upload that passed validation.
 
     Args:
-        lane: where it goes.
         key: the idempotency key; "": none, and what is sent again is another drop.
         offset: the offset token; "": none. It is the key, then.
-        format: what it is.
         path: the content.
-        bytes: its size.
-        rows: its rows.
         digest: its SHA-256, in hex.
     """
 
@@ -55,7 +51,6 @@ class Inbox:
     """A region's inbox.
 
     Args:
-        objects: the stores.
         tracker: the index.
         region: its name.
         inbox: its URI.
@@ -141,9 +136,7 @@ def write_batch_file(objects: Objects, inbox: str, batch: Batch, uploads: Sequen
     assigns a number a second time, and by the table's mark that batch would count as published.
 
     Args:
-        objects: the stores.
         inbox: the region's inbox.
-        batch: the batch.
         uploads: its drops, in their order.
         applied: the number of the last batch of its channel that is on `main`.
 

@@ -60,7 +60,6 @@ class IngestService:
     """One region's ingestion in a gateway.
 
     Args:
-        ingest: the region's.
         poll_seconds: seconds between two checks for batches that are due.
     """
 

@@ -31,7 +31,6 @@ def read_fast(path: Path, columns: Sequence[Column], max_value_bytes: int) -> pa
     """Return the rows of a file of JSON lines; None where they have to be read one by one.
 
     Args:
-        path: the file.
         columns: a table's.
         max_value_bytes: bytes of one text.
     """

@@ -82,7 +82,6 @@ def check_inbox(mapping: Mapping, inbox: str, label: str = "inbox") -> None:
     """See that an inbox is in the region's own storage, and in no replica root.
 
     Args:
-        mapping: of the region.
         inbox: its URI.
         label: how messages call it.
 

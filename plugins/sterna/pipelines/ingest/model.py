@@ -42,7 +42,6 @@ class Lane:
     """What one batch can be made of: drops for one partition of one table, in one channel.
 
     Args:
-        tenant: whose.
         table: the dotted key of the table.
         channel: `<region>.<tenant>.<name>`; the batches of a table in one channel are numbered, and published so.
         partition: as the drops declared it; "": none did.
@@ -60,12 +59,9 @@ class Upload:
 
     Args:
         id: made of region, table, channel and key: the same drop sent again has the same.
-        lane: where it goes.
         key: the idempotency key; for a drop with an offset that is made of it.
         offset: the producer's offset token; "": none.
         format: what the object is.
-        bytes: its size.
-        rows: its rows.
         digest: SHA-256 of the object, in hex.
         uri: the object.
         accepted: when it was taken.

@@ -51,7 +51,6 @@ class PrefixWatcher:
     """A folder in which others put files.
 
     Args:
-        ingest: the region's.
         setting: which folder, for which table.
     """
 

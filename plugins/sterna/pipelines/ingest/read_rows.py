@@ -113,12 +113,7 @@ class _BadRow:
 
 
 def read_uploads(job: ReadJob, folder: Path) -> ReadReport:
-    """Read drops, and write good rows and bad ones into files of a folder.
-
-    Args:
-        job: what to read.
-        folder: where to write.
-    """
+    """Read drops, and write good rows and bad ones into files of a folder."""
     reader = _Reader(job, folder)
     evolution = reader.plan()
     return reader.read(evolution)

@@ -83,7 +83,6 @@ def rebuild(
 
     Args:
         pool: the tracker's database; empty, or the inbox's own.
-        objects: the stores.
         inbox: the region's inbox.
         read_position: what is on `main`.
         head: the commit of `main` at which it is; "": unknown.

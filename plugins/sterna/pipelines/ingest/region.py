@@ -30,7 +30,6 @@ class RegionIngest:
         settings: the section of the services file.
         region_settings: this region's part of them.
         registry: has which tables may not be in the region.
-        objects: the stores.
         pool: the tracker's database.
         context: the region itself, where catalogs or brokers are needed.
     """
@@ -102,7 +101,6 @@ def open_ingest(context: RegionContext, services: Services) -> RegionIngest:
     """Return a region's ingestion; no server is called yet.
 
     Args:
-        context: the region.
         services: the services file.
 
     Raises:

@@ -42,7 +42,6 @@ class RegionalIcebergCatalog:
 
     Args:
         spark: a classic session.
-        context: the region.
         credential_id: the login at the catalog, a writer's; None: the region's own.
 
     Raises:
@@ -83,7 +82,6 @@ class RegionalIcebergCatalog:
 
         Args:
             key: its dotted key.
-            columns: its columns.
             location: its URI.
             properties: more of its properties.
 
@@ -200,9 +198,7 @@ class RegionalIcebergCatalog:
         """Return the rows that a staged snapshot adds; of a column of type `time` the microseconds.
 
         Args:
-            table: the table.
             loaded: at it.
-            snapshot: the snapshot.
         """
         with translate_java_errors(table.name):
             base = self._readable_metadata(loaded)

@@ -29,8 +29,6 @@ class ReplayOutcome:
     """What was, or would be, replayed.
 
     Args:
-        table: the table.
-        channel: the channel.
         batches: batches that wait for a worker again.
         drops: drops that wait for being closed again.
         accepted: bad or rejected rows that stay away.
@@ -183,7 +181,6 @@ def reopen(
         table_channel: table and channel.
         reason: stored with them until they are published.
         condition: SQL that selects among these batches.
-        parameters: its parameters.
     """
     query = f"""
         WITH again AS (

@@ -43,8 +43,6 @@ def read_in_subprocess(
     """Read drops as `read_uploads` does; one that ends the process that reads is refused, and the others are read.
 
     Args:
-        job: what to read.
-        folder: where to write.
         limits: what it may cost.
         on_progress: called each time that the process has ended.
 

@@ -34,9 +34,7 @@ def status_reader(objects: Objects, inbox: str, batch: Batch, lowest: int) -> Ca
     """Return a function that reads the status of an earlier number of a batch's channel.
 
     Args:
-        objects: the stores.
         inbox: the region's inbox.
-        batch: the batch.
         lowest: the channel's lowest number that isn't settled, by the tracker.
     """
 
@@ -52,7 +50,6 @@ def build_step(batch: Batch, state: TableState | None, status_of: Callable[[int]
     """Return how a batch is put on `main`: after the mark, where all numbers between were rejected.
 
     Args:
-        batch: the batch.
         state: the table's; None: it isn't there.
         status_of: reads the status of an earlier number.
 

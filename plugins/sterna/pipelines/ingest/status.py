@@ -28,7 +28,6 @@ class TableStatus:
     """What waits at one table.
 
     Args:
-        backlog: what.
         max_wait: seconds that the oldest may wait: the age at which its table closes, and its tenant's.
         counts: how many are in which state.
     """

@@ -24,7 +24,6 @@ def open_step_context(context: RegionContext, ingest: RegionIngest) -> Iterator[
     """Open what a worker needs; a Spark that is started for it ends with it.
 
     Args:
-        context: the region.
         ingest: what it takes in.
 
     Raises:
@@ -50,7 +49,6 @@ def open_catalog(context: RegionContext, ingest: RegionIngest) -> Iterator[Regio
     """Open the tables of `main` as a worker reaches them; a Spark that is started for it ends with it.
 
     Args:
-        context: the region.
         ingest: its ingestion; the tracker isn't used.
 
     Raises:

@@ -66,7 +66,6 @@ def read_timestamp(text: str, *, zoned: bool) -> datetime:
     """Return a point in time, in UTC where it has an offset.
 
     Args:
-        text: the text.
         zoned: it has to have an offset; else it has none.
 
     Raises:

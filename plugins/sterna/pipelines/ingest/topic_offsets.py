@@ -74,8 +74,6 @@ class PartitionStatus:
 
     Args:
         topic: as the services file calls it.
-        partition: which.
-        channel: its channel.
         position: the offset that is read next: all rows before are in the inbox; None: nothing was read yet.
         oldest: of the messages that the topic has.
         end: the offset that the next message gets.
@@ -134,7 +132,6 @@ class TopicPositions:
         """Return the position at which reading a partition continues.
 
         Args:
-            partition: which.
             begin: where it began, if the inbox has no drop of it.
             index: add drops to the tracker that it lacks.
 
@@ -216,9 +213,6 @@ def list_partitions(
     """Return how far each partition of a topic is; changes nothing.
 
     Args:
-        ingest: the region's.
-        topic: which.
-        source: reads it.
         counts: what is in which state, by table and channel.
 
     Raises:

@@ -44,7 +44,6 @@ class _PartitionBuffer:
         end: where the next one will.
         recorded: up to where the inbox records that there is no row behind `first`.
         lines: the rows.
-        rows: how many.
         started: when the first row was read; without rows, when `recorded` was passed.
         at_end: the last poll reached the partition's end.
     """
@@ -62,9 +61,6 @@ class TopicReader:
     """Reads one topic into the inbox.
 
     Args:
-        ingest: the region's.
-        topic: which.
-        open_source: opens it.
         accept: makes a drop durable, as `Inbox.accept`.
         usage: what a tenant has taken up.
         clock: seconds.

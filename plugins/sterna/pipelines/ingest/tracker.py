@@ -50,7 +50,6 @@ class ChannelState:
     """How far a producer's channel is, at one table.
 
     Args:
-        table: the table.
         accepted: the offset token that was taken last: it and all before are durable.
         settled: the newest one of which all before are settled, too: published, or rejected; "": none.
         drops: how many were taken.
@@ -69,7 +68,6 @@ class TableBacklog:
     """What waits at one table.
 
     Args:
-        tenant, table: whose.
         buffered: drops without a batch.
         waiting: batches that are closed or staged.
         bytes: of both.

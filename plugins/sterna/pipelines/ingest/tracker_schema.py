@@ -30,7 +30,6 @@ class TrackerTable:
     """A table of the tracker.
 
     Args:
-        name: its name.
         columns: by name, the type and its constraints.
         constraints: of the table as a whole.
         indexes: what follows the table's name in their statements.
@@ -167,7 +166,6 @@ def prepare(pool: PostgresPool, objects: Objects, inbox: str, *, allow_used: boo
 
     Args:
         pool: the tracker's database.
-        objects: the stores.
         inbox: the region's inbox.
         allow_used: create the tables for an inbox in use, too: the caller fills them from it.
 
@@ -190,7 +188,6 @@ def is_initialized(pool: PostgresPool, objects: Objects, inbox: str) -> bool:
 
     Args:
         pool: the tracker's database.
-        objects: the stores.
         inbox: the region's inbox.
 
     Raises:

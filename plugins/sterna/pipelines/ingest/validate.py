@@ -19,7 +19,6 @@ def check(format: Format, path: Path, limits: TenantLimits) -> int:
     Args:
         format: the declared format.
         path: the content.
-        limits: the sender's.
 
     Raises:
         BadDrop: it isn't that.

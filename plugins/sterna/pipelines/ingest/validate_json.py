@@ -54,7 +54,6 @@ def check_line(text: str, limits: TenantLimits, number: int) -> None:
 
     Args:
         text: the line, without its end.
-        limits: the sender's.
         number: how messages call it.
 
     Raises:

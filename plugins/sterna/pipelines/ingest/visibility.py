@@ -26,8 +26,6 @@ class ReplicaBacklog:
     """Batches that are on `main` and not yet in a region's replica.
 
     Args:
-        region: which.
-        batches: how many.
         since: when the oldest of them was published.
     """
 

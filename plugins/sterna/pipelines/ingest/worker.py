@@ -56,12 +56,10 @@ class Worker:
     """Processes batches in one region.
 
     Args:
-        step_context: the region's.
         on_settled: called with the outcome of each batch that it settled.
         report: called with a line where one is requeued.
         close_due: closes batches that are due; called before each claim.
         recover: finds batches that `main` has lost, when it is due; True: at once.
-        sleep: waits.
         clock: seconds.
         lease: seconds for which it holds a batch since its last heartbeat.
         stall: seconds without progress after which it sends no more heartbeats; more than any step takes.

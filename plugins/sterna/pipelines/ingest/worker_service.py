@@ -30,7 +30,6 @@ def run_worker(
     """Put closed batches on `main`, and once more those that it has lost.
 
     Args:
-        context: the region.
         ingest: what it takes in.
         on_settled: called with each batch that is settled.
         report: called with a line where one is given back.

@@ -51,7 +51,6 @@ def broken_rules(rules: Sequence[str], answers: Sequence[object]) -> list[str]:
     """Return the rules that were not answered with true.
 
     Args:
-        rules: the rules.
         answers: the answer to each; too few: the others have none.
     """
     padded = [*answers, *[None] * (len(rules) - len(answers))]

@@ -96,7 +96,6 @@ def position_properties(step: Step, snapshot: int, sequence: int) -> dict[str, s
     """Return the properties that are set in the very commit that publishes a step.
 
     Args:
-        step: the step.
         snapshot: the snapshot that becomes, or is, the current one.
         sequence: its sequence number.
     """

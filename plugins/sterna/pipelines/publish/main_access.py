@@ -11,7 +11,6 @@ def main_catalog(context: RegionContext, credential_id: str | None, app: str) ->
     """Return Spark's access to `main`, with a writer's login, and to the stores of all locations.
 
     Args:
-        context: the region.
         credential_id: the writer's login; None: the region's own.
         app: the commits' property `app-id`.
 

@@ -64,11 +64,7 @@ def flow_channel(name: str) -> Channel:
 
 
 def numbered_positions(properties: Mapping[str, str]) -> dict[str, int]:
-    """Return the marks of a table that are numbers, by their channels' whole names.
-
-    Args:
-        properties: the table's.
-    """
+    """Return the marks of a table that are numbers, by their channels' whole names."""
     return {
         name.removeprefix(_POSITION_PREFIX): int(position)
         for name, position in properties.items()
@@ -77,11 +73,7 @@ def numbered_positions(properties: Mapping[str, str]) -> dict[str, int]:
 
 
 def position_snapshots(properties: Mapping[str, str]) -> set[int]:
-    """Return the ids of the snapshots that the marks of a table's channels were set with.
-
-    Args:
-        properties: the table's.
-    """
+    """Return the ids of the snapshots that the marks of a table's channels were set with."""
     references = (value for name, value in properties.items() if name.startswith(_SNAPSHOT_PREFIX))
     return {int(id) for id in (reference.partition("/")[0] for reference in references) if id.isdigit()}
 
@@ -97,7 +89,6 @@ class Step:
 
     Args:
         id: its WAP id; no other step has it.
-        channel: its channel.
         position: the channel's mark once it is on `main`.
         previous: the mark that it requires, "" for none.
         is_numbered: marks are numbers, and a step is published when its number is not above the mark. Else a mark is a
@@ -121,7 +112,6 @@ class Step:
         """Return the step of a numbered batch.
 
         Args:
-            channel: its channel.
             number: its number, from 1.
             previous: the last number below that wasn't rejected; 0 for none.
             is_snapshot_bound: as above.
@@ -140,7 +130,6 @@ class SnapshotState:
     """A snapshot as far as publishing goes.
 
     Args:
-        id: its id.
         parent: its parent's, which may be expired; None: it has none.
         sequence: its sequence number; 0 in tables of format 1.
         operation: what it did: `append`, `overwrite`, …
@@ -165,7 +154,6 @@ class TableState:
     Args:
         snapshots: all that it has, staged ones too.
         current: the current one; None: it has no rows yet.
-        properties: its properties.
         format: its format version.
     """
 

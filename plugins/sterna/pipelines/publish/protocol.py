@@ -100,14 +100,11 @@ def publish_step(
     """Put a step on `main`, exactly once, also with concurrent attempts and after interrupted ones.
 
     Args:
-        table: the table.
-        step: the step.
         stage: loads it and stages it under its id.
         audit: checks what is staged, by the snapshot's id, before it is published.
         before_commit: called right before each commit; what it raises ends all.
         max_attempts: how often to load the table.
         rng: spreads the waits of concurrent writers.
-        sleep: waits.
 
     Raises:
         TableMoved: others were first each time.

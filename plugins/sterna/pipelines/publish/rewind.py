@@ -14,8 +14,6 @@ def set_position(table: SparkTable, channel: Channel, position: str, expected: s
     """Set what of a channel is on `main`: later steps may be published again.
 
     Args:
-        table: the table.
-        channel: the channel.
         position: what its mark is to be; as it is where the rows that are gone are to stay away.
         expected: what its mark is now, as the operator saw it.
         last_published: the number of a batch that is known to have been published; a mark below contradicts it, too.

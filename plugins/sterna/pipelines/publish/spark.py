@@ -71,7 +71,6 @@ class SparkTable:
         """Return a table by its name in one of the session's catalogs.
 
         Args:
-            spark: the session.
             name: catalog, namespace and table, with dots.
         """
         require_jvm(spark)
@@ -142,7 +141,6 @@ class SparkTable:
 
         Args:
             loaded: at the table.
-            step: the step.
             files: Iceberg's `DataFile`s, in their final place.
         """
         with translate_java_errors(self.name):
@@ -156,7 +154,6 @@ class SparkTable:
 
         Args:
             loaded: at the table.
-            step: the step.
             write: writes to the table with the session it gets, once.
 
         Raises:
@@ -220,10 +217,6 @@ class SparkTable:
 
 def advance_position(table: SparkTable, step: Step) -> PublishOutcome:
     """Move a channel's mark where a step changes no row, as after a compaction: no snapshot is made of nothing.
-
-    Args:
-        table: the table.
-        step: the step.
 
     Raises:
         TableMoved: the table was changed by others each time.

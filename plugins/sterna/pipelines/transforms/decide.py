@@ -82,7 +82,6 @@ def decide(
     """Return what a transform does next.
 
     Args:
-        flow: the transform.
         source: the state of its source on the region's replica.
         target: the state of its target on `main`.
         read_main: returns the state of the source on `main`, or None if it doesn't exist; called if the replica doesn't
@@ -112,10 +111,6 @@ def decide(
 def read_position(flow: Transform, target: TableState) -> Position:
     """Return a transform's position, if it is certain.
 
-    Args:
-        flow: the transform.
-        target: the state of its target.
-
     Raises:
         Rewound: the target was rolled back or replaced.
         FlowStopped: it has rows and no position, or a rebuild isn't finished.
@@ -143,7 +138,6 @@ def build_step(flow: Transform, position: Position, end: int) -> Step:
     """Return the step that advances a transform to a snapshot.
 
     Args:
-        flow: the transform.
         position: of the transform.
         end: the source's snapshot.
     """
@@ -158,7 +152,6 @@ def rebuild_step(flow: Transform, applied_position: str, end: int) -> Step:
     """Return the step that replaces all rows of a target by the result at a snapshot of the source.
 
     Args:
-        flow: the transform.
         applied_position: of the target.
         end: the source's snapshot.
 

@@ -98,7 +98,6 @@ def write_failure(
     """Record the failure of a step or a rebuild; if the region's store rejects it, log that.
 
     Args:
-        context: the region.
         flow: the transform's name.
         applied_position: the target's position; `UNREAD_POSITION` if it couldn't be read.
         error: of the step.
@@ -187,7 +186,6 @@ def clear_failure(context: RegionContext, flow: str, applied_position: str | Non
     """Delete a transform's record if it is void, or if it was written while the position couldn't be read.
 
     Args:
-        context: the region.
         flow: the transform's name.
         applied_position: the target's position, whose failure is kept; None: none is kept.
     """

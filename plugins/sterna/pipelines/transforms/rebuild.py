@@ -52,8 +52,6 @@ def rebuild(
 
     Args:
         context: the region, whose replica is read.
-        flow: the transform.
-        sql: its SQL.
         flow_spark: opens sessions of Spark.
         act: do it; otherwise only plan.
 

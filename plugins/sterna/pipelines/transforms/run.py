@@ -27,7 +27,6 @@ def run_transforms(
 
     Args:
         open_region: returns the region by its current registry.
-        flows: the transforms.
         folder: of the services file and of the files of SQL that it names.
         report_progress: called with lines of text.
         seconds: for how long to poll for more; 0: each transform is run once.

@@ -57,8 +57,6 @@ def validate_sql(
 
     Args:
         spark: a session of its own; the view is made in it.
-        flow: the transform.
-        sql: its SQL.
         source: the source's columns.
         target: the target's; None: there is none yet.
 

@@ -52,8 +52,6 @@ def read_flows(
     A position is that of the target, and a lag the number of snapshots of the source that the target lacks.
 
     Args:
-        context: the region.
-        flows: the transforms.
         folder: of the services file.
         now: the time; by default the clock's.
     """
@@ -127,8 +125,6 @@ def check_flows(context: RegionContext, flows: Sequence[Transform], folder: Path
     """Check transforms by their SQL, their source and their target, without changes.
 
     Args:
-        context: the region.
-        flows: the transforms.
         folder: of the services file.
     """
     flow_spark = FlowSpark()
@@ -186,7 +182,6 @@ def create_statement(flow: Transform, columns: Sequence[tuple[str, str]]) -> str
     """Return the statement that creates a transform's target.
 
     Args:
-        flow: the transform.
         columns: names and types, as Spark spells them.
     """
     column_list = ", ".join(f"{quote_backtick(name)} {kind}" for name, kind in columns)

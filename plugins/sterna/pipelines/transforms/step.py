@@ -57,9 +57,6 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
     """Brings a transform's target up to the source as the region's replica has it; any region may repeat a step.
 
     Args:
-        open_region: returns the region by its current registry.
-        flow: the transform.
-        sql: returns its SQL.
         flow_spark: opens sessions of Spark.
         before: called with `stage` and `publish` before each.
     """

@@ -91,8 +91,6 @@ class FlowSpark:
         """Open a step.
 
         Args:
-            context: the region.
-            flow: the transform.
             metadata: the source's metadata.json on the region's replica.
 
         Raises:

@@ -37,7 +37,6 @@ def validate_key_types(flow: Transform, result: StructType, target: StructType) 
     """Validate that columns of the key and of the partitions keep their values in the target.
 
     Args:
-        flow: the transform.
         result: the columns that its SQL gives.
         target: the target's.
 
@@ -80,7 +79,6 @@ def validate_writes(spark: SparkSession, flow: Transform, sql: str, name: str, s
 
     Args:
         spark: a session of its own, in which views are made.
-        flow: the transform.
         sql: its SQL; it can be analyzed.
         name: the target's name in SQL.
         source: the source's columns.

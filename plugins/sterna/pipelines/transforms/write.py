@@ -47,13 +47,7 @@ _OTHER_PARTITION = "FlowPartition: the SQL gives rows of partitions that were no
 
 @dataclass(frozen=True)
 class FlowWriter:
-    """What is written for a step of a transform.
-
-    Args:
-        bench: where.
-        flow: the transform.
-        sql: its SQL.
-    """
+    """What is written for a step of a transform."""
 
     bench: StepContext
     flow: Transform
@@ -122,7 +116,6 @@ class FlowWriter:
 
         Args:
             loaded: at the target.
-            work: the step.
             changes: what changed in it.
 
         Raises:

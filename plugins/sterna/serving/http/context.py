@@ -51,7 +51,6 @@ class Gateway:
 
     Args:
         audience: which roles may read which table.
-        options: how it listens.
         verify: returns the reader of a token; None: there are no keys, and anyone on the loopback may read.
     """
 
@@ -72,7 +71,6 @@ class Gateway:
         """Return the reader of a request.
 
         Args:
-            request: the request.
             ticket: a ticket will do in the token's place.
 
         Raises:
@@ -89,9 +87,6 @@ class Gateway:
 
     async def authenticate(self, request: HTTPConnection) -> Reader:
         """Return the reader of a request's token, whatever its roles.
-
-        Args:
-            request: the request.
 
         Raises:
             RequestError: the token is missing or not good.

@@ -200,7 +200,6 @@ def parse_query(request: HTTPConnection, allowed: Collection[str]) -> EventsQuer
     """Return a request's query. An unknown parameter is an error, since a misspelt one would be ignored.
 
     Args:
-        request: the request.
         allowed: the parameters that it may have.
 
     Raises:

@@ -51,7 +51,6 @@ class FeaturesRouter:
 
     Args:
         gateway: what all routers share.
-        service: the features.
     """
 
     def __init__(self, gateway: Gateway, service: FeaturesService) -> None:

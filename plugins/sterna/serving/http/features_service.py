@@ -21,7 +21,6 @@ class FeaturesService:
         features: the section of the services file.
         reader: reads rows from the store, or else from the replica.
         source: reads rows from the replica.
-        context: the region.
     """
 
     features: Features
@@ -48,7 +47,6 @@ def open_features(
     """Return the features service of a region; the store is connected to at the first read.
 
     Args:
-        context: the region.
         features: the section of the services file.
         run: runs queries; default: in worker processes.
         retry_seconds: the pause between two attempts at the replica.

@@ -64,7 +64,6 @@ class ReplicaRows:
     """Reads single rows of a region's tables; within one event loop, in processes of their own.
 
     Args:
-        context: the region.
         features: the section of the services file.
         run: runs a job; default: in those processes.
     """

@@ -30,7 +30,6 @@ class UploadBody:
     """A body in a file.
 
     Args:
-        path: where.
         unpacker: takes it out of its compression; None: it has none.
     """
 

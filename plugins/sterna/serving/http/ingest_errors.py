@@ -29,7 +29,6 @@ def translate_error(error: SternaError, request_id: str) -> RequestError | None:
     """Return the response for an error; None: it is an unexpected one.
 
     Args:
-        error: what happened.
         request_id: the request's, for the log.
     """
     if (status := _STATUSES.get(type(error))) is not None:

@@ -26,7 +26,6 @@ class TenantGate:
 
     Args:
         name: the tenant.
-        limits: the tenant's.
     """
 
     def __init__(self, name: str, limits: TenantLimits) -> None:

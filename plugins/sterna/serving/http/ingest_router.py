@@ -56,7 +56,6 @@ class IngestRouter:
 
     Args:
         gateway: what all rooms share.
-        service: takes drops.
     """
 
     def __init__(self, gateway: Gateway, service: IngestService) -> None:

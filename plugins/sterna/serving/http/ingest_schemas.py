@@ -37,7 +37,6 @@ class UploadHeaders:
     """A checked wish to send something.
 
     Args:
-        lane: where it goes.
         key: the idempotency key; "": none.
         offset: the offset token; "": none.
         format: the declared one.
@@ -59,9 +58,7 @@ def parse_upload_headers(
     """Return what a producer wishes to send.
 
     Args:
-        request: the request.
         table: the table of its path.
-        region: this one.
         settings: the section of the services file.
         tenants: whose the token is.
         formats: what the path takes, by content type.
@@ -114,7 +111,6 @@ def parse_batches_query(request: Request, tenants: Collection[str]) -> BatchesQu
     """Return which batches somebody asks for.
 
     Args:
-        request: the request.
         tenants: those of which he may be told.
 
     Raises:

@@ -70,7 +70,6 @@ class BodyReader:
         """Return a request's body, an object of JSON.
 
         Args:
-            request: the request.
             reader: who asks.
 
         Raises:

@@ -22,7 +22,6 @@ class QueriesRouter:
 
     Args:
         gateway: what all rooms share.
-        service: answers them.
     """
 
     def __init__(self, gateway: Gateway, service: QueryService) -> None:

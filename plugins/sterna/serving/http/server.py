@@ -78,9 +78,7 @@ def build_server(
     """Return the gateway of a region, ready to be run.
 
     Args:
-        context: the region.
         services: what the rooms do.
-        options: how it listens.
         keep: how far back events are served.
         only: the rooms that it serves; None: all that something is configured for.
         environment: where the keys of tokens are looked for; default: the process's own.

@@ -18,9 +18,7 @@ class GatewayServices:
     Args:
         poller: follows the region's branch, for events.
         queries: answers queries that have a name.
-        sinks: sends events on.
         ingest: takes rows and files.
-        features: serves features.
     """
 
     poller: BranchPoller | None = None

@@ -33,8 +33,6 @@ class EventStream:
     """An ASGI response.
 
     Args:
-        gateway: counts.
-        subscription: what is sent.
         resync: the first message, if any.
     """
 

@@ -30,10 +30,7 @@ def build_job(
     """Return what is to be run.
 
     Args:
-        context: the region.
         shared: limits of queries that have none of their own.
-        question: the request.
-        tables: the pinned tables.
 
     Raises:
         CredentialError: one of the region's stores has none.
@@ -60,8 +57,6 @@ def build_answer_body(question: Question, tables: tuple[PinnedTable, ...], outpu
     """Return an answer's body.
 
     Args:
-        question: the request.
-        tables: the pinned tables.
         output: `types` and `rows`, as the run returned them.
     """
     value = {"kpi": output["rows"][0]} if question.query.answer == "kpi" else {"rows": output["rows"]}

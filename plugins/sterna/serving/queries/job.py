@@ -38,7 +38,6 @@ class QueryJob:
     """One run of a query.
 
     Args:
-        sql: the query.
         params: type and value by name.
         tables: what it reads.
         kpi: the answer is one row.

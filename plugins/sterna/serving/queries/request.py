@@ -38,7 +38,6 @@ class Question:
 
     Args:
         name: the query's.
-        query: the query.
         tables: what it reads.
         params: type and value by name, defaults included.
         pin: the version.
@@ -124,7 +123,6 @@ def parse_cursor_commit(cursor: str, name: str = "at") -> str:
     """Return the replica commit of a cursor.
 
     Args:
-        cursor: the cursor.
         name: the parameter's name, for messages.
 
     Raises:

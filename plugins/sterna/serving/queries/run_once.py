@@ -18,7 +18,6 @@ def run_once(context: RegionContext, queries: NamedQueries, params: Mapping[str,
     """Answer one request, with the limits that a service has; nothing is kept.
 
     Args:
-        context: the region.
         queries: those of the services file.
         params: the request's parameters, each with all its values.
 

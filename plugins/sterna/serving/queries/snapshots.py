@@ -30,11 +30,7 @@ class _SnapshotIds:
 
 
 class SnapshotResolver:
-    """Finds what requests are pinned to; for any number of threads.
-
-    Args:
-        context: the region.
-    """
+    """Finds what requests are pinned to; for any number of threads."""
 
     def __init__(self, context: RegionContext) -> None:
         self._context = context

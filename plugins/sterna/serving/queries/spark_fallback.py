@@ -17,11 +17,7 @@ from sterna.spark.read import SparkTables, TableScan
 
 
 class SparkFallback:
-    """A region's Spark for queries; for any number of threads.
-
-    Args:
-        context: the region.
-    """
+    """A region's Spark for queries; for any number of threads."""
 
     def __init__(self, context: RegionContext) -> None:
         self._context = context
@@ -31,8 +27,6 @@ class SparkFallback:
         """Let Spark read what a process wishes; see `sterna.serving.queries.worker_pool.Fetch`.
 
         Args:
-            job: the process's job.
-            request: what it wishes.
             folder: where the file is put.
             seconds: what is left of the query's time.
             stop: ends it, from another thread.

@@ -48,9 +48,6 @@ _VOLATILE_PREFIXES = ("pg_", "inet_", "has_")
 def check_sql(sql: str) -> SqlFacts:
     """Return what a query names, if it is one that may be served.
 
-    Args:
-        sql: the query.
-
     Raises:
         ValueError: it isn't one SELECT over named tables whose answer depends on these and its parameters alone; or
             the engine that reads it isn't installed.

@@ -74,7 +74,6 @@ class QueryWorkerPool:
         """Run a query; waits for a process to be free.
 
         Args:
-            job: the query.
             stop: ends it, from another thread.
 
         Returns:

@@ -19,8 +19,6 @@ class ReadSession:
     """One query's reading: it ends with the query's time, and remembers what failed first.
 
     Args:
-        objects: the region's stores.
-        seconds: the time.
         request_spark: lets Spark read something; None: there is none.
         stop: ends it, from another thread.
     """
@@ -57,12 +55,7 @@ class ReadSession:
 
     @contextmanager
     def attribute_errors(self, table: str, file: str) -> Iterator[None]:
-        """Remember what ends the block, which reads a file of a table, as an error that names both.
-
-        Args:
-            table: the table.
-            file: the file.
-        """
+        """Remember what ends the block, which reads a file of a table, as an error that names both."""
         try:
             yield
         except SternaError as error:
@@ -136,11 +129,7 @@ class _StoreInputFile(InputFile):
 
 
 class StoresIO(FileIO):
-    """PyIceberg's way to the region's stores; it only reads.
-
-    Args:
-        session: the query's reading.
-    """
+    """PyIceberg's way to the region's stores; it only reads."""
 
     def __init__(self, session: ReadSession) -> None:
         super().__init__({})

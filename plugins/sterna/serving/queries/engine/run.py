@@ -48,7 +48,6 @@ def run_query(
     """Run a query and return its rows and their types.
 
     Args:
-        job: what to run.
         request_spark: lets Spark read rows, and returns the file that holds them, "" if there are none.
         stop: ends the query, from another thread.
 

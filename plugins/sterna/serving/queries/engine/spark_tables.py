@@ -42,7 +42,6 @@ class SparkFiles:
     """Files that Spark reads, each time that they are scanned.
 
     Args:
-        session: the query's reading.
         table_index: of the table in the query's job.
         name: the table's.
         table_schema: its columns.

@@ -132,8 +132,6 @@ def open_table(table_index: int, pin: PinnedTable, session: ReadSession) -> Pinn
 
     Args:
         table_index: of the table in its job.
-        pin: the table.
-        session: the query's reading.
 
     Raises:
         NeedsSpark: nothing reads it exactly, Spark neither.

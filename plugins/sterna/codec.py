@@ -26,7 +26,7 @@ class DuplicateName(MalformedRecord):
     """A name occurs twice in an object, so that its value is ambiguous."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"{name[:_MAX_SHOWN_CHARACTERS]!r} stands twice in an object")
+        super().__init__(f"{name[:_MAX_SHOWN_CHARACTERS]!r} appears twice in an object")
         self.name = name
 
 
@@ -36,8 +36,8 @@ class UnknownFields(Enum):
     REJECT = "refuse"
     """An unknown field is an error: acting on the record takes all of it."""
     IGNORE = "ignore"
-    """Nobody writes it again, and nobody acts by them: it stays as it is. A record that lacks one of the known fields
-    besides is no newer one, and is refused."""
+    """For records that are only read: unknown fields don't matter. A record that also lacks a known field is not a
+    newer one, and is refused."""
     PRESERVE = "carry"
     """They are kept as JSON text, and written again with the rest."""
 
@@ -190,7 +190,8 @@ class Document(Generic[T]):
         spaced: a space follows each comma and colon.
         sorted: members are sorted by name; else the version comes first, and fields in the record's order.
         ends_with_newline: the file ends with a line feed.
-        needs_next_version: says of an object whether an older sterna must not read it: its file is of the next version.
+        needs_next_version: returns whether an older sterna must not read an object, whose file then has the next
+            version.
     """
 
     record: Record[T]
@@ -221,7 +222,7 @@ class Document(Generic[T]):
             raise MalformedRecord("it is no object")
         version = INTEGER.decode(content.pop("version", None), "version")
         if version not in (self.version, self.version + (self.needs_next_version is not None)):
-            raise MalformedRecord(f"it is another version's: {version}, and this sterna knows {self.version}")
+            raise MalformedRecord(f"it is another version's: {version}, and this sterna reads {self.version}")
         return self.record.decode(content)
 
 
@@ -371,4 +372,4 @@ def _decode_raw(raw: Any, path: str) -> Any:
 
 
 RAW_JSON: Codec[Any] = Codec(_decode_raw)
-"""JSON of others', which goes back to them as it came."""
+"""Foreign JSON, which is returned as it was received."""

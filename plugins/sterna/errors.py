@@ -1,7 +1,7 @@
 """Every error sterna raises, as one tree of classes.
 
-Each class says what to do about it as `remedy`, and the exit code of a command follows from that. Where the remedy is
-to stop, the class may name a code that says what has to be mended. docs/errors.md has the tree, made of these classes.
+Each class has a `remedy`, which determines a command's exit code. Where the remedy is to stop, the class may declare a
+more specific code. docs/errors.md, generated from these classes, shows the tree.
 """
 
 from __future__ import annotations
@@ -109,18 +109,18 @@ class SternaError(Exception):
 
 
 MAX_SHOWN_CHARACTERS = 2000
-"""Characters of a foreign text that are shown: held keys stand in every commit, whose size the catalog limits."""
+"""Characters of a foreign text that are shown: every commit lists the held keys, and the catalog limits its size."""
 
 
 def printable(text: str, max_characters: int = MAX_SHOWN_CHARACTERS) -> str:
     r"""Return foreign text as people, logs, commits and JSON may get it: on one line, and encodable.
 
     Control characters, separators of lines, marks that turn the direction of writing, halves of surrogate pairs, and
-    whatever else can't be printed are written as escapes, such as `\x1b`. For showing only: a URI is looked up as it
-    stands.
+    whatever else can't be printed are written as escapes, such as `\x1b`. For display only: a URI is looked up
+    unescaped.
 
     Args:
-        text: whatever somebody wrote.
+        text: from outside, such as a table's name.
         max_characters: characters; a longer text is cut in its middle.
     """
     shown = text if text.isprintable() else "".join(map(_escape_character, text))
@@ -151,7 +151,7 @@ _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 
 
 def redact_uri(uri: str) -> str:
-    """Return a URI for people to read: without a query, where signatures stand, and without user-info.
+    """Return a URI for display: without a query, which may have a signature, and without user-info.
 
     Azure's `container@account` is no user-info: it stays.
     """
@@ -354,7 +354,7 @@ class EventRefused(OutletError):
 
 
 class OutletDisabled(OutletError):
-    """A receiver wants no more events."""
+    """A receiver rejects further events."""
 
 
 class WapError(SternaError):
@@ -376,7 +376,7 @@ class MarkMoved(WapError):
 
 
 class Rewound(WapError, exit_code=ExitCode.CHANGED):
-    """The channel's applied position says that rows are on `main`; the table's history says they no longer are."""
+    """By the channel's applied position rows are on `main`; by the table's history they no longer are."""
 
 
 class NotStaged(WapError):
@@ -440,7 +440,7 @@ class LabelTooOld(FeaturesError):
 
 
 class IngestError(SternaError):
-    """An upload can't be taken, or not be brought further."""
+    """An upload can't be accepted or processed."""
 
     allows_multiline = False
 
@@ -541,7 +541,7 @@ class TableError(SternaError, remedy=Remedy.HOLD):
 
 
 class UnregisteredUri(TableError):
-    """A URI lies outside every prefix of the registry."""
+    """A URI is outside every prefix of the registry."""
 
 
 class UnsafeUri(TableError):
@@ -577,7 +577,7 @@ class NotCopied(TableError):
 
 
 class SizeDiffers(TableError):
-    """An object's real size is not the size that its metadata says."""
+    """An object's real size differs from the size in its metadata."""
 
 
 class NotLocalized(TableError):
@@ -589,6 +589,6 @@ class Damaged(TableError):
 
 
 def remedy_of(class_name: str) -> Remedy:
-    """Return the remedy of an error by the name of its class; HOLD where this version knows no such error."""
+    """Return the remedy of an error by the name of its class; HOLD where this version has no such error."""
     error_class = globals().get(class_name)
     return error_class.remedy if isinstance(error_class, type) and issubclass(error_class, SternaError) else Remedy.HOLD

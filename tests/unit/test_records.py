@@ -143,7 +143,7 @@ def _foreign() -> Any:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (b'{"files":1,"files":2,"bytes":3}', "'files' stands twice"),
+        (b'{"files":1,"files":2,"bytes":3}', "'files' appears twice"),
         (b'{"files":true,"bytes":3}', "files is no integer"),
         (b'{"files":"3","bytes":3}', "files is no integer"),
         (b'{"files":1,"bytes":3,"failed":[["t","k","r"]]}', r"failed\[0\] is no list of 4"),
@@ -200,5 +200,5 @@ def test_a_drop_has_the_bytes_of_november_2026(tmp_path: Path) -> None:
 
 
 def test_json_in_which_a_name_stands_twice_is_refused_at_any_depth() -> None:
-    with pytest.raises(MalformedRecord, match="'b' stands twice"):
+    with pytest.raises(MalformedRecord, match="'b' appears twice"):
         parse_json('{"a": [{"b": 1, "b": 2}]}')

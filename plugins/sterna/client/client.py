@@ -25,7 +25,7 @@ _MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
 _IDLE_TIMEOUT_SECONDS = 45.0  # three heartbeats missed
 _RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MAX_TOKEN_ATTEMPTS = 2
-_RETRYABLE_QUERY_STATUSES = frozenset({429, 502, 503})  # 504 is none: a query that runs too long does so again
+_RETRYABLE_QUERY_STATUSES = frozenset({429, 502, 503})  # not 504: a query that runs too long would again
 
 
 class State(StrEnum):
@@ -39,7 +39,7 @@ class State(StrEnum):
 
 
 class ClientFailed(Exception):
-    """The gateway refused a request for good: repeating it would not help.
+    """The gateway rejected a request permanently: repeating it would not help.
 
     Args:
         status: the HTTP status.

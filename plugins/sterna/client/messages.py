@@ -43,10 +43,10 @@ class TableEvent:
 
 @dataclass(frozen=True)
 class Reset:
-    """Events were lost: read the current state of the tables (`EventClient.tables`), and go on.
+    """Events were lost: read the current state of the tables (`EventClient.tables`), then continue.
 
     Args:
-        cursor: where the stream goes on.
+        cursor: where the stream continues.
         reason: why, such as `unknown` or `rewound`.
     """
 

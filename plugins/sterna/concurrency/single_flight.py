@@ -31,7 +31,7 @@ class Flight(Generic[R]):
 
     @property
     def owner(self) -> str:
-        """The reader to whom its place counts: of those who wait, the one who came first."""
+        """The reader whose quota its slot counts against: of the waiting ones, the first."""
         return next(iter(self.waiting), "")
 
 
@@ -74,7 +74,7 @@ class SingleFlight(Generic[R]):
     async def join(self, digest: str, work: Work[R], reader: str = "") -> R:
         """Return a question's answer: from the run that is under way, else from a new one.
 
-        The run is cancelled when the last one who waits for it goes away.
+        The run is cancelled when its last waiter is.
 
         Args:
             digest: tells the question from others.
@@ -94,7 +94,7 @@ class SingleFlight(Generic[R]):
             return await asyncio.shield(flight.task)
         except asyncio.CancelledError:
             if flight.displaced:
-                raise QueueFull("the place was needed for somebody with fewer queries") from None
+                raise QueueFull("the slot was given to a reader with fewer queries") from None
             if flight.task.cancelled():  # and not the requester
                 raise QueryEnded("the query was ended with the process") from None
             raise

@@ -100,7 +100,7 @@ def _train_archive(archive: Path, java: Java, run_training: TrainingRun) -> None
 
 
 def _prune_archives(folder: Path) -> None:
-    """Remove what is seldom used, and what a killed rehearsal left; called by who holds the name's lock."""
+    """Remove rarely used archives, and what a killed rehearsal left; the caller holds the name's lock."""
     name = folder.name.rpartition("-")[0]
     others = [path for path in folder.parent.glob(f"{name}-*") if path.is_dir() and path != folder]
     unused = sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[_MAX_ARCHIVES - 1 :]

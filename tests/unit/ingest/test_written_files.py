@@ -146,7 +146,7 @@ def test_every_field_is_required_and_a_newer_one_is_left_or_refused_by_name(name
         (b'{"version":2}', "another version's: 2"),
         (b"{}", "version is no integer"),
         (b'{"version":true}', "version is no integer"),
-        (b'{"version":1,"version":1}', "'version' stands twice"),
+        (b'{"version":1,"version":1}', "'version' appears twice"),
         (b'{"version":1', "it is no JSON"),
         (b"[]", "it is no object"),
     ],

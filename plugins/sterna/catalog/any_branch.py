@@ -27,7 +27,7 @@ def commit_to_any(
         CatalogStateUnknown: the answer was lost, and the branch hasn't moved.
     """
     if not any(properties.get(name) for name in identified_by):
-        raise UsageError("a commit is to be told from others, and none of its properties does")
+        raise UsageError("none of the properties that identify the commit is set")
     try:
         return catalog.commit(branch, expected_hash, operations, message, properties)
     except (CatalogConflict, CatalogStateUnknown) as error:

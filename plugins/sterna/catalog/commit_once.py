@@ -1,4 +1,4 @@
-"""Committing once: an answer that was lost is looked for in the branch's log, and never committed blindly again."""
+"""Committing once: after a lost answer the commit is looked up in the branch's log, never repeated blindly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def commit_once(
     Args:
         branch: the branch, never `main`: see `sterna.catalog.main_branch`.
         expected_hash: its head as the caller knows it.
-        operations: what changes; `NO_CHANGES` where only the properties tell something.
+        operations: what changes; `NO_CHANGES` for a commit of properties alone.
         message: for people.
         properties: stay with the commit.
         identified_by: the names of those properties which together are this commit's and no other's.

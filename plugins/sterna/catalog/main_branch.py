@@ -1,4 +1,4 @@
-"""Commits to `main`. Who imports this writes what belongs to the writers: the import rules name them, one by one."""
+"""Commits to `main`, which belongs to its writers: the import rules list the modules that may import this."""
 
 from __future__ import annotations
 

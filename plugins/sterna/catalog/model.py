@@ -153,7 +153,7 @@ class Put:
     """Put a content under a key.
 
     The caller sets the content's id, and the catalog refuses every other combination:
-    an existing key keeps its id (the content carries the id that this branch gave it); a new key has none; a rename is
+    an existing key keeps its id (the content has the id that this branch gave it); a new key has none; a rename is
     `Delete(old)` and `Put(new, content with old's id)` in one commit; a re-creation under the same key is `Delete(key)`
     and `Put(key, content without id)` in one commit. A key can't change its kind within one commit, re-created or not:
     delete it in one and put it in the next.
@@ -188,9 +188,9 @@ class Commit:
         hash: the commit's own hash.
         parent: the hash of the commit before it; the first commit's is `Catalog.no_ancestor()`.
         commit_time: when the server made it, in UTC.
-        author: who is named as its author, "" when nobody is.
+        author: "" where there is none.
         properties: its properties, the first value of each.
-        operations: its puts and deletes where they were asked for, else None. The server keeps no `Unchanged`.
+        operations: its puts and deletes where they were requested, else None. The server keeps no `Unchanged`.
     """
 
     hash: str
@@ -203,7 +203,7 @@ class Commit:
 
     @property
     def puts(self) -> tuple[Put, ...]:
-        """The contents that it put; empty where its operations were not asked for."""
+        """The contents that it put; empty where its operations were not requested."""
         return tuple(operation for operation in self.operations or () if isinstance(operation, Put))
 
 

@@ -17,7 +17,7 @@ class CatalogReader(Protocol):
 
     `ref` and `hash` together mean the commit `hash`, read with the rights on `ref`. All methods
     raise CatalogUnreachable when the catalog gives no usable answer in time, CatalogDenied when it refuses the
-    credential, CatalogRefused when it understood and said no, and ReferenceNotFound when a reference or hash is
+    credential, CatalogRefused when it rejects the request, and ReferenceNotFound when a reference or hash is
     unknown.
     """
 
@@ -48,9 +48,8 @@ class CatalogReader(Protocol):
         Args:
             ref_or_hash: a branch or tag, a hash, or `ref@hash`.
             operations: whether commits come with their operations.
-            until: the hash to stop before. Whether it was met is told by the last commit's `parent` (or, when nothing
-                was yielded, by the starting point itself being `until`): without a match the iterator ends at the first
-                commit.
+            until: the hash to stop before. It was reached where it is the last commit's `parent` (or, when nothing was
+                yielded, the starting point itself): without a match the iterator ends at the first commit.
 
         Yields:
             The commits.
@@ -86,7 +85,7 @@ class CatalogReader(Protocol):
 
 
 def entries_since(catalog: CatalogReader, ref: str, since: str | None, hash: str) -> Iterator[tuple[Key, Content]]:
-    """Yield what a commit holds; where an earlier one was read already, only the keys whose content differs from it.
+    """Yield a commit's contents; after an earlier one, only the keys whose content differs from it.
 
     Args:
         ref: the reference whose rights are used.

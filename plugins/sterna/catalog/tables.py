@@ -1,4 +1,4 @@
-"""What the catalog's entry of a table says: its metadata.json, and its snapshot."""
+"""Fields of a table's catalog entry: its metadata.json, and its snapshot."""
 
 from __future__ import annotations
 

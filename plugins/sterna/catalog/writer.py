@@ -86,12 +86,11 @@ class CatalogWriter(CatalogReader, Protocol):
 
         Raises:
             CatalogConflict: the head is another one; nothing was committed.
-            CatalogStateUnknown: the answer was lost, the commit may have happened. Never repeat it blindly: look for it
-                in the history first.
+            CatalogStateUnknown: the answer was lost, the commit may have happened. Look it up in the history before
+                repeating it.
             CatalogRefused: the operations are wrong (see `Put`) or none; a key to delete or a parent namespace is
                 missing; a namespace to delete is not empty. Nothing was committed.
             ReferenceNotFound: there is no such branch, or `expected_hash` is not in its history.
-            BranchChanged: the commit happened, but on top of another one. No server known to us lets it come to
-                that.
+            BranchChanged: the commit happened, but on top of another one. No known server version allows that.
         """
         ...

@@ -31,7 +31,7 @@ _POLL_SECONDS: Final = 0.1  # between two checks for a waiter
 _SELECTOR_EVENTS: Final[dict[int, int]] = {PollingStatus.READING: EVENT_READ, PollingStatus.WRITING: EVENT_WRITE}
 _SERVER_PREFIX: Final = "connection to server "  # the prefix of libpq's message about an address
 _SOCKET_FAILURE: Final = re.compile("failed: (could not (create|set|get)|out of memory)")  # it has no socket for it
-# Of a connection that stood, what libpq says where no Postgres did: its end, or another protocol.
+# What libpq reports of a TCP connection to something other than Postgres: its end, or another protocol.
 _NOT_POSTGRES: Final = re.compile(
     "failed: (server closed the connection|could not (receive|send)|SSL SYSCALL error|SSL error: unexpected eof"
     "|received invalid response|expected authentication request)"
@@ -48,12 +48,12 @@ _UNCONNECTED_STATUSES: Final = {ConnStatus.STARTED, ConnStatus.BAD, ConnStatus.N
 
 
 class NotConnected(OperationalError):
-    """No address let anybody in.
+    """No address granted a connection.
 
     Args:
-        text: what each of them said, a line each.
-        doubt: why the server may be at work all the same: it granted a connection, said something there, its name could
-            not be looked up, or this process could not ask; "" where nothing speaks for that.
+        text: the error of each, a line each.
+        doubt: why the server may be running nevertheless: it granted a connection, sent a message, its name could not
+            be resolved, or this process could not connect; "" where nothing indicates that.
     """
 
     def __init__(self, text: str, doubt: str) -> None:
@@ -79,12 +79,12 @@ class _Address:
 
 @dataclass(frozen=True)
 class _Resolution:
-    """What looking up a host's name came to.
+    """The result of resolving a host's name.
 
     Args:
-        addresses: that it stands for.
+        addresses: that it resolves to.
         error: why there are none.
-        doubt: it may stand for some all the same.
+        doubt: it may have some nevertheless.
     """
 
     addresses: Sequence[_Address] = ()
@@ -98,8 +98,8 @@ class _ConnectFailure:
 
     Args:
         error: libpq's message.
-        doubt: the server may be at work all the same: it said something, as one does that has no process left for a
-            connection; or nobody asked it, where this process has no file descriptors left.
+        doubt: the server may be running nevertheless: it sent a message, such as that it has no process left for a
+            connection; or it was not contacted, where this process has no file descriptors left.
     """
 
     error: str
@@ -185,7 +185,7 @@ class _Race:
                     lookups, unresolved = lookups - 1, unresolved or doubtful
                     errors += [error] if error else []
         if lookups or unresolved:
-            doubt = doubt or f"its name could not be looked up within {self.seconds:g} s"
+            doubt = doubt or f"its name could not be resolved within {self.seconds:g} s"
         raise self._not_connected(errors, timed_out=bool(in_flight), untried=bool(pending), doubt=doubt)
 
     def close(self) -> None:
@@ -233,7 +233,7 @@ class _Race:
     def _poll_connect(self, address: _Address) -> LimitedConnection | _ConnectFailure | None:
         endpoint = {"host": address.host, "port": address.port, "hostaddr": address.address}
         connection = PGconn.connect_start(make_conninfo("", **self.parameters, **endpoint).encode())
-        # As libpq wants it: a first poll before that takes any connection for granted.
+        # As libpq requires: an earlier first poll would take any connection as established.
         status: int = PollingStatus.WRITING
         while connection.status != ConnStatus.BAD and status in _SELECTOR_EVENTS:
             with DefaultSelector() as selector:
@@ -277,7 +277,7 @@ def _resolve_host(host_index: int, host_and_port: str) -> _Resolution:
         try:
             address_infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         except (OSError, UnicodeError) as error:
-            # Where it is not known to stand for nothing, the resolver gave no answer: that says nothing of the server.
+            # Other codes mean that the resolver gave no answer, which is no evidence on the server.
             doubt = not (isinstance(error, socket.gaierror) and error.errno in _NO_ADDRESS_CODES)
             return _Resolution(error=f"failed to resolve host {host!r}: {error}", doubt=doubt)
         addresses = [str(address_info[4][0]) for address_info in address_infos]

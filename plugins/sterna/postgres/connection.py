@@ -58,7 +58,7 @@ def probe_seconds(region: Region) -> float:
 
 @contextmanager
 def probe_connection(region: Region, secrets: Secrets) -> Iterator[LimitedConnection]:
-    """Connect to the Postgres of a region's catalog for a look, which is over soon, or fails.
+    """Connect to the Postgres of a region's catalog for a short read, within the region's timeout.
 
     Otherwise it is as `open_connection`.
 
@@ -81,7 +81,7 @@ def open_connection(region: Region, secrets: Secrets, *, replication: bool = Fal
     """Connect to the Postgres of a region's catalog, each statement a transaction of its own.
 
     Args:
-        region: whose; it has a `catalog.database`.
+        region: it has a `catalog.database`.
         replication: speak the replication protocol.
 
     Raises:
@@ -144,7 +144,7 @@ def _connect_error(
 
 
 def is_rejection(error: DatabaseUnreachable | DatabaseRefused) -> bool:
-    """Return whether an error comes from a Postgres that answers: it serves others, if not us."""
+    """Return whether an error comes from a Postgres that answers, and may serve other clients."""
     return isinstance(error, DatabaseRefused) or _REJECTS_CONNECTIONS in error.message
 
 
@@ -158,10 +158,10 @@ def is_unresponsive(error: DatabaseUnreachable | DatabaseRefused) -> bool:
 
 
 def _fatal_message(error: Exception) -> str:
-    """Return what a server said that ended a connection before it stood, "" where none of the hosts said anything.
+    """Return a server's message that ended a connection before it was established; "" where no host sent one.
 
-    Too many connections, a rule in `pg_hba.conf`, that it is starting, or TLS that one of the two doesn't take: others
-    may be served.
+    Too many connections, a rule in `pg_hba.conf`, a start in progress, or TLS that one of the two doesn't support:
+    other clients may be served.
     """
     lines = str(error).splitlines()
     if match := next(filter(None, map(_SERVER_MESSAGE.search, lines)), None):

@@ -1,4 +1,4 @@
-"""Connections to a Postgres of a service's own, kept for the next who needs one; and its errors as ours."""
+"""A connection pool for a service's Postgres, whose errors are translated to sterna's."""
 
 from __future__ import annotations
 

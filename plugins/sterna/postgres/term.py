@@ -54,7 +54,7 @@ def read_term(connection: Connection[Any]) -> Term | None:
 
 
 def last_message_time(region: Region, secrets: Secrets) -> datetime | None:
-    """Return when a region's copy last heard from the primary; None where it follows nobody, or its connection was
+    """Return when a region's copy last heard from the primary; None where it doesn't follow one, or its connection was
     lost since.
 
     Raises:
@@ -97,10 +97,10 @@ def find_term(regions: Sequence[Region], secrets: Secrets) -> Term:
     problems = [answer for answer in answers if isinstance(answer, (DatabaseUnreachable, DatabaseRefused))]
     if terms:
         for refusal in (answer for answer in problems if isinstance(answer, DatabaseRefused)):
-            _LOG.warning("the other regions say who is the primary: %s", printable(str(refusal)))
+            _LOG.warning("the primary is determined by the other regions: %s", printable(str(refusal)))
         return max(terms)
     if problems:
-        message = f"can't tell which region's catalog is the primary: {'; '.join(map(str, problems))}"
+        message = f"can't determine which region's catalog is the primary: {'; '.join(map(str, problems))}"
         all_refuse = len(answers) == sum(isinstance(problem, DatabaseRefused) for problem in problems)
         raise DatabaseRefused(message) if all_refuse else CatalogUnreachable(message)
     raise NotPrimary("no region's catalog is the primary yet", hint="sterna catalog promote --region <the first one>")

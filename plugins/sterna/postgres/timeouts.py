@@ -1,6 +1,6 @@
-"""How long a Postgres may take to answer, kept on this side: one that hangs keeps no timeout of its own.
+"""Client-side timeouts for Postgres: one that hangs enforces none of its own.
 
-A server that was stopped, or whose disk hangs, goes on acknowledging at TCP's level: neither keepalives nor its own
+A server that was stopped, or whose disk hangs, still acknowledges at TCP's level: neither keepalives nor its own
 `statement_timeout` end anything then.
 """
 
@@ -104,8 +104,7 @@ def query_regions(
 ) -> list[T | DatabaseUnreachable | DatabaseRefused]:
     """Query all regions at once and return their answers in the same order.
 
-    The answer of a silent one is that it is unreachable, and of one that says no that it refused: it is one region's
-    trouble.
+    For a region that doesn't answer or refuses the answer is the error: it concerns that region alone.
 
     A thread that hangs isn't joined: it ends by itself or with the process.
 

@@ -87,5 +87,5 @@ def test_main_is_refused_here_and_committed_to_there(catalog: InMemoryCatalog) -
 
 def test_a_commit_that_nothing_tells_from_others_is_refused(catalog: InMemoryCatalog) -> None:
     for names in ([], ["other"]):
-        with pytest.raises(UsageError, match="told from others"):
+        with pytest.raises(UsageError, match="identify the commit"):
             commit_once(catalog, BRANCH, catalog.no_ancestor(), NO_CHANGES, "a test", PROPERTIES, identified_by=names)

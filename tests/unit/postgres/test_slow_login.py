@@ -134,8 +134,8 @@ def test_it_is_found_after_many_that_are_not() -> None:
     ("doubtful", "says"),
     [
         (hangs, "may be at work, and does not answer: no answer within 0.5 s"),
-        (named(UNNAMED), "its name could not be looked up within 0.5 s"),
-        (named(AWAY), "its name could not be looked up within 0.5 s"),
+        (named(UNNAMED), "its name could not be resolved within 0.5 s"),
+        (named(AWAY), "its name could not be resolved within 0.5 s"),
     ],
     ids=["hangs", "no resolver", "a resolver that is away"],
 )

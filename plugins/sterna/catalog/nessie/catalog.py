@@ -1,8 +1,8 @@
 """The catalog port over a real Nessie, through its REST API v2.
 
-pynessie speaks the deprecated API v1 only, opens a connection for every request and knows neither repeats, paged diffs
-nor commit properties. So its part here is authentication; references too come through v2, to share one connection, one
-set of deadlines and one mapping of errors with everything else.
+pynessie speaks the deprecated API v1 only, opens a connection for every request and has neither retries, paged diffs
+nor commit properties. So it is used for authentication only; references too come through v2, to share one connection,
+one set of deadlines and one mapping of errors with everything else.
 """
 
 from __future__ import annotations
@@ -220,12 +220,12 @@ class NessieCatalog:
     ) -> str:
         """See `Catalog.commit`.
 
-        Nessie checks an expected hash key by key: a commit with a stale one is accepted as long as nobody else touched
-        the same keys. But `UNCHANGED` of a key that never existed conflicts as soon as the head is another commit, and
-        passes when it is not (`CommitImpl.commitAddUnchanged`, `CommitLogicImpl.checkForConflict`; the same in 0.99.0
-        and in 0.108.4, measured in 0.99.0). So each commit carries one such operation on a random key: it makes the
-        whole commit a compare-and-swap on the head, and the server keeps nothing of it. Should a server ever check
-        less, the new commit's parent gives it away.
+        Nessie checks an expected hash key by key: a commit with a stale one is accepted as long as no other commit
+        touched the same keys. But `UNCHANGED` of a key that never existed conflicts as soon as the head is another
+        commit, and passes when it is not (`CommitImpl.commitAddUnchanged`, `CommitLogicImpl.checkForConflict`; the same
+        in 0.99.0 and in 0.108.4, measured in 0.99.0). So each commit carries one such operation on a random key: it
+        makes the whole commit a compare-and-swap on the head, and the server keeps nothing of it. Should a server ever
+        check less, the new commit's parent gives it away.
 
         Raises:
             CatalogRefused: there is no operation, or a key has content of another kind.
@@ -294,7 +294,7 @@ class NessieCatalog:
         if head == expected_hash:
             return CatalogRefused(conflict.message)
         return CatalogConflict(
-            f"{branch} is at {head}, no more at {expected_hash}: somebody else committed first, and nothing was "
+            f"{branch} is at {head}, no more at {expected_hash}: another writer committed first, and nothing was "
             "committed"
         )
 
@@ -306,8 +306,8 @@ class NessieCatalog:
             raise CatalogStateUnknown(f"a commit to {branch} was accepted, but can't be read back") from error
         if parent != expected_hash:
             raise BranchChanged(
-                f"commit {new_hash} on {branch} follows {parent}, which is not {expected_hash} as expected: somebody "
-                "else commits there"
+                f"commit {new_hash} on {branch} follows {parent}, which is not {expected_hash} as expected: another "
+                "writer commits there"
             )
         return new_hash
 

@@ -39,8 +39,7 @@ from sterna.errors import (
 
 _log = logging.getLogger(__name__)
 
-# 500 is what Nessie says of a Postgres connection that a failover broke, and a copy of references that have half
-# arrived.
+# 500 is Nessie's answer when a failover broke its Postgres connection, or half of a reference was replicated.
 _RETRYABLE_STATUSES = frozenset({429, 500, 502, 503, 504})
 _NOTHING_SENT = (
     httpx.ConnectError,

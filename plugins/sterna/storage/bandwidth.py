@@ -45,7 +45,7 @@ _START_SECONDS: Final = 60.0
 _MAX_FAILURES: Final = 3
 
 ApplyRate = Callable[[int | None, int, float], bool]
-"""Takes bytes a second (None: no limit), what to fall back to, and after how many seconds; tells whether it holds."""
+"""Takes bytes a second (None: no limit), the fallback rate, and after how many seconds; returns whether it applies."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Leases:
 
 
 class LeaseBook(Protocol):
-    """Where a share's lease is written, and the others' are read; see `Leases`."""
+    """Writes a share's lease, and reads the others'; see `Leases`."""
 
     def write(self, rate: int) -> None:
         """Write the lease."""
@@ -156,7 +156,7 @@ class LeaseBook(Protocol):
         ...
 
     def release(self) -> None:
-        """Take the lease away."""
+        """Delete the lease."""
         ...
 
 
@@ -167,7 +167,7 @@ class BandwidthShare:
         leases: its lease, and the others'.
         bandwidth: the location's limit, as the registry has it.
         minute: returns the minute of the week, from Sunday's midnight on, in the machine's time.
-        pause_seconds: until the next look, where there is no equal share yet or the region's store can't be used.
+        pause_seconds: until the next read, where there is no equal share yet or the region's store can't be used.
 
     Attributes:
         rate: bytes a second that it takes at most; None: no limit.
@@ -197,8 +197,8 @@ class BandwidthShare:
         self.apply: ApplyRate = lambda rate, fallback_rate, seconds: True
 
     def begin(self, timeout: float | None = None) -> None:
-        """Wait until there is room for a share. Begin with the cautious one where there is none within a minute, or
-        where the region's store can't be used.
+        """Wait for a share of the bandwidth. Begin with the cautious rate where there is none within a minute, or where
+        the region's store can't be used.
 
         Args:
             timeout: seconds after which it begins in any case.
@@ -266,7 +266,8 @@ class BandwidthShare:
         self.rate = self.rate_at(started)  # others may have taken what it had before
         limit = self._bandwidth.rate_at(self._minute())
         if limit is None:
-            self.leases.write(self._bandwidth.highest_rate)  # whose clock has a limit now waits for this one
+            # A process whose timetable has a limit now waits for this lease.
+            self.leases.write(self._bandwidth.highest_rate)
             self._apply_rate(None, started)
             self._next_refresh = started + REFRESH_SECONDS
         else:
@@ -309,7 +310,7 @@ def is_limited(location: Location) -> bool:
 
 
 def open_share(location: Location, place: UriLocation, secrets: Secrets) -> BandwidthShare:
-    """Return a new share of the bandwidth of a location that is limited; nothing is opened before it looks.
+    """Return a new share of the bandwidth of a location that is limited; nothing is opened before it is read.
 
     Args:
         place: the folder where all leases of the region are.

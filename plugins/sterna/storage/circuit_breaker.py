@@ -37,7 +37,7 @@ class CircuitBreaker:
             return self._reason
 
     def record_success(self) -> None:
-        """Note that the store has answered, whatever it said."""
+        """Record that the store has answered, with success or an error."""
         with self._lock:
             self._last_answer, self._reason = time.monotonic(), ""
 

@@ -45,7 +45,7 @@ _NOT_SENT = re.compile(r"error sending request$")
 # The client's debugging output has the innermost error, as Rust prints it.
 _NETWORK_ERRORS = {
     "its certificate is not accepted: ": re.compile(r"InvalidCertificate\(\s*(\w+)"),
-    "its name can't be looked up: ": re.compile(r'"dns error",.*?error: "([^"]+)"', re.DOTALL),
+    "its name can't be resolved: ": re.compile(r'"dns error",.*?error: "([^"]+)"', re.DOTALL),
     "": re.compile(r'message: "([^"]+)"'),
 }
 # Errors of the key alone, and not of the store: requests for other keys may succeed.
@@ -77,7 +77,7 @@ class OpenStore:
     """An opened location; nothing is sent until it is used.
 
     Args:
-        secrets: finds its credential, now and when the store refuses it: keys that live for an hour are made anew by
+        secrets: finds its credential, now and when the store refuses it: keys that are valid for an hour are renewed by
             then.
         timeout: seconds that the store may stay silent, and within which failed requests are tried again.
 
@@ -172,7 +172,7 @@ def _credential_label(location: Location) -> str:
 class TooLarge(OverLimit):
     """An object that has more bytes than the caller wanted to read; nothing of it was read.
 
-    Its `size` is known in the process that looked.
+    Its `size` is set in the process that read it.
     """
 
     size = 0

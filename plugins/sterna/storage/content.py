@@ -99,4 +99,4 @@ def _read_part(parts: RangeReader, start: int, length: int, throttled: bool) -> 
             continue
         if len(body) == length:
             break
-    return body  # too short: the caller sees that by the total
+    return body  # too short: the caller compares it with the total

@@ -72,7 +72,7 @@ class MemoryBudget:
 
 
 def check_size(mapping: UriMapping, uri: str, size: int, limit: int | None) -> None:
-    """Refuse an object that is larger than the region's limit, or than its reader wants; nothing of it was read.
+    """Validate that an object is not larger than the region's limit, or its reader's; nothing of it was read.
 
     What sterna itself keeps beside the replica has no limit.
 
@@ -104,8 +104,8 @@ def read_bounded(
 ) -> Iterator[tuple[str, bytes | SternaError]]:
     """Yield each URI with its content, or with the error that kept it from being read, in the given order.
 
-    No more is under way, or waits for the reader, than there is room for. An object's size is known before its content
-    is read: where it is larger than what was taken for it, the others are put back, and it is read when there is room.
+    Objects being read, or waiting for the reader, fit in the budget. An object's size is known before its content is
+    read: one that is larger than what was reserved for it is read once the budget allows.
 
     Args:
         sizes: the objects, with the expected bytes of each; -1 where unknown.

@@ -130,11 +130,11 @@ class Objects:
         return call_store(store, uri, lambda: read_object(store, key, uri, self.timeout, validate_size))
 
     def read_bounded(self, sizes: dict[str, int]) -> Iterator[tuple[str, bytes | SternaError]]:
-        """Yield each URI with its content or error, as `read_many`; no more is in memory than the region's `plan_bytes`
-        has room for, whoever reads at the same time.
+        """Yield each URI with its content or error, as `read_many`; all concurrent reads together take at most the
+        region's `plan_bytes` of memory.
 
         Args:
-            sizes: the objects, with the bytes that somebody says each has; -1 where nobody does.
+            sizes: the expected bytes of each object; -1 where unknown.
         """
         return read_bounded(self, sizes, self._read_budget, self.workers, _MEMORY_FACTOR, self._large)
 
@@ -146,7 +146,7 @@ class Objects:
             yield
 
     def read_many(self, uris: Iterable[str], workers: int | None = None) -> Iterator[tuple[str, bytes | SternaError]]:
-        """Yield each URI with its content, or with the error that kept it from being read, in the order asked for.
+        """Yield each URI with its content, or with the error that kept it from being read, in the given order.
 
         Args:
             workers: how many are read at once; about as many more wait in memory. Default: the object's own.
@@ -187,9 +187,8 @@ class Objects:
         """Return the size of each object, None where there is none, with few requests.
 
         The keys of a store are sorted and cut into runs. A run is listed from its first key on; a listing that needs
-        more than one request for 20 keys is given up, and what it has not passed by then is asked for one by one. So
-        there are at most 1.05 requests a key, and one in a thousand where the keys lie side by side (or where all of
-        them are missing).
+        more than one request for 20 keys is given up, and a HEAD request is sent for each key that it has not passed.
+        So there are at most 1.05 requests a key, and one for a thousand keys where these are adjacent (or all missing).
 
         Raises:
             StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`; for the first URI that they happen to.
@@ -236,8 +235,8 @@ class Objects:
         import obstore
         from obstore.exceptions import AlreadyExistsError, NotSupportedError
 
-        # Looked for first, since some stores (`rclone serve s3`) take a conditional request for a plain one; written
-        # conditionally all the same, since there may be another write between the two.
+        # Checked first, since some stores (`rclone serve s3`) treat a conditional request as a plain one; the write is
+        # conditional nevertheless, since another one may come between the two.
         store, key = self._locate(uri)
         existing_size = None if assume_absent else head_size(store, key, uri)
         if existing_size is not None:
@@ -249,7 +248,7 @@ class Objects:
             except AlreadyExistsError:
                 existing_size = head_size(store, key, uri)
                 if existing_size is None:
-                    raise ObjectMissing("somebody else wrote the object and took it away again", file=uri) from None
+                    raise ObjectMissing("another writer wrote the object and deleted it again", file=uri) from None
                 return existing_size
             except NotSupportedError:
                 obstore.put(store.client, key, data, use_multipart=False)
@@ -294,12 +293,12 @@ class Objects:
         return self._delete([(uri, *self._locate(uri)) for uri in uris], may_continue)
 
     def sweep(self, uris: Sequence[str], *, may_continue: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
-        """Delete writers' files in this region's locations that the registry opts in (`sweep: true`), as whoever may
-        delete there; arguments and result as `delete` has them.
+        """Delete writers' files in this region's locations that the registry opts in (`sweep: true`), with the
+        credential that may delete there; arguments and result are those of `delete`.
 
         Raises:
             UnsafeUri: one of them is elsewhere, below a replica root, or is sterna's own: then none is deleted.
-            CredentialError: the credential of who may delete is missing, or doesn't fit the store.
+            CredentialError: the credential that may delete is missing, or doesn't fit the store.
         """
         stores: dict[str, list[tuple[str, OpenStore, str]]] = {}
         for uri in uris:

@@ -44,11 +44,11 @@ class ObjectReader(io.RawIOBase):
         self._parts: RangeReader | None = None
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def tell(self) -> int:

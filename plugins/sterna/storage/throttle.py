@@ -53,7 +53,8 @@ class ReadThrottle:
                 self._sleep(min(wait_seconds, _STEP_SECONDS))
 
     def _begin_share(self) -> bool:
-        """Open a share where there is none and no other thread does so: it takes up to a minute, and holds no lock."""
+        """Open a share where there is none and no other thread is opening it: takes up to a minute, without the
+        lock."""
         with self._lock:
             if self._share is not None or self._opening:
                 return False

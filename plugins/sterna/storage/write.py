@@ -32,7 +32,7 @@ def create(objects: Objects, uri: str, data: bytes, *, assume_absent: bool = Fal
     from obstore.exceptions import AlreadyExistsError, NotSupportedError
 
     store, key = _locate(objects, uri)
-    # Looked for first, since some stores (`rclone serve s3`) take a conditional request for a plain one.
+    # Checked first, since some stores (`rclone serve s3`) treat a conditional request as a plain one.
     if not assume_absent and head_size(store, key, uri) is not None:
         return False
 

@@ -85,7 +85,7 @@ def test_a_closed_port() -> None:
 
 def test_a_name() -> None:
     message = network_error(_UNKNOWN_NAME)
-    assert message == ": its name can't be looked up: failed to lookup address information: Name or service not known"
+    assert message == ": its name can't be resolved: failed to lookup address information: Name or service not known"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The process that runs rclone for `sterna.storage.rclone.transfer`: started as a script, it imports nothing of sterna.
 
 It reads one line of JSON from its standard input, {"source", "target", "args", "throttle"}, and writes lines of JSON to
-its standard output: {"bytes", "files"} as the copy goes on, then {"errors"} when it ended. The input stays open as long
+its standard output: {"bytes", "files"} during the copy, then {"errors"} when it ended. The input stays open as long
 as the parent lives: its end, or the parent's, ends this process's whole group, rclone included.
 
 Where bandwidth is shared, "throttle" and the lines that follow are {"rate", "cautious", "seconds"}: rclone is set to
@@ -56,7 +56,7 @@ def main() -> None:
     try:
         rclone.copy(job["source"], job["target"], show_progress=False, listener=listen, args=job["args"])
     except utils.RcloneException as error:
-        errors = error.error_msg or "rclone failed and said nothing"
+        errors = error.error_msg or "rclone failed without a message"
     _write_message({"errors": errors})
 
 

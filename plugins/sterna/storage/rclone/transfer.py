@@ -1,8 +1,7 @@
 """Copying listed files from one location to another with rclone, through rclone-python, in a process of its own.
 
 rclone-python builds one shell string for a command, and takes neither environment nor deadline. So the command names
-only two remotes of ours and a file in the working folder; what they stand for, credentials included, is said in the
-environment.
+only two remotes and a file in the working folder; the remotes, credentials included, are defined in the environment.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _MAX_STREAMS = 4
 _ORIGIN, _REPLICA = "sterna_origin", "sterna_replica"
 _ARGS = (
     f"--files-from-raw {_LIST_FILE}",
-    # The caller has looked for them, with fewer requests than one a file.
+    # The caller has checked, with less than one request for each file.
     "--no-check-dest",
     # One HEAD a listed file instead of listing their folders, which may hold millions of others.
     "--no-traverse",
@@ -88,12 +87,12 @@ class Folder:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What a run of rclone said.
+    """The result of a run of rclone.
 
     Args:
         bytes: really sent.
         files: really sent.
-        errors: rclone's own words, without secrets; "" where it ended well. Proves nothing: look at the objects.
+        errors: rclone's messages, without secrets; "" where it succeeded, which doesn't prove the objects complete.
     """
 
     bytes: int
@@ -118,10 +117,11 @@ def copy_files(
         names: paths below both folders.
         progress: called with the bytes and files sent so far.
         timeout: seconds after which the copy is ended; None: no end.
-        leases: where all who copy to this region share the origin's `bandwidth`; by default beside the copies.
+        leases: the folder through which all copies to this region share the origin's `bandwidth`; by default beside the
+            copies.
 
     Returns:
-        What was sent, and what rclone complained about.
+        What was sent, and rclone's errors.
 
     Raises:
         EngineError: rclone is missing, too old, did not start, or the deadline passed.
@@ -182,7 +182,7 @@ def child_environment(origin: Folder, replica: Folder) -> dict[str, str]:
         try:
             environment |= _remote(alias, side)
         except CredentialError as error:
-            # Which side it is tells who needs it.
+            # The side identifies the location that needs it.
             raise CredentialError(error.message, file=side.location.prefix, hint=error.hint) from None
     return environment
 
@@ -256,7 +256,7 @@ def _path(program: Path) -> str:
 
 
 def _stream_args(location: Location, files: int) -> list[str]:
-    # A large file goes in several streams only where far fewer files than could be sent at once leave some idle.
+    # A large file is sent in several streams only where far fewer files than could be sent at once leave some idle.
     streams = min(location.transfers // (2 * files), _MAX_STREAMS)
     return [
         f"--transfers {location.transfers}",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def temp_folder() -> str:
-    """Return the folder, as far as this process has looked for it."""
+    """Return the folder, if this process has determined it."""
     return tempfile.tempdir or "the folder for temporary files"
 
 
@@ -78,5 +78,5 @@ class SpillFile:
     def _disk_error(self, error: OSError) -> EngineError:
         return EngineError(
             f"{temp_folder()} took {self._length} bytes of a temporary file, and no more: {error.strerror or error}",
-            hint="make room there, or let TMPDIR name a folder that has it: docs/operations.md, Local disk",
+            hint="free space there, or set TMPDIR to a folder with more: docs/operations.md, Local disk",
         )

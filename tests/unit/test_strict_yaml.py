@@ -1,6 +1,6 @@
 """Whatever somebody writes into a file of settings: the answer is the model, or one error that says where.
 
-A key that stands twice would be taken by the last word. Of that kind are keys that are equal once they are read (`1`,
+A key that appears twice would be taken by the last word. Of that kind are keys that are equal once they are read (`1`,
 `0x1`, `"1"`, `true`), keys that `<<` merges, anchors and documents. What a model takes by name or folds (ids, prefixes,
 credentials) is the files' own: `registry/test_last_word.py` and `config/sections/`.
 """
@@ -131,8 +131,8 @@ def test_a_fault_is_named_with_file_line_and_field(text: str, said: str) -> None
 def test_a_key_that_stands_twice_is_refused_with_all_other_faults() -> None:
     text = "rows: []\nby_name:\n  x: {count: 1}\n  x: {count: 2}\nrows: [{count: 3}]\n"
     twice = [
-        "f.yaml:4: by_name.x: stands twice, first in line 3: keep one",
-        "f.yaml:5: rows: stands twice, first in line 1: keep one",
+        "f.yaml:4: by_name.x: appears twice, first in line 3: keep one",
+        "f.yaml:5: rows: appears twice, first in line 1: keep one",
     ]
     assert refused(text) == twice
     assert refused(text + "more: 1")[:2] == twice and len(refused(text + "more: 1")) == 3
@@ -173,12 +173,12 @@ def test_a_key_that_stands_twice_is_refused_with_all_other_faults() -> None:
     ],
 )
 def test_a_key_stands_once_however_it_is_spelled_or_merged(text: str, field: str) -> None:
-    assert f"f.yaml:1: {field}: stands twice, first in line 1: keep one" in refused(text)
+    assert f"f.yaml:1: {field}: appears twice, first in line 1: keep one" in refused(text)
 
 
 def test_what_a_merge_brings_twice_is_told_where_it_is_merged() -> None:
     text = "rows:\n- &a\n  count: 1\n- most: 1\n  count: 2\n  <<: *a\n"
-    assert refused(text) == ["f.yaml:6: rows[1].count: stands twice, first in line 5: keep one"]
+    assert refused(text) == ["f.yaml:6: rows[1].count: appears twice, first in line 5: keep one"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_merge_that_adds_is_taken(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("rows: &a []\nby_name: &a {}", "f.yaml:2: column 10: this anchor stands twice: give it another name"),
+        ("rows: &a []\nby_name: &a {}", "f.yaml:2: column 10: this anchor appears twice: give it another name"),
         ("rows: []\n---\nrows: [1]", "f.yaml:2: column 1: a second document begins: keep one"),
         ("? [rows]\n: []", "f.yaml:1: column 3: a key has to be a single value, not a list or mapping"),
         ("%YAML 1.1\n%YAML 1.1\n---\nrows: []", "f.yaml:2: column 1: found duplicate YAML directive"),
@@ -211,7 +211,7 @@ def test_what_else_could_stand_twice(text: str, said: str) -> None:
 
 def test_doubling_merges_take_no_time() -> None:
     rows = [f"a{number}: &a{number} {{<<: [*a{number - 1}, *a{number - 1}]}}" for number in range(1, 60)]
-    assert "a1.x: stands twice" in refused("a0: &a0 {x: 1}\n" + "\n".join(rows))[0]
+    assert "a1.x: appears twice" in refused("a0: &a0 {x: 1}\n" + "\n".join(rows))[0]
 
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-2, 2) | st.dates() | st.text(max_size=2)
@@ -248,7 +248,7 @@ def test_of_two_keys_that_become_one_in_python_none_is_dropped(one: str, other: 
     except yaml.YAMLError:
         kept = 1
     lines = refused(text) if kept < 2 else []
-    assert kept == 2 or any("stands twice" in line or "column" in line for line in lines)
+    assert kept == 2 or any("appears twice" in line or "column" in line for line in lines)
 
 
 @pytest.mark.parametrize("text", ["", "# only a remark\n", "---\n", "null", "{}"])

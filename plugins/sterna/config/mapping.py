@@ -231,7 +231,7 @@ class Mapping:
         if uri.removesuffix("/") not in replica_uris:
             # Two URIs that differ on `main` would become one, and deletes would hit what they don't hit there.
             raise Unsupported(
-                "the URI lies below a replica root, in another spelling or folder than its origin has there", file=uri
+                "the URI is below a replica root, in another spelling or folder than its origin has there", file=uri
             )
         return self._require_resident_origin(uri, origin)
 
@@ -267,7 +267,7 @@ class Mapping:
     def deleted_file_uri(self, uri: str, version: MetadataVersion) -> str:
         """Return the URI for a path-bearing file that was deleted and may be gone.
 
-        Nobody opens it, here or there; see `content_uri_or_original`.
+        It is opened nowhere; see `content_uri_or_original`.
         """
         try:
             return uri if self.is_local(uri) else self.localized_uri(uri, version)
@@ -388,8 +388,8 @@ def validate_bindings(registry: Registry, bound: dict[str, str]) -> None:
         recorded = bound.get(location.id)
         if recorded is not None and recorded != location.binding:
             raise RegistryError(
-                f"location {location.id!r} is bound to {recorded!r} by the replica branch, the registry says "
-                f"{location.binding!r}",
+                f"location {location.id!r} is bound to {recorded!r} by the replica branch, and to "
+                f"{location.binding!r} in the registry",
                 hint="an id keeps its prefix and region for ever: restore it, or give the new prefix a new id",
             )
     _validate_claims({location.id: location for location in registry.locations}, bound)
@@ -409,7 +409,7 @@ def _validate_claims(locations: dict[str, Location], bound: dict[str, str]) -> N
         )
         if splitting is not None:
             raise RegistryError(
-                f"new location {splitting.id!r} ({splitting.prefix}) lies inside {bound_id!r} ({prefix}), which is "
+                f"new location {splitting.id!r} ({splitting.prefix}) is inside {bound_id!r} ({prefix}), which is "
                 "already replicated"
             )
         covering = next(

@@ -28,8 +28,8 @@ FLAGS: Final[Mapping[str, str]] = {
 REGISTRY_SETTINGS: Final[Mapping[str, str]] = {
     "regions.*.large_copy": "bulk_copy_threshold",
 }
-"""Settings of the registry: where the old one stood, with `*` for a list's number or a mapping's key, and the new one's
-last part."""
+"""Settings of the registry: the old path, with `*` for a list's number or a mapping's key, and the new one's last
+part."""
 
 SERVICES_SETTINGS: Final[Mapping[str, str]] = {
     "maintenance.patience": "max_wait",

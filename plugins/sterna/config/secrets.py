@@ -17,7 +17,7 @@ _PREFIX = "AIRFLOW_CONN_"
 
 @dataclass(frozen=True)
 class _Environment:
-    # Secrets are looked up on use, so that this object itself can be shown and pickled.
+    # Secrets are read on use, so that this object itself can be shown and pickled.
     variables: Mapping[str, str] | None = field(default=None, repr=False)
 
     def __call__(self, id: str) -> Credential:
@@ -25,7 +25,7 @@ class _Environment:
         text = variables.get(variable_name(id), "")
         if not text:
             raise CredentialError(
-                f"credential {id!r} is missing: looked in the environment variable {variable_name(id)}",
+                f"credential {id!r} is missing: expected in the environment variable {variable_name(id)}",
                 hint=(
                     "set it to the Airflow connection in JSON form, or run where Airflow's own connections are at hand"
                 ),
@@ -37,7 +37,7 @@ def environment_secrets(variables: Mapping[str, str] | None = None) -> Secrets:
     """Return a finder that reads Airflow's `AIRFLOW_CONN_<ID>` variables.
 
     Args:
-        variables: the environment to look in; None: the process's own, at each call.
+        variables: the environment; None: the process's own, at each call.
 
     Source: Airflow, "Managing Connections", "Storing connections in environment variables".
     """

@@ -18,9 +18,9 @@ from sterna.errors import SternaError
 FieldPath = tuple[str | int, ...]
 _MERGE = "tag:yaml.org,2002:merge"
 _VALUE = "tag:yaml.org,2002:value"
-# Where the parser's message doesn't say what to do.
+# Hints for parser messages without one.
 _CLEARER_MESSAGES = {
-    "second occurrence": "this anchor stands twice: give it another name",
+    "second occurrence": "this anchor appears twice: give it another name",
     "found unhashable key": "a key has to be a single value, not a list or mapping",
     "but found another document": "a second document begins: keep one",
 }
@@ -93,8 +93,8 @@ def parse_model(
 ) -> Model:
     """Read a model from YAML or JSON text; text without content is an empty mapping.
 
-    A key stands once in a mapping, at any depth, and what `<<` merges counts as written there: nothing is decided by
-    which of two came last.
+    A mapping has each key once, at any depth, and what `<<` merges counts as written there: of duplicate keys, none
+    silently wins.
 
     Args:
         text: the file's content.
@@ -154,7 +154,7 @@ class _Key:
 
 
 class _Loader(yaml.SafeLoader):
-    """Tells which keys stand twice, and the line of a value that is not what its look or tag says: `2024-99-99`."""
+    """Finds duplicate keys, and the line of a value that doesn't fit its implicit or explicit tag: `2024-99-99`."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -171,9 +171,7 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, f"this is no {kind}", node.start_mark) from None
 
     def find_duplicates(self, node: yaml.Node | None) -> list[tuple[int, str]]:
-        """Return line and problem of each key that stands twice below a node; `overlapping` tells whether `<<` brought
-        one.
-        """
+        """Return line and problem of each duplicate key below a node."""
         self._visit(node, ())
         return self._duplicates
 
@@ -216,7 +214,7 @@ class _Loader(yaml.SafeLoader):
             keys.update(dict.fromkeys(key.equivalents, key))
             return False
         field = _format_path((*path, key.text))
-        self._duplicates.append((line, f"{field}: stands twice, first in line {first.line}: keep one"))
+        self._duplicates.append((line, f"{field}: appears twice, first in line {first.line}: keep one"))
         return True
 
     def _equivalents(self, key: yaml.ScalarNode) -> frozenset[Hashable]:
@@ -286,7 +284,7 @@ _MESSAGES = {
     "string_too_long": "expected a text of at most {max_length} letters",
     "string_pattern_mismatch": "expected a text of the pattern {pattern}",
 }
-"""By pydantic's type of an error, what is said of it: its own words name classes of Python's and of sterna's."""
+"""Messages by pydantic's type of an error: its own messages name classes of Python's and of sterna's."""
 
 
 def _message(error: Any) -> str:

@@ -38,18 +38,18 @@ def refused(content: str | dict[str, Any]) -> list[str]:
 
 def test_two_sections_that_keep_data_at_home() -> None:
     for both in (STAYS + GOES, GOES + STAYS):
-        assert refused(text() + both) == ["residency: stands twice, first in line 3: keep one"]
+        assert refused(text() + both) == ["residency: appears twice, first in line 3: keep one"]
     twice = json.dumps(samples.content())[:-1] + ', "residency": [], "residency": [{"tables": ["hr"], "only": ["us"]}]}'
-    assert refused(twice) == ["residency: stands twice, first in line 1: keep one"]
+    assert refused(twice) == ["residency: appears twice, first in line 1: keep one"]
 
 
 def test_keys_within_a_rule_a_location_and_its_options() -> None:
-    assert refused(text() + STAYS + "  only: [us, eu]\n")[0].startswith("residency[0].only: stands twice")
+    assert refused(text() + STAYS + "  only: [us, eu]\n")[0].startswith("residency[0].only: appears twice")
     lake = '{id: l, prefix: "s3://l", region: us, remote: {type: s3, options: {region: a, region: b}}}'
     lines = refused(text(locations=[]).replace("[]", f"[{lake}]"))
-    assert "locations[0].remote.options.region: stands twice, first in line 2: keep one" in lines
+    assert "locations[0].remote.options.region: appears twice, first in line 2: keep one" in lines
     priced = text().replace('"region": "us",', '"region": "us", "egress_per_gb": {"eu": 0, "eu": 1},', 1)
-    assert "locations[0].egress_per_gb.eu: stands twice, first in line 2: keep one" in refused(priced)
+    assert "locations[0].egress_per_gb.eu: appears twice, first in line 2: keep one" in refused(priced)
 
 
 def test_rules_of_one_match_all_count_and_policies_have_an_order() -> None:
@@ -93,7 +93,7 @@ class TestTwins:
 
     def test_one_spelling_with_and_without_a_slash(self) -> None:
         lines = refused(self.content(samples.location("two", "s3://twin/")))
-        assert lines == ["locations[3].prefix: location prefix 's3://twin' stands twice: each has its own"]
+        assert lines == ["locations[3].prefix: location prefix 's3://twin' appears twice: each has its own"]
 
 
 def test_a_price_for_a_region_that_is_not_there() -> None:
@@ -137,7 +137,7 @@ def test_credential_ids_that_are_one_variable() -> None:
 def test_a_field_of_a_connection_that_stands_twice_is_named_alone(connection: str, name: str) -> None:
     with pytest.raises(CredentialError) as raised:
         parse_credential("lake", connection.replace("%s", SECRET))
-    assert raised.value.message == f"connection 'lake': '{name}' stands twice: keep one of them"
+    assert raised.value.message == f"connection 'lake': '{name}' appears twice: keep one of them"
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
@@ -183,7 +183,7 @@ def test_fields_of_one_meaning_that_differ(prefix: str, credential: Credential, 
     for read in (lambda: store_options(location, credential), lambda: rclone_environment("x", location, credential)):
         with pytest.raises(CredentialError) as raised:
             read()
-        assert raised.value.message == f"connection 'c' says two things in {fields}: keep one of them"
+        assert raised.value.message == f"connection 'c' has different values in {fields}: keep one of them"
 
 
 def test_fields_of_one_meaning_that_agree() -> None:

@@ -138,29 +138,29 @@ def test_a_prefix_that_no_uri_could_safely_have(prefix: str) -> None:
 @pytest.mark.parametrize(
     ("locations", "regions", "said"),
     [
-        ([samples.location("us", "s3://again")], None, "location id 'us' stands twice"),
+        ([samples.location("us", "s3://again")], None, "location id 'us' appears twice"),
         (
             [samples.location("a-b", "s3://ab"), samples.location("a_b", "s3://ab2")],
             None,
-            "location id 'a_b' stands twice",
+            "location id 'a_b' appears twice",
         ),
-        ([samples.location("x", "s3://us-bucket")], None, "location prefix 's3://us-bucket' stands twice"),
-        ([samples.location("x", "s3://us-bucket/replica/x")], None, "lies below the replica root"),
-        ([samples.location("x", "s3a://us-bucket/replica/x")], None, "lies below the replica root"),
+        ([samples.location("x", "s3://us-bucket")], None, "location prefix 's3://us-bucket' appears twice"),
+        ([samples.location("x", "s3://us-bucket/replica/x")], None, "is below the replica root"),
+        ([samples.location("x", "s3a://us-bucket/replica/x")], None, "is below the replica root"),
         (
             [],
             [samples.region("us", "s3://us-bucket/r"), samples.region("eu", "s3://us-bucket/r/x")],
-            "lies in no location",
+            "is in no location",
         ),
         (
             [],
             [samples.region("us", "s3://us-bucket/r"), samples.region("us", "s3://us-bucket/s")],
-            "region 'us' stands twice",
+            "region 'us' appears twice",
         ),
         (
             [samples.location("x", "s3://us-bucket/in", "eu")],
             [samples.region("us", "s3://us-bucket/in/r")],
-            "lies in no location",
+            "is in no location",
         ),
         (
             [],
@@ -168,7 +168,7 @@ def test_a_prefix_that_no_uri_could_safely_have(prefix: str) -> None:
                 samples.region("us", "s3://us-bucket/r"),
                 samples.region("eu", "s3://eu-bucket/r", replica_branch="main_replica_us"),
             ],
-            "replica_branch 'main_replica_us' stands twice",
+            "replica_branch 'main_replica_us' appears twice",
         ),
         (
             [samples.location("both", "s3a://us-bucket/eu", "eu")],

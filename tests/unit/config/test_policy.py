@@ -86,10 +86,10 @@ def test_a_rule_must_say_one_thing(rule: dict[str, object]) -> None:
     ("rule", "why"),
     [
         ({"locations": ["mars"], "never": ["eu"]}, "location 'mars' is not among"),
-        ({"locations": ["us"], "never": ["us"]}, "location 'us' lies in region 'us', which the rule refuses"),
+        ({"locations": ["us"], "never": ["us"]}, "location 'us' is in region 'us', which the rule refuses"),
         ({"locations": ["us"], "only": []}, "which the rule refuses"),
-        ({"prefixes": ["s3://us-bucket/x"], "only": ["eu"]}, "lies in region 'us', which the rule refuses"),
-        ({"prefixes": ["s3://nowhere/x"], "never": ["eu"]}, "lies in no location"),
+        ({"prefixes": ["s3://us-bucket/x"], "only": ["eu"]}, "is in region 'us', which the rule refuses"),
+        ({"prefixes": ["s3://nowhere/x"], "never": ["eu"]}, "is in no location"),
         ({"never": ["eu"]}, "expected tables, locations or prefixes"),
     ],
 )

@@ -158,7 +158,7 @@ def test_to_repeat_it_is_fine(kind: str, options: dict[str, str]) -> None:
 )
 def test_two_logins_are_refused(kind: str, option: str) -> None:
     assert refused(kind, {option: "true"}, credential_id="lake") == [
-        f"locations[2].remote.options.{option}: says another login than credential_id: leave one of them out"
+        f"locations[2].remote.options.{option}: names another login than credential_id: remove one of them"
     ]
     parse_registry(json.dumps(content(kind, {option: "true"})), "r.json")
 

@@ -185,7 +185,7 @@ class TestLocation:
         run(world)
         before, head = contents(world.folder / "eu" / "replica"), world.catalog.reference("main_replica_eu")
         world.commit(a=world.write("a"))
-        with pytest.raises(RegistryError, match=r"'us-inner'.*lies inside 'us-lake'.*already replicated"):
+        with pytest.raises(RegistryError, match=r"'us-inner'.*is inside 'us-lake'.*already replicated"):
             run(grown(world, {"us-inner": "us/lake/a"}))
         assert (contents(world.folder / "eu" / "replica"), world.catalog.reference("main_replica_eu")) == (before, head)
         assert run(world).published == ("ns.a",)

@@ -40,7 +40,7 @@ _OPTIONS: Final = split_names(
 
 @dataclass(frozen=True)
 class _AccountAccess:
-    """Whom to speak to, and as whom.
+    """The account, its endpoint and its credential.
 
     Of key, sas and client one is given, none of them for what the machine provides.
     """
@@ -112,7 +112,7 @@ def _fileio_endpoint(location: StoreLocation, access: _AccountAccess) -> dict[st
     """Return what leads Iceberg's readers to an endpoint that they don't find by themselves."""
     if access.endpoint == f"https://{access.account}.blob.{_SUFFIX}":
         return {}
-    # Java takes the endpoint under the name of a connection string, and looks for the other service of the same store.
+    # Java takes the endpoint by the name of a connection string, and derives the other service of the same store.
     java = (
         {}
         if access.endpoint == _prefix_endpoint(location)

@@ -140,7 +140,7 @@ def _naming_connection(id: str) -> Iterator[None]:
     try:
         yield
     except DuplicateName as error:
-        raise CredentialError(f"connection {id!r}: {error.name!r} stands twice: keep one of them") from None
+        raise CredentialError(f"connection {id!r}: {error.name!r} appears twice: keep one of them") from None
 
 
 def _parse_extra(id: str, raw: Any) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _parse_uri(id: str, text: str) -> dict[str, Any]:
         extra = require_unique_names(parse_qsl(parts.query, keep_blank_values=True))
     if _EXTRA in extra:
         if len(extra) > 1:
-            raise CredentialError(f"connection {id!r}: {_EXTRA} is all of extra: leave out what stands beside it")
+            raise CredentialError(f"connection {id!r}: {_EXTRA} is all of extra: remove the other fields")
         extra = _parse_unique_json(id, extra[_EXTRA])
     # urlsplit lowers the host's case alone: login and password keep theirs.
     return {"login": unquote(parts.username or ""), "password": unquote(parts.password or ""), "extra": extra}
@@ -207,7 +207,7 @@ def single_value(credential: Credential, candidates: Mapping[str, str]) -> str:
     non_empty = {name: value for name, value in candidates.items() if value}
     if len(set(non_empty.values())) > 1:
         raise CredentialError(
-            f"connection {credential.id!r} says two things in {' and '.join(non_empty)}: keep one of them"
+            f"connection {credential.id!r} has different values in {' and '.join(non_empty)}: keep one of them"
         )
     return next(iter(non_empty.values()), "")
 

@@ -1,7 +1,7 @@
 """The folders below a replica root with sterna's own state: their names are defined here alone.
 
-What a clean-up may delete, and when, follows from them (`sterna.maintenance.gc.decide`): a folder that has one name for
-who writes and another for the clean-up is kept for ever, or deleted too soon.
+What a clean-up may delete, and when, follows from them (`sterna.maintenance.gc.decide`): a folder whose writer and
+clean-up use different names is kept for ever, or deleted too soon.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def is_state_uri(uri: str) -> bool:
 
 
 def state_path(path: list[str]) -> list[str] | None:
-    """Return the names of folders, and of the file, below the folder of all that; None where a path lies elsewhere.
+    """Return the names of folders, and of the file, below the state folder; None where a path is elsewhere.
 
     Args:
         path: the names below a replica root.

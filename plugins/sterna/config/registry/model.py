@@ -44,13 +44,13 @@ class CatalogDatabase(StrictModel):
         hosts: `host:port` of its servers; with several, the one that accepts writes is taken.
         name: the database.
         role: the login of the region's Nessie servers; its right to write `refs2` makes this region the primary.
-        credential_id: connection with login and password; to read the epoch for whoever syncs, a superuser's for
-            operators.
-        replication_hosts: its servers, as other regions' Postgres reach them; default: the same as `hosts`.
-        replication_credential_id: login for subscriptions; default: the same as `credential_id`.
-        sslmode: libpq's; across regions `verify-full`.
-        look_timeout: seconds for a look at it, connecting included; one that takes longer counts as unseen.
-        work_timeout: seconds for one statement of an operator's command; that is promote, rejoin or reseed.
+        credential_id: Airflow connection id with login and password: for syncs a login that may read the epoch, for
+            operators a superuser's.
+        replication_hosts: the same servers as other regions' Postgres reach them; default: `hosts`.
+        replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
+        sslmode: libpq's.
+        look_timeout: seconds for reading it, connecting included; one that takes longer counts as unreachable.
+        work_timeout: seconds for one statement of an operator's command (promote, rejoin, reseed).
     """
 
     hosts: list[Host] = Field(min_length=1)
@@ -143,7 +143,7 @@ class Remote(StrictModel):
     def _validate_options(self) -> Remote:
         faults = [Fault(("options", option), message) for option, message in invalid_options(self.options)]
         if self.config is not None and self.name is None:
-            faults.append(Fault(("config",), "it is for a remote of that file: say which in name, or leave it out"))
+            faults.append(Fault(("config",), "it is for a remote of that file: name it, or remove this"))
         if faults:
             raise Faults(faults)
         return self
@@ -193,7 +193,7 @@ class Location(StrictModel):
         options = self.remote.options
         messages = dict(unknown_options(self.remote.type, options))
         if self.credential_id is not None:
-            conflict = "says another login than credential_id: leave one of them out"
+            conflict = "names another login than credential_id: remove one of them"
             messages |= dict.fromkeys(login_options(options), conflict)
         account, prefix_account = options.get("account", ""), _azure_account(self.prefix)
         if account and prefix_account and account != prefix_account:
@@ -283,8 +283,8 @@ class Registry(StrictModel):
     def fingerprint(self) -> str:
         """Return a hex digest over everything in the registry: the stages of one run work with one and the same.
 
-        It stands in plans and rounds, which another version may carry on: a setting counts by the name that it had in
-        the file then, and one that came after November 2026 only where it isn't left at its default.
+        Plans and bulk runs contain it, which another version may continue: a setting counts by its name when they were
+        introduced, and one added after November 2026 only where it isn't left at its default.
         """
         return digest(_fingerprint_fields(self, self.model_dump(mode="json", by_alias=True)))
 
@@ -294,10 +294,10 @@ class Registry(StrictModel):
         A region whose head has another digest compares every key. So these count, since each changes where a URI is
         mapped to, which keys are replicated, or how much of them:
 
-        * of regions the name (whose own a location is), the replica root (below it lie the copies, and URIs of `main`
-          that lie below any region's are taken back to their origin) and the replica branch;
+        * of regions the name (of the owner of a location), the replica root (the copies are below it, and URIs of
+          `main` below any region's are mapped back to their origin) and the replica branch;
         * of locations the id, the prefix and the region;
-        * of policies, residency and views what `digest_fields` says of them.
+        * of policies, residency and views their `digest_fields`.
 
         These don't: catalogs, Spark, where to localize, and limits; how a location is reached, what it costs, and how
         fast copying may be. They change the way there, and nothing that arrives.
@@ -427,9 +427,7 @@ def _consistency_faults(registry: Registry) -> Iterator[Fault]:
     )
     yield from _duplicate_faults("locations", "prefix", "location prefix", [location.prefix for location in locations])
     if len({region.catalog.database is None for region in registry.regions}) > 1:
-        message = (
-            "catalog.database stands at some regions and not at others: all have a copy of the catalog, or none has"
-        )
+        message = "only some regions have catalog.database: all have a copy of the catalog, or none has"
         yield Fault((), message)
     branches = [region.replica_branch for region in registry.regions]
     yield from _duplicate_faults("regions", "replica_branch", "replica_branch", branches)
@@ -464,9 +462,9 @@ def _unknown_region_faults(registry: Registry) -> Iterator[Fault]:
 
 
 def _alias_faults(registry: Registry) -> Iterator[Fault]:
-    """Yield where two locations are one place in two spellings, and what is said of one isn't said of the other.
+    """Yield pairs of locations that are one place in two spellings, with different settings.
 
-    Each file there can be named in either spelling, and so would choose what counts for it.
+    A file there can be named in either spelling, which would determine the settings that apply to it.
     """
     places: dict[str, Location] = {}
     for number, other in enumerate(registry.locations):
@@ -487,12 +485,12 @@ def _replica_root_faults(region: Region, locations: list[Location]) -> Iterator[
     enclosing = [location for location in locations if is_inside(root, canonical_prefix(location.prefix))]
     home = max(enclosing, key=lambda location: len(canonical_prefix(location.prefix)), default=None)
     if home is None or home.region != region.name:
-        yield f"region {region.name!r}: replica_root {region.replica_root} lies in no location of that region"
+        yield f"region {region.name!r}: replica_root {region.replica_root} is in no location of that region"
     for location in locations:
         # A location may *be* a replica root (a bucket for replicas alone). One below it would claim what sterna copied
         # there.
         if canonical_prefix(location.prefix) != root and is_inside(canonical_prefix(location.prefix), root):
-            yield f"location {location.id!r} ({location.prefix}) lies below the replica root of region {region.name!r}"
+            yield f"location {location.id!r} ({location.prefix}) is below the replica root of region {region.name!r}"
 
 
 def _residency_faults(rule: Residency, locations: list[Location]) -> Iterator[str]:
@@ -502,7 +500,7 @@ def _residency_faults(rule: Residency, locations: list[Location]) -> Iterator[st
         if id not in by_id:
             yield f"location {id!r} is not among the locations {sorted(by_id)}"
         elif not rule.allows(by_id[id].region):
-            yield f"location {id!r} lies in region {by_id[id].region!r}, which the rule refuses"
+            yield f"location {id!r} is in region {by_id[id].region!r}, which the rule refuses"
     for prefix in rule.prefixes:
         enclosing = [
             candidate
@@ -511,12 +509,12 @@ def _residency_faults(rule: Residency, locations: list[Location]) -> Iterator[st
         ]
         home = max(enclosing, key=lambda candidate: len(canonical_prefix(candidate.prefix)), default=None)
         if home is None:
-            yield f"prefix {prefix} lies in no location"
+            yield f"prefix {prefix} is in no location"
         elif not rule.allows(home.region):
-            yield f"prefix {prefix} lies in region {home.region!r}, which the rule refuses"
+            yield f"prefix {prefix} is in region {home.region!r}, which the rule refuses"
 
 
 def _duplicate_faults(section: str, field: str, what: str, values: list[str]) -> Iterator[Fault]:
     for number, value in enumerate(values):
         if value in values[:number]:
-            yield Fault((section, number, field), f"{what} {value!r} stands twice: each has its own")
+            yield Fault((section, number, field), f"{what} {value!r} appears twice: each has its own")

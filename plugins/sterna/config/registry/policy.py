@@ -48,9 +48,7 @@ class History(StrictModel):
         return settings
 
     def digest_fields(self) -> dict[str, Any]:
-        """Return what digests are made of, under names that stay: one of them stands in the name of each metadata.json
-        of every region.
-        """
+        """Return the fields that digests are made of, under stable names: the name of each metadata.json has one."""
         return {"latest": self.latest, "since": self.since}
 
     @property
@@ -98,9 +96,9 @@ class Policy(StrictModel):
     def digest_fields(self) -> dict[str, Any]:
         """Return what decides which keys are replicated and how much of them, as JSON; see `Registry.digest`.
 
-        `atomic` doesn't: it decides who waits for whom. Each plan asks that anew, of every table that was committed
-        since and of those that wait already; one that went ahead can't be taken back by comparing it. Nor does `ship`:
-        it decides when.
+        `atomic` doesn't count: it decides which tables wait for each other. Each plan resolves that again, for all
+        tables that were committed since and those that wait already; a published one can't be taken back by comparing
+        it. Nor does `ship`: it decides when.
         """
         history = {name: value for name, value in self.history.digest_fields().items() if value is not None}
         return {
@@ -134,7 +132,7 @@ class ViewCatalogs(StrictModel):
     def _validate_disjoint(self) -> ViewCatalogs:
         both = sorted(set(self.own_catalogs) & set(self.other_catalogs))
         if both:
-            raise ValueError(f"{both[0]!r} stands in own_catalogs and in other_catalogs: leave one of them out")
+            raise ValueError(f"{both[0]!r} is in own_catalogs and in other_catalogs: remove one of them")
         return self
 
     def digest_fields(self) -> dict[str, list[str]]:

@@ -1,7 +1,7 @@
 """The names of a run's files in its own folder, `_sterna/runs/<run id>/`: they are defined here alone.
 
 Other versions read it: status and clean-ups read the plans and reports of all runs, and the stages of one run may be of
-two versions. What only goes from stage to stage is deleted by its name.
+two versions. Files that only pass data between stages are deleted by their name.
 """
 
 from __future__ import annotations

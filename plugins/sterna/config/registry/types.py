@@ -31,9 +31,9 @@ def _validate_uri(value: str) -> str:
         )
     parts = {decoded for part in rest.split("/") for decoded in unquote(part).split("/")}
     if "?" in rest or "//" in rest.rstrip("/").removeprefix("/") or {".", ".."} & parts:
-        raise ValueError("a query, an empty path part, '.' or '..' can't stand in a prefix")
+        raise ValueError("a prefix can't have a query, an empty path part, '.' or '..'")
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
-        raise ValueError("a control character can't stand in a prefix")
+        raise ValueError("a prefix can't have a control character")
     return value.rstrip("/")
 
 

@@ -29,7 +29,7 @@ class CdcSource(StrictModel):
         tables: which, as `schema.table` or `schema.*` (a MariaDB or MySQL: `database.table`); those that match when the
             source is read for the first time.
         into: the namespace on `main` that gets a table of the same name for each.
-        deletes: `hard`: a row that is deleted there goes here; `soft`: it stays, with `is_deleted` true.
+        deletes: `hard`: a row deleted in the source is deleted here; `soft`: it stays, with `is_deleted` true.
         every: seconds after which what was read becomes durable, and the source may forget it.
         log_alarm: bytes of log that the source keeps for this reader, from where on that is an alarm.
         read_alarm: seconds without a reader from which on that is an alarm.
@@ -77,7 +77,7 @@ def _validate_unique_names(value: list[CdcSource]) -> list[CdcSource]:
     for field_name, names in (("name", [source.name for source in value]), ("into", [source.into for source in value])):
         if duplicates := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(
-                f"{field_name} {duplicates[0]} stands twice: a source has its own name and its own namespace"
+                f"{field_name} {duplicates[0]} appears twice: a source has its own name and its own namespace"
             )
     return value
 

@@ -71,7 +71,7 @@ class Entity(StrictModel):
     """What features are about.
 
     Args:
-        name: what answers call it, with a capital letter.
+        name: its name in responses, with a capital letter.
         key: the columns that identify its rows, in the order that ids have them, and their types.
     """
 
@@ -96,7 +96,7 @@ class FeatureView(StrictModel):
 
     Args:
         name: the name in requests.
-        entity: whose features they are.
+        entity: that has the features.
         table: the table, as the catalog names it.
         features: the columns.
         event_time: the column with the time from which on a row is valid.
@@ -104,7 +104,7 @@ class FeatureView(StrictModel):
         serve: `complete`: the store holds all rows; `cache`: those that were requested, for `ttl`.
         ttl: seconds that the cache keeps a row.
         max_age: seconds after which a row is too old to be served; none: never.
-        time_travel: seconds for which maintenance keeps the history that past answers are read from.
+        time_travel: seconds for which maintenance keeps the history for point-in-time reads.
         max_staleness: seconds that the store may be behind the replica, before that is an alarm.
     """
 
@@ -124,17 +124,17 @@ class FeatureView(StrictModel):
     @classmethod
     def _validate_table(cls, value: str) -> str:
         if not _TABLE.fullmatch(value):
-            raise ValueError("expected a table's whole name, such as default.user_feature_store")
+            raise ValueError("expected a table's full name, such as default.user_feature_store")
         return value
 
     @model_validator(mode="after")
     def _validate_fields(self) -> FeatureView:
         if len(set(self.features)) < len(self.features):
-            raise ValueError(f"view {self.name}: a feature stands twice")
+            raise ValueError(f"view {self.name}: a feature appears twice")
         if self.ttl is not None and self.serve == "complete":
             raise ValueError(f"view {self.name}: ttl is for serve: cache; a complete view's rows stay")
         if self.event_time is None and not self.unique:
-            raise ValueError(f"view {self.name}: name an event_time, or say unique: true: else nobody knows which row")
+            raise ValueError(f"view {self.name}: name an event_time, or set unique: true")
         if self.event_time is None and self.max_age is not None:
             raise ValueError(f"view {self.name}: max_age needs an event_time")
         return self
@@ -185,7 +185,7 @@ class Features(StrictModel):
             ("services", [feature_service.name for feature_service in self.services]),
         ):
             if duplicates := sorted({name for name in names if names.count(name) > 1}):
-                raise ValueError(f"{section_name}: {duplicates[0]} stands twice")
+                raise ValueError(f"{section_name}: {duplicates[0]} appears twice")
         for view in self.views:
             self._validate_view(view)
         for service in self.services:
@@ -205,7 +205,7 @@ class Features(StrictModel):
         if missing := [name for name in service.features if name not in feature_names]:
             raise ValueError(f"service {service.name}: no feature {missing[0]}: features are written as view.column")
         if len(set(service.features)) < len(service.features):
-            raise ValueError(f"service {service.name}: a feature stands twice")
+            raise ValueError(f"service {service.name}: a feature appears twice")
         if len({self.views_by_name[name.partition(".")[0]].entity for name in service.features}) > 1:
             raise ValueError(f"service {service.name}: its features are of several entities")
 

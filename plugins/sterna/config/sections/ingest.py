@@ -57,7 +57,7 @@ class WatchedPrefix(StrictModel):
     Args:
         prefix: a URI prefix in a location of the region's own, outside of replica roots and the inbox.
         table: the table's dotted key.
-        every: seconds from one look to the next.
+        every: seconds between two listings.
     """
 
     prefix: Prefix
@@ -66,11 +66,11 @@ class WatchedPrefix(StrictModel):
 
 
 class IngestRegion(StrictModel):
-    """Where one region keeps what came in, until it is published.
+    """A region's storage of ingested files, until they are published.
 
     Args:
         inbox: a URI prefix in a location of the region's own, outside of replica roots.
-        spark: who consolidates, as the registry's `spark` names it; "": the region's own.
+        spark: the Spark master of consolidation, as the registry's `spark`; "": the region's own.
         catalog_credential_id: the connection with which workers log in at the catalog, as writers of `main`; None: the
             region's own.
         database: the tracker's.
@@ -214,7 +214,7 @@ class Ingest(StrictModel):
     def _validate_topics(cls, value: list[SourceTopic], info: ValidationInfo) -> list[SourceTopic]:
         names = [(topic.region, topic.name) for topic in value]
         if duplicate := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"{duplicate[1]} stands twice in region {duplicate[0]}: the name makes the channels")
+            raise ValueError(f"{duplicate[1]} appears twice in region {duplicate[0]}: the name makes the channels")
         regions = info.data.get("regions", {})
         if foreign := next((topic for topic in value if regions and topic.region not in regions), None):
             raise ValueError(

@@ -52,11 +52,11 @@ class Maintenance(StrictModel):
 
     Args:
         tables: rules; a table that none matches is left alone.
-        max_wait: seconds that a silent region is waited for without an alarm.
-        exclude_regions: regions that have no replica to wait for, by name: what only their watermark and their held
-            tables need goes. Their replica branch is a reference as any other. Their catalogs still have to be seen.
-        gone: regions that are gone for good, by name: the same holds, and a catalog of theirs that gives no sign is not
-            waited for.
+        max_wait: seconds for which an unreachable region is waited for without an alarm.
+        exclude_regions: names of regions that have no replica to wait for: what only their watermark and held tables
+            need is not kept. Their replica branch counts as any other reference. Their catalogs still have to be
+            reachable.
+        gone: names of retired regions: as `exclude_regions`, and their unreachable catalogs are not waited for.
         grace: seconds between the two passes of a sweep.
         credential_id: Airflow connection id of a login that may commit to `main` at the catalog; none: the region's own
             `catalog.credential_id`.

@@ -24,7 +24,7 @@ def _validate_version(value: Any) -> Any:
 
 
 class Services(StrictModel):
-    """The whole services file, shared by all regions.
+    """The services file, shared by all regions.
 
     Args:
         version: of the file's format.
@@ -56,7 +56,7 @@ class Services(StrictModel):
 
     @model_validator(mode="after")
     def _link_maintenance(self) -> Services:
-        # What transforms and views go on from, and what views read of the past, is theirs to say: maintenance keeps it.
+        # Transforms and views determine the history that they need: maintenance keeps it.
         if self.maintenance is not None:
             time_travel = dict(self.maintenance.time_travel)
             for table, seconds in (self.features.time_travel_seconds() if self.features else {}).items():

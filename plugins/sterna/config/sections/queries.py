@@ -169,7 +169,7 @@ AnswerSize = Annotated[Size, Field(ge=1 << 10, le=1 << 30)]
 
 
 class QueryLimits(StrictModel):
-    """What one query may take; what isn't said is as in the section's own `limits`."""
+    """Limits of one query; by default those of the section."""
 
     seconds: Seconds | None = None
     memory: Memory | None = None
@@ -185,7 +185,7 @@ class SharedLimits(StrictModel):
         seconds: a run's time.
         memory: a run's memory, beside what its process takes idle.
         rows, bytes: an answer's size.
-        spark_bytes: what the region's Spark hands over for a run, on this machine's disk meanwhile.
+        spark_bytes: bytes that the region's Spark returns for a run; they are spooled to this machine's disk.
         max_concurrency: runs at the same time.
         queue: runs that wait for one of those.
         cache: bytes of answers that are kept.
@@ -205,7 +205,7 @@ class NamedQuery(StrictModel):
     """One query.
 
     Args:
-        sql: one SELECT; tables by their whole names, parameters as `$name`.
+        sql: one SELECT; tables by their full names, parameters as `$name`.
         params: its parameters, by name.
         answer: `kpi`: one row, as one object; `rows`: a list.
         default: the one that a request without a name means.

@@ -101,7 +101,7 @@ class Webhook(TargetSettings):
         if parts.scheme not in ("https", "http") or not _HOST.fullmatch(host):
             raise ValueError("expected a URL such as https://example.com/hook")
         if "@" in parts.netloc or parts.fragment:
-            raise ValueError("a URL with user-info or a fragment is refused: secrets stand in the credential")
+            raise ValueError("a URL with user-info or a fragment is refused: secrets belong in the credential")
         return value
 
     @model_validator(mode="after")
@@ -204,9 +204,9 @@ class Sink(StrictModel):
     Args:
         tables: patterns of the tables whose events are sent.
         regions: the regions that send theirs; none named: all.
-        credential_id: the Airflow connection with the target's secrets; None: a broker asks for none.
-        roles: what the receiver may be told, where `readers` has rules: the roles that it counts as having.
-        retry_timeout: an event that can't be delivered for so long goes to the dead letters.
+        credential_id: the Airflow connection with the target's secrets; None: a broker without authentication.
+        roles: the receiver's roles, by which the rules of `readers` decide which tables it receives.
+        retry_timeout: seconds after which an undelivered event becomes a dead letter.
     """
 
     tables: list[Pattern] = Field(default=["**"], min_length=1)

@@ -43,7 +43,7 @@ def _parse_mode(value: Any) -> Any:
         raise ValueError("expected append, merge(key) or replace(partition)")
     columns = tuple(part.strip() for part in match[2].split(","))
     if len(set(columns)) < len(columns):
-        raise ValueError("a column stands twice")
+        raise ValueError("a column appears twice")
     if match[1] == "replace":
         if len(columns) > 1:
             raise ValueError("replace takes the one column that the target is partitioned by")
@@ -129,7 +129,7 @@ def _validate_transforms(transforms: tuple[Transform, ...]) -> tuple[Transform, 
         duplicates = sorted({name for name in names if names.count(name) > 1})
         if duplicates:
             raise ValueError(
-                f"{field_name} {duplicates[0]} stands twice: a transform has a name and a target of its own"
+                f"{field_name} {duplicates[0]} appears twice: a transform has a name and a target of its own"
             )
     _validate_acyclic(transforms)
     return transforms

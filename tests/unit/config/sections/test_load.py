@@ -57,7 +57,7 @@ def test_every_fault_is_named_at_once() -> None:
         "s.yaml:1 version",
         "s.yaml:3 features",
         "s.yaml:4 flow",
-        "s.yaml:5 transforms",  # stands twice
+        "s.yaml:5 transforms",  # appears twice
         "s.yaml:5 transforms[0]",
     ]
 
@@ -142,19 +142,19 @@ def test_a_rule_for_readers_that_says_nothing_clear_is_refused(rule: str, field:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("readers: []\nreaders: []\n", "s.yaml:2: readers: stands twice, first in line 1: keep one"),
+        ("readers: []\nreaders: []\n", "s.yaml:2: readers: appears twice, first in line 1: keep one"),
         (
             '{"queries": {"kpi": {"sql": "SELECT 1", "sql": "SELECT 2"}}}',
-            "s.yaml:1: queries.kpi.sql: stands twice, first in line 1: keep one",
+            "s.yaml:1: queries.kpi.sql: appears twice, first in line 1: keep one",
         ),
         (
             "maintenance:\n  tables: [{match: [a.*]}]\n  time_travel:\n    a.b: 1d\n    'a.b': 2d\n",
-            "s.yaml:5: maintenance.time_travel.a.b: stands twice, first in line 4: keep one",
+            "s.yaml:5: maintenance.time_travel.a.b: appears twice, first in line 4: keep one",
         ),
         (
             "sinks:\n  a: &a\n    credential_id: k\n    target: {webhook: {url: 'https://h'}}\n  b:\n    <<: *a\n"
             "    credential_id: l\n",
-            "s.yaml:7: sinks.b.credential_id: stands twice, first in line 3: keep one",
+            "s.yaml:7: sinks.b.credential_id: appears twice, first in line 3: keep one",
         ),
         (
             "sinks:\n  a: &a\n    credential_id: k\n    target: {webhook: {url: 'https://h'}}\n"

@@ -107,7 +107,7 @@ def write_variables(folder: Path, values: Mapping[str, str]) -> Path:
     """Write variables for a shell to source into a file that only its owner can read; return its path.
 
     Args:
-        folder: where the file goes.
+        folder: receives the file.
     """
     file = folder / "variables.sh"
     with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as stream:

@@ -58,7 +58,7 @@ def run_disaster(work: Path | None, progress: Progress) -> DisasterResult:
     """Play it with real servers: Postgres, Nessie and an S3 endpoint a region.
 
     Args:
-        work: a folder that stays, new or empty; None: a temporary one that goes.
+        work: a folder that is kept, new or empty; None: a temporary one.
         progress: called with each line of the story.
 
     Raises:
@@ -110,7 +110,7 @@ class _DisasterScenario:
         with open_connection(registry.region("eu"), self.sites.secrets) as connection:
             connection.execute("ALTER SUBSCRIPTION sterna DISABLE")
         self.writer("us", "us").load_table(_US_TABLE).append(nyc.rows("airlines"))
-        self.progress("the line between the regions breaks; us still takes one commit, which nobody else has")
+        self.progress("the line between the regions breaks; us still takes one commit, which no other region has")
         site.kill()
         self.progress("us is killed whole: catalog, database and store")
         self.check("eu reads on", self.count("eu", _US_TABLE) == nyc.rows("airlines").num_rows)

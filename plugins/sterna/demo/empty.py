@@ -19,7 +19,7 @@ def run_empty(work: Path | None, progress: Callable[[str], None]) -> None:
     """Start two empty regions, print how to reach them, and keep them until Ctrl-C.
 
     Args:
-        work: a folder that stays, new or empty; None: a temporary one that goes.
+        work: a folder that is kept, new or empty; None: a temporary one.
         progress: called with each line.
 
     Raises:

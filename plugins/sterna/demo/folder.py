@@ -1,4 +1,4 @@
-"""The demo's folder: one that stays, or one that goes. Those of demos that were killed go, too."""
+"""The demo's folder: kept, or temporary. Temporary ones of killed demos are removed, too."""
 
 from __future__ import annotations
 

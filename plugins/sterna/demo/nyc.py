@@ -1,6 +1,6 @@
 """The demo's data.
 
-Flights from New York in 2013, five related tables, written from two regions, and the questions asked of them.
+Flights from New York in 2013, five related tables, written from two regions, and queries on them.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def write_region_file(endpoint: Endpoint, uri: str, arrow_table: pa.Table) -> No
 def register_file(spark: SparkSession, table: str, uri: str, partition: str) -> None:
     """Append a Parquet file at any URI to a table: how a writer keeps its data files in its own region.
 
-    The file must carry the table's field ids. Spark writes to the table's location; this goes through Iceberg's
-    Java API instead, so that only the small metadata goes to the table's home.
+    The file must have the table's field ids. Spark writes to the table's location; this goes through Iceberg's
+    Java API instead, so that only the small metadata is written to the table's location.
 
     Args:
         spark: a classic session (Spark Connect has no JVM to speak to).

@@ -1,4 +1,4 @@
-"""`sterna demo`: two regions on one machine, from nothing to a region that answers while the other one is dark."""
+"""`sterna demo`: two regions on one machine, up to a region that answers while the other one is down."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RegionResult:
     Args:
         tables: tables on its replica branch.
         files, bytes: copied from the other region.
-        lag_seconds: from the last commit on `main` until this region stood for it.
+        lag_seconds: from the last commit on `main` until this region had it.
         foreign_uris: URIs outside the region that its replica branch names; 0 is right.
         faults: what `verify` found.
         rows: by table, rows on `main` and on the replica.
@@ -82,7 +82,7 @@ def run_demo(work: Path | None, stay: bool, progress: Progress) -> DemoResult:
     """Run the demo.
 
     Args:
-        work: a folder that stays, new or empty; None: a temporary one that goes.
+        work: a folder that is kept, new or empty; None: a temporary one.
         stay: leave everything running until Ctrl-C.
         progress: called with each line of the story.
 
@@ -102,7 +102,7 @@ def run_demo(work: Path | None, stay: bool, progress: Progress) -> DemoResult:
         except KeyboardInterrupt:
             stop_all()  # what is still being started would be waited for
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the demo says so, ends with its exit code, and stops all it started
+        except Exception as error:  # noqa: BLE001 - reported; the demo ends with its exit code, and stops all servers
             traceback.print_exc()
             outcome.failures.append(f"{type(error).__name__}: {error}".partition("\n")[0])
         outcome.ok = not outcome.failures

@@ -93,7 +93,7 @@ class Listener:
                     return event
             time.sleep(0.1)
         seen = [event.get("snapshotid") for event in self.events]
-        raise SternaError(f"eu told no event of {TABLE}'s snapshot {snapshot}; of {seen} {self.problem}", table=TABLE)
+        raise SternaError(f"eu sent no event of {TABLE}'s snapshot {snapshot}; of {seen} {self.problem}", table=TABLE)
 
 
 def trace_upload(
@@ -119,7 +119,7 @@ def trace_upload(
     gateway = uploads.urls[context.region.name]
     snapshot = _current_snapshot(context)
     event = listener.wait_for_event(snapshot)
-    progress(f"eu's gateway told an event of {TABLE}: snapshot {snapshot}")
+    progress(f"eu's gateway sent an event of {TABLE}: snapshot {snapshot}")
     figure = _get_with_retry(f"{gateway}/kpi", name="uploads", snapshotId=snapshot).json()
     users = len(uploads.urls) * FILES * ROWS
     _require_equal("the figure", figure["kpi"], {"users": str(users), "first": "0", "last": str(users - 1)})

@@ -17,7 +17,7 @@ _KEY_BITS = 2048
 
 @dataclass(frozen=True)
 class TokenIssuer:
-    """Who may use a catalog: its servers believe what this signs, and nothing else. The key is in memory alone."""
+    """Issues the tokens that a catalog's servers accept, and no others. The key exists only in memory."""
 
     key: RSAPrivateKey = field(repr=False)
 

@@ -34,9 +34,9 @@ class Broker:
     """A broker that can be killed, held up, and come back at the same addresses with what it kept.
 
     Args:
-        name: what messages call it.
+        name: shown in messages.
         command: the program and its arguments.
-        port: where it lets everybody do everything, in the clear.
+        port: without TLS and authentication.
         secure_port: its port with TLS and a login.
         password: that of `USER`.
         certificate: by which it is known there.

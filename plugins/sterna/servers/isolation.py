@@ -31,7 +31,7 @@ _LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 
 
 def isolate(variables: MutableMapping[str, str] | None = None) -> None:
-    """Take away this process's variables that would change what servers on the loopback do, or who answers for them.
+    """Remove this process's variables that would change the behaviour or the address of servers on the loopback.
 
     Settings for downloads stay: proxies, which are left out for the loopback alone, and Java's options.
     Settings files of the user's that a variable can lead past are not read.
@@ -48,7 +48,7 @@ def isolate(variables: MutableMapping[str, str] | None = None) -> None:
     variables.update(
         dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "PGPASSFILE", "PGSERVICEFILE"), os.devnull)
     )
-    # PyIceberg looks in the home folder, and in the present one, unless it has met a file before.
+    # PyIceberg searches the home folder, and the current one, unless it has found a file before.
     empty = cache_folder() / "empty"
     empty.mkdir(parents=True, exist_ok=True)
     _write_once(empty / ".pyiceberg.yaml", "of: sterna\n")

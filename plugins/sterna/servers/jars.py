@@ -1,4 +1,4 @@
-"""The Java libraries that no Python package carries, fetched once by the Ivy inside pyspark and kept in a cache."""
+"""The Java libraries that no Python package contains, fetched once by the Ivy inside pyspark and cached."""
 
 from __future__ import annotations
 

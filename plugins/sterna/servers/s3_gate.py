@@ -5,12 +5,11 @@
 
 The first starts the server, and listens when it does. It passes on every byte but for the *marker* of a folder: an
 empty object whose key ends with a slash, which pyarrow puts whenever it has deleted a file of the folder. The server
-takes the marker for a file that has the folder's name, answers 500 and forgets the folder's files for a second. So it
-is asked in a way that it refuses in the end: after it looked at signature and bucket, before it writes anything. What
-it finds fault with first (403, 404) is passed on. Otherwise the marker was put, as far as its client can tell; it
-shows in no list.
+takes the marker for a file that has the folder's name, answers 500 and forgets the folder's files for a second. So the
+request is changed to one that it rejects: after it has checked signature and bucket, before it writes anything. An
+earlier error (403, 404) is passed on. Otherwise the client gets a success; the marker is in no listing.
 
-Either goes dark at a signal, and comes back at another: a server takes much longer to start.
+Either stops answering at a signal, and resumes at another: a server takes much longer to start.
 
 The second is in front of several others, and chooses by the bucket. It keeps nothing, so that what it serves is never
 older than what they do.

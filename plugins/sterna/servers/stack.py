@@ -112,8 +112,8 @@ def deployment(
         postgres: keep the catalog in Postgres; else in Nessie's memory, which starts sooner.
         airflow: prepare Airflow's tables, for `Deployment.start_airflow`; needs Postgres.
         count_requests: let the regional endpoints count requests, see `Endpoint.requests`.
-        token_issuer: whose tokens the catalog believes; the registry and the environment get each region's own. None:
-            no authentication.
+        token_issuer: its tokens are accepted by the catalog; the registry and the environment get each region's own.
+            None: no authentication.
         console: where downloads are shown; None for standard error.
 
     Raises:

@@ -19,9 +19,9 @@ _locks: dict[Path, int] = {}
 
 
 def make_temporary_folder(prefix: str) -> Path:
-    """Make a folder that goes with this process: by `remove_temporary_folder`, or once another one is made.
+    """Create a folder that is deleted after this process: by `remove_temporary_folder`, or once another one is created.
 
-    Those of the same prefix go first whose process is dead.
+    Folders of the same prefix whose process is dead are deleted first.
 
     Args:
         prefix: how its name begins.

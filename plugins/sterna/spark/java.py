@@ -33,5 +33,5 @@ def java_array(gateway: Any, kind: Any, values: Sequence[Any]) -> Any:
 
 
 def activate_session(spark: Any) -> None:
-    """Make a classic session the thread's active one: Iceberg and Spark's catalogs look for that."""
+    """Make a classic session the thread's active one: Iceberg and Spark's catalogs use that."""
     spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)

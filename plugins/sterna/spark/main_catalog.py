@@ -70,8 +70,8 @@ class MainTables:
     """Opens tables of `main` in a Spark that runs in this process.
 
     Args:
-        master: a Spark master, whose driver has Iceberg's runtime; no Spark Connect server, for what is rewritten is
-            chosen file by file, which its protocol can't say.
+        master: a Spark master, whose driver has Iceberg's runtime; no Spark Connect server, for rewrites choose single
+            files, which its protocol can't express.
         catalog: how `main` is reached.
 
     Raises:
@@ -133,14 +133,14 @@ class MainTables:
         """Return what a piece of work in the driver returns; Ctrl-C cancels all jobs, and leaves the driver usable.
 
         Raises:
-            TableChanged, CommitConflict: as they say.
+            TableChanged, CommitConflict: another commit came first.
             CatalogStateUnknown: the answer to a commit was lost.
             EngineRefused, StoreDenied: no later run will do better.
             EngineError: anything else.
         """
 
         def run() -> _T:
-            # Iceberg looks for the session of the calling thread, and this thread is new.
+            # Iceberg uses the session of the calling thread, and this thread is new.
             activate_session(self.spark)
             return work()
 
@@ -181,7 +181,7 @@ def translate_error(error: BaseException, address: str, secrets: Mapping[str, st
     text = redact(summarize_error(error), secrets)
     if any(name.endswith("CommitStateUnknownException") for name in names):
         return CatalogStateUnknown(f"the answer to a commit of Spark's was lost: {text}")
-    # A reserved name is a ValidationException, too, and no other look cures it.
+    # A reserved name is a ValidationException, too, and no retry cures it.
     if permanent := permanent_error(error, "", clean=lambda message: redact(message, secrets)):
         return permanent
     if any(name.endswith((".ValidationException", ".MissingFileException")) for name in names):

@@ -10,7 +10,7 @@ from importlib.abc import MetaPathFinder
 
 
 class _PandasBlocker(MetaPathFinder):
-    """Says that there is no pandas."""
+    """Reports pandas as not installed."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
         if fullname == "pandas":

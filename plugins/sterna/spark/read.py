@@ -1,7 +1,7 @@
 """Tables as a region's Spark reads them: by their metadata.json and the credentials of their stores, and nothing else.
 
-They are shown to it in a catalog in its own memory, so no other version of them than the one that is named is ever
-read, and no catalog of the deployment is asked. It needs Iceberg's runtime, and that of the kind of store.
+They are registered in a catalog in its memory, so that exactly the named version is read, without any catalog of the
+deployment. It needs Iceberg's runtime, and that of the kind of store.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TableScan:
 
 @dataclass
 class TableSession:
-    """A session of Spark whose catalog reads by some properties.
+    """A Spark session with a catalog that reads by some properties.
 
     Args:
         properties: how Iceberg's FileIO reaches files; secret.
@@ -112,7 +112,7 @@ class SparkTables:
         timeout: float,
         stop: Stop | None = None,
     ) -> None:
-        """Hand over what is read, batch by batch, in no order that means anything.
+        """Pass the rows to a callback, batch by batch, in arbitrary order.
 
         Args:
             properties: how Iceberg's FileIO reaches the table's files; secret.
@@ -134,7 +134,7 @@ class SparkTables:
         def require_running() -> None:
             self._require_open()
             if stop.is_set:
-                raise QueryEnded("nobody waits for the query any more")
+                raise QueryEnded("no request waits for the query any more")
 
         try:
             with stop.on_set(lambda: self._cancel_in_thread(tag)):
@@ -256,7 +256,7 @@ class SparkTables:
 
     def end_session(self, session: TableSession) -> None:
         """Let go of what Spark and Derby hold for a session."""
-        with suppress(*spark_errors()):  # by which Derby also says that it has dropped what it held in memory
+        with suppress(*spark_errors()):  # Derby also reports a dropped database so
             session.spark.read.jdbc(f"{session.database};drop=true", "nothing")
         if is_connect(self._master):
             connect: Any = session.spark
@@ -303,7 +303,7 @@ def redact_properties(text: str, properties: Mapping[str, str]) -> str:
 
 
 def read_batches(session: TableSession, scan: TableScan, on_batch: Callable[[pa.RecordBatch], None], tag: str) -> None:
-    """Read by a session, under a tag by which the job can be cancelled, and hand over each batch."""
+    """Read by a session, under a tag by which the job can be cancelled, and pass each batch on."""
     spark = session.spark
     with job_tag(spark, tag):
         frame = spark.sql(_select_sql(_register_table(session, scan.metadata), scan))

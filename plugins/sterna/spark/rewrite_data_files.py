@@ -1,8 +1,8 @@
 """Rewriting chosen files of one table by Iceberg's own code: the runners and the commits of `rewrite_data_files`.
 
-Iceberg's procedure chooses the files itself, by a condition on columns. Which region a file lies in is none, so here
-the files are given: Iceberg's runner (bin-pack, sort, z-order) reads and writes them, and Iceberg's commit manager
-commits them, with its checks against what others have deleted meanwhile.
+Iceberg's procedure chooses the files itself, by a condition on columns. The region of a file is none, so here the files
+are given: Iceberg's runner (bin-pack, sort, z-order) reads and writes them, and Iceberg's commit manager commits them,
+with its checks against what others have deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class TableRewrite:
         return WrittenGroup(planned, group, len(sizes), sum(sizes))
 
     def _redirected_table(self, prefix: str) -> Java:
-        """Return the table as one whose new data files go below a prefix; nothing of that is committed."""
+        """Return the table with a prefix for new data files; that setting is not committed."""
         iceberg = self._java
         settings = self.tables.hash_map({"write.data.path": prefix, "write.object-storage.enabled": "false"})
         operations = self.table.operations()

@@ -46,10 +46,10 @@ _PROGRESS_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Session:
-    """A session on a Spark whose workers were checked.
+    """A Spark session with checked workers.
 
     Args:
-        spark: PySpark's session, classic or Connect; our own, so its configuration is nobody else's.
+        spark: PySpark's session, classic or Connect; not shared, so its configuration isn't either.
         master: the master or Spark Connect URL, without parameters.
         connect: whether it is a Spark Connect session.
         owned: whether closing it may stop what it runs on.

@@ -47,7 +47,7 @@ def start_classic(master: str, app_name: str, settings: Mapping[str, str]) -> tu
     Args:
         master: a Spark master; ignored when an application runs in this process already, for there can be only one.
         app_name: what a new application calls itself.
-        settings: Spark settings for a new application; without secrets, they stand on the JVM's command line.
+        settings: Spark settings for a new application; without secrets: they are on the JVM's command line.
 
     Raises:
         EngineError: no Java, no pyspark, or the master does not answer.
@@ -59,7 +59,8 @@ def start_classic(master: str, app_name: str, settings: Mapping[str, str]) -> tu
         running = SparkContext._active_spark_context
         if running is not None:
             _log.info("using the Spark application that runs in this process, on %s", running.master)
-            # So that the event log redacts the secrets of our jobs: it redacts only names that the application knows.
+            # So that the event log redacts the secrets of our jobs: it redacts only names in the application's
+            # configuration.
             running._jsc.sc().conf().set(SECRETS_KEY, "{}")
             return SparkSession.builder.getOrCreate().newSession(), False
         _require_reachable(master)
@@ -114,7 +115,7 @@ def _isolate_close(client: Any) -> None:
     """Let a session's end close its own connection, and nothing that is shared.
 
     PySpark's own `close` (4.1) waits for a pool of all sessions to end. The garbage collector calls it, too: where that
-    happens while a thread is handed work, under a lock of all of Python's pools, the process stands still for ever.
+    happens while a thread is given work, under a lock of all of Python's pools, the process deadlocks.
     """
 
     def close() -> None:
@@ -170,13 +171,13 @@ def require_redaction(spark: SparkSession, settings: Mapping[str, str]) -> None:
 
 
 def require_iceberg(spark: SparkSession) -> None:
-    """Refuse a classic session whose driver hasn't got Iceberg's runtime.
+    """Require that a classic session's driver has Iceberg's runtime.
 
     Args:
         spark: a classic session.
 
     Raises:
-        NoIceberg: it hasn't. Without this look py4j would raise a TypeError of its own at first use.
+        NoIceberg: it hasn't. Without this check py4j would raise a TypeError at first use.
     """
     from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped, unused-ignore]
 
@@ -190,7 +191,7 @@ def require_iceberg(spark: SparkSession) -> None:
 
 
 def is_connect(master: str) -> bool:
-    """Say whether a master is the URL of a Spark Connect server."""
+    """Return whether a master is the URL of a Spark Connect server."""
     return master.startswith("sc://")
 
 
@@ -200,7 +201,7 @@ def address(master: str) -> str:
 
 
 def spark_errors() -> tuple[type[BaseException], ...]:
-    """Return the exceptions by which Spark's clients say that something outside this process went wrong."""
+    """Return the exceptions of Spark's clients for failures outside this process."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
     from pyspark.errors import PySparkException
 
@@ -251,7 +252,7 @@ def run_in_thread(call: Callable[[], _T], abort: Callable[[], object], seconds: 
     Args:
         call: what to run.
         abort: ends what the call waits for; called after the deadline, and on Ctrl-C or whatever else ends the
-            waiting, and again while the call goes on.
+            waiting, and again while the call runs.
         seconds: the deadline; None for none.
 
     Raises:
@@ -369,7 +370,7 @@ def _start_environment(master: str, options: Mapping[str, str]) -> Iterator[None
 def _require_reachable(master: str) -> None:
     """Try the address before Spark does.
 
-    Spark takes a minute to find out that nobody listens, and says it in a hundred lines.
+    Spark takes a minute to detect that nothing listens there, and logs a hundred lines.
     """
     endpoints = _endpoints(master)
     reasons = []
@@ -403,8 +404,8 @@ def _endpoints(master: str) -> list[tuple[str, int]]:
 def _kill_jvm() -> None:
     """Kill a JVM that did not start, and reset PySpark so that a later try starts another one.
 
-    PySpark names its process to nobody before the JVM has answered: it, or the script that starts it, is known by its
-    environment.
+    PySpark doesn't expose its process before the JVM has answered: it, or the script that starts it, is recognized by
+    its environment.
     """
     import psutil
     from pyspark import SparkContext

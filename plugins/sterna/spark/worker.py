@@ -1,4 +1,4 @@
-"""What runs inside Spark's Python workers: the items, and the look at what is installed there.
+"""Code that runs inside Spark's Python workers: the items, and the check of what is installed there.
 
 A worker imports this module for every job: it imports nothing heavy that PySpark's worker hasn't imported already.
 """
@@ -36,7 +36,7 @@ _MIN_SECRET_CHARACTERS = 4  # characters; shorter values ("us", "1") would make 
 
 
 class WorkerError(Exception):
-    """A function failed on an item; the message carries the end of its traceback as JSON, without secrets."""
+    """A function failed on an item; the message has the end of its traceback as JSON, without secrets."""
 
 
 def run_items(function: Callable[[str], str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -69,7 +69,7 @@ def _clear_zip_importers() -> None:
     """Let the import system forget the zip files that it has searched; it finds them again when it needs them.
 
     PySpark's worker invalidates import caches before every task, and Python 3.11 then reads the directories of all of
-    them anew, that of Spark's own jar too: 0.2 seconds a task.
+    them again, that of Spark's own jar too: 0.2 seconds a task.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):

@@ -44,7 +44,7 @@ _slots_of_application: dict[str, int] = {}
 
 
 def prepare_workers(spark: SparkSession, master: str, *, connect: bool) -> int:
-    """Look at the workers once an application, and send them sterna's code where theirs is another.
+    """Check the workers once for each application, and send them sterna's code where theirs differs.
 
     Args:
         spark: a session.

@@ -29,8 +29,8 @@ class Pin:
         cursor: the commit.
         until: when it expires (ISO 8601, UTC).
         tables: tables and views below the replica root.
-        in_place: those of them whose source is in a location of this region. Their files may be ones that writers own,
-            which an expiry of snapshots on `main` may delete.
+        in_place: those of them whose source is in a location of this region. Their files may belong to writers: an
+            expiry of snapshots on `main` may delete them.
     """
 
     tag: str

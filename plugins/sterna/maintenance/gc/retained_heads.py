@@ -113,7 +113,7 @@ def read_retained_heads(context: RegionContext, since: datetime, *, whole_histor
 
     Args:
         since: heads that the branch had from this moment on are kept, the one that it had at this moment included.
-        whole_history: look for versions of refused keys in older commits, too.
+        whole_history: search older commits, too, for versions of refused keys.
 
     Raises:
         UsageError: there is no replica branch, so that what is needed isn't known.

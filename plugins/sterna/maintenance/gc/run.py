@@ -186,7 +186,8 @@ def _catch_up(context: RegionContext, heads: RetainedHeads, walk: ReachabilityWa
 
 
 def _select_deletable(classified: ClassifiedFiles, rules: Rules, options: GcOptions) -> tuple[Files, Files]:
-    """Return the files and the evidence to delete; evidence goes last: its age shows whether clean-ups complete."""
+    """Return the files and the evidence to delete; evidence is deleted last: its age shows whether clean-ups
+    complete."""
     import pyarrow.compute as pc
 
     refused = classified.refused.parts() if options.evict else ()

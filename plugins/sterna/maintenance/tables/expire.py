@@ -200,7 +200,7 @@ def _decide(
     blocks = state.retention.blocks_of(version.key)
     problem = "; ".join(f"{block.region}: {block.reason}" for block in blocks)
     if not problem and configured_snapshots(metadata, 0) is None:
-        problem = "how much of its history it asks to be kept, in its settings or a branch's, is no number"
+        problem = "a history setting of the table or of a branch is not a number"
     needs = state.retention.snapshots
     needed_counts = Counter(
         str(needs[snapshot.snapshot_id].reason) for snapshot in metadata.snapshots if snapshot.snapshot_id in needs

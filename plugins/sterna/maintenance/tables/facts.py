@@ -85,7 +85,7 @@ class ConsumerPosition:
 
 @dataclass(frozen=True)
 class UnknownPosition:
-    """A transform or view of features whose position isn't known.
+    """A transform or feature view with an unknown position.
 
     Args:
         key: its table's key name.
@@ -111,7 +111,7 @@ class RetentionInputs:
         regions: all regions.
         term: the epoch; "" where the regions share one catalog.
         consumer_positions: how far each transform and each view of features has come.
-        unknown_positions: those of them whose position isn't known.
+        unknown_positions: those of them with an unknown position.
     """
 
     now: datetime

@@ -223,7 +223,7 @@ class MaintenanceReport:
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """The tables with which something went wrong, now or in an earlier run whose groups still can't be written."""
+        """The tables that failed in this run, or in an earlier one whose groups still can't be written."""
         if self.dry_run:
             return ()
         failed = {table.table for table in self.tables if table.failed}

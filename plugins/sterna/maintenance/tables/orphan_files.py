@@ -143,7 +143,7 @@ def _require_swept_locations(context: RegionContext) -> None:
     if not swept_locations(context.mapping):
         raise UsageError(
             f"no location of region {context.region.name} may be swept",
-            hint="sweep: true at a location of the registry says that all tables' files there are this catalog's",
+            hint="set sweep: true at a location of the registry where all tables' files belong to this catalog",
         )
 
 
@@ -153,7 +153,7 @@ def _require_unblocked(blocks: tuple[Block, ...]) -> None:
         raise UpkeepBlocked(
             f"nothing is deleted while a region has to be waited for: {reasons}",
             hint="bring it up to date, or name it in the services file: in maintenance.exclude_regions if it has no "
-            "replica, in maintenance.gone if it is gone for good",
+            "replica, in maintenance.gone if it is retired",
         )
 
 

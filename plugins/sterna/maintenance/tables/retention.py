@@ -143,7 +143,7 @@ def expirable_snapshots(
 
     These are kept:
 
-    - what the table's own settings and branches keep, whatever a rule says; all snapshots where that can't be read;
+    - what the table's own settings and branches keep, whatever the rules are; all snapshots where that can't be read;
     - the heads of its refs, the current snapshot, staged ones that were not published, and those younger than `keep`;
     - those that maintenance created within a day, whose summaries have the prices of the daily budget;
     - on the current snapshot's lineage, those after one that `main` showed since the oldest watermark: a commit may

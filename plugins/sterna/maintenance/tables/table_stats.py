@@ -243,7 +243,7 @@ class _SnapshotFiles:
                     written_ms=at,
                 )
             )
-        return files, (f"{unlocated} files lie in no location of the registry",) if unlocated else ()
+        return files, (f"{unlocated} files are in no location of the registry",) if unlocated else ()
 
 
 def _split_writable(metadata: TableMetadata, groups: Sequence[Group]) -> tuple[tuple[Group, ...], tuple[str, ...]]:

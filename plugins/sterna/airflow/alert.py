@@ -137,7 +137,7 @@ def _log_status(status: RegionStatus, progress: Progress) -> None:
     if status.unread_held:
         progress(status.unread_held.line)
     for check in status.unseen:
-        progress(printable(f"not looked at: {check}"))
+        progress(printable(f"not read: {check}"))
     for table in status.transit:
         progress(printable(transit_line(table)))
     held = oldest_first(status.held)

@@ -97,7 +97,7 @@ def trigger_bulk_lane(context: TaskContext, report: Report) -> None:
     """Start the large lane, where a report says that it is wanted and nobody is at work."""
     if report.large:
         context["outlet_events"][asset_alias()].add(
-            transit_asset(report.region), extra={"reason": "tables are in transit, and no large lane is at work"}
+            transit_asset(report.region), extra={"reason": "tables are in transit, and no bulk run is copying them"}
         )
 
 

@@ -31,7 +31,7 @@ def capacity(
 ) -> None:
     """Estimate what one region needs for a load: cores, requests, catalog, link and memory; and what breaks first.
 
-    A model of measured unit costs, explained in docs/capacity.md. It asks nobody and changes nothing.
+    A model of measured unit costs, explained in docs/capacity.md. It needs no access to a region, and changes nothing.
     """
     from sterna.operations.capacity import MIB, Load
     from sterna.operations.capacity import capacity as capacity_of

@@ -1,4 +1,4 @@
-"""The commands `sterna catalog …`: who is the primary, and making another one it."""
+"""The commands `sterna catalog …`: show the primary, promote another region, and rejoin one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ catalog_app = typer.Typer(
 def catalog_status(registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False) -> None:
     """Show each region's catalog: role, replication and lag. Changes nothing.
 
-    Exit 4 where who the primary is can't be told, or a region was not seen; 3 where its credential is missing.
+    Exit 4 where the primary can't be determined, or a region was not reached; 3 where its credential is missing.
     """
     sites = list(inspect_sites(_read_replicated_registry(registry).regions, credentials()).values())
     Output(as_json).result(status_fields(sites), status_text(sites))
@@ -90,12 +90,12 @@ def catalog_promote(
 ) -> None:
     """Promote a region's catalog to the primary. Without --planned the primary has to be gone.
 
-    What it had not sent is lost until it returns. Shows what would happen, and asks.
+    What it had not sent is lost until it returns. Shows the effects and asks for confirmation.
     """
     output, secrets = Output(as_json), credentials()
     regions_registry = _read_replicated_registry(registry, region)
     if lost and not with_tables:
-        raise UsageError("--lost says whose tables go on elsewhere: it goes with --with-tables")
+        raise UsageError("--lost needs --with-tables")
     max_wait = parse_duration("--wait", wait).total_seconds()
     promotion = plan_promotion(regions_registry, secrets, region, planned=planned, gone=gone or ())
     with RegionContext.of(regions_registry, regions_registry.region(region), secrets) as context:
@@ -120,7 +120,7 @@ def catalog_rejoin(
 ) -> None:
     """Make a region that was disconnected follow the primary again.
 
-    Commits that only it has are kept on branches lost/<date>/<hash> first. Says what it will do, and asks.
+    Commits that only it has are kept on branches lost/<date>/<hash> first. Shows the effects and asks for confirmation.
     """
     text = (
         f"{region}'s catalog takes no commits any more. Commits that only it has are kept by the primary, on "
@@ -140,7 +140,8 @@ def catalog_reseed(
 ) -> None:
     """Copy the primary's catalog to a region from scratch.
 
-    For the first time, or after its slot was lost. Reads go on meanwhile. Says what it will do, and asks.
+    For the first time, or after its slot was lost. Reads continue meanwhile. Shows the effects and asks for
+    confirmation.
     """
     text = f"{region}'s catalog becomes a copy of the primary's. Commits that only it has, if any, are forgotten."
     _rejoin(region, registry, text, keep=False, yes=yes, dry_run=dry_run, output=Output(as_json))
@@ -155,7 +156,8 @@ def catalog_guard(
 ) -> None:
     """Revoke write access to a region's catalog once another one is the primary.
 
-    Run it before Nessie starts, and beside it. It acts at once, for nobody is there to ask. Exit 4 where it can't tell.
+    Run it before Nessie starts, and beside it. It acts without confirmation. Exit 4 where the primary can't be
+    determined.
     """
     regions_registry = _read_replicated_registry(registry, region)
     pause = parse_duration("--every", every).total_seconds() if every else None
@@ -240,7 +242,7 @@ def _recovered_batches(
             for branch in rejoined.lost:
                 batches += tuple(list_recovered(context, branch.kept, branch.commits))
     except SternaError as error:
-        progress(f"which batches of ingestion came back can't be told now: {error}")
+        progress(f"can't list the recovered batches of ingestion now: {error}")
     return batches
 
 

@@ -7,14 +7,14 @@ from datetime import timedelta
 from sterna.config.durations import DURATION_UNITS, duration_seconds
 from sterna.errors import UsageError
 
-_MAX_DURATION_SECONDS = 100 * 365 * 86_400  # seconds: no clock goes back much further
+_MAX_DURATION_SECONDS = 100 * 365 * 86_400  # seconds: no clock reaches much further back
 
 
 def parse_duration(option: str, text: str) -> timedelta:
     """Return a duration.
 
     Args:
-        option: whose value it is, for the error.
+        option: its name, for the error.
         text: a number with a unit: s, m, h, d, w.
 
     Raises:

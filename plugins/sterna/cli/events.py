@@ -1,4 +1,4 @@
-"""The commands `sterna events …`: what is told of a region's tables, and how far its sinks are."""
+"""The commands `sterna events …`: a region's table events, and the positions of its sinks."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def events_forget(
 
     apply = should_apply(yes, dry_run)
     if sink in region_sinks(read_services(services), region):
-        raise UsageError(f"sink {sink} stands in the services file", hint="take it out there first")
+        raise UsageError(f"sink {sink} is in the services file", hint="remove it there first")
     with open_context(registry, region) as context:
         hash = sink_positions(region, context.primary.references()).get(sink)
         if apply and hash is not None:

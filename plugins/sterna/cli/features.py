@@ -64,9 +64,7 @@ def rebuild(
     output, features = Output(as_json), require_features(read_services(services), region)
     view_names = [view.name for view in select_views(features, views or (), UsageError)]
     if not should_apply(yes, dry_run):
-        output.result(
-            {"views": view_names, "done": False}, f"would fill {', '.join(view_names)} anew\n{NOTHING_CHANGED}"
-        )
+        output.result({"views": view_names, "done": False}, f"would refill {', '.join(view_names)}\n{NOTHING_CHANGED}")
         return
     with open_context(registry, region) as context, output.progress("features") as progress:
         summary = materialize_all(context, features, view_names, rebuild=True, report=progress)

@@ -42,7 +42,7 @@ def follow(
     """Follow main and publish each small change in the region at once, until interrupted. Large plans are left to the
     region's DAG, which may run at the same time.
 
-    It tells one line a publication. SIGTERM and Ctrl-C end it at any moment; the next sync goes on from there.
+    It prints one line for each publication. SIGTERM and Ctrl-C end it at any time; the next sync continues from there.
     """
     from sterna.replication.replica.reloading_region import ReloadingRegion
     from sterna.replication.sync.follow import Follower, FollowerLimits, FollowOptions
@@ -63,7 +63,7 @@ def follow(
             with interrupt_on_sigterm():
                 follower.run()
         except KeyboardInterrupt:
-            progress("ended; the next sync goes on from here")
+            progress("ended; the next sync continues from here")
 
 
 def _report_printer(output: Output) -> Callable[[Report], None]:

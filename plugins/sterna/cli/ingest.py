@@ -30,7 +30,7 @@ def open_region_ingest(registry: Path, region: str, services: Path | None) -> It
     """Open a region's ingestion.
 
     Raises:
-        SternaError: the registry or the services file is wrong, or says nothing of it.
+        SternaError: the registry or the services file is wrong, or has no ingestion for the region.
     """
     from sterna.pipelines.ingest.region import open_ingest
 
@@ -51,7 +51,7 @@ def ingest_status(
 ) -> None:
     """Show what waits to be published, by table, and what was rejected or went to the dead letters.
 
-    Exit code 5: something waits for too long, or nobody has answered what was rejected or is in the dead letters.
+    Exit code 5: a batch waits for too long, or rejected drops or dead letters need a decision.
     """
     from sterna.pipelines.ingest.status import read_ingest_status
     from sterna.text.ingest import ingest_fields, ingest_text
@@ -107,7 +107,7 @@ def ingest_close(
     now: Annotated[bool, typer.Option("--now", help="Close whatever waits, also where its rules are not met.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Close batches of what waits, by the rules of its table. A gateway does so continuously."""
+    """Close batches of waiting drops, by their table's rules. A gateway does this continuously."""
     from sterna.pipelines.ingest.batch_rules import close_due
     from sterna.text.ingest import closed_text
 

@@ -36,8 +36,8 @@ def run(
 ) -> None:
     """Publish closed batches on main, as few files near the writer: staged, audited, published once.
 
-    Without --once and --for it goes on until it is ended. Any number may run beside one another. With --once it ends
-    with 4 where batches are left that no worker has; else where it can't be told what waits.
+    Without --once and --for it runs until it is ended. Any number may run concurrently. With --once it exits with 4
+    where batches remain that no worker has; otherwise where the waiting batches can't be counted.
     """
     from sterna.pipelines.ingest.worker_service import run_worker
     from sterna.text.ingest_worker import consolidated_text, work_text
@@ -91,7 +91,7 @@ def replay(
         if ingest.is_initialized():
             ingest.prepare()
         elif batch:
-            raise UsageError(f"the tracker knows no batch {batch!r}")
+            raise UsageError(f"the tracker has no batch {batch!r}")
         if batch:
             replayed = (accept_batch if accept else replay_rejected)(ingest.pool, batch, apply=apply)
         else:

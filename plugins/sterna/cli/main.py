@@ -46,7 +46,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-# Without a name: their commands stand beside one another.
+# Without a name: their commands are top-level.
 for command_group in (
     *(sync_app, follow_app, status_app, verify_app, gc_app),
     *(query_app, changes_app, serve_app, capacity_app, demo_app),

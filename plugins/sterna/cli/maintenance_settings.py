@@ -33,6 +33,6 @@ def require_maintenance_settings(services: Services) -> Maintenance:
     if services.maintenance is None:
         raise UsageError(
             "the services file has no section maintenance",
-            hint="say there which tables are kept in shape: docs/maintenance.md",
+            hint="list there the tables to be maintained: docs/maintenance.md",
         )
     return services.maintenance

@@ -31,7 +31,7 @@ RestoreBranch = Annotated[
     ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Compare all tables, not only those that changed on main.")]
-# The one habit of commands that change or delete more than a sync does: a dry run until somebody says --yes.
+# Commands that change or delete more than a sync does share one convention: a dry run unless --yes is given.
 Yes = Annotated[bool, typer.Option("--yes", help="Apply the changes; without it they are only shown.")]
 YesWithoutPrompt = Annotated[bool, typer.Option("--yes", help="Apply without asking for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]

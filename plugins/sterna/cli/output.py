@@ -58,8 +58,8 @@ class Output:
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Callable[[str], None]]:
-        """Show progress: on a terminal a moving line with the last news under the finished ones, and a bar where that
-        tells how far something is; else plain lines.
+        """Show progress: on a terminal a moving line with the latest message below the finished ones, and a bar where
+        the message has a fraction; otherwise plain lines.
         """
         if not self._err.is_terminal:
             yield throttled(lambda text: self._err.print(printable_lines(text), markup=False))

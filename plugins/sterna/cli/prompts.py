@@ -1,7 +1,7 @@
-"""The one habit of commands that change or delete more than a sync does: a dry run until somebody says `--yes`.
+"""Confirmation of commands that change or delete more than a sync does: a dry run unless `--yes` is given.
 
-A command that asks on a terminal shows what it would do first. Where nobody can answer it is refused, and doesn't end
-as if all were well: a script that calls it without `--yes` wanted it done.
+A command that prompts on a terminal shows its effects first. Without a terminal it is an error, not a success: a script
+that omitted `--yes` expects the change.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from sterna.text.dry_run import NOTHING_CHANGED
 
 
 def should_apply(yes: bool, dry_run: bool) -> bool:
-    """Tell whether a command that is a dry run until `--yes` is to act.
+    """Return whether a command that is a dry run unless `--yes` is given applies its changes.
 
     Raises:
-        UsageError: both were said.
+        UsageError: both flags were given.
     """
     if yes and dry_run:
         raise UsageError("--yes and --dry-run don't go together")
@@ -28,17 +28,17 @@ def should_apply(yes: bool, dry_run: bool) -> bool:
 
 
 def confirm(output: Output, text: str, fields: Any, *, yes: bool, dry_run: bool) -> bool:
-    """Show what a command would do and ask for a word; tell whether it was given.
+    """Show what a command would do and ask for confirmation; return whether it was given.
 
     Args:
-        output: where the result of a dry run goes.
+        output: receives the result of a dry run.
         text: what the command would do, for people.
         fields: the same as data, for `--json`.
-        yes: the word was given already.
+        yes: it was given by the flag.
         dry_run: only show it.
 
     Raises:
-        UsageError: nobody is there to answer, or both flags were given.
+        UsageError: there is no terminal, or both flags were given.
         typer.Abort: the answer was no.
     """
     should_apply(yes, dry_run)
@@ -51,5 +51,5 @@ def confirm(output: Output, text: str, fields: Any, *, yes: bool, dry_run: bool)
 
 def _prompt() -> bool:
     if not sys.stdin.isatty():
-        raise UsageError("this asks before it acts, and nobody is at the terminal", hint=NOTHING_CHANGED)
-    return typer.confirm("Go on?", abort=True, err=True)
+        raise UsageError("this command needs confirmation, and there is no terminal", hint=NOTHING_CHANGED)
+    return typer.confirm("Continue?", abort=True, err=True)

@@ -60,7 +60,7 @@ def serve(
         raise UsageError(f"--allow-origin {invalid_origins[0]}: expected an origin such as https://example.com, or *")
     options = ServeOptions(host=host, port=port, max_connections=connections, origins=tuple(origins or ()))
     components = [name.strip() for name in only.split(",")] if only else None
-    # Queries that nobody serves here keep nobody from the events.
+    # Wrong queries don't matter where this process doesn't serve them.
     services_config = read_services(
         services, sql_check=check_sql if components is None or "queries" in components else None
     )

@@ -1,4 +1,4 @@
-"""The commands `sterna services …`: the file that says what the rooms around replication do."""
+"""The commands `sterna services …`: the file that configures everything beside replication."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ def status(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a region's watermark, lag, held tables and last run. Cut off from the primary: as its own copy has them.
+    """Show a region's watermark, lag, held tables and last run; without the primary, as the region's copy has them.
 
-    Where the services file has a section `maintenance`, whom that waits for, too. Exit 4 where some of it can't be
-    told.
+    Where the services file has a section `maintenance`, also which regions it waits for. Exit 4 where some of it is
+    unknown.
     """
     from sterna.config.services_file import read_services
     from sterna.operations.status.gather import gather_status

@@ -138,7 +138,7 @@ def show_plan(
     """Show what a sync would do.
 
     Args:
-        options: what would be asked of the sync.
+        options: those of the sync.
         progress: called with lines for people.
         closing_line: a line to end with, for people.
     """

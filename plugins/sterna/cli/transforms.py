@@ -115,7 +115,7 @@ def rebuild(
 
 
 def _select_transforms(services: Path | None, names: list[str] | None) -> tuple[list[Transform], Path]:
-    """Return the transforms that are named, and the folder in which their SQL stands.
+    """Return the transforms that are named, and the folder of their SQL files.
 
     Raises:
         ServicesError: the file is wrong, or was named and is missing.

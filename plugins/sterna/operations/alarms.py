@@ -140,7 +140,7 @@ def _transit_text(status: RegionStatus, limits: AlarmLimits) -> str:
 
 def _transit_table_text(table: InTransitStatus) -> str:
     lag = "an unknown time" if table.lag_seconds is None else f"{table.lag_seconds:.0f} s"
-    idle = ", and no large lane is at work" if table.under_way is False and table.bytes_left else ""
+    idle = ", and no bulk run is copying it" if table.under_way is False and table.bytes_left else ""
     return f"{table.held.key} by {lag}, {table.bytes_left} bytes left{idle}"
 
 
@@ -162,7 +162,7 @@ def _gc_text(status: RegionStatus, limits: AlarmLimits) -> str:
 def _unseen_text(status: RegionStatus) -> str:
     if not status.unseen or status.cut_off:  # then that is the reason, and an alarm itself
         return ""
-    return f"can't tell whether {status.region} is well; not looked at: {'; '.join(status.unseen)}"
+    return f"the state of {status.region} is incomplete; not read: {'; '.join(status.unseen)}"
 
 
 def _slots_text(status: RegionStatus, limits: AlarmLimits) -> str:

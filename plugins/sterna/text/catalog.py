@@ -40,7 +40,7 @@ def status_text(sites: list[CatalogSite]) -> str:
 
 
 def status_fields(sites: Sequence[CatalogSite]) -> Mapping[str, object]:
-    """Return the regions' catalogs, and who the primary is, as data; what was not seen is null."""
+    """Return the regions' catalogs and the primary as data; fields that could not be read are null."""
     return {"primary": resolve_primary(sites), "sites": [_site_fields(site) for site in sites]}
 
 
@@ -60,9 +60,9 @@ def _primary_lines(sites: Sequence[CatalogSite], primary: Primary) -> list[str]:
     # What was not seen and is no site is not in the registry.
     listed_regions = {site.region for site in sites}
     reasons += [f"{region}: {reason}" for region, reason in primary.unseen.items() if region not in listed_regions]
-    lines = [f"can't tell who the primary is: {'; '.join([*reasons, *primary.doubts]) or 'there is no region'}"]
+    lines = [f"can't determine the primary: {'; '.join([*reasons, *primary.doubts]) or 'there is no region'}"]
     if primary.newest is None:
-        return [*lines, "as far as was seen, no region knows an epoch"]
+        return [*lines, "as far as was seen, no region has an epoch"]
     lines.append(f"as far as was seen, primary: {primary.newest.region}, epoch {primary.newest}")
     lines += [
         _unreachable_primary_line(site) for site in sites if site.problem and site.region == primary.newest.region
@@ -75,7 +75,7 @@ def _unreachable_primary_line(site: CatalogSite) -> str:
     if not site.is_silent:
         return f"{site.region} may be at work, and take commits"
     return (
-        f"whether {site.region} is down, or only can't be reached, can't be told from here; to replace it is the "
+        f"{site.region} is down, or can't be reached from here; to replace it is the "
         f"operator's decision, once it is certain that it takes no commits: {_RUNBOOK_REFERENCE}"
     )
 
@@ -95,10 +95,9 @@ def promotion_text(promotion: Promotion, moves: MovePlan | None = None) -> str:
 
 
 def unverified_lines(promotion: Promotion) -> list[str]:
-    """Return the uncertain facts of a promotion, whose risk the approver takes."""
+    """Return what is uncertain about a promotion, whose risk the approver takes."""
     lines = [
-        f"{_unreachable_text(name, promotion)}. Whether it takes commits can't be told from here: make sure that it "
-        "takes none."
+        f"{_unreachable_text(name, promotion)}. It may take commits: make sure that it takes none."
         for name in promotion.silent
         if name == promotion.old
     ]
@@ -107,8 +106,7 @@ def unverified_lines(promotion: Promotion) -> list[str]:
             f"{promotion.region} is the one of epoch {promotion.epoch} and takes no commits now: it takes them again."
         )
     lines += [
-        f"{_unreachable_text(name, promotion)}: it has to rejoin later. Whether it is the primary by now can't be "
-        "told from here."
+        f"{_unreachable_text(name, promotion)}: it has to rejoin later. It may be the primary by now."
         for name in promotion.silent
         if name != promotion.old
     ]
@@ -133,7 +131,7 @@ def _unplanned_lines(promotion: Promotion) -> list[str]:
         *([last_contact] if last_contact else []),
         f"The newest commit on {promotion.region}'s main is of {newest}.",
         f"What {old} committed after that is not here.",
-        f"When it is back, `sterna catalog rejoin --region {old}` tells what that was and keeps it on branches.",
+        f"When it is back, `sterna catalog rejoin --region {old}` lists that and keeps it on branches.",
     ]
 
 
@@ -158,11 +156,11 @@ def _move_lines(plan: MovePlan) -> list[str]:
         f"The storage of {', '.join(plan.lost)} is taken for lost: what its tables still get there is not seen any "
         "more."
     ]
-    lines.append(f"{len(plan.moves)} tables and views of main go on from the replica in {plan.region}:")
+    lines.append(f"{len(plan.moves)} tables and views of main continue from the replica in {plan.region}:")
     for move in plan.moves:
         missing = f"; {len(move.lost)} commits are not here and stay behind:" if move.lost else ""
         lines.append(
-            f"  {move.key}{missing}{'; an older version, nobody can tell what it lacks' if move.untold else ''}"
+            f"  {move.key}{missing}{'; an older version, its missing commits are unknown' if move.untold else ''}"
         )
         lines += [f"    {_commit_line(commit)}" for commit in move.lost]
     return [*lines, *(f"  {key} stays as it is: {reason}" for key, reason in sorted(plan.left.items()))]
@@ -181,13 +179,13 @@ def rejoined_text(rejoined: Rejoined, batches: Sequence[RecoveredBatches] = ()) 
 
 def _batch_line(recovered: RecoveredBatches) -> str:
     if recovered.problem:
-        return f"  {recovered.table}: which batches came back can't be told: {recovered.problem}"
+        return f"  {recovered.table}: can't list the recovered batches: {recovered.problem}"
     batches = f"  {recovered.table}, channel {recovered.channel}, batches {recovered.first} to {recovered.last}"
     if recovered.is_complete:
-        return f"{batches}: they are on main again, and need not be brought from there"
+        return f"{batches}: they are on main again, and need not be copied from there"
     progress = f"on main again up to {recovered.again}" if recovered.again else "not on main again yet"
     region = recovered.channel.partition(".")[0]
-    return f"{batches}: {progress}; workers of {region} publish them anew: don't bring them from there"
+    return f"{batches}: {progress}; workers of {region} publish them again: don't copy them from there"
 
 
 def _lost_lines(lost: Sequence[LostCommits]) -> list[str]:
@@ -216,7 +214,7 @@ def _site_text(site: CatalogSite, primary: Primary) -> str:
     subscription = site.following
     if subscription is None:
         resync_hint = ": sterna catalog reseed" if primary.region and not site.writable else ""
-        return f"{main}, {rights}{warning}, follows nobody{resync_hint}"
+        return f"{main}, {rights}{warning}, follows no region{resync_hint}"
     last_contact = (
         f", heard {(datetime.now(UTC) - subscription.heard).total_seconds():.0f} s ago" if subscription.heard else ""
     )

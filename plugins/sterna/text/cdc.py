@@ -53,18 +53,18 @@ def status_text(sources: Sequence[SourceStatus]) -> str:
 
 
 def resynced_text(resynced: ResyncSummary) -> str:
-    """Return that a source is read again, or would be."""
+    """Return what a resync does to a source, or would do, as lines."""
     if resynced.table:
         verb = "would read" if not resynced.asked else "reads"
         line = (
-            f"{resynced.name}: whoever follows it next {verb} {resynced.table} again from its rows on; the others go on"
+            f"{resynced.name}: the next run {verb} {resynced.table} again from its rows on; the other tables continue"
         )
         return join_lines([line, *([] if resynced.asked else [NOTHING_CHANGED])])
     if not resynced.asked:
         return join_lines(
             [f"{resynced.name}: would be read again from its rows on, as reading {resynced.epoch}", NOTHING_CHANGED]
         )
-    return f"{resynced.name}: whoever follows it next reads it again from its rows on, as reading {resynced.epoch}"
+    return f"{resynced.name}: the next run reads it again from its rows on, as reading {resynced.epoch}"
 
 
 def _unread_text(source: SourceStatus) -> str:

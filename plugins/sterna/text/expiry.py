@@ -29,11 +29,11 @@ def expiry_summary_text(expiry: ExpiryReport, swept: SweepReport | None) -> str:
     """Return what expiry would let go, and what the last sweep found, in a few lines."""
     expired = sum(len(table.expired) for table in expiry.tables)
     lines = [
-        f"expiry would let go {expired} of {sum(table.snapshots for table in expiry.tables)} snapshots",
+        f"expiry would remove {expired} of {sum(table.snapshots for table in expiry.tables)} snapshots",
         *(_block_line(block) for block in expiry.blocks),
     ]
     if swept is None:
-        lines.append("no sweep has looked at this region's stores yet")
+        lines.append("no sweep of this region's stores has run yet")
     else:
         remaining, garbage = swept.left, swept.garbage
         lines.append(

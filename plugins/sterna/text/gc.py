@@ -70,7 +70,7 @@ def pin_text(pin: Pin) -> str:
     lines = [f"{pin.cursor[:12]} is pinned until {pin.until}: {pin.tables} tables and views, by the tag {pin.tag}"]
     if pin.in_place:
         lines.append(
-            f"  files of these may lie where writers own them, and expiry on main may delete those: "
+            f"  some files of these are in their writers' locations, where expiry on main may delete them: "
             f"{', '.join(pin.in_place)}"
         )
     return "\n".join(lines)

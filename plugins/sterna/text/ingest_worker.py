@@ -28,14 +28,14 @@ def consolidated_text(batch: BatchOutcome) -> str:
 def work_text(summary: WorkerOutcome) -> str:
     """Return what a worker did as lines."""
     failed = f"{len(summary.failed)} given back" if summary.failed else ""
-    remaining = "what waits can't be told" if summary.counts is None else counts_text(summary.counts) or "nothing waits"
+    remaining = "what waits is unknown" if summary.counts is None else counts_text(summary.counts) or "nothing waits"
     settled = ", ".join(part for part in (f"{len(summary.done)} batches settled", failed) if part)
     lines = [f"{settled}; {remaining}"]
     return "\n".join([*lines, *(f"  {id}: {reason}" for id, reason in summary.failed.items())])
 
 
 def replayed_text(replayed: ReplayOutcome) -> str:
-    """Return what is repeated as lines."""
+    """Return what a replay does as lines."""
     channel = f"{replayed.table}, channel {replayed.channel}"
     outcome = f"{replayed.drops} drops come again in a new batch" if replayed.drops else ""
     outcome = f"{replayed.accepted} rows stay away" if replayed.accepted else outcome

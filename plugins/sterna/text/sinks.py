@@ -19,7 +19,7 @@ def sinks_text(status: SinksStatus) -> str:
     """Return how far each sink is as lines for people."""
     lines = [f"{status.region}: {len(status.outlets)} sinks; the branch's head is {status.head[:12]}"]
     if status.primary:
-        lines.append(f"  the primary doesn't say ({status.primary}): positions are those of the region's own copy")
+        lines.append(f"  the primary can't be read ({status.primary}): positions are those of the region's own copy")
     lines += [
         f"  {sink.name} ({sink.kind}): {_position_text(sink)}; {sink.dead} dead letters" for sink in status.outlets
     ]

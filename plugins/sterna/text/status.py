@@ -32,7 +32,7 @@ def status_text(status: RegionStatus) -> str:
         *(f"  {lagging.line}" for lagging in status.silent or ()),
         *([f"  {storage_line(status.stored)}"] if status.stored else []),
         *(f"  region {name} runs another registry" for name in status.other_registry),
-        *(f"  not looked at: {check}" for check in status.unseen),
+        *(f"  not read: {check}" for check in status.unseen),
         *([f"  {status.problem}"] if status.problem else []),
     ]
     return join_lines(lines)
@@ -42,7 +42,7 @@ def transit_line(table: InTransitStatus) -> str:
     """Return the line of a key in transit: since when, how much is left, and whether a run is working on it."""
     if not table.held.bytes:
         return f"{table.held.state} {table.held.key} since {table.held.since}: {table.held.kind}: {table.held.reason}"
-    copy_states = {True: "being copied", False: "no large lane is at work", None: "nobody looked who copies it"}
+    copy_states = {True: "being copied", False: "no bulk run is copying it", None: "its bulk run is unknown"}
     since = f"since {table.held.since}, lag {_format_seconds(table.lag_seconds)}"
     return f"in transit {table.held.key} {since}: {table.bytes_left} bytes left, {copy_states[table.under_way]}"
 
@@ -50,7 +50,7 @@ def transit_line(table: InTransitStatus) -> str:
 def held_line(table: HeldStatus) -> str:
     """Return the line of a held key: the reason, the attempts, what to do."""
     attempts = f", tried {table.tries} times, last at {table.last_try}" if table.tries else ""
-    since = table.held.since or "nobody knows when"
+    since = table.held.since or "an unknown time"
     return one_line(
         f"held {table.held.key} since {since}{attempts}: {table.held.kind}: {table.held.reason} {table.held.file} -> "
         f"{table.do}"

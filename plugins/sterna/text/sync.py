@@ -47,5 +47,5 @@ def _bulk_run_text(report: Report, branch: str) -> str:
         f"publishes them; {report.seconds:.1f} s"
     )
     failed = (report.copied + report.localized).failed
-    lines = (f"  not brought {failure.table}: {failure.kind}: {failure.reason} {failure.file}" for failure in failed)
+    lines = (f"  not copied {failure.table}: {failure.kind}: {failure.reason} {failure.file}" for failure in failed)
     return join_lines([summary, *lines])

@@ -155,7 +155,7 @@ def test_nothing_is_done_where_nobody_can_be_asked(
             ["catalog", *command, "--region", "eu", "--registry", str(cluster.sites.registry)], cluster.sites.secrets
         )
     assert ended.value.code == 2
-    assert "nobody is at the terminal" in capsys.readouterr().err
+    assert "there is no terminal" in capsys.readouterr().err
     after = cluster.read_sites()
     assert {name: (site.epoch, site.writable) for name, site in after.items()} == {
         name: (site.epoch, site.writable) for name, site in before.items()

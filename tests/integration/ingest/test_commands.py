@@ -148,7 +148,7 @@ def test_a_run_that_leaves_batches_which_anybody_may_take_says_so(
 def test_a_run_that_can_not_tell_what_waits_says_so(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_service, "run_worker", lambda *_, **more: WorkerOutcome((), {}, counts=None))
     code, text, _ = command("run", "--for", "1s")
-    assert (code, "what waits can't be told" in text) == (4, True)
+    assert (code, "what waits is unknown" in text) == (4, True)
 
 
 def test_every_state_is_told_and_who_has_what(

@@ -75,7 +75,7 @@ def test_each_commit_is_published_at_once_and_a_signal_leaves_nothing_torn(
     lines = log.read_text().splitlines()
     # The first one may be full of what other tests left, and the last one is committed before it is told.
     assert len([line for line in lines if line.startswith("published main@")]) >= 4, lines
-    assert lines[-1] == "ended; the next sync goes on from here"
+    assert lines[-1] == "ended; the next sync continues from here"
     assert not any("Spark" in line for line in lines)
     print(f"seconds from a commit to the replica: {[round(delay, 2) for delay in seconds]}")
     world.assert_equal(table)

@@ -113,7 +113,7 @@ def test_a_table_in_transit_is_not_held_and_lags(look: Any, metrics: dict[str, f
     text = "eu lags behind main by more than 60 s with tables in transit: ns.big by 100 s, 5 bytes left"
     assert message(look, status) == text
     idle = replace(status, transit=(replace(moving, under_way=False),))
-    assert message(look, idle) == f"{text}, and no large lane is at work"
+    assert message(look, idle) == f"{text}, and no bulk run is copying it"
     assert metrics["sterna.lag_seconds"] == metrics["sterna.transit_lag_seconds"] == pytest.approx(100.0, abs=60)
     counts = {name: metrics[f"sterna.{name}"] for name in ("held_tables", "transit_tables", "transit_bytes")}
     assert counts == {"held_tables": 0, "transit_tables": 1, "transit_bytes": 5}
@@ -210,9 +210,9 @@ def test_what_can_not_be_looked_at_is_said_and_counted_and_never_called_well(
     lines: list[str] = []
     monkeypatch.setattr(SternaLagOperator, "log_progress", lambda self, line: lines.append(line))
     unseen = replace(SOUND, unseen=("the replication slots: refused the login", "the evidence of runs: no answer"))
-    text = "not looked at: the replication slots: refused the login; the evidence of runs: no answer"
-    assert message(look, unseen) == f"can't tell whether eu is well; {text}"
-    assert lines == [f"not looked at: {what}" for what in unseen.unseen]
+    text = "not read: the replication slots: refused the login; the evidence of runs: no answer"
+    assert message(look, unseen) == f"the state of eu is incomplete; {text}"
+    assert lines == [f"not read: {what}" for what in unseen.unseen]
     assert (metrics["sterna.unseen"], metrics["sterna.alarms"]) == (2, 1)
     look(SOUND)
     assert metrics["sterna.unseen"] == 0

@@ -102,7 +102,7 @@ def test_where_nobody_can_answer_it_is_shown_and_refused(command: str, done: lis
     """A script that forgot --yes wanted it done: to end well would be a lie."""
     answer = sterna("catalog", command, "--region", "eu")
     assert (answer.code, answer.out, done) == (2, "", [])
-    assert "eu" in answer.err and "nobody is at the terminal" in answer.err and NOTHING_CHANGED in answer.err
+    assert "eu" in answer.err and "there is no terminal" in answer.err and NOTHING_CHANGED in answer.err
 
 
 @pytest.mark.parametrize(("said", "code"), [("y", 0), ("n", 1)])

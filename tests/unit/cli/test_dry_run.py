@@ -152,7 +152,7 @@ def test_a_repair_only_shows_until_yes(more: tuple[str, ...], world: World, ster
     assert not data.exists()
     done = sterna("repair", "--yes")
     assert (done.code, data.read_bytes()) == (0, before)
-    assert "1 files brought anew; 0 faults left" in done.out
+    assert "1 files copied again; 0 faults left" in done.out
 
 
 def test_a_command_without_a_region_is_told_so(sterna: Sterna, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

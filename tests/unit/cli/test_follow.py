@@ -57,7 +57,7 @@ def test_it_tells_a_line_a_publication_until_a_signal_ends_it(
     assert answer.code == 0
     (line,) = answer.out.splitlines()
     assert line.startswith(f"published main@{head[:12]} as ") and ": ns, ns.a; 1 files, " in line
-    assert answer.err.splitlines() == ["ended; the next sync goes on from here"]
+    assert answer.err.splitlines() == ["ended; the next sync continues from here"]
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -119,7 +119,7 @@ def test_status_advises_only_what_is_known(first: str) -> None:
             assert all_seen, text
         if not all_seen:
             assert not primary.known
-        assert text.startswith("can't tell who the primary is: ") == (not primary.known)
+        assert text.startswith("can't determine the primary: ") == (not primary.known)
         if not primary.known:
             assert (primary.region, "reseed" in text) == ("", False)
         for site in sites:
@@ -161,9 +161,9 @@ def test_status_does_not_end_well_where_something_was_not_seen(
 def test_in_an_outage_of_the_primary_status_says_what_it_knows_and_whose_decision_it_is() -> None:
     text = status_text(list(cluster("unreachable", "follower", "follower").values()))
     assert text.splitlines()[:3] == [
-        "can't tell who the primary is: us does not answer",
+        "can't determine the primary: us does not answer",
         "as far as was seen, primary: us, epoch 1-us",
-        "whether us is down, or only can't be reached, can't be told from here; to replace it is the operator's "
+        "us is down, or can't be reached from here; to replace it is the operator's "
         'decision, once it is certain that it takes no commits: docs/operations.md, "The primary is gone"',
     ]
     assert "eu: main abababababab, takes no commits, follows us" in text
@@ -178,12 +178,12 @@ def test_a_primary_that_refuses_may_be_at_work() -> None:
 def test_where_all_were_seen_what_is_known_is_advised() -> None:
     assert status_text(list(cluster("unseeded", "unseeded").values())).splitlines() == [
         "no primary yet: sterna catalog promote --region <the first one>",
-        "us: main (empty), takes no commits, follows nobody",
-        "eu: main (empty), takes no commits, follows nobody",
+        "us: main (empty), takes no commits, follows no region",
+        "eu: main (empty), takes no commits, follows no region",
     ]
     text = status_text(list(cluster("primary", "unseeded", "follower").values()))
     assert text.startswith("primary: us, epoch 1-us\n")
-    assert "eu: main (empty), takes no commits, follows nobody: sterna catalog reseed" in text
+    assert "eu: main (empty), takes no commits, follows no region: sterna catalog reseed" in text
     assert "promotion not finished, repeat it" in status_text(list(cluster("fenced", "follower").values()))
 
 
@@ -209,7 +209,7 @@ def test_signs_of_a_primary_without_an_epoch_are_doubts(look: Callable[..., None
         look(sites)
         with pytest.raises(UsageError, match="can't tell whether there is a primary already"):
             plan_promotion(TWO, secrets, "eu", planned=False)
-        with pytest.raises(CatalogUnreachable, match="can't tell which region's catalog is the primary"):
+        with pytest.raises(CatalogUnreachable, match="can't determine which region's catalog is the primary"):
             rejoin(TWO, secrets, "eu", lambda line: None)
 
 
@@ -246,7 +246,7 @@ def test_a_promotion_is_refused_or_says_what_nobody_can_tell(
             text = promotion_text(promotion)
             for region in silent:
                 assert f"{region} does not answer" in text
-            assert text.count("can't be told from here") == len(silent)
+            assert text.count(" It may ") == len(silent)
             if planned and promotion.old:
                 assert not sites[promotion.old].problem
             if not planned and promotion.old:
@@ -263,7 +263,7 @@ def test_in_a_real_outage_a_region_can_be_promoted(states: tuple[str, ...], look
     promotion = plan_promotion(THREE, secrets, "eu", planned=False)
     assert (promotion.epoch, promotion.old) == (Term(2, "eu"), "us")
     text = promotion_text(promotion)
-    assert "us does not answer. Whether it takes commits can't be told from here: make sure that it takes none." in text
+    assert "us does not answer. It may take commits: make sure that it takes none." in text
     assert "us takes no commits" not in text, "nobody knows that"
 
 
@@ -312,7 +312,7 @@ def test_a_fenced_primary_gets_its_right_back_by_nobody_who_can_not_see_whether_
             plan_promotion(THREE, secrets, name, planned=True)
     text = promotion_text(plan_promotion(THREE, secrets, "us", planned=False))
     assert "us is the one of epoch 1-us and takes no commits now" in text
-    assert "ap does not answer: it has to rejoin later. Whether it is the primary by now can't be told" in text
+    assert "ap does not answer: it has to rejoin later. It may be the primary by now." in text
     look(cluster("fenced", "follower", "follower"))
     assert plan_promotion(THREE, secrets, "us", planned=True).resumed
 
@@ -375,7 +375,7 @@ def test_a_guard_that_repeats_goes_on_whatever_it_can_not_see(
         guard_loop(TWO, secrets, "us", 1.0, lines.append)
     assert fenced == ["us"]
     assert [line.partition(" (")[0] for line in lines] == [
-        "no other region answers, so that nobody can tell whether us may still be the primary; it knows epoch 1-us: "
+        "no other region answers, so that nobody can tell whether us may still be the primary; it has epoch 1-us: "
         "Postgres of eu does not answer",
         "Postgres of us refused",
         "no credential of us",
@@ -388,7 +388,7 @@ def test_a_guard_of_a_primary_that_was_emptied_does_not_call_it_one(
     look: Callable[..., None], fenced: list[str]
 ) -> None:
     look(cluster("unseeded", "follower"))
-    with pytest.raises(NotPrimary, match="us is named the primary of epoch 1-us and knows epoch None itself"):
+    with pytest.raises(NotPrimary, match="us is named the primary of epoch 1-us and has epoch None itself"):
         guard_region(TWO.region("us"), TWO, secrets)
     assert fenced == []
 

@@ -83,7 +83,7 @@ UNCERTAIN: list[tuple[Answers, str]] = [
     ({"us": THEIRS, "eu": None}, "eu itself does not know its epoch 2-eu"),
     ({"us": Term(2, "us"), "eu": Term(2, "eu")}, "both began an epoch 2"),
     ({"us": Term(2, "ap"), "eu": OURS}, "ap was not seen: it is not in this registry"),
-    ({"us": None, "eu": None}, "no region knows an epoch"),
+    ({"us": None, "eu": None}, "no region has an epoch"),
 ]
 
 

@@ -94,7 +94,7 @@ def test_an_outlet_that_is_gone_is_an_alarm_until_it_is_forgotten(branch: Branch
 def test_an_outlet_that_is_there_is_not_forgotten(branch: Branch, sterna: Sterna) -> None:
     branch.catalog.create_tag(sink_tag("eu", "pager"), BRANCH, branch.update("a"))
     code, _, err = sterna("forget", "pager", "--yes")
-    assert code == 2 and "stands in the services file" in err
+    assert code == 2 and "is in the services file" in err
     assert branch.catalog.reference(sink_tag("eu", "pager"))
 
 

@@ -30,7 +30,7 @@ def test_a_table_in_transit_is_not_held_and_has_a_lag(world: World) -> None:
     assert item.under_way is False
     text = status_text(status)
     assert f"in transit ns.big since {item.held.since}" in text
-    assert f"{item.bytes_left} bytes left, no large lane is at work" in text
+    assert f"{item.bytes_left} bytes left, no bulk run is copying it" in text
     assert "(without tables in transit 0.0 s)" in text
 
 

@@ -50,7 +50,7 @@ def test_a_repair_that_was_only_shown_says_so_last() -> None:
     left = RemainingFault("ns.b", "file:///eu/b", "size", "its source is gone")
     shown = RepairReport(False, 2, (MEND,), (left,), 2)
     assert repaired_text(shown).splitlines() == [
-        "2 faults: 1 files could be brought anew; 2 faults left",
+        "2 faults: 1 files could be copied again; 2 faults left",
         "  ns.a: copy: file:///eu/a from file:///us/a: missing",
         "  ns.b: left: file:///eu/b: size -> its source is gone",
         NOTHING_CHANGED,

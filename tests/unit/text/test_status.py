@@ -71,7 +71,7 @@ def test_all_that_is_known_is_said() -> None:
         "  slot sterna_eu: NOT active, 900 bytes behind, extended, 90 % of its limit",
         "  slot sterna_ap: active, 0 bytes behind, reserved",
         "  region us runs another registry",
-        "  not looked at: the evidence of runs: does not answer",
+        "  not read: the evidence of runs: does not answer",
         "  somebody else committed",
     ]
 
@@ -84,7 +84,7 @@ def test_the_oldest_lag_comes_first_and_beside_it_the_one_without_held_tables() 
     unknown = replace(STATUS, lag_seconds=None, held=(replace(HELD, held=Held("ns.odd", "Waits", "waits")),))
     text = status_text(replace(unknown, held_lag_seconds=None))
     assert "lag unknown (without held tables 12.3 s)" in text
-    assert "held ns.odd since nobody knows when, tried 3 times" in text
+    assert "held ns.odd since an unknown time, tried 3 times" in text
 
 
 def test_cut_off_the_lag_is_a_bound() -> None:

@@ -74,7 +74,7 @@ class ExcludedTable:
 
     Args:
         key: key name.
-        reason: the rule that says so.
+        reason: the rule that excludes it.
         files, bytes: what the region still stores of it, from the time before the rule; None where not read.
     """
 

@@ -125,7 +125,7 @@ _ADVICE = {
     "UnregisteredUri": "register the URI's prefix as a location; the next sync takes the table up",
     "UnsafeUri": "rewrite the file on main under another name; such a path is never followed",
     "NotResident": (
-        "put the file elsewhere on main, or the table's key under a rule of its own; nothing of it is brought here"
+        "put the file elsewhere on main, or the table's key under a rule of its own; nothing of it is copied here"
     ),
     "Unsupported": "this version can't localize it; keep reading it from main",
     "BrokenMetadata": "repair the table on main",
@@ -137,13 +137,13 @@ _ADVICE = {
         "the next sync writes a file again that is gone; `sterna repair --rewrite-metadata` corrects a wrong length"
     ),
     "Damaged": (
-        "somebody wrote below the replica root: `sterna repair --deep` shows what is wrong, with --yes it mends it"
+        "another writer wrote below the replica root: `sterna repair --deep` lists faults, with --yes it repairs them"
     ),
-    "NotCopied": "see what the store says of that object: an archive class, a key of its own, a right that is missing",
+    "NotCopied": "see the store's error for that object: an archive class, a key of its own, a missing permission",
     "StoreUnreachable": "see that the address named comes back; the table is tried again at every sync",
     "StoreDenied": "give the credential named the right to read that store; the table is tried again at every sync",
     "CredentialError": "put the credential named where it is looked for; the table is tried again at every sync",
-    "EngineError": "see what the copy says of that store; the table is tried again at every sync",
+    "EngineError": "see the copy's error for that store; the table is retried at every sync",
     "Waits": "it follows by itself once the table it waits for does",
 }
 

@@ -160,7 +160,7 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
     if sites and all(site.problem for site in sites.values()):
         raise CatalogUnreachable(
             f"no other region answers, so that nobody can tell whether {region.name} may still be the primary; it "
-            f"knows epoch {own.epoch}: {'; '.join(site.problem for site in sites.values())}",
+            f"has epoch {own.epoch}: {'; '.join(site.problem for site in sites.values())}",
             hint="once one answers, run this again; to continue without one, see docs/operations.md",
         )
     primary = resolve_primary([own, *sites.values()])
@@ -169,7 +169,7 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
         raise _no_primary_error(primary)
     if newest_term.region == region.name and own.epoch != newest_term:
         raise NotPrimary(
-            f"{region.name} is named the primary of epoch {newest_term} and knows epoch {own.epoch} itself: its "
+            f"{region.name} is named the primary of epoch {newest_term} and has epoch {own.epoch} itself: its "
             "database was emptied or restored",
             hint="start no Nessie of it before it is certain which region has the catalog: sterna catalog status",
         )
@@ -197,7 +197,7 @@ def _resolve_source(sites: Mapping[str, CatalogSite], name: str) -> str:
     if source.problem:
         raise unseen_error(source, f"the primary {newest_term.region} has to be seen: ")
     if source.epoch != newest_term or not source.writable:
-        contradiction = "takes no commits" if source.epoch == newest_term else f"knows epoch {source.epoch} itself"
+        contradiction = "takes no commits" if source.epoch == newest_term else f"has epoch {source.epoch} itself"
         raise NotPrimary(
             f"{newest_term.region} is named the primary of epoch {newest_term}, and {contradiction}: which region "
             "to follow isn't certain",
@@ -211,7 +211,7 @@ def _no_primary_error(primary: Primary) -> CatalogUnreachable | NotPrimary:
     """Return the error where no region that was seen has an epoch."""
     if not primary.known:
         reasons = "; ".join((*primary.unseen.values(), *primary.doubts))
-        return CatalogUnreachable(f"can't tell which region's catalog is the primary: {reasons}")
+        return CatalogUnreachable(f"can't determine which region's catalog is the primary: {reasons}")
     return NotPrimary("no region's catalog is the primary yet", hint=_FIRST_PROMOTION_HINT)
 
 

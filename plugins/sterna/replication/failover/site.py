@@ -165,7 +165,7 @@ def _contradictions(sites: Sequence[CatalogSite], term: Term | None) -> Iterator
         for site in readable:
             if site.following or site.slots:
                 activity = f"follows {site.following.region}" if site.following else "keeps slots for others"
-                yield f"{site.region} {activity}, and no region that was seen knows an epoch"
+                yield f"{site.region} {activity}, and no region that was seen has an epoch"
         return
     claimants = {site.epoch.region for site in readable if site.epoch and site.epoch.number == term.number}
     for region in sorted(claimants - {term.region}):
@@ -177,7 +177,7 @@ def _contradictions(sites: Sequence[CatalogSite], term: Term | None) -> Iterator
             if site.following:
                 yield f"{site.region} began epoch {term} and follows {site.following.region}"
         elif site.writable and site.epoch == term:
-            yield f"{site.region} knows epoch {term} and takes commits, too"
+            yield f"{site.region} has epoch {term} and takes commits, too"
 
 
 def fence(connection: Connection[Any], region: Region, *, max_wait: float = MAX_WAIT_SECONDS) -> None:

@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from sterna.config.services_file import read_services
 from sterna.pipelines.ingest.inbox import UploadRequest
 from sterna.pipelines.ingest.intake import IngestService
-from sterna.pipelines.ingest.model import Format, Lane, State, channel_name
+from sterna.pipelines.ingest.model import Destination, Format, State, channel_name
 from sterna.pipelines.ingest.region import open_ingest
 from tests.airflow.conftest import World
 
@@ -24,14 +24,14 @@ def test_what_was_taken_in_is_on_main_after_a_run(world: World, tmp_path: Path, 
     ingest = open_ingest(world.context, read_services(world.folder / "services.yaml"))
     room = IngestService(ingest)
     try:
-        lane = Lane("posted", "posted.rows", channel_name("eu", "posted"))
+        destination = Destination("posted", "posted.rows", channel_name("eu", "posted"))
         taken = []
         for number in range(3):
             content = b'{"id": %d, "name": "n"}\n' % number
             path = tmp_path / str(number)
             path.write_bytes(content)
             digest = hashlib.sha256(content).hexdigest()
-            sent = UploadRequest(lane, f"key-{number}", "", Format.JSON_LINES, path, len(content), 1, digest)
+            sent = UploadRequest(destination, f"key-{number}", "", Format.JSON_LINES, path, len(content), 1, digest)
             taken.append(room.accept(sent)[0])
         page = signed_in.new_page()
         _ask(page, taken[0].id)

@@ -58,7 +58,9 @@ def test_each_upload_lands_once(restored: Written) -> None:
     with restored.context() as context:
         ingest = open_ingest(context, restored.services)
         ingest.prepare()
-        assert [closed.lane.table for closed in close_due(ingest.pool, ingest.rules, force=True)] == ["web.events"]
+        assert [closed.destination.table for closed in close_due(ingest.pool, ingest.rules, force=True)] == [
+            "web.events"
+        ]
         assert run_worker(context, ingest, done.append, print, once=True).failed == {}
         # The first of them is on `main` already, which the tracker didn't know.
         assert [
@@ -68,7 +70,9 @@ def test_each_upload_lands_once(restored: Written) -> None:
             ("web.events", 1, 0, ""),
             ("web.events", 2, 0, ""),
         ]
-        states = [batch.state.value for batch in ingest.tracker.list_batches() if batch.lane.table == "web.events"]
+        states = [
+            batch.state.value for batch in ingest.tracker.list_batches() if batch.destination.table == "web.events"
+        ]
         assert set(states) == {"published"}
         landed = main(restored)
         assert run_worker(context, ingest, done.append, print, once=True).done == ()

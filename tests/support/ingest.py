@@ -13,7 +13,7 @@ from sterna.config.secrets import Credential
 from sterna.config.sections.ingest import CloseRules
 from sterna.pipelines.ingest.batch_rules import RulesLookup, close_due
 from sterna.pipelines.ingest.inbox import Inbox, UploadRequest
-from sterna.pipelines.ingest.model import Batch, Format, Lane, Upload, channel_name
+from sterna.pipelines.ingest.model import Batch, Destination, Format, Upload, channel_name
 from sterna.pipelines.ingest.tracker import Tracker
 from sterna.pipelines.ingest.tracker_schema import prepare
 from sterna.pipelines.ingest.work_queue import PostgresQueue
@@ -30,8 +30,10 @@ def rules(**settings: Any) -> RulesLookup:
     return lambda table: own
 
 
-def lane(table: str = "acme.events", partition: str = "", channel: str = "default", tenant: str = "acme") -> Lane:
-    return Lane(tenant, table, channel_name("eu", tenant, channel), partition)
+def destination(
+    table: str = "acme.events", partition: str = "", channel: str = "default", tenant: str = "acme"
+) -> Destination:
+    return Destination(tenant, table, channel_name("eu", tenant, channel), partition)
 
 
 @dataclass
@@ -60,15 +62,17 @@ class TrackedInbox:
     def prepare(self) -> None:
         prepare(self.pool, self.objects, self.inbox)
 
-    def sent(self, content: bytes = b"{}\n", key: str = "", offset: str = "", to: Lane | None = None) -> UploadRequest:
+    def sent(
+        self, content: bytes = b"{}\n", key: str = "", offset: str = "", to: Destination | None = None
+    ) -> UploadRequest:
         digest = hashlib.sha256(content).hexdigest()
         path = self.folder / digest
         path.write_bytes(content)
         return UploadRequest(
-            to or lane(), key, offset, Format.JSON_LINES, path, len(content), content.count(b"\n"), digest
+            to or destination(), key, offset, Format.JSON_LINES, path, len(content), content.count(b"\n"), digest
         )
 
-    def drop(self, content: bytes = b"{}\n", key: str = "", offset: str = "", to: Lane | None = None) -> Upload:
+    def drop(self, content: bytes = b"{}\n", key: str = "", offset: str = "", to: Destination | None = None) -> Upload:
         """Take something, and return the drop."""
         return self.box.accept(self.sent(content, key, offset, to))[0]
 

@@ -16,12 +16,12 @@ from sterna.pipelines.cdc.journal import (
     TableSchemas,
 )
 from sterna.pipelines.ingest.batch_file import BATCH_FILE, REJECTION, UPLOAD_MARKER, BatchFile, Rejection
-from sterna.pipelines.ingest.model import Batch, Format, Lane, State, Upload
+from sterna.pipelines.ingest.model import Batch, Destination, Format, State, Upload
 from sterna.pipelines.ingest.topic_offsets import ANCHOR_FILE, Anchor
 from sterna.pipelines.ingest.tracker_schema import MARKER_FILE, Marker
 
 AT = datetime(2026, 11, 1, 2, 3, 4, 567890, UTC)
-LANE = Lane("acme", "acme.events", "eu.acme.clicks", "day=2026-11-01")
+DESTINATION = Destination("acme", "acme.events", "eu.acme.clicks", "day=2026-11-01")
 DIGEST = "ca3d163bab055381827226140568f3bef7eaac187cebd76878e0b63e9e442356"
 INBOX = "s3://eu/inbox"
 BATCH_ID = "0991a0ff547bfa38de3a1ac7e2ec5b86"
@@ -29,7 +29,7 @@ BATCH_ID = "0991a0ff547bfa38de3a1ac7e2ec5b86"
 
 def _drop(id: str, key: str, offset: str, format: Format, ending: str, accepted: datetime) -> Upload:
     uri = f"{INBOX}/acme/acme.events/{id[:2]}/{id}-{DIGEST[:16]}.{ending}"
-    return Upload(id, LANE, key, offset, format, 3, 1, DIGEST, uri, accepted)
+    return Upload(id, DESTINATION, key, offset, format, 3, 1, DIGEST, uri, accepted)
 
 
 DROPS = (
@@ -51,14 +51,14 @@ DROPS = (
         datetime(2026, 11, 1, 2, 3, 6, 0, UTC),
     ),
 )
-CLOSED = Batch(BATCH_ID, LANE, 7, State.CLOSED, 3, 9, 3, AT + timedelta(minutes=1), "age", AT)
+CLOSED = Batch(BATCH_ID, DESTINATION, 7, State.CLOSED, 3, 9, 3, AT + timedelta(minutes=1), "age", AT)
 
 FILES: dict[str, tuple[Document[Any], Any]] = {
     "drop-mark": (Document(UPLOAD_MARKER), DROPS[0]),
-    "batch": (Document(BATCH_FILE), BatchFile(BATCH_ID, LANE, 7, CLOSED.closed, "age", DROPS)),
+    "batch": (Document(BATCH_FILE), BatchFile(BATCH_ID, DESTINATION, 7, CLOSED.closed, "age", DROPS)),
     "rejected": (
         Document(REJECTION),
-        Rejection(BATCH_ID, LANE, 7, "3 rows are bad é\u201c", AT + timedelta(hours=1)),
+        Rejection(BATCH_ID, DESTINATION, 7, "3 rows are bad é\u201c", AT + timedelta(hours=1)),
     ),
     "topic": (ANCHOR_FILE, Anchor("eu.clicks", "abcDEF-_", 12)),
     "tracker": (MARKER_FILE, Marker("0f" * 16)),

@@ -19,7 +19,7 @@ from sterna.pipelines.publish.model import Channel, Step, flow_channel, numbered
 from sterna.pipelines.transforms.decide import Position
 from sterna.pipelines.transforms.sink import StreamPosition
 from sterna.pipelines.transforms.step_context import APP_NAME
-from tests.support.records_ingest import CLOSED, DROPS, INBOX, LANE
+from tests.support.records_ingest import CLOSED, DESTINATION, DROPS, INBOX
 
 _FILE = Path(__file__).parents[1] / "data" / "written-2026-11" / "ingest" / "names.txt"
 NAMES = dict(line.split("\t") for line in _FILE.read_text().splitlines())
@@ -58,8 +58,8 @@ def test_names_and_ids_are_the_same() -> None:
     assert (APP_NAME, consumer_group("eu", "clicks")) == (NAMES["app flow"], NAMES["group"])
     assert upload_id("eu", "acme.events", "eu.acme.clicks", "key:é") == NAMES["id drop"]
     assert (batch_id("acme.events", "eu.acme.clicks", 7), upload_key(12)) == (NAMES["id batch"], NAMES["key topic"])
-    assert upload_marker_uri(INBOX, LANE, DROPS[0].id) == NAMES["uri drop-mark"]
-    assert batch_uri(INBOX, LANE, 7) == NAMES["uri batch"]
-    assert rejected_uri(INBOX, LANE, 7) == NAMES["uri rejected"]
-    assert topic_uri(INBOX, LANE) == NAMES["uri topic"]
+    assert upload_marker_uri(INBOX, DESTINATION, DROPS[0].id) == NAMES["uri drop-mark"]
+    assert batch_uri(INBOX, DESTINATION, 7) == NAMES["uri batch"]
+    assert rejected_uri(INBOX, DESTINATION, 7) == NAMES["uri rejected"]
+    assert topic_uri(INBOX, DESTINATION) == NAMES["uri topic"]
     assert (marker_uri(INBOX), dead_letters_uri(INBOX, CLOSED)) == (NAMES["uri tracker"], NAMES["uri dead"])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.errors import printable
 from sterna.text.lines import join_lines
+from sterna.text.plain import to_plain
 
 if TYPE_CHECKING:
     from sterna.pipelines.ingest.counts import Counts
@@ -35,7 +36,7 @@ def ingest_fields(status: IngestStatus) -> dict[str, Any]:
         ],
         "counts": {**vars(status.counts), "waiting": status.counts.waiting},
         "rejected": list(status.rejected),
-        "dead": [{**vars(dead.batch), "bad": dead.rows} for dead in status.dead],
+        "dead": [{**to_plain(dead.batch), "bad": dead.rows} for dead in status.dead],
         "workers": list(status.workers),
         "unserved": list(status.replica_backlogs),
     }
@@ -143,9 +144,9 @@ def _table_line(table: TableStatus) -> str:
 
 
 def _batch_text(batch: Batch) -> str:
-    lane = batch.lane
-    position = f"{lane.table} {lane.channel} {batch.number}" + (
-        f" [{printable(lane.partition)}]" if lane.partition else ""
+    destination = batch.destination
+    position = f"{destination.table} {destination.channel} {batch.number}" + (
+        f" [{printable(destination.partition)}]" if destination.partition else ""
     )
     size = f"{batch.files} drops, {batch.rows:,} rows, {batch.bytes:,} bytes"
     commit = f" in {batch.commit[:12]}" if batch.commit else ""

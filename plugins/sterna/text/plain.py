@@ -12,11 +12,11 @@ from typing import Any
 def to_plain(value: Any) -> Any:
     """Return dataclasses as JSON values, at any depth; times as ISO 8601 texts, non-finite numbers as null.
 
-    Fields with `internal` in their metadata are left out.
+    A field with `internal` in its metadata is left out; `json` there is its JSON name, where that differs.
     """
     if is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: to_plain(getattr(value, field.name))
+            field.metadata.get("json", field.name): to_plain(getattr(value, field.name))
             for field in fields(value)
             if not field.metadata.get("internal")
         }

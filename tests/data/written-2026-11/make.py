@@ -59,7 +59,7 @@ from sterna.servers.registry_file import bucket_name
 from sterna.servers.spark import spark_environment, start_session
 from sterna.servers.stack import deployment
 from sterna.servers.valkey import ValkeyServer, start_valkey
-from tests.support.ingest import TrackedInbox, lane
+from tests.support.ingest import TrackedInbox, destination
 from tests.support.sinks import FAST_DELIVERY, Receiver, wait_until
 from tests.support.world import World, merge_on_read, world_of
 
@@ -270,7 +270,7 @@ def door(making: Making) -> Iterator[tuple[TrackedInbox, StepContext, RegionCont
 
 
 def send(made: TrackedInbox, table: str, *rows: Any, key: str = "") -> None:
-    made.drop(b"".join(json.dumps(row).encode() + b"\n" for row in rows), key, to=lane(table))
+    made.drop(b"".join(json.dumps(row).encode() + b"\n" for row in rows), key, to=destination(table))
 
 
 def uploads(making: Making) -> None:
@@ -278,7 +278,7 @@ def uploads(making: Making) -> None:
     with door(making) as (made, bench, _):
         send(made, "web.events", {"id": 1, "page": "a"}, {"id": 2, "page": "b"}, key="first")
         made.close(asked=True)
-        made.drop(b'{"id": 3, "page": "c"}\n{broken\n', "with a dead row", to=lane("web.events"))
+        made.drop(b'{"id": 3, "page": "c"}\n{broken\n', "with a dead row", to=destination("web.events"))
         made.close(asked=True)
         send(made, "web.strict", {"id": -1})
         made.close(asked=True)

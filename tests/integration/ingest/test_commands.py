@@ -17,7 +17,7 @@ from sterna.pipelines.ingest.counts import Counts
 from sterna.pipelines.ingest.heartbeat import Heartbeat
 from sterna.pipelines.ingest.worker import WorkerOutcome
 from sterna.servers.postgres import Database, Postgres
-from tests.support.ingest import TrackedInbox, lane
+from tests.support.ingest import TrackedInbox, destination
 from tests.support.ingest_http import services_of, variables_of, write_settings
 from tests.support.stores import Stores
 
@@ -56,7 +56,7 @@ def test_what_waits_is_told_closed_and_listed(
     eu = TrackedInbox(local.objects, f"{local.eu}/inbox", database, tmp_path)
     eu.prepare()
     for partition in ("day=1", "day=2"):
-        eu.drop(b"{}\n{}\n", to=lane(partition=partition))
+        eu.drop(b"{}\n{}\n", to=destination(partition=partition))
     code, text, _ = command("status")
     assert code == 0 and "acme.events: 2 drops without a batch, 0 batches, 12 bytes" in text and "ALARM" not in text
     closed = json.loads(command("close", "--now", "--table", "acme.events", "--json")[1])["closed"]

@@ -101,7 +101,7 @@ def test_rows_and_files_are_durable_and_their_producer_sees_what_became_of_them(
         )
         drop = tracked.tracker.upload(receipt["id"])
         assert drop is not None and tracked.objects.read(drop.uri) == content
-        assert "/inbox/acme/acme.events/" in drop.uri and drop.lane.partition == "day=1"
+        assert "/inbox/acme/acme.events/" in drop.uri and drop.destination.partition == "day=1"
         upload = httpx.get(door.url + answer.headers["location"], headers=door.bearer()).json()
         assert (upload["id"], upload["table"], upload["channel"]) == (drop.id, "acme.events", "eu.acme.default")
     until(lambda: door.get(f"drops/{receipt['id']}").json()["state"] == "closed", "the age of a second closes")

@@ -33,7 +33,7 @@ from sterna.pipelines.publish.spark import jvm
 from tests.integration.ingest.test_worker import WorkerFixture, create, room
 from tests.support.bodies import DEAD, JSON_COLUMNS, LEAVES, Body, files, lines, plain_rows, written
 from tests.support.bodies import read as read_body
-from tests.support.ingest import lane
+from tests.support.ingest import destination
 from tests.support.world import pyiceberg_properties
 
 __all__ = ["room"]
@@ -53,7 +53,7 @@ def send_table(room: WorkerFixture, rows: pa.Table, table: str, format: Format =
     else:
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-    sent = room.door.sent(sink.getvalue().to_pybytes(), to=lane(room.key(table)))
+    sent = room.door.sent(sink.getvalue().to_pybytes(), to=destination(room.key(table)))
     room.door.box.accept(replace(sent, format=format, rows=rows.num_rows))
 
 
@@ -327,7 +327,7 @@ def test_each_row_that_is_taken_is_on_main_or_dead_by_its_line(room: WorkerFixtu
 
 def send_body(room: WorkerFixture, body: Body, table: str) -> None:
     formats = {"json": Format.JSON_LINES, "arrow": Format.ARROW, "parquet": Format.PARQUET}
-    sent = room.door.sent(body.content, to=lane(room.key(table)))
+    sent = room.door.sent(body.content, to=destination(room.key(table)))
     taken = check(formats[body.format], sent.path, TenantLimits(ratio=100_000))
     room.door.box.accept(replace(sent, format=formats[body.format], rows=taken))
 

@@ -57,7 +57,7 @@ def test_an_answer_to_bad_rows_ends_where_the_batch_is_read_anew(eu: TrackedInbo
         eu.queue.mark_published(batch.id, 9, "c", 2)
     for batch in (before, accepted):
         accept_batch(eu.pool, batch.id, apply=True)
-    place = (before.lane.table, before.lane.channel)
+    place = (before.destination.table, before.destination.channel)
     replay.reopen(eu.pool, place, "lost", "number > %s", (1,))
     assert sum_counts(count_states(eu.pool).values()) == Counts(ready=2)
     for batch in (accepted, waiting):
@@ -96,10 +96,10 @@ def test_a_replay_that_died_before_the_table_was_told_goes_on_though_a_worker_tr
     with monkeypatch.context() as dying:
         dying.setattr(replay, "set_position", lambda *_, **more: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            replay.replay_rewound(eu.pool, table, batch.lane, 0, accept=False, apply=True)
+            replay.replay_rewound(eu.pool, table, batch.destination, 0, accept=False, apply=True)
     while (taken := eu.queue.claim("w", 10.0)) is not None:
         eu.queue.requeue(taken.id, "w", "Rewound: its mark is 2", delay=300.0)
-    replayed = replay.replay_rewound(eu.pool, table, batch.lane, 0, accept=False, apply=True)
+    replayed = replay.replay_rewound(eu.pool, table, batch.destination, 0, accept=False, apply=True)
     assert (len(replayed.batches), replayed.mark) == (2, "")
     assert table.properties["sterna.applied.eu.acme.default"] == ""
     assert {stored.state for stored in eu.tracker.list_batches()} == {State.CLOSED}
@@ -115,7 +115,7 @@ def test_a_mark_whose_place_is_gone_is_set_again_where_nothing_is_lost(eu: Track
     table: Any = _RolledBack("2")
 
     def replayed(to: int, *, accept: bool = False, act: bool = True) -> replay.ReplayOutcome:
-        return replay.replay_rewound(eu.pool, table, batch.lane, to, accept=accept, apply=act)
+        return replay.replay_rewound(eu.pool, table, batch.destination, to, accept=accept, apply=act)
 
     with pytest.raises(UsageError):  # it was rolled back
         replayed(2)
@@ -130,7 +130,7 @@ def test_a_mark_whose_place_is_gone_is_set_again_where_nothing_is_lost(eu: Track
         assert replayed(2, accept=accept, act=False).done is False
         assert table.properties == {mark: "2"}
         assert replayed(2, accept=accept) == replay.ReplayOutcome(
-            batch.lane.table, batch.lane.channel, mark="2", done=True
+            batch.destination.table, batch.destination.channel, mark="2", done=True
         )
         assert table.properties == {mark: "2", place: "1/1"}
     assert {stored.state for stored in eu.tracker.list_batches()} == {State.PUBLISHED}

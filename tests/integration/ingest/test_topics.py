@@ -169,7 +169,7 @@ def test_a_reader_that_dies_anywhere_costs_nothing(
     until(reader, lambda: True)
     reader.close()
     assert numbers(ingest) == list(range(9))
-    assert {drop.lane.channel for drop in drops(ingest)} == {"eu.acme.kafka-clicks-0"}
+    assert {drop.destination.channel for drop in drops(ingest)} == {"eu.acme.kafka-clicks-0"}
     (state,) = ingest.tracker.list_channel_states("eu.acme.kafka-clicks-0")
     assert state.accepted == "9"
 
@@ -185,7 +185,9 @@ def test_two_who_read_the_same_make_each_drop_once(opened: Opened, broker: Kafka
             path = sent.path.with_name("other")
             path.write_bytes(sent.path.read_bytes() + b'{"n": 4}\n')
             put(broker, topic, {"n": 4}, {"n": 5})
-            other = UploadRequest(sent.lane, sent.key, "5", Format.JSON_LINES, path, path.stat().st_size, 5, "f" * 64)
+            other = UploadRequest(
+                sent.destination, sent.key, "5", Format.JSON_LINES, path, path.stat().st_size, 5, "f" * 64
+            )
             ingest.inbox.accept(other)
         try:
             return ingest.inbox.accept(sent)
@@ -372,7 +374,7 @@ def test_a_stretch_without_rows_stops_nothing_once_it_is_deleted(opened: Opened,
     source.close()
     assert [standing.counts.waiting for standing in partitions] == [1, 1, 2, 0]
     # The chain goes on from its drops: one who never heard of the empty stretches makes none of them anew.
-    assert [drop.key for drop in drops(ingest) if drop.lane.channel.endswith("-0")] == ["key:kafka-0"]
+    assert [drop.key for drop in drops(ingest) if drop.destination.channel.endswith("-0")] == ["key:kafka-0"]
 
 
 @pytest.mark.rare

@@ -31,7 +31,7 @@ from sterna.pipelines.ingest.tracker import Tracker
 from sterna.pipelines.ingest.tracker_schema import is_initialized, marker_uri
 from sterna.postgres.pool import IDLE_CHECK_SECONDS
 from sterna.servers.postgres import Postgres
-from tests.support.ingest import TrackedInbox, lane, pool_of
+from tests.support.ingest import TrackedInbox, destination, pool_of
 from tests.support.stores import Stores
 
 LEASE = 600.0
@@ -42,13 +42,13 @@ def test_a_drop_is_found_again_by_its_key_and_other_content_is_refused(eu: Track
     again, repeated = eu.box.accept(eu.sent(b"{}\n", key="k"))
     assert (new, repeated) == (True, False) and again == first
     assert eu.objects.read(first.uri) == b"{}\n"
-    for other in (eu.sent(b"{ }\n", key="k"), eu.sent(b"{}\n", key="k", to=lane(partition="day=2"))):
+    for other in (eu.sent(b"{ }\n", key="k"), eu.sent(b"{}\n", key="k", to=destination(partition="day=2"))):
         with pytest.raises(KeyReused):
             eu.box.accept(other)
     # The same key elsewhere is another one, and so is an offset of the same letters.
     others = {
-        eu.drop(key="k", to=lane("acme.other")).id,
-        eu.drop(key="k", to=lane(channel="second")).id,
+        eu.drop(key="k", to=destination("acme.other")).id,
+        eu.drop(key="k", to=destination(channel="second")).id,
         eu.drop(offset="k").id,
         eu.drop().id,
         eu.drop().id,
@@ -94,7 +94,7 @@ def test_killed_between_object_and_row_a_repeat_heals_it(eu: TrackedInbox) -> No
 
 def test_killed_between_content_and_mark_a_repeat_heals_it(eu: TrackedInbox) -> None:
     drop = eu.drop(b"{}\n", key="k")
-    Path(upload_marker_uri(eu.inbox, drop.lane, drop.id).removeprefix("file://")).unlink()
+    Path(upload_marker_uri(eu.inbox, drop.destination, drop.id).removeprefix("file://")).unlink()
     with eu.pool.connection() as connection:
         connection.execute("DELETE FROM sterna_ingest_drop")
     again, new = eu.box.accept(eu.sent(b"{}\n", key="k"))
@@ -119,27 +119,27 @@ def test_the_first_rule_that_is_met_closes(
 
 def test_fifteen_small_files_in_four_partitions_are_four_batches(eu: TrackedInbox) -> None:
     for number in range(15):
-        eu.drop(to=lane(partition=f"day={number % 4}"))
+        eu.drop(to=destination(partition=f"day={number % 4}"))
     batches = eu.close(age=0)
-    assert sorted((batch.lane.partition, batch.files) for batch in batches) == [
+    assert sorted((batch.destination.partition, batch.files) for batch in batches) == [
         ("day=0", 4), ("day=1", 4), ("day=2", 4), ("day=3", 3),
     ]  # fmt: skip
     assert sorted(batch.number for batch in batches) == [1, 2, 3, 4]
 
 
 def test_late_partitions_wait_longer_and_stay_in_their_partition(eu: TrackedInbox) -> None:
-    eu.drop(to=lane(partition="day=1"))
-    eu.drop(to=lane(partition="day=2"))
-    assert [batch.lane.partition for batch in eu.close(age=0, late_age=10**9)] == ["day=2"]
+    eu.drop(to=destination(partition="day=1"))
+    eu.drop(to=destination(partition="day=2"))
+    assert [batch.destination.partition for batch in eu.close(age=0, late_age=10**9)] == ["day=2"]
     # The newest one was closed a moment ago: what is older is late all the same.
     assert eu.close(age=0, late_age=10**9) == []
-    assert [batch.lane.partition for batch in eu.close(age=0)] == ["day=1"]  # without an age of their own
+    assert [batch.destination.partition for batch in eu.close(age=0)] == ["day=1"]  # without an age of their own
 
 
 def test_channels_of_a_table_are_numbered_for_themselves(eu: TrackedInbox) -> None:
     for channel in ("a", "b"):
         for table in ("acme.x", "acme.y"):
-            eu.drop(to=lane(table, channel=channel))
+            eu.drop(to=destination(table, channel=channel))
     assert [batch.number for batch in eu.close(files=1)] == [1, 1, 1, 1]
 
 
@@ -200,7 +200,7 @@ def test_a_zombie_learns_that_its_batch_is_somebody_elses(eu: TrackedInbox) -> N
     eu.queue.requeue(expired.id, "zombie", "late")
     eu.queue.renew(expired.id, "worker", LEASE)
     eu.queue.mark_staged(expired.id, "worker", 8)
-    assert eu.queue.next_number("acme.events", expired.lane.channel) == 1
+    assert eu.queue.next_number("acme.events", expired.destination.channel) == 1
     eu.queue.mark_published(expired.id, 9, "c0ffee")
     eu.queue.mark_published(expired.id, 9, "c0ffee")
     with pytest.raises(TrackerContradicts):
@@ -210,7 +210,7 @@ def test_a_zombie_learns_that_its_batch_is_somebody_elses(eu: TrackedInbox) -> N
     settled = eu.tracker.batch(expired.id)
     assert settled is not None and (settled.state, settled.snapshot, settled.commit) == (State.PUBLISHED, 9, "c0ffee")
     assert settled.settled is not None and not settled.worker
-    assert eu.queue.next_number("acme.events", expired.lane.channel) == 2
+    assert eu.queue.next_number("acme.events", expired.destination.channel) == 2
     assert eu.queue.claim("worker", LEASE) is None
 
 
@@ -262,9 +262,9 @@ def test_one_publisher_a_table(eu: TrackedInbox) -> None:
 
 def test_a_channel_tells_its_last_offsets(eu: TrackedInbox) -> None:
     for offset in ("1", "2", "3"):
-        eu.drop(offset=offset, to=lane(channel="feed"))
+        eu.drop(offset=offset, to=destination(channel="feed"))
         eu.close(files=1)
-    name = lane(channel="feed").channel
+    name = destination(channel="feed").channel
     (state,) = eu.tracker.list_channel_states(name)
     assert (state.table, state.accepted, state.settled, state.drops, state.next) == ("acme.events", "3", "", 3, 4)
     first, second, third = reversed(eu.tracker.list_batches())
@@ -280,7 +280,7 @@ def test_what_waits_and_what_was_used_is_told(eu: TrackedInbox) -> None:
     eu.drop(b"{}\n")
     (batch,) = eu.close(files=1)
     eu.drop(b"{}\n{}\n")
-    eu.drop(to=lane("zeta.t", tenant="zeta"))
+    eu.drop(to=destination("zeta.t", tenant="zeta"))
     usage = eu.tracker.read_usage("acme")
     assert (usage.backlog, usage.day, usage.tables) == (9, 9, {"acme.events"})
     first, second = eu.tracker.list_backlog()
@@ -381,7 +381,7 @@ def test_a_lost_tracker_is_made_anew_from_the_inbox(eu: TrackedInbox, postgres: 
     for number in range(12):
         eu.drop(b"%d\n" % number, key=str(number))
     closed = eu.close(files=2)
-    feed = [eu.drop(offset=str(number), to=lane(channel="feed")) for number in range(3)]
+    feed = [eu.drop(offset=str(number), to=destination(channel="feed")) for number in range(3)]
     # 1 is published, 2 rejected, 3 was written down and is perhaps staged, 4 and 6 were only closed, 5 written down.
     for batch in closed:
         if batch.number in (1, 2, 3, 5):
@@ -407,9 +407,9 @@ def test_a_lost_tracker_is_made_anew_from_the_inbox(eu: TrackedInbox, postgres: 
     for batch in closed:
         if batch.number in (1, 3, 5):
             assert rebuilt.ids(batch) == eu.ids(batch)
-    assert rebuilt.tracker.list_channel_states(lane(channel="feed").channel)[0].accepted == "2"
+    assert rebuilt.tracker.list_channel_states(destination(channel="feed").channel)[0].accepted == "2"
     later = rebuilt.close(asked=True, files=100)
-    assert sorted((batch.lane.channel, batch.number) for batch in later) == [
+    assert sorted((batch.destination.channel, batch.number) for batch in later) == [
         ("eu.acme.default", 6), ("eu.acme.feed", 1),
     ]  # fmt: skip
     everything = [id for batch in rebuilt.tracker.list_batches() for id in rebuilt.ids(batch)]
@@ -442,7 +442,7 @@ def test_a_tracker_of_which_an_older_state_came_back_is_mended(eu: TrackedInbox)
     assert eu.ids(batches[1]) == [drop.id for drop in first] and batches[1].state is State.PUBLISHED
     rest = [id for number, batch in batches.items() if number > 1 for id in eu.ids(batch)]
     assert sorted(rest) == sorted(drop.id for drop in later)
-    assert eu.queue.next_number("acme.events", published.lane.channel) == min(
+    assert eu.queue.next_number("acme.events", published.destination.channel) == min(
         number for number in batches if number > 1
     )
 

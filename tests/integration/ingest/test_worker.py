@@ -44,7 +44,7 @@ from sterna.pipelines.publish.spark import JavaBase, SparkTable
 from sterna.replication.replica.region import RegionContext
 from sterna.servers.postgres import Postgres
 from sterna.text.ingest_worker import work_text
-from tests.support.ingest import TrackedInbox, door, lane
+from tests.support.ingest import TrackedInbox, destination, door
 from tests.support.world import World
 
 
@@ -67,11 +67,11 @@ class WorkerFixture:
 
     def send(self, *rows: Any, table: str = "t", key: str = "", content: bytes | None = None) -> None:
         text = content if content is not None else b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-        self.door.drop(text, key, to=lane(self.key(table)))
+        self.door.drop(text, key, to=destination(self.key(table)))
 
     def send_file(self, table: pa.Table) -> None:
         pq.write_table(table, self.folder / "made")
-        sent = self.door.sent((self.folder / "made").read_bytes(), to=lane(self.key()))
+        sent = self.door.sent((self.folder / "made").read_bytes(), to=destination(self.key()))
         self.door.box.accept(replace(sent, format=Format.PARQUET, rows=table.num_rows))
 
     def close(self) -> list[Batch]:
@@ -264,7 +264,9 @@ def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: WorkerFi
     room.close()
     # A drop that is cut, in a store that somebody else can write to, and one that says it is Parquet.
     room.send({"id": 3}, {"id": 4}, {"id": 5})
-    room.door.box.accept(replace(room.door.sent(b"PAR1 this is none PAR1", to=lane(room.key())), format=Format.PARQUET))
+    room.door.box.accept(
+        replace(room.door.sent(b"PAR1 this is none PAR1", to=destination(room.key())), format=Format.PARQUET)
+    )
     room.close()
     room.send({"id": -1})
     room.close()
@@ -372,15 +374,15 @@ def test_no_bad_input_delays_another_tenant(room: WorkerFixture) -> None:
     )
     create(room, "id BIGINT, part STRING", table="plain")
     create(room, "id BIGINT", table="others")
-    other_lane = lane(room.key("others"), tenant="zeta")
+    other_destination = destination(room.key("others"), tenant="zeta")
     for number, content in enumerate(BAD.values()):
-        sent = room.door.sent(content, to=lane(room.key("plain"), channel=f"c{number}"))
+        sent = room.door.sent(content, to=destination(room.key("plain"), channel=f"c{number}"))
         room.door.box.accept(replace(sent, format=Format.JSON_LINES if content[:1] == b"{" else Format.PARQUET, rows=1))
-        room.door.drop(b'{"id": %d}\n' % number, to=other_lane)
+        room.door.drop(b'{"id": %d}\n' % number, to=other_destination)
         room.close()
     done = room.work()
     bad = {
-        int(room.batch(outcome.batch).lane.channel[-1]): outcome
+        int(room.batch(outcome.batch).destination.channel[-1]): outcome
         for outcome in done
         if outcome.table == room.key("plain")
     }
@@ -432,7 +434,10 @@ def test_a_worker_that_dies_anywhere_costs_nothing(
         room.work()
     assert room.rows("id") == [(1,), (2,)]
     assert room.batch(closed.id).state is State.PUBLISHED
-    assert room.step_context.objects.size(batch_uri(room.step_context.inbox, closed.lane, closed.number)) is not None
+    assert (
+        room.step_context.objects.size(batch_uri(room.step_context.inbox, closed.destination, closed.number))
+        is not None
+    )
 
 
 @pytest.mark.parametrize(("where", "time"), [("write", 2), ("stage_files", 1), ("commit", 1), ("commit", 2)])
@@ -551,7 +556,7 @@ def test_what_a_table_has_lost_comes_again_on_a_word(room: WorkerFixture) -> Non
     assert room.work() == []
     (waiting,) = room.door.tracker.list_batches(state=State.CLOSED)
     assert waiting.reason.startswith("Rewound")
-    where = lane(room.key())
+    where = destination(room.key())
     shown = replay_rewound(room.door.pool, room.step_context.catalog, where, 1, accept=False, apply=False)
     assert (len(shown.batches), shown.mark, shown.done) == (1, "2", False)
     assert replay_rewound(room.door.pool, room.step_context.catalog, where, 1, accept=False, apply=True).mark == "1"
@@ -602,7 +607,7 @@ def test_what_a_promotion_has_lost_is_published_anew_once(room: WorkerFixture) -
     kept, commits = keep_lost_commits(room, replica)
     rewind_main(room, replica)
     assert room.rows("id") == [(1,)]
-    channel = str(lane("").channel)
+    channel = str(destination("").channel)
     auto, own = RecoveredBatches(room.key("auto"), channel, 1, 1), RecoveredBatches(room.key(), channel, 2, 4)
     assert list_recovered(room.context, kept, commits) == [auto, own]
     room.send({"id": 5})

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from sterna.config.sections.ingest import TenantLimits
 from sterna.errors import BadDrop, DropOverLimit
-from sterna.pipelines.ingest.model import Format, Lane
+from sterna.pipelines.ingest.model import Destination, Format
 from sterna.serving.http.errors import RequestError
 from sterna.serving.http.ingest_body import Unpacker, build_unpacker, receive_body
 from sterna.serving.http.ingest_limits import TenantGate
@@ -51,7 +51,7 @@ def test_a_bomb_is_unpacked_no_further_than_it_may_become() -> None:
 
 @pytest.mark.parametrize(("length", "said"), [(100, "limits.ratio"), (10 << 20, "limits.body")])
 def test_the_lower_limit_holds(length: int, said: str) -> None:
-    post = UploadHeaders(Lane("acme", "acme.t", "eu.acme.default"), "", "", Format.JSON_LINES, length, gzip=True)
+    post = UploadHeaders(Destination("acme", "acme.t", "eu.acme.default"), "", "", Format.JSON_LINES, length, gzip=True)
     unpacker = build_unpacker(post, TenantLimits())
     assert unpacker is not None
     with pytest.raises(DropOverLimit, match=said):
@@ -69,7 +69,7 @@ def test_a_body_in_chunks_is_cut_off_where_it_is_longer_than_it_said() -> None:
         return {"type": "http.request", "body": b"x" * 4, "more_body": asked < 100}
 
     async def receive() -> None:
-        post = UploadHeaders(Lane("acme", "acme.t", "eu.acme.default"), "", "", Format.JSON_LINES, LENGTH)
+        post = UploadHeaders(Destination("acme", "acme.t", "eu.acme.default"), "", "", Format.JSON_LINES, LENGTH)
         async with receive_body(Request({"type": "http"}, chunks), post, TenantGate("acme", TenantLimits())):
             pytest.fail("it was taken")
 

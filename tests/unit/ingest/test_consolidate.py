@@ -22,7 +22,7 @@ from sterna.pipelines.ingest.columns import Column, Evolution
 from sterna.pipelines.ingest.fetch import count_dead_rows, dead_letters_uri, fetch_rows, write_dead_letters
 from sterna.pipelines.ingest.inbox import write_rejected_file
 from sterna.pipelines.ingest.layout import rejected_uri
-from sterna.pipelines.ingest.model import Batch, Format, Lane, State, Upload
+from sterna.pipelines.ingest.model import Batch, Destination, Format, State, Upload
 from sterna.pipelines.ingest.read_rows import dead_schema
 from sterna.pipelines.ingest.sandbox import ReadLimits
 from sterna.pipelines.publish.decide import position_properties
@@ -31,8 +31,8 @@ from sterna.pipelines.publish.protocol import LoadedTable
 from tests.support.stores import Stores, file_stores
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LANE = Lane("acme", "acme.t", "eu.acme.default")
-BATCH = Batch("b", LANE, 1, State.CLOSED, 1, 1, 1, NOW, "files", NOW)
+DESTINATION = Destination("acme", "acme.t", "eu.acme.default")
+BATCH = Batch("b", DESTINATION, 1, State.CLOSED, 1, 1, 1, NOW, "files", NOW)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_whoever_has_a_batch_no_more_doesn_t_reject_it(stores: Stores) -> None:
     )
     with pytest.raises(LeaseLost):
         publish_batch(step_context, BATCH, "zombie")
-    assert stores.objects.size(rejected_uri(step_context.inbox, LANE, 1)) is None
+    assert stores.objects.size(rejected_uri(step_context.inbox, DESTINATION, 1)) is None
 
 
 def test_rows_are_read_anew_where_their_columns_are_others_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_file_over_the_limit_of_metadata_files_is_read_all_the_same(stores: St
     uri = f"{stores.eu}/inbox/acme/acme.t/aa/aa.jsonl"
     stores.put(uri, content)
     digest = hashlib.sha256(content).hexdigest()
-    drop = Upload("aa", LANE, "k", "", Format.JSON_LINES, len(content), 100, digest, uri, NOW)
+    drop = Upload("aa", DESTINATION, "k", "", Format.JSON_LINES, len(content), 100, digest, uri, NOW)
     columns = (Column("id", "long"),)
     with fetch_rows(stores.objects, BATCH, [drop], columns, evolve="none", max_value_bytes=1_000) as rows:
         assert (rows.report.rows, rows.report.bad) == (100, 0)
@@ -123,7 +123,7 @@ def test_dead_letters_are_those_of_the_last_reading(stores: Stores, content: byt
     inbox = f"{stores.eu}/inbox"
     uri, digest = f"{inbox}/acme/acme.t/aa/aa.jsonl", hashlib.sha256(content).hexdigest()
     stores.put(uri, content)
-    drop = Upload("aa", LANE, "k", "", Format.JSON_LINES, len(content), 2, digest, uri, NOW)
+    drop = Upload("aa", DESTINATION, "k", "", Format.JSON_LINES, len(content), 2, digest, uri, NOW)
     before = (Column("id", "long"),)
     readings = []
     for columns in (before, (*before, Column("x", "long")), before):
@@ -148,7 +148,7 @@ def test_bad_rows_are_counted_alike_whoever_publishes(stores: Stores) -> None:
         uri, rows = f"{inbox}/acme/acme.t/{name}", {"aa": 3, "bb": 40, "cc": 0}[name]
         stores.put(uri, content)
         digest = hashlib.sha256(content).hexdigest()
-        drops.append(Upload(name, LANE, name, "", format, len(content), rows, digest, uri, NOW))
+        drops.append(Upload(name, DESTINATION, name, "", format, len(content), rows, digest, uri, NOW))
     with fetch_rows(
         stores.objects, BATCH, drops, (Column("id", "long"),), evolve="none", max_value_bytes=1_000
     ) as rows:
@@ -242,7 +242,7 @@ class SlowWorker:
     def commit(self, loaded: LoadedTable[Any], change: Any, step: Any) -> Any:
         """Another worker rejects the batch meanwhile, and the next one of the channel is published."""
         step_context = self.step_context
-        if step_context.objects.size(rejected_uri(step_context.inbox, LANE, 1)) is None:
+        if step_context.objects.size(rejected_uri(step_context.inbox, DESTINATION, 1)) is None:
             write_rejected_file(step_context.objects, step_context.inbox, BATCH, "the audit says no", NOW)
         self.lost = not self.keeps_batch
         next_one = SnapshotState(3, 1, 3, published_wap_id="b2")

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from sterna.errors import OutOfTurn, Rewound
-from sterna.pipelines.ingest.model import Batch, Lane, State
+from sterna.pipelines.ingest.model import Batch, Destination, State
 from sterna.pipelines.ingest.sequencing import MAX_NUMBERS, NumberStatus, build_step, parse_channel
 from sterna.pipelines.publish.model import TableState
 
-LANE = Lane("acme", "acme.t", "eu.acme.default")
+DESTINATION = Destination("acme", "acme.t", "eu.acme.default")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PUBLISHED = NumberStatus(is_written=True, is_rejected=False, is_settled=True)
 REJECTED = NumberStatus(is_written=True, is_rejected=True, is_settled=True)
@@ -21,7 +21,7 @@ NEVER_WRITTEN = NumberStatus(is_written=False, is_rejected=False, is_settled=Tru
 
 
 def batch(number: int) -> Batch:
-    return Batch(f"b{number}", LANE, number, State.CLOSED, 1, 1, 1, NOW, "files", NOW)
+    return Batch(f"b{number}", DESTINATION, number, State.CLOSED, 1, 1, 1, NOW, "files", NOW)
 
 
 def table(mark: str = "") -> TableState:

@@ -56,7 +56,7 @@ def places(objects: Objects, inbox: str) -> TopicPositions:
 def test_a_reader_that_was_late_takes_nothing_back(
     places: TopicPositions, objects: Objects, inbox: str, late: tuple[int, int]
 ) -> None:
-    uri = empty_range_uri(inbox, places.lane(0))
+    uri = empty_range_uri(inbox, places.destination(0))
     for first, end in ((4, 10), (10, 12), (10, 20), late):
         places.record_empty_range(0, first, end)
     assert EMPTY_RANGE_FILE.loads(objects.read(uri)) == EmptyRange(10, 20)
@@ -65,7 +65,7 @@ def test_a_reader_that_was_late_takes_nothing_back(
 
 
 def test_a_note_that_can_not_be_read_is_left_and_told(places: TopicPositions, objects: Objects, inbox: str) -> None:
-    uri = empty_range_uri(inbox, places.lane(0))
+    uri = empty_range_uri(inbox, places.destination(0))
     create(objects, uri, b"{")
     with pytest.raises(BadDrop, match="no topic's file"):
         places.record_empty_range(0, 10, 20)

@@ -15,15 +15,15 @@ from sterna.pipelines.ingest import worker as working
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 from sterna.pipelines.ingest.failover_recovery import Recovery
 from sterna.pipelines.ingest.heartbeat import BEATS_PER_LEASE, LEASE_SECONDS, STALL_SECONDS, Heartbeat, heartbeating
-from sterna.pipelines.ingest.model import Batch, Lane, State
+from sterna.pipelines.ingest.model import Batch, Destination, State
 from sterna.pipelines.ingest.worker import Worker
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def batch(number: int, attempts: int = 1) -> Batch:
-    lane = Lane("acme", "acme.t", "eu.acme.default")
-    return Batch(f"b{number}", lane, number, State.CLOSED, 1, 1, 1, NOW, "files", NOW, attempts=attempts)
+    destination = Destination("acme", "acme.t", "eu.acme.default")
+    return Batch(f"b{number}", destination, number, State.CLOSED, 1, 1, 1, NOW, "files", NOW, attempts=attempts)
 
 
 class Queue:
@@ -86,7 +86,7 @@ class ScriptedWorker:
 
             def publish(self) -> BatchOutcome:
                 played.steps.append(f"publish {self.batch.id}")
-                done = BatchOutcome(self.batch.id, self.batch.lane.table, self.batch.number, State.PUBLISHED)
+                done = BatchOutcome(self.batch.id, self.batch.destination.table, self.batch.number, State.PUBLISHED)
                 return self._ended(played.ends) or done
 
             def _ended(self, ends: list[Any]) -> BatchOutcome | None:

@@ -32,7 +32,7 @@ from sterna.pipelines.ingest.layout import batch_uri
 from sterna.pipelines.ingest.model import State
 from sterna.pipelines.ingest.topic_offsets import TopicPositions
 from sterna.storage.objects import Objects
-from tests.support.records_ingest import CLOSED, DROPS, FILES, LANE
+from tests.support.records_ingest import CLOSED, DESTINATION, DROPS, FILES
 from tests.support.small_world import make_world
 
 _FOLDER = Path(__file__).parents[2] / "data" / "written-2026-11" / "ingest"
@@ -184,7 +184,7 @@ def test_a_batch_under_anothers_id_is_refused() -> None:
 
 @pytest.mark.parametrize("mark", [6, 7])
 def test_a_batch_that_an_earlier_version_wrote_is_the_same(objects: Objects, inbox: str, mark: int) -> None:
-    uri = batch_uri(inbox, LANE, 7)
+    uri = batch_uri(inbox, DESTINATION, 7)
     objects.write_new(uri, _bytes("batch"))
     assert write_batch_file(objects, inbox, CLOSED, DROPS, mark) == uri
     with pytest.raises(TrackerContradicts):
@@ -196,6 +196,6 @@ def test_a_batch_that_an_earlier_version_wrote_is_the_same(objects: Objects, inb
 def test_a_batch_that_a_newer_version_wrote_is_refused_by_the_name_of_what_is_new(
     objects: Objects, inbox: str, mark: int
 ) -> None:
-    objects.write_new(batch_uri(inbox, LANE, 7), _with("batch", newer=1))
+    objects.write_new(batch_uri(inbox, DESTINATION, 7), _with("batch", newer=1))
     with pytest.raises(BadDrop, match="'newer' is a field that this version doesn't know"):
         write_batch_file(objects, inbox, CLOSED, DROPS, mark)

@@ -47,7 +47,7 @@ def ingest_view(source: Source, state: str, tenant: str) -> dict[str, Any]:
         )
         fields = {**ingest_fields(status), "configured": True, "states": states, "batches": list(batches)}
         tenants = [
-            {"name": name, **vars(ingest.tracker.read_usage(name))}
+            {"name": name, **to_plain(ingest.tracker.read_usage(name))}
             if status.is_initialized
             else {"name": name, "backlog": 0, "day": 0}
             for name in sorted(ingest.settings.tenants)

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from sterna.codec import INTEGER, TEXT, TIME, Codec, Document, Field, MalformedRecord, Record, UnknownFields, tuple_of
 from sterna.errors import BadDrop
-from sterna.pipelines.ingest.model import Batch, Format, Lane, State, Upload, batch_id
+from sterna.pipelines.ingest.model import Batch, Destination, Format, State, Upload, batch_id
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class BatchFile:
 
     Args:
         id: of the batch.
-        lane: whose drops.
+        destination: where its drops go.
         number: of the batch.
         closed: when it was closed.
         closed_by: by which rule.
@@ -36,7 +36,7 @@ class BatchFile:
     """
 
     id: str
-    lane: Lane
+    destination: Destination
     number: int
     closed: datetime
     closed_by: str
@@ -49,13 +49,13 @@ class Rejection:
 
     Args:
         id: of the batch.
-        lane: whose drops.
+        destination: where its drops go.
         number: of the batch.
         reason: why it was rejected.
     """
 
     id: str
-    lane: Lane
+    destination: Destination
     number: int
     reason: str
     rejected: datetime
@@ -69,12 +69,12 @@ def _decode_format(value: Any, path: str) -> Format:
 
 
 def _build_upload(**fields: Any) -> Upload:
-    """Return a drop of a batch's file, which has the lane once for all of them."""
-    return Upload(lane=Lane("", "", ""), **fields)
+    """Return a drop of a batch's file, which has the destination once for all of them."""
+    return Upload(destination=Destination("", "", ""), **fields)
 
 
-LANE_RECORD: Final = Record(
-    Lane, (Field("tenant", TEXT), Field("table", TEXT), Field("channel", TEXT), Field("partition", TEXT))
+DESTINATION_RECORD: Final = Record(
+    Destination, (Field("tenant", TEXT), Field("table", TEXT), Field("channel", TEXT), Field("partition", TEXT))
 )
 _UPLOAD_FIELDS = (
     Field("id", TEXT),
@@ -87,7 +87,7 @@ _UPLOAD_FIELDS = (
     Field("uri", TEXT),
     Field("accepted", TIME),
 )
-UPLOAD_MARKER: Final = Record(Upload, _UPLOAD_FIELDS, UnknownFields.IGNORE, inlined={"lane": LANE_RECORD})
+UPLOAD_MARKER: Final = Record(Upload, _UPLOAD_FIELDS, UnknownFields.IGNORE, inlined={"destination": DESTINATION_RECORD})
 BATCH_UPLOAD: Final = Record(_build_upload, _UPLOAD_FIELDS)
 BATCH_FILE: Final = Record(
     BatchFile,
@@ -98,19 +98,19 @@ BATCH_FILE: Final = Record(
         Field("closed_by", TEXT),
         Field("drops", tuple_of(BATCH_UPLOAD.codec)),
     ),
-    inlined={"lane": LANE_RECORD},
+    inlined={"destination": DESTINATION_RECORD},
 )
 REJECTION: Final = Record(
     Rejection,
     (Field("id", TEXT), Field("number", INTEGER), Field("reason", TEXT), Field("rejected", TIME)),
     UnknownFields.IGNORE,
-    inlined={"lane": LANE_RECORD},
+    inlined={"destination": DESTINATION_RECORD},
 )
 
 
 def format_batch(batch: Batch, uploads: Sequence[Upload]) -> bytes:
     """Return the file of a batch: the same bytes from every writer."""
-    file = BatchFile(batch.id, batch.lane, batch.number, batch.closed, batch.closed_by, tuple(uploads))
+    file = BatchFile(batch.id, batch.destination, batch.number, batch.closed, batch.closed_by, tuple(uploads))
     return Document(BATCH_FILE).dumps(file)
 
 
@@ -121,15 +121,17 @@ def parse_batch(text: bytes, uri: str) -> BatchFile:
         BadDrop: it is none.
     """
     file = _parse(BATCH_FILE, "batch's file", text, uri)
-    if file.id != batch_id(file.lane.table, file.lane.channel, file.number):
+    if file.id != batch_id(file.destination.table, file.destination.channel, file.number):
         raise BadDrop("this is no batch's file: its id is another batch's", file=uri)
-    uploads = (replace(upload, lane=file.lane, state=State.CLOSED, batch=file.id) for upload in file.drops)
+    uploads = (
+        replace(upload, destination=file.destination, state=State.CLOSED, batch=file.id) for upload in file.drops
+    )
     return replace(file, drops=tuple(uploads))
 
 
 def format_rejection(batch: Batch, reason: str, rejected_at: datetime) -> bytes:
     """Return the file of a rejection."""
-    return Document(REJECTION).dumps(Rejection(batch.id, batch.lane, batch.number, reason, rejected_at))
+    return Document(REJECTION).dumps(Rejection(batch.id, batch.destination, batch.number, reason, rejected_at))
 
 
 def parse_rejection(text: bytes, uri: str) -> Rejection:

@@ -158,7 +158,7 @@ class BatchPublisher:
             SternaError: as `publish_batch`.
         """
         batch, step_context = self.batch, self._context
-        self.table = step_context.catalog.table(batch.lane.table)
+        self.table = step_context.catalog.table(batch.destination.table)
         self._drops = list(step_context.queue.list_uploads(batch.id))
         loaded = self._load_table()
         write_batch_file(step_context.objects, step_context.inbox, batch, self._drops, self._applied_number(loaded))
@@ -194,7 +194,7 @@ class BatchPublisher:
         if outcome.snapshot is not None:
             raise TrackerContradicts(
                 f"batch {self.batch.id} was rejected, and is on main in snapshot {outcome.snapshot}",
-                table=self.batch.lane.table,
+                table=self.batch.destination.table,
             )
         self._renew_lease()  # the worker that rejected it holds it, or it is settled
         return self._reject("rejected before")
@@ -214,7 +214,7 @@ class BatchPublisher:
             raise
         stage_ahead(loaded, step, self.stage)
         # One publisher a table and region: a hint, which saves others a commit that would conflict.
-        with self._context.queue.lock_publishing(self.batch.lane.table):
+        with self._context.queue.lock_publishing(self.batch.destination.table):
             return publish_step(self.table, step, self.stage, self.audit_snapshot, before_commit=self._renew_lease)
 
     def _renew_lease(self) -> None:
@@ -241,7 +241,7 @@ class BatchPublisher:
 
     def _create_table(self) -> LoadedTable[JavaBase]:
         """Make the table, of the batch's columns."""
-        key = self.batch.lane.table
+        key = self.batch.destination.table
         if self._require_rule().create != "auto":
             raise TableGone("there is no such table, and `create` says that it is declared", table=key)
         build_step(self.batch, None, self._status_reader())  # one that was dropped isn't created again
@@ -265,7 +265,7 @@ class BatchPublisher:
 
     def _write_files(self, loaded: LoadedTable[JavaBase]) -> _WrittenFiles:
         """Write the data files, for the table as it was loaded, or as it becomes for their columns."""
-        key, catalog = self.batch.lane.table, self._context.catalog
+        key, catalog = self.batch.destination.table, self._context.catalog
         for _ in range(_MAX_READS):
             rows = self.read_rows(catalog.read_columns(loaded))
             evolution = rows.report.evolution
@@ -294,7 +294,7 @@ class BatchPublisher:
         """
         self._context.queue.mark_staged(self.batch.id, self._worker, snapshot)
         if self._is_rejected():
-            raise BatchRejected("rejected before", table=self.batch.lane.table)
+            raise BatchRejected("rejected before", table=self.batch.destination.table)
         rules = self._require_rule().audit
         if rules:
             self._on_progress()
@@ -303,14 +303,14 @@ class BatchPublisher:
             audit(
                 self._context.catalog.read_staged(self.table, loaded, snapshot),
                 rules,
-                self.batch.lane.table,
+                self.batch.destination.table,
                 after_rule,
             )
 
     def read_rows(self, columns: Any) -> BatchRows:
         """Return the batch's rows, which are read once, for some columns of the table; none: for those they have."""
         if self.rows is None:
-            limits = self._context.settings.tenants[self.batch.lane.tenant].limits
+            limits = self._context.settings.tenants[self.batch.destination.tenant].limits
             rule, step_context = self._require_rule(), self._context
             evolve = rule.evolve if columns else "add"
             rows = fetch_rows(
@@ -336,7 +336,7 @@ class BatchPublisher:
         if mapping.locate(f"{data_path}/x").location.region == mapping.region.name:
             return ""
         prefix = mapping.locate(f"{self._context.inbox}/x").location.prefix
-        return f"{prefix}/near/{self.batch.lane.table}-{str(metadata.uuid())[:_UUID_PREFIX_LENGTH]}"
+        return f"{prefix}/near/{self.batch.destination.table}-{str(metadata.uuid())[:_UUID_PREFIX_LENGTH]}"
 
     def _build_step(self, loaded: LoadedTable[JavaBase]) -> Step:
         return build_step(self.batch, loaded.state, self._status_reader())
@@ -346,18 +346,18 @@ class BatchPublisher:
         return Step(self.batch.id, parse_channel(self.batch), str(self.batch.number))
 
     def _status_reader(self) -> Any:
-        lane = self.batch.lane
-        lowest = self._context.queue.next_number(lane.table, lane.channel)
+        destination = self.batch.destination
+        lowest = self._context.queue.next_number(destination.table, destination.channel)
         return status_reader(self._context.objects, self._context.inbox, self.batch, lowest)
 
     def _require_rule(self) -> IngestTable:
-        rule = self._context.table(self.batch.lane.table)
+        rule = self._context.table(self.batch.destination.table)
         if rule is None:
-            raise ServicesError("there is no rule for the table any more", table=self.batch.lane.table)
+            raise ServicesError("there is no rule for the table any more", table=self.batch.destination.table)
         return rule
 
     def _is_rejected(self) -> bool:
-        uri = rejected_uri(self._context.inbox, self.batch.lane, self.batch.number)
+        uri = rejected_uri(self._context.inbox, self.batch.destination, self.batch.number)
         return self._context.objects.size(uri) is not None
 
     def _reject(self, reason: str) -> BatchOutcome:
@@ -369,7 +369,7 @@ class BatchPublisher:
         fields = {"bad": report.bad if report else 0, **fields}
         return BatchOutcome(
             batch.id,
-            batch.lane.table,
+            batch.destination.table,
             batch.number,
             state,
             drops=batch.files,

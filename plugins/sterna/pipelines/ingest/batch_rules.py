@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sterna.config.sections.ingest import CloseRules
-from sterna.pipelines.ingest.model import Batch, Lane, batch_id
-from sterna.pipelines.ingest.records import BATCH_COLUMNS, LANE_COLUMNS, parse_batch_row
+from sterna.pipelines.ingest.model import Batch, Destination, batch_id
+from sterna.pipelines.ingest.records import BATCH_COLUMNS, DESTINATION_COLUMNS, parse_batch_row
 from sterna.pipelines.ingest.tracker_schema import CLOSE_LOCK_ID
 from sterna.postgres.pool import PostgresPool
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 RulesLookup = Callable[[str], CloseRules]
 """The rules of a table."""
 CLOSED_ON_REQUEST = "asked"
-_IN_LANE = "tenant = %s AND table_name = %s AND channel = %s AND partition = %s"
+_IN_DESTINATION = "tenant = %s AND table_name = %s AND channel = %s AND partition = %s"
 
 
 @dataclass(frozen=True)
-class OpenLane:
-    """What waits in one lane for being closed.
+class PendingUploads:
+    """What waits in one destination for being closed.
 
     Args:
         files: drops.
@@ -37,24 +37,22 @@ class OpenLane:
         newest: the greatest name of a partition at this table lately.
     """
 
-    lane: Lane
+    destination: Destination
     files: int
     bytes: int
     age: float
     newest: str
 
 
-def due_rule(open_lane: OpenLane, rules: CloseRules) -> str:
+def due_rule(pending: PendingUploads, rules: CloseRules) -> str:
     """Return which rule closes what waits: `files`, `bytes` or `age`; "" where none does."""
-    if open_lane.files >= rules.files:
+    if pending.files >= rules.files:
         return "files"
-    if open_lane.bytes >= rules.bytes:
+    if pending.bytes >= rules.bytes:
         return "bytes"
-    is_late = open_lane.lane.partition < open_lane.newest and rules.late_age is not None
+    is_late = pending.destination.partition < pending.newest and rules.late_age is not None
     return (
-        "age"
-        if open_lane.files and open_lane.age >= (rules.late_age if is_late and rules.late_age else rules.age)
-        else ""
+        "age" if pending.files and pending.age >= (rules.late_age if is_late and rules.late_age else rules.age) else ""
     )
 
 
@@ -73,22 +71,22 @@ def close_due(
         DatabaseUnreachable, DatabaseRefused: as far as it came.
     """
     batches: list[Batch] = []
-    for open_lane in list_open_lanes(pool, table):
-        table_rules = rules(open_lane.lane.table)
-        if not force and not due_rule(open_lane, table_rules):
+    for pending in list_pending(pool, table):
+        table_rules = rules(pending.destination.table)
+        if not force and not due_rule(pending, table_rules):
             continue
-        while (batch := _close_batch(pool, open_lane, table_rules, force=force)) is not None:
+        while (batch := _close_batch(pool, pending, table_rules, force=force)) is not None:
             batches.append(batch)
     return batches
 
 
-def list_open_lanes(pool: PostgresPool, table: str | None = None) -> Sequence[OpenLane]:
-    """Return what waits, by lane, the oldest first."""
+def list_pending(pool: PostgresPool, table: str | None = None) -> Sequence[PendingUploads]:
+    """Return what waits, by destination, the oldest first."""
     query = f"""
-        SELECT {LANE_COLUMNS}, count(*), sum(bytes), extract(epoch FROM clock_timestamp() - min(taken)),
+        SELECT {DESTINATION_COLUMNS}, count(*), sum(bytes), extract(epoch FROM clock_timestamp() - min(taken)),
                max(max(partition)) OVER (PARTITION BY tenant, table_name)
         FROM sterna_ingest_drop WHERE batch IS NULL AND (%(table)s::text IS NULL OR table_name = %(table)s)
-        GROUP BY {LANE_COLUMNS} ORDER BY min(taken)
+        GROUP BY {DESTINATION_COLUMNS} ORDER BY min(taken)
     """  # noqa: S608
     recent = """
         SELECT table_name, max(partition) FROM sterna_ingest_batch WHERE closed > clock_timestamp() - interval '1 day'
@@ -98,23 +96,25 @@ def list_open_lanes(pool: PostgresPool, table: str | None = None) -> Sequence[Op
         rows = connection.execute(query, {"table": table}).fetchall()
         newest = dict(connection.execute(recent).fetchall()) if rows else {}
     return [
-        OpenLane(Lane(*row[:4]), row[4], int(row[5]), float(row[6]), max(row[7], newest.get(row[1], "")))
+        PendingUploads(Destination(*row[:4]), row[4], int(row[5]), float(row[6]), max(row[7], newest.get(row[1], "")))
         for row in rows
     ]
 
 
-def _close_batch(pool: PostgresPool, open_lane: OpenLane, rules: CloseRules, *, force: bool) -> Batch | None:
-    lane = open_lane.lane
+def _close_batch(pool: PostgresPool, pending: PendingUploads, rules: CloseRules, *, force: bool) -> Batch | None:
+    destination = pending.destination
     with pool.connection() as connection, connection.transaction():
         lock = connection.execute("SELECT pg_try_advisory_xact_lock_shared(%s)", (CLOSE_LOCK_ID,)).fetchone()
         if lock is None or not lock[0]:  # the tracker is being rebuilt
             return None
-        number = _lock_next_number(connection, lane)
-        selection = _select_oldest(connection, lane, rules)
-        rule = due_rule(OpenLane(lane, len(selection.ids), selection.bytes, selection.age, open_lane.newest), rules)
+        number = _lock_next_number(connection, destination)
+        selection = _select_oldest(connection, destination, rules)
+        rule = due_rule(
+            PendingUploads(destination, len(selection.ids), selection.bytes, selection.age, pending.newest), rules
+        )
         if not selection.ids or not (rule or force):  # closed concurrently
             return None
-        return _insert_batch(connection, lane, number, selection, rule or CLOSED_ON_REQUEST)
+        return _insert_batch(connection, destination, number, selection, rule or CLOSED_ON_REQUEST)
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,11 @@ class _Selection:
     oldest: datetime | None = None
 
 
-def _lock_next_number(connection: LimitedConnection, lane: Lane) -> int:
-    table_channel = (lane.table, lane.channel)
+def _lock_next_number(connection: LimitedConnection, destination: Destination) -> int:
+    table_channel = (destination.table, destination.channel)
     connection.execute(
         "INSERT INTO sterna_ingest_channel (tenant, table_name, channel) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
-        (lane.tenant, *table_channel),
+        (destination.tenant, *table_channel),
     )
     row = connection.execute(
         "SELECT next FROM sterna_ingest_channel WHERE table_name = %s AND channel = %s FOR UPDATE", table_channel
@@ -139,13 +139,13 @@ def _lock_next_number(connection: LimitedConnection, lane: Lane) -> int:
     return int(row[0])
 
 
-def _select_oldest(connection: LimitedConnection, lane: Lane, rules: CloseRules) -> _Selection:
-    """Find the oldest drops of a lane, as many as one batch has: until their bytes are enough."""
+def _select_oldest(connection: LimitedConnection, destination: Destination, rules: CloseRules) -> _Selection:
+    """Find the oldest drops of a destination, as many as one batch has: until their bytes are enough."""
     query = f"""
         SELECT id, bytes, rows, taken, extract(epoch FROM clock_timestamp() - taken)
-        FROM sterna_ingest_drop WHERE {_IN_LANE} AND batch IS NULL ORDER BY sequence LIMIT %s
+        FROM sterna_ingest_drop WHERE {_IN_DESTINATION} AND batch IS NULL ORDER BY sequence LIMIT %s
     """  # noqa: S608
-    parameters = (lane.tenant, lane.table, lane.channel, lane.partition, rules.files)
+    parameters = (destination.tenant, destination.table, destination.channel, destination.partition, rules.files)
     selected: list[Any] = []
     size = 0
     for row in connection.execute(query, parameters).fetchall():
@@ -159,20 +159,22 @@ def _select_oldest(connection: LimitedConnection, lane: Lane, rules: CloseRules)
     return _Selection([row[0] for row in selected], size, rows, max(ages), min(row[3] for row in selected))
 
 
-def _insert_batch(connection: LimitedConnection, lane: Lane, number: int, selection: _Selection, rule: str) -> Batch:
-    id = batch_id(lane.table, lane.channel, number)
+def _insert_batch(
+    connection: LimitedConnection, destination: Destination, number: int, selection: _Selection, rule: str
+) -> Batch:
+    id = batch_id(destination.table, destination.channel, number)
     insert = f"""
-        INSERT INTO sterna_ingest_batch (id, {LANE_COLUMNS}, number, state, files, bytes,
+        INSERT INTO sterna_ingest_batch (id, {DESTINATION_COLUMNS}, number, state, files, bytes,
             rows, closed, closed_by, oldest)
         VALUES (%s, %s, %s, %s, %s, %s, 'closed', %s, %s, %s, clock_timestamp(), %s, %s) RETURNING {BATCH_COLUMNS}
     """  # noqa: S608
-    lane_columns = (lane.tenant, lane.table, lane.channel, lane.partition)
+    destination_columns = (destination.tenant, destination.table, destination.channel, destination.partition)
     totals = (len(selection.ids), selection.bytes, selection.rows, rule, selection.oldest)
-    row = connection.execute(insert, (id, *lane_columns, number, *totals)).fetchone()
+    row = connection.execute(insert, (id, *destination_columns, number, *totals)).fetchone()
     assert row is not None
     connection.execute("UPDATE sterna_ingest_drop SET batch = %s WHERE id = ANY(%s)", (id, selection.ids))
     connection.execute(
         "UPDATE sterna_ingest_channel SET next = next + 1 WHERE table_name = %s AND channel = %s",
-        (lane.table, lane.channel),
+        (destination.table, destination.channel),
     )
     return parse_batch_row(row)

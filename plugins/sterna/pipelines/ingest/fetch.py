@@ -96,7 +96,7 @@ def fetch_rows(
         ObjectMissing, StoreUnreachable, StoreDenied: a drop can't be fetched now.
         EngineError: the process that reads failed.
     """
-    require_writable(batch.lane.table, columns)
+    require_writable(batch.destination.table, columns)
     with tempfile.TemporaryDirectory(prefix="sterna-batch-") as name:
         folder = Path(name)
         files = list[UploadFile]()
@@ -146,7 +146,7 @@ def write_dead_letters(objects: Objects, inbox: str, batch: Batch, rows: BatchRo
         # A commit without rows, called published, would inform its producer less.
         reason = f"none of its {bad_rows} rows is good"
     if reason:
-        raise BatchRejected(f"{reason}; the first: {rows.report.first}", table=batch.lane.table, file=uri)
+        raise BatchRejected(f"{reason}; the first: {rows.report.first}", table=batch.destination.table, file=uri)
 
 
 def _write_empty(path: Path) -> None:
@@ -157,8 +157,8 @@ def _write_empty(path: Path) -> None:
 
 def dead_letters_uri(inbox: str, batch: Batch | BatchFile) -> str:
     """Return the URI of a batch's bad rows, as Parquet: drop, offset in it, error, the row as text."""
-    folder = table_folder(inbox, batch.lane.tenant, batch.lane.table)
-    return f"{folder}/{DEAD_LETTERS_FOLDER}/{batch.lane.channel}/{batch.number:012}.parquet"
+    folder = table_folder(inbox, batch.destination.tenant, batch.destination.table)
+    return f"{folder}/{DEAD_LETTERS_FOLDER}/{batch.destination.channel}/{batch.number:012}.parquet"
 
 
 def count_dead_rows(objects: Objects, uri: str, uploads: Sequence[Upload]) -> int:

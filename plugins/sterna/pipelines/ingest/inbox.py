@@ -15,7 +15,7 @@ from pathlib import Path
 from sterna.errors import ObjectMissing, TrackerContradicts
 from sterna.pipelines.ingest.batch_file import format_batch, format_rejection, format_upload, parse_batch, parse_upload
 from sterna.pipelines.ingest.layout import batch_uri, content_uri, rejected_uri, upload_marker_uri
-from sterna.pipelines.ingest.model import Batch, Format, Lane, Upload, upload_id
+from sterna.pipelines.ingest.model import Batch, Destination, Format, Upload, upload_id
 from sterna.pipelines.ingest.tracker import Tracker, require_same_upload
 from sterna.storage.objects import Objects
 from sterna.storage.write import create, write_file
@@ -32,7 +32,7 @@ class UploadRequest:
         digest: its SHA-256, in hex.
     """
 
-    lane: Lane
+    destination: Destination
     key: str
     offset: str
     format: Format
@@ -74,22 +74,25 @@ class Inbox:
             require_same_upload(existing, upload)
             return existing, False
         write_file(self._objects, upload.uri, request.path)
-        marker_uri = upload_marker_uri(self._inbox, upload.lane, upload.id)
+        marker_uri = upload_marker_uri(self._inbox, upload.destination, upload.id)
         if not create(self._objects, marker_uri, format_upload(upload), assume_absent=not request.is_idempotent):
             stored = parse_upload(self._objects.read(marker_uri), marker_uri)
             require_same_upload(stored, upload)
             upload = stored  # what was written down first counts, whenever that was
         return self._tracker.accept(upload)
 
-    def has_key(self, lane: Lane, key: str) -> bool:
+    def has_key(self, destination: Destination, key: str) -> bool:
         """Return whether a drop was taken under a key.
 
         Raises:
             DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
         """
-        return self._tracker.upload(upload_id(self._region, lane.table, lane.channel, f"key:{key}")) is not None
+        return (
+            self._tracker.upload(upload_id(self._region, destination.table, destination.channel, f"key:{key}"))
+            is not None
+        )
 
-    def read_marker(self, lane: Lane, key: str) -> Upload | None:
+    def read_marker(self, destination: Destination, key: str) -> Upload | None:
         """Return the drop that was taken under a key, by its mark in the inbox: the tracker may lack its row.
 
         Raises:
@@ -97,7 +100,7 @@ class Inbox:
             StoreUnreachable, StoreDenied: it can't be determined.
         """
         marker_uri = upload_marker_uri(
-            self._inbox, lane, upload_id(self._region, lane.table, lane.channel, f"key:{key}")
+            self._inbox, destination, upload_id(self._region, destination.table, destination.channel, f"key:{key}")
         )
         try:
             return parse_upload(self._objects.read(marker_uri), marker_uri)
@@ -121,11 +124,20 @@ class Inbox:
             if request.offset
             else f"once:{_random_key()}"
         )
-        id = upload_id(self._region, request.lane.table, request.lane.channel, key)
-        uri = content_uri(self._inbox, request.lane, id, request.digest, request.format)
+        id = upload_id(self._region, request.destination.table, request.destination.channel, key)
+        uri = content_uri(self._inbox, request.destination, id, request.digest, request.format)
         now = datetime.now(UTC)
         return Upload(
-            id, request.lane, key, request.offset, request.format, request.bytes, request.rows, request.digest, uri, now
+            id,
+            request.destination,
+            key,
+            request.offset,
+            request.format,
+            request.bytes,
+            request.rows,
+            request.digest,
+            uri,
+            now,
         )
 
 
@@ -145,7 +157,7 @@ def write_batch_file(objects: Objects, inbox: str, batch: Batch, uploads: Sequen
         BadDrop: the existing object is no batch's file, or has a field that this version doesn't know.
         StoreUnreachable, StoreDenied: it isn't written, and must not be staged.
     """
-    uri, text = batch_uri(inbox, batch.lane, batch.number), format_batch(batch, uploads)
+    uri, text = batch_uri(inbox, batch.destination, batch.number), format_batch(batch, uploads)
     if batch.number <= applied:
         existing = objects.read(uri) if objects.size(uri) is not None else None
     else:
@@ -154,8 +166,8 @@ def write_batch_file(objects: Objects, inbox: str, batch: Batch, uploads: Sequen
         if existing is not None:
             parse_batch(existing, uri)
         raise TrackerContradicts(
-            f"number {batch.number} of channel {batch.lane.channel} stands for another batch already",
-            table=batch.lane.table,
+            f"number {batch.number} of channel {batch.destination.channel} stands for another batch already",
+            table=batch.destination.table,
             file=uri,
             hint="the tracker is older than the inbox: sterna ingest rebuild",
         )
@@ -167,7 +179,7 @@ def write_rejected_file(objects: Objects, inbox: str, batch: Batch, reason: str,
 
     One that was written before stays as it is.
     """
-    uri = rejected_uri(inbox, batch.lane, batch.number)
+    uri = rejected_uri(inbox, batch.destination, batch.number)
     create(objects, uri, format_rejection(batch, reason, rejected_at))
     return uri
 

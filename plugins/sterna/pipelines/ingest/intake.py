@@ -229,7 +229,7 @@ class IngestService:
     def _close(self) -> None:
         for batch in close_due(self.ingest.pool, self.ingest.rules):
             self.counts.closed[batch.closed_by] += 1
-            log.info("batch %s of %s is closed: %s", batch.number, batch.lane.channel, batch.closed_by)
+            log.info("batch %s of %s is closed: %s", batch.number, batch.destination.channel, batch.closed_by)
 
     def _refresh_backlog(self) -> None:
         if time.monotonic() >= self._next_backlog:

@@ -18,7 +18,7 @@ import re
 from sterna.config.mapping import Mapping
 from sterna.config.registry.model import canonical_prefix, is_inside
 from sterna.errors import TableError, UsageError
-from sterna.pipelines.ingest.model import Format, Lane
+from sterna.pipelines.ingest.model import Destination, Format
 
 UPLOAD_SUFFIX = ".drop.json"
 REJECTED_SUFFIX = ".rejected.json"
@@ -40,35 +40,36 @@ def table_folder(inbox: str, tenant: str, table: str) -> str:
     return f"{inbox}/{tenant}/{table}"
 
 
-def content_uri(inbox: str, lane: Lane, upload: str, digest: str, format: Format) -> str:
+def content_uri(inbox: str, destination: Destination, upload: str, digest: str, format: Format) -> str:
     """Return where a drop's content stands: other content of the same drop would stand elsewhere."""
-    folder = table_folder(inbox, lane.tenant, lane.table)
+    folder = table_folder(inbox, destination.tenant, destination.table)
     return f"{folder}/{upload[:2]}/{upload}-{digest[:16]}.{_CONTENT_SUFFIXES[format]}"
 
 
-def upload_marker_uri(inbox: str, lane: Lane, upload: str) -> str:
+def upload_marker_uri(inbox: str, destination: Destination, upload: str) -> str:
     """Return the URI of a drop's mark, which doesn't depend on its content."""
-    return f"{table_folder(inbox, lane.tenant, lane.table)}/{upload[:2]}/{upload}{UPLOAD_SUFFIX}"
+    return f"{table_folder(inbox, destination.tenant, destination.table)}/{upload[:2]}/{upload}{UPLOAD_SUFFIX}"
 
 
-def batch_uri(inbox: str, lane: Lane, number: int) -> str:
+def batch_uri(inbox: str, destination: Destination, number: int) -> str:
     """Return where a batch is written down."""
-    return f"{table_folder(inbox, lane.tenant, lane.table)}/{BATCHES_FOLDER}/{lane.channel}/{number:012}.json"
+    folder = table_folder(inbox, destination.tenant, destination.table)
+    return f"{folder}/{BATCHES_FOLDER}/{destination.channel}/{number:012}.json"
 
 
-def rejected_uri(inbox: str, lane: Lane, number: int) -> str:
+def rejected_uri(inbox: str, destination: Destination, number: int) -> str:
     """Return the URI of a batch's rejection."""
-    return batch_uri(inbox, lane, number).removesuffix(".json") + REJECTED_SUFFIX
+    return batch_uri(inbox, destination, number).removesuffix(".json") + REJECTED_SUFFIX
 
 
-def topic_uri(inbox: str, lane: Lane) -> str:
+def topic_uri(inbox: str, destination: Destination) -> str:
     """Return the URI of a channel's anchor: which topic's partition it reads, and from which offset."""
-    return f"{table_folder(inbox, lane.tenant, lane.table)}/{TOPICS_FOLDER}/{lane.channel}.json"
+    return f"{table_folder(inbox, destination.tenant, destination.table)}/{TOPICS_FOLDER}/{destination.channel}.json"
 
 
-def empty_range_uri(inbox: str, lane: Lane) -> str:
+def empty_range_uri(inbox: str, destination: Destination) -> str:
     """Return the URI of the range behind a channel's last drop that has no row."""
-    return topic_uri(inbox, lane).removesuffix(".json") + ".empty.json"
+    return topic_uri(inbox, destination).removesuffix(".json") + ".empty.json"
 
 
 def is_managed(uri: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -38,8 +38,8 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class Lane:
-    """What one batch can be made of: drops for one partition of one table, in one channel.
+class Destination:
+    """Where uploads go: one partition of one table, in one channel. A batch has the uploads of one destination.
 
     Args:
         table: the dotted key of the table.
@@ -70,7 +70,7 @@ class Upload:
     """
 
     id: str
-    lane: Lane
+    destination: Destination = field(metadata={"json": "lane"})
     key: str
     offset: str
     format: Format
@@ -89,7 +89,7 @@ class Batch:
 
     Args:
         id: made of region, table, channel and number; the WAP id.
-        lane: whose drops.
+        destination: where its drops go.
         number: counts up from 1 in each channel of a table, without holes.
         state: how far it is: `closed`, `staged`, `published`, `rejected`.
         files: its drops.
@@ -108,7 +108,7 @@ class Batch:
     """
 
     id: str
-    lane: Lane
+    destination: Destination = field(metadata={"json": "lane"})
     number: int
     state: State
     files: int

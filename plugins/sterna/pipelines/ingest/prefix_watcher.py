@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from sterna.config.sections.ingest import WatchedPrefix
 from sterna.errors import BadDrop, DropOverLimit, KeyReused, printable
 from sterna.pipelines.ingest.inbox import UploadRequest
-from sterna.pipelines.ingest.model import Format, Lane, channel_name
+from sterna.pipelines.ingest.model import Destination, Format, channel_name
 from sterna.pipelines.ingest.region import RegionIngest
 from sterna.pipelines.ingest.validate import check
 from sterna.storage.write import read_file
@@ -93,12 +93,12 @@ class PrefixWatcher:
         return is_new is not None
 
     def _accept_file(self, uri: str, listing: tuple[int, datetime], key: str, format: Format) -> bool | None:
-        lane = self._lane()
-        limits = self.ingest.settings.tenants[lane.tenant].limits
+        destination = self._destination()
+        limits = self.ingest.settings.tenants[destination.tenant].limits
         max_bytes = limits.file if format is Format.PARQUET else limits.body
         if listing[0] > max_bytes:
             raise DropOverLimit(f"{listing[0]} bytes, {max_bytes} are allowed")
-        if self.ingest.inbox.has_key(lane, key):
+        if self.ingest.inbox.has_key(destination, key):
             return False
         with tempfile.TemporaryDirectory(prefix="sterna-ingest-") as folder:
             path = Path(folder) / "body"
@@ -106,16 +106,16 @@ class PrefixWatcher:
             if not (digest := read_file(self.ingest.objects, uri, path, listing)):
                 return None
             rows = check(format, path, limits)
-            request = UploadRequest(lane, key, "", format, path, path.stat().st_size, rows, digest)
+            request = UploadRequest(destination, key, "", format, path, path.stat().st_size, rows, digest)
             return self.ingest.inbox.accept(request)[1]
 
-    def _lane(self) -> Lane:
+    def _destination(self) -> Destination:
         table = self.setting.table
         tenant = self.ingest.settings.tenant_of(table) or ""
-        return Lane(tenant, table, channel_name(self.ingest.name, tenant, CHANNEL))
+        return Destination(tenant, table, channel_name(self.ingest.name, tenant, CHANNEL))
 
     def _is_full(self, size: int) -> bool:
-        tenant = self._lane().tenant
+        tenant = self._destination().tenant
         return (
             self.ingest.tracker.read_usage(tenant).backlog + size > self.ingest.settings.tenants[tenant].limits.backlog
         )

@@ -16,8 +16,8 @@ from sterna.pipelines.ingest.batch_file import BatchFile, parse_batch, parse_rej
 from sterna.pipelines.ingest.counts import UPSERT_BAD_ROWS
 from sterna.pipelines.ingest.fetch import count_dead_rows, dead_letters_uri
 from sterna.pipelines.ingest.layout import BATCHES_FOLDER, DEAD_LETTERS_FOLDER, REJECTED_SUFFIX, UPLOAD_SUFFIX
-from sterna.pipelines.ingest.model import Lane, Upload, batch_id
-from sterna.pipelines.ingest.records import LANE_COLUMNS, UPLOAD_COLUMNS, build_upload_row
+from sterna.pipelines.ingest.model import Destination, Upload, batch_id
+from sterna.pipelines.ingest.records import DESTINATION_COLUMNS, UPLOAD_COLUMNS, build_upload_row
 from sterna.pipelines.ingest.tracker_schema import CLOSE_LOCK_ID, prepare
 from sterna.postgres.pool import PostgresPool
 from sterna.storage.objects import Objects
@@ -143,22 +143,27 @@ def _write_channels(
     connection: LimitedConnection, contents: InboxContents, read_position: PositionReader
 ) -> dict[TableChannel, int]:
     """Write down which number is next in each channel of a table; return the marks."""
-    channels: dict[TableChannel, Lane] = {}
-    for lane in [*(upload.lane for upload in contents.uploads.values()), *(batch.lane for batch in contents.batches)]:
-        channels[(lane.table, lane.channel)] = lane
+    channels: dict[TableChannel, Destination] = {}
+    for destination in [
+        *(upload.destination for upload in contents.uploads.values()),
+        *(batch.destination for batch in contents.batches),
+    ]:
+        channels[(destination.table, destination.channel)] = destination
     applied = {table_channel: read_position(*table_channel) for table_channel in channels}
-    for table_channel, lane in channels.items():
+    for table_channel, destination in channels.items():
         numbers = [
-            batch.number for batch in contents.batches if (batch.lane.table, batch.lane.channel) == table_channel
+            batch.number
+            for batch in contents.batches
+            if (batch.destination.table, batch.destination.channel) == table_channel
         ]
         next_number = max([applied[table_channel], *numbers]) + 1
         connection.execute(
             "INSERT INTO sterna_ingest_channel AS c (tenant, table_name, channel, next) VALUES (%s, %s, %s, %s) "
             "ON CONFLICT (table_name, channel) DO UPDATE SET next = greatest(c.next, excluded.next)",
-            (lane.tenant, *table_channel, next_number),
+            (destination.tenant, *table_channel, next_number),
         )
         for number in set(range(applied[table_channel] + 1, next_number)) - set(numbers):
-            _settle_missing(connection, lane, number)
+            _settle_missing(connection, destination, number)
     return applied
 
 
@@ -194,7 +199,9 @@ def _write_batches(
 ) -> dict[str, str]:
     states = {}
     for batch in contents.batches:
-        states[batch.id] = state = _state(batch, contents, applied[(batch.lane.table, batch.lane.channel)])
+        states[batch.id] = state = _state(
+            batch, contents, applied[(batch.destination.table, batch.destination.channel)]
+        )
         _write_batch(connection, batch, state, contents, head if state == "published" else "")
     return states
 
@@ -209,21 +216,21 @@ def _write_bad_rows(
             connection.execute(UPSERT_BAD_ROWS, (batch.id, count_dead_rows(objects, uri, batch.drops)))
 
 
-def _settle_missing(connection: LimitedConnection, lane: Lane, number: int) -> None:
+def _settle_missing(connection: LimitedConnection, destination: Destination, number: int) -> None:
     """Settle a number whose batch was lost with the tracker, before it was written down: its drops come under another.
 
     Otherwise a worker, which publishes in the order of numbers, would wait for it for ever.
     """
     connection.execute(
-        f"INSERT INTO sterna_ingest_batch (id, {LANE_COLUMNS}, number, state, files, bytes, rows, closed, closed_by, "  # noqa: S608
-        "oldest, reason, settled) "
+        f"INSERT INTO sterna_ingest_batch (id, {DESTINATION_COLUMNS}, number, state, files, bytes, rows, closed, "  # noqa: S608
+        "closed_by, oldest, reason, settled) "
         "VALUES (%s, %s, %s, %s, '', %s, 'rejected', 0, 0, 0, now(), 'rebuild', now(), %s, now()) "
         "ON CONFLICT (id) DO NOTHING",
         (
-            batch_id(lane.table, lane.channel, number),
-            lane.tenant,
-            lane.table,
-            lane.channel,
+            batch_id(destination.table, destination.channel, number),
+            destination.tenant,
+            destination.table,
+            destination.channel,
             number,
             _NEVER_WRITTEN_REASON,
         ),
@@ -240,18 +247,18 @@ def _state(batch: BatchFile, contents: InboxContents, applied: int) -> str:
 def _write_batch(
     connection: LimitedConnection, batch: BatchFile, state: str, contents: InboxContents, commit: str
 ) -> None:
-    lane, uploads = batch.lane, batch.drops
+    destination, uploads = batch.destination, batch.drops
     # The time of its publication is not recorded; it was hardly long after it was closed.
     reason, settled_at = contents.rejected.get(batch.id, ("", batch.closed if state == "published" else None))
     totals = (len(uploads), sum(upload.bytes for upload in uploads), sum(upload.rows for upload in uploads))
     parameters: tuple[Any, ...] = (
-        batch.id, lane.tenant, lane.table, lane.channel, lane.partition, batch.number, state, *totals,
-        batch.closed, batch.closed_by, min(upload.accepted for upload in uploads), reason, settled_at,
+        batch.id, destination.tenant, destination.table, destination.channel, destination.partition, batch.number,
+        state, *totals, batch.closed, batch.closed_by, min(upload.accepted for upload in uploads), reason, settled_at,
         commit,
     )  # fmt: skip
     connection.execute(
-        f"INSERT INTO sterna_ingest_batch (id, {LANE_COLUMNS}, number, state, files, bytes, rows, closed, closed_by, "  # noqa: S608
-        f"oldest, reason, settled, commit_hash) VALUES ({', '.join(['%s'] * len(parameters))}) "
+        f"INSERT INTO sterna_ingest_batch (id, {DESTINATION_COLUMNS}, number, state, files, bytes, rows, closed, "  # noqa: S608
+        f"closed_by, oldest, reason, settled, commit_hash) VALUES ({', '.join(['%s'] * len(parameters))}) "
         f"ON CONFLICT (id) DO UPDATE SET {_CONFLICT_UPDATE}",
         parameters,
     )

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sterna.pipelines.ingest.model import Batch, Format, Lane, State, Upload
+from sterna.pipelines.ingest.model import Batch, Destination, Format, State, Upload
 
-LANE_COLUMNS = "tenant, table_name, channel, partition"
+DESTINATION_COLUMNS = "tenant, table_name, channel, partition"
 _BATCH_FIELDS = (
-    "id", *LANE_COLUMNS.split(", "), "number", "state", "files", "bytes", "rows", "closed", "closed_by", "oldest",
-    "snapshot", "commit_hash", "reason", "attempts", "settled", "worker", "leased_until",
+    "id", *DESTINATION_COLUMNS.split(", "), "number", "state", "files", "bytes", "rows", "closed", "closed_by",
+    "oldest", "snapshot", "commit_hash", "reason", "attempts", "settled", "worker", "leased_until",
 )  # fmt: skip
 BATCH_COLUMNS = ", ".join(_BATCH_FIELDS)
 """The columns that `parse_batch_row` takes."""
 _UPLOAD_FIELDS = (
     "id",
-    *LANE_COLUMNS.split(", "),
+    *DESTINATION_COLUMNS.split(", "),
     "key",
     "token",
     "format",
@@ -40,7 +40,7 @@ def parse_batch_row(row: Sequence[Any]) -> Batch:
     columns = dict(zip(_BATCH_FIELDS, row, strict=True))
     return Batch(
         id=columns["id"],
-        lane=_parse_lane(columns),
+        destination=_parse_destination(columns),
         number=columns["number"],
         state=State(columns["state"]),
         files=columns["files"],
@@ -64,7 +64,7 @@ def parse_upload_row(row: Sequence[Any]) -> Upload:
     columns = dict(zip((*_UPLOAD_FIELDS, "state", "batch"), row, strict=True))
     return Upload(
         id=columns["id"],
-        lane=_parse_lane(columns),
+        destination=_parse_destination(columns),
         key=columns["key"],
         offset=columns["token"],
         format=Format(columns["format"]),
@@ -82,10 +82,10 @@ def build_upload_row(upload: Upload) -> tuple[Any, ...]:
     """Return a drop's values, in the order of `UPLOAD_COLUMNS`."""
     columns = {
         "id": upload.id,
-        "tenant": upload.lane.tenant,
-        "table_name": upload.lane.table,
-        "channel": upload.lane.channel,
-        "partition": upload.lane.partition,
+        "tenant": upload.destination.tenant,
+        "table_name": upload.destination.table,
+        "channel": upload.destination.channel,
+        "partition": upload.destination.partition,
         "key": upload.key,
         "token": upload.offset,
         "format": upload.format.value,
@@ -98,8 +98,8 @@ def build_upload_row(upload: Upload) -> tuple[Any, ...]:
     return tuple(columns[name] for name in _UPLOAD_FIELDS)
 
 
-def _parse_lane(columns: Mapping[str, Any]) -> Lane:
-    return Lane(
+def _parse_destination(columns: Mapping[str, Any]) -> Destination:
+    return Destination(
         tenant=columns["tenant"],
         table=columns["table_name"],
         channel=columns["channel"],

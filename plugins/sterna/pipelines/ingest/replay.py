@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.errors import UsageError
 from sterna.pipelines.ingest.counts import ACCEPT_BATCH
-from sterna.pipelines.ingest.model import Batch, Lane, State, split_channel
+from sterna.pipelines.ingest.model import Batch, Destination, State, split_channel
 from sterna.pipelines.ingest.records import BATCH_COLUMNS, parse_batch_row
 from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.pipelines.ingest.work_queue import clear_delays
@@ -68,7 +68,7 @@ def replay_rejected(pool: PostgresPool, batch: str, *, apply: bool) -> ReplayOut
         else:
             query = "SELECT count(*) FROM sterna_ingest_drop WHERE batch = %s"
             uploads = (connection.execute(query, (batch,)).fetchone() or [0])[0]
-    return ReplayOutcome(locked.lane.table, locked.lane.channel, drops=int(uploads), done=apply)
+    return ReplayOutcome(locked.destination.table, locked.destination.channel, drops=int(uploads), done=apply)
 
 
 def accept_batch(pool: PostgresPool, batch: str, *, apply: bool) -> ReplayOutcome:
@@ -92,7 +92,7 @@ def accept_batch(pool: PostgresPool, batch: str, *, apply: bool) -> ReplayOutcom
             raise UsageError(f"batch {batch} is {locked.state}, and none of its rows is in the dead letters")
         if apply:
             connection.execute(ACCEPT_BATCH, (batch,))
-    return ReplayOutcome(locked.lane.table, locked.lane.channel, accepted=rows, done=apply)
+    return ReplayOutcome(locked.destination.table, locked.destination.channel, accepted=rows, done=apply)
 
 
 def _lock_batch(connection: LimitedConnection, batch: str) -> Batch:
@@ -105,7 +105,13 @@ def _lock_batch(connection: LimitedConnection, batch: str) -> Batch:
 
 
 def replay_rewound(
-    pool: PostgresPool, catalog: RegionalIcebergCatalog, lane: Lane, last_kept: int, *, accept: bool, apply: bool
+    pool: PostgresPool,
+    catalog: RegionalIcebergCatalog,
+    destination: Destination,
+    last_kept: int,
+    *,
+    accept: bool,
+    apply: bool,
 ) -> ReplayOutcome:
     """Settle what a table has lost that was rolled back, or created again.
 
@@ -114,7 +120,7 @@ def replay_rewound(
     Args:
         pool: the tracker's database.
         catalog: the tables of `main`.
-        lane: table and channel.
+        destination: table and channel.
         last_kept: the last number whose rows the table still has.
         accept: the rows behind it stay away; else they are put there again.
         apply: do it; else it is only shown.
@@ -123,48 +129,54 @@ def replay_rewound(
         UsageError: nothing contradicts the channel's mark, or the tracker has no such batch.
         TableMoved, TableGone, DatabaseUnreachable, DatabaseRefused: said again it goes on.
     """
-    parts = split_channel(lane.channel)
+    parts = split_channel(destination.channel)
     if parts is None:
-        raise UsageError(f"{lane.channel!r} is no channel: expected <region>.<tenant>.<name>")
-    channel, table = Channel(*parts), catalog.table(lane.table)
+        raise UsageError(f"{destination.channel!r} is no channel: expected <region>.<tenant>.<name>")
+    channel, table = Channel(*parts), catalog.table(destination.table)
     state = table.refresh().state
     position = state.properties.get(channel.position_property, "")
-    lost = _list_lost(pool, lane, last_kept, position_number(position))
+    lost = _list_lost(pool, destination, last_kept, position_number(position))
     # Where only the property beside the mark is gone, and the table has all up to the mark, that is set again.
     if not lost and not (lacks_snapshot_reference(state, channel) and position == str(last_kept)):
-        raise UsageError(f"no batch of channel {lane.channel} behind number {last_kept} was published")
+        raise UsageError(f"no batch of channel {destination.channel} behind number {last_kept} was published")
     new_position = (max(lost.values()) if accept and lost else last_kept) or ""
     if apply:
-        last_published = _last_published(pool, lane)  # before the tracker is changed: a mark below that contradicts it
+        last_published = _last_published(
+            pool, destination
+        )  # before the tracker is changed: a mark below that contradicts it
         if not accept:
-            reopen(pool, (lane.table, lane.channel), _REPLAYED_REASON, "number > %s", (last_kept,))
+            reopen(pool, (destination.table, destination.channel), _REPLAYED_REASON, "number > %s", (last_kept,))
         if position != str(new_position) or is_rewound(state, channel):
             set_position(table, channel, str(new_position), position, last_published=last_published)
-        clear_delays(pool, (lane.table, lane.channel))
+        clear_delays(pool, (destination.table, destination.channel))
     return ReplayOutcome(
-        lane.table, lane.channel, batches=tuple(lost), mark=str(new_position) if apply else position, done=apply
+        destination.table,
+        destination.channel,
+        batches=tuple(lost),
+        mark=str(new_position) if apply else position,
+        done=apply,
     )
 
 
-def _last_published(pool: PostgresPool, lane: Lane) -> int:
+def _last_published(pool: PostgresPool, destination: Destination) -> int:
     """Return the highest number that is published according to the tracker."""
     query = (
         "SELECT coalesce(max(number), 0) FROM sterna_ingest_batch "
         "WHERE table_name = %s AND channel = %s AND state = 'published'"
     )
     with pool.connection() as connection:
-        row = connection.execute(query, (lane.table, lane.channel)).fetchone()
+        row = connection.execute(query, (destination.table, destination.channel)).fetchone()
     return int(row[0]) if row else 0
 
 
-def _list_lost(pool: PostgresPool, lane: Lane, last_kept: int, position: int) -> dict[str, int]:
+def _list_lost(pool: PostgresPool, destination: Destination, last_kept: int, position: int) -> dict[str, int]:
     # A batch up to the mark that waits was published, too: the tracker missed it, or this very command has reopened it,
     # and died before it changed the table. A worker that tried since has overwritten the reason.
     query = (
         "SELECT id, number FROM sterna_ingest_batch WHERE table_name = %s AND channel = %s AND number > %s "
         "AND (state = 'published' OR reason = %s OR (state IN ('closed', 'staged') AND number <= %s)) ORDER BY number"
     )
-    parameters = (lane.table, lane.channel, last_kept, _REPLAYED_REASON, position)
+    parameters = (destination.table, destination.channel, last_kept, _REPLAYED_REASON, position)
     with pool.connection() as connection:
         return {row[0]: int(row[1]) for row in connection.execute(query, parameters).fetchall()}
 

@@ -39,8 +39,8 @@ def status_reader(objects: Objects, inbox: str, batch: Batch, lowest: int) -> Ca
     """
 
     def read_status(number: int) -> NumberStatus:
-        is_written = objects.size(batch_uri(inbox, batch.lane, number)) is not None
-        is_rejected = objects.size(rejected_uri(inbox, batch.lane, number)) is not None
+        is_written = objects.size(batch_uri(inbox, batch.destination, number)) is not None
+        is_rejected = objects.size(rejected_uri(inbox, batch.destination, number)) is not None
         return NumberStatus(is_written, is_rejected, number < lowest)
 
     return read_status
@@ -64,15 +64,15 @@ def build_step(batch: Batch, state: TableState | None, status_of: Callable[[int]
         _require_settled(batch, number, status_of(number), position)
     # Further down the tracker decides alone: below a settled number all are settled.
     if batch.number - MAX_NUMBERS > applied and not status_of(batch.number - MAX_NUMBERS).is_settled:
-        raise OutOfTurn(f"a batch of channel {batch.lane.channel} far before number {batch.number} comes first")
+        raise OutOfTurn(f"a batch of channel {batch.destination.channel} far before number {batch.number} comes first")
     previous = position if applied < batch.number else ""
     return Step(batch.id, channel, str(batch.number), previous)
 
 
 def parse_channel(batch: Batch) -> Channel:
     """Return the channel of a batch."""
-    parts = split_channel(batch.lane.channel)
-    assert parts is not None, batch.lane.channel
+    parts = split_channel(batch.destination.channel)
+    assert parts is not None, batch.destination.channel
     return Channel(*parts)
 
 
@@ -80,11 +80,11 @@ def _require_settled(batch: Batch, number: int, status: NumberStatus, position: 
     # A batch without a file was never staged: it was lost with a tracker, and its drops are in others.
     if status.is_rejected or (status.is_settled and not status.is_written):
         return
-    subject = f"batch {number} of channel {batch.lane.channel}"
+    subject = f"batch {number} of channel {batch.destination.channel}"
     if status.is_settled:
         raise Rewound(
             f"{subject} was published, and the table's mark is {position!r}: it was made anew, or rolled back",
-            table=batch.lane.table,
+            table=batch.destination.table,
             hint="see Rewound in the run book: replay, or accept that the rows are gone",
         )
-    raise OutOfTurn(f"{subject} comes before number {batch.number}", table=batch.lane.table)
+    raise OutOfTurn(f"{subject} comes before number {batch.number}", table=batch.destination.table)

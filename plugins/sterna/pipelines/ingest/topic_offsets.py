@@ -12,7 +12,7 @@ from sterna.config.sections.topics import SourceTopic
 from sterna.errors import BadDrop, MessagesGone, TopicRecreated, UsageError
 from sterna.pipelines.ingest.counts import Counts
 from sterna.pipelines.ingest.layout import empty_range_uri, topic_uri
-from sterna.pipelines.ingest.model import TOPIC_CHANNEL_PREFIX, Lane, channel_name
+from sterna.pipelines.ingest.model import TOPIC_CHANNEL_PREFIX, Destination, channel_name
 from sterna.pipelines.ingest.region import RegionIngest
 from sterna.storage.write import create, update
 
@@ -108,11 +108,11 @@ class TopicPositions:
     topic: SourceTopic
     anchors: dict[int, Anchor] = field(default_factory=dict)
 
-    def lane(self, partition: int) -> Lane:
-        """Return the lane of a partition's drops."""
+    def destination(self, partition: int) -> Destination:
+        """Return the destination of a partition's drops."""
         tenant = self.ingest.settings.tenant_of(self.topic.into) or ""
         name = f"{TOPIC_CHANNEL_PREFIX}{self.topic.name}-{partition}"
-        return Lane(tenant, self.topic.into, channel_name(self.ingest.name, tenant, name))
+        return Destination(tenant, self.topic.into, channel_name(self.ingest.name, tenant, name))
 
     def require_position(self, source: MessageSource, partition: int) -> ReadPosition:
         """Return where a partition is read on.
@@ -138,16 +138,16 @@ class TopicPositions:
         Raises:
             BadDrop: a drop of the chain ends before it begins, or a file of the topic is invalid.
         """
-        lane = self.lane(partition)
-        token = self.ingest.tracker.last_offset(lane.table, lane.channel)
+        destination = self.destination(partition)
+        token = self.ingest.tracker.last_offset(destination.table, destination.channel)
         offset = int(token) if token.isdigit() else begin
-        while (upload := self.ingest.inbox.read_marker(lane, upload_key(offset))) is not None:
+        while (upload := self.ingest.inbox.read_marker(destination, upload_key(offset))) is not None:
             if index:
                 self.ingest.inbox.index(upload)
             if not upload.offset.isdigit() or int(upload.offset) <= offset:
-                raise BadDrop("a drop of a topic ends before it begins", table=lane.table, file=upload.uri)
+                raise BadDrop("a drop of a topic ends before it begins", table=destination.table, file=upload.uri)
             offset = int(upload.offset)
-        empty = self._read(empty_range_uri(self.ingest.region_settings.inbox, lane), EMPTY_RANGE_FILE)
+        empty = self._read(empty_range_uri(self.ingest.region_settings.inbox, destination), EMPTY_RANGE_FILE)
         # One that begins elsewhere is of an earlier drop's end.
         return ReadPosition(offset, max(offset, empty.end) if empty is not None and empty.first == offset else offset)
 
@@ -160,7 +160,7 @@ class TopicPositions:
             StoreUnreachable, StoreDenied: it isn't recorded.
             BadDrop: the existing object is no such range.
         """
-        uri = empty_range_uri(self.ingest.region_settings.inbox, self.lane(partition))
+        uri = empty_range_uri(self.ingest.region_settings.inbox, self.destination(partition))
 
         def merge(existing: bytes | None) -> bytes | None:
             recorded = None if existing is None else _parse(EMPTY_RANGE_FILE, uri, existing)
@@ -177,13 +177,13 @@ class TopicPositions:
 
     def read_anchor(self, partition: int) -> Anchor | None:
         """Return what is written down of a partition: its topic, and where it began; None: nothing."""
-        return self._read(topic_uri(self.ingest.region_settings.inbox, self.lane(partition)), ANCHOR_FILE)
+        return self._read(topic_uri(self.ingest.region_settings.inbox, self.destination(partition)), ANCHOR_FILE)
 
     def ensure_anchor(self, source: MessageSource, partition: int, begin: int) -> Anchor:
         """Return what is written down of a partition; where nothing is, write down its topic and where it begins."""
         if (anchor := self.anchors.get(partition)) is None:
             text = ANCHOR_FILE.dumps(Anchor(self.topic.topic_name, source.id(), begin))
-            uri = topic_uri(self.ingest.region_settings.inbox, self.lane(partition))
+            uri = topic_uri(self.ingest.region_settings.inbox, self.destination(partition))
             # Of two readers that begin at once, the first decides where.
             create(self.ingest.objects, uri, text)
             anchor = self.read_anchor(partition)
@@ -235,9 +235,11 @@ def list_partitions(
                 require_available(topic, partition, position, low, high)
             except (TopicRecreated, MessagesGone) as error:
                 problem = f"{type(error).__name__}: {error}"
-        lane = positions.lane(partition)
-        behind = (counts or {}).get((lane.table, lane.channel), Counts())
-        partitions.append(PartitionStatus(topic.name, partition, lane.channel, position, low, high, problem, behind))
+        destination = positions.destination(partition)
+        behind = (counts or {}).get((destination.table, destination.channel), Counts())
+        partitions.append(
+            PartitionStatus(topic.name, partition, destination.channel, position, low, high, problem, behind)
+        )
     return partitions
 
 

@@ -206,13 +206,15 @@ class TopicReader:
         buffer = self.buffers[partition]
         # Checked after reading: a topic that was replaced meanwhile has another id by now.
         self.positions.require_same_topic(source, partition)
-        lane = self.positions.lane(partition)
+        destination = self.positions.destination(partition)
         with tempfile.TemporaryDirectory(prefix="sterna-ingest-") as folder:
             path = Path(folder) / "body"
             path.write_bytes(buffer.lines)
             digest = hashlib.sha256(buffer.lines).hexdigest()
             size, key = len(buffer.lines), upload_key(buffer.first)
-            request = UploadRequest(lane, key, str(buffer.end), Format.JSON_LINES, path, size, buffer.rows, digest)
+            request = UploadRequest(
+                destination, key, str(buffer.end), Format.JSON_LINES, path, size, buffer.rows, digest
+            )
             try:
                 self._accept(request)
             except KeyReused:  # another reader was first: its drop may end elsewhere

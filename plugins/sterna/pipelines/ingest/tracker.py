@@ -6,7 +6,7 @@ It can be rebuilt from the inbox and the tables (`rebuild`), which have preceden
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -35,14 +35,14 @@ class Usage:
         day: bytes of the last 24 hours.
         tables: the tables that it has written to.
         channels: the channels, each with its table.
-        lanes: partitions in which something waits for being closed: table, channel and name.
+        partitions: partitions in which something waits for being closed: table, channel and name.
     """
 
     backlog: int
     day: int
     tables: frozenset[str]
     channels: frozenset[tuple[str, str]] = frozenset()
-    lanes: frozenset[tuple[str, str, str]] = frozenset()
+    partitions: frozenset[tuple[str, str, str]] = field(default=frozenset(), metadata={"json": "lanes"})
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,11 @@ class Tracker:
             DatabaseUnreachable, DatabaseRefused: it isn't written down.
         """
         with self.pool.connection() as connection:
-            if (table_channel := (upload.lane.table, upload.lane.channel)) not in self._channels:
+            if (table_channel := (upload.destination.table, upload.destination.channel)) not in self._channels:
                 connection.execute(
                     "INSERT INTO sterna_ingest_channel (tenant, table_name, channel) VALUES (%s, %s, %s) "
                     "ON CONFLICT DO NOTHING",
-                    (upload.lane.tenant, *table_channel),
+                    (upload.destination.tenant, *table_channel),
                 )
                 self._channels.add(table_channel)
             if connection.execute(INSERT_UPLOAD, build_upload_row(upload)).rowcount:
@@ -177,8 +177,8 @@ class Tracker:
         """  # noqa: S608
         (row,) = self._fetch(query, {"tenant": tenant})
         channels = frozenset((table, channel) for table, channel in row[2])
-        lanes = frozenset((table, channel, partition) for table, channel, partition in row[3])
-        return Usage(int(row[0]), int(row[1]), frozenset(table for table, _ in channels), channels, lanes)
+        partitions = frozenset((table, channel, partition) for table, channel, partition in row[3])
+        return Usage(int(row[0]), int(row[1]), frozenset(table for table, _ in channels), channels, partitions)
 
     def list_channel_states(self, channel: str) -> Sequence[ChannelState]:
         """Return how far a channel is, at each table that it leads to."""
@@ -241,8 +241,8 @@ def require_same_upload(existing: Upload, upload: Upload) -> None:
     for attribute, sent, stored in (
         ("content", upload.digest, existing.digest),
         ("format", upload.format, existing.format),
-        ("partition", upload.lane.partition, existing.lane.partition),
+        ("partition", upload.destination.partition, existing.destination.partition),
         ("offset", upload.offset, existing.offset),
     ):
         if sent != stored:
-            raise KeyReused(f"the same key was used for another {attribute} before", table=upload.lane.table)
+            raise KeyReused(f"the same key was used for another {attribute} before", table=upload.destination.table)

@@ -53,7 +53,7 @@ class TrackerTable:
 
 _TEXT, _NUMBER, _TIME = "text NOT NULL", "bigint NOT NULL", "timestamptz NOT NULL"
 _NOW = "timestamptz NOT NULL DEFAULT clock_timestamp()"
-_LANE = {"tenant": _TEXT, "table_name": _TEXT, "channel": _TEXT, "partition": _TEXT}
+_DESTINATION = {"tenant": _TEXT, "table_name": _TEXT, "channel": _TEXT, "partition": _TEXT}
 TABLES: Final = (
     TrackerTable("sterna_ingest_version", {"version": "int NOT NULL", "tracker": _TEXT}),
     TrackerTable(
@@ -65,7 +65,7 @@ TABLES: Final = (
         "sterna_ingest_batch",
         {
             "id": "text PRIMARY KEY",
-            **_LANE,
+            **_DESTINATION,
             "number": _NUMBER,
             "state": "text NOT NULL CHECK (state IN ('closed', 'staged', 'published', 'rejected'))",
             "files": "int NOT NULL",
@@ -90,7 +90,7 @@ TABLES: Final = (
         {
             "id": "text PRIMARY KEY",
             "sequence": "bigserial UNIQUE",
-            **_LANE,
+            **_DESTINATION,
             "key": _TEXT,
             "token": _TEXT,
             "format": _TEXT,

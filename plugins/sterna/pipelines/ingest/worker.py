@@ -197,7 +197,7 @@ class Worker:
             reason = f"Rewound: {table}, channel {channel}: {cause}; say `sterna ingest replay --table … --channel …`"
             self._failed[f"{table} {channel}"] = self._stopped[f"{table} {channel}"] = reason
             self._report(reason)
-        return batch is not None and (batch.lane.table, batch.lane.channel) in recovery.reopened
+        return batch is not None and (batch.destination.table, batch.destination.channel) in recovery.reopened
 
     def _wait_for_pending(self) -> bool:
         """Wait until the pending batch is published; return whether there was one."""
@@ -246,7 +246,9 @@ class Worker:
         self._failed[batch.id] = f"{type(error).__name__}: {error}"
         if error.remedy is not Remedy.RETRY:
             self._stopped[batch.id] = self._failed[batch.id]
-        self._report(f"batch {batch.number} of {batch.lane.table}, channel {batch.lane.channel}, waits: {error}")
+        self._report(
+            f"batch {batch.number} of {batch.destination.table}, channel {batch.destination.channel}, waits: {error}"
+        )
 
     def _retry_delay(self, batch: Batch, error: SternaError) -> float:
         if isinstance(error, OutOfTurn):

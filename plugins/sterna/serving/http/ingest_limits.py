@@ -101,14 +101,20 @@ def validate_usage(headers: UploadHeaders, usage: Usage, limits: TenantLimits) -
         )
     if limits.bytes is not None and usage.day + headers.length > limits.bytes:
         raise too_many_requests(f"{usage.day} bytes were sent in 24 hours (limits.bytes)", 3600)
-    if limits.tables is not None and headers.lane.table not in usage.tables and len(usage.tables) >= limits.tables:
+    if (
+        limits.tables is not None
+        and headers.destination.table not in usage.tables
+        and len(usage.tables) >= limits.tables
+    ):
         raise RequestError(403, f"{len(usage.tables)} tables are written to already (limits.tables)")
-    lane = headers.lane
-    if (lane.table, lane.channel) not in usage.channels and len(usage.channels) >= limits.channels:
+    destination = headers.destination
+    if (destination.table, destination.channel) not in usage.channels and len(usage.channels) >= limits.channels:
         raise RequestError(403, f"{len(usage.channels)} channels are written to already (limits.channels)")
-    if (lane.table, lane.channel, lane.partition) not in usage.lanes and len(usage.lanes) >= limits.partitions:
+    if (destination.table, destination.channel, destination.partition) not in usage.partitions and len(
+        usage.partitions
+    ) >= limits.partitions:
         raise too_many_requests(
-            f"{len(usage.lanes)} partitions wait for being closed (limits.partitions)", _BACKLOG_RETRY_SECONDS
+            f"{len(usage.partitions)} partitions wait for being closed (limits.partitions)", _BACKLOG_RETRY_SECONDS
         )
 
 

@@ -16,9 +16,9 @@ def upload_json(
     """Return a drop, and what became of it."""
     return {
         "id": upload.id,
-        "table": upload.lane.table,
-        "channel": upload.lane.channel,
-        "partition": upload.lane.partition or None,
+        "table": upload.destination.table,
+        "channel": upload.destination.channel,
+        "partition": upload.destination.partition or None,
         "offset": upload.offset or None,
         "format": upload.format.value,
         "rows": upload.rows,
@@ -34,10 +34,10 @@ def batch_json(batch: Batch) -> dict[str, Any]:
     """Return a batch."""
     return {
         "id": batch.id,
-        "tenant": batch.lane.tenant,
-        "table": batch.lane.table,
-        "channel": batch.lane.channel,
-        "partition": batch.lane.partition or None,
+        "tenant": batch.destination.tenant,
+        "table": batch.destination.table,
+        "channel": batch.destination.channel,
+        "partition": batch.destination.partition or None,
         "number": batch.number,
         "state": batch.state.value,
         "files": batch.files,

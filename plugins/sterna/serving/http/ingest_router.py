@@ -112,9 +112,9 @@ class IngestRouter:
             raise RequestError(404, "no table of that name takes rows")
         if self._service.ingest.refusal(table):
             raise RequestError(403, "a residency rule keeps the table out of this region")
-        gate = self._gates[headers.lane.tenant]
+        gate = self._gates[headers.destination.tenant]
         with gate.admit_upload(headers), self._count_active():
-            usage = await gate.run(partial(self._service.read_usage, headers.lane.tenant))
+            usage = await gate.run(partial(self._service.read_usage, headers.destination.tenant))
             validate_usage(headers, usage, gate.limits)
             async with receive_body(request, headers, gate) as body:
                 upload, is_new = await gate.run(partial(self._store_upload, headers, body, gate))
@@ -125,14 +125,14 @@ class IngestRouter:
     def _store_upload(self, headers: UploadHeaders, body: UploadBody, gate: TenantGate) -> tuple[Upload, bool]:
         rows = check(headers.format, body.path, gate.limits)
         new_upload = UploadRequest(
-            headers.lane, headers.key, headers.offset, headers.format, body.path, body.size, rows, body.digest
+            headers.destination, headers.key, headers.offset, headers.format, body.path, body.size, rows, body.digest
         )
         return self._service.accept(new_upload)
 
     async def _describe_upload(self, request: Request, id: str) -> Response:
         tenants = await self._require_tenants(request, read_only=True)
         upload_state = await self._query(partial(self._find_upload, id)) if _ID.fullmatch(id) else None
-        if upload_state is None or upload_state[0].lane.tenant not in tenants:
+        if upload_state is None or upload_state[0].destination.tenant not in tenants:
             raise RequestError(404, "there is no such drop")
         return _json(upload_json(*upload_state))
 
@@ -141,7 +141,11 @@ class IngestRouter:
         upload = ingest.tracker.upload(id)
         if upload is None or not upload.batch:
             return None if upload is None else (upload, None, {})
-        return upload, ingest.tracker.batch(upload.batch), read_visibility(ingest, upload.batch, upload.lane.table)
+        return (
+            upload,
+            ingest.tracker.batch(upload.batch),
+            read_visibility(ingest, upload.batch, upload.destination.table),
+        )
 
     async def _list_batches(self, request: Request) -> Response:
         query = parse_batches_query(request, await self._require_tenants(request, read_only=True))

@@ -11,7 +11,14 @@ from starlette.requests import Request
 
 from sterna.config.sections.ingest import Ingest
 from sterna.pipelines.ingest.layout import is_valid_table
-from sterna.pipelines.ingest.model import DEFAULT_CHANNEL, TOPIC_CHANNEL_PREFIX, Format, Lane, State, channel_name
+from sterna.pipelines.ingest.model import (
+    DEFAULT_CHANNEL,
+    TOPIC_CHANNEL_PREFIX,
+    Destination,
+    Format,
+    State,
+    channel_name,
+)
 from sterna.serving.http.errors import RequestError
 
 MAX_BATCHES = 1000
@@ -44,7 +51,7 @@ class UploadHeaders:
         gzip: whether the body is compressed.
     """
 
-    lane: Lane
+    destination: Destination
     key: str
     offset: str
     format: Format
@@ -78,8 +85,10 @@ def parse_upload_headers(
         raise RequestError(400, "send either Idempotency-Key or Sterna-Offset, not both")
     if offset and not name:
         raise RequestError(400, "Sterna-Offset needs a Sterna-Channel")
-    lane = Lane(tenant, table, channel_name(region, tenant, name or DEFAULT_CHANNEL), partition)
-    return UploadHeaders(lane, key, offset, _parse_format(request, formats), _parse_length(request), _is_gzip(request))
+    destination = Destination(tenant, table, channel_name(region, tenant, name or DEFAULT_CHANNEL), partition)
+    return UploadHeaders(
+        destination, key, offset, _parse_format(request, formats), _parse_length(request), _is_gzip(request)
+    )
 
 
 def require_owner(settings: Ingest, table: str, tenants: Collection[str]) -> str:

@@ -225,9 +225,9 @@ def test_a_lost_slot_is_told_and_one_command_heals_it_while_reads_go_on(two_site
         lose_slot(two_sites)
         code, shown = sterna(two_sites, "catalog", "status")
         assert code == 0
-        assert "lost: sterna catalog reseed" in shown
+        assert "lost: sterna catalog resync" in shown
         assert not two_sites.serves()
-        code, _ = sterna(two_sites, "catalog", "reseed", "--region", "eu", "--yes")
+        code, _ = sterna(two_sites, "catalog", "resync", "--region", "eu", "--yes")
         assert code == 0
         # Readiness means consistent: what the primary had is there when the command ends.
         assert two_sites.serves()

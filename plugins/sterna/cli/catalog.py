@@ -130,8 +130,8 @@ def catalog_rejoin(
     _rejoin(region, registry, text, keep=True, yes=yes, dry_run=dry_run, output=Output(as_json))
 
 
-@catalog_app.command("reseed", epilog="Example: sterna catalog reseed --region eu")
-def catalog_reseed(
+@catalog_app.command("resync", epilog="Example: sterna catalog resync --region eu")
+def catalog_resync(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     yes: YesWithoutPrompt = False,
@@ -222,7 +222,7 @@ def _rejoin(region: str, registry: Path, text: str, *, keep: bool, yes: bool, dr
     fields = {"dry_run": True, "region": region, "keeps_lost_commits": keep}
     if not confirm(output, text, fields, yes=yes, dry_run=dry_run):
         return
-    with output.progress("rejoin" if keep else "reseed") as progress:
+    with output.progress("rejoin" if keep else "resync") as progress:
         rejoined = rejoin(regions_registry, credentials(), region, progress, keep=keep)
         batches = _recovered_batches(regions_registry, region, rejoined, progress)
     output.result(

@@ -95,8 +95,9 @@ def _require_current_names(arguments: Sequence[str]) -> None:
     Raises:
         UsageError: it names the new one.
     """
-    if arguments and (command := renamed.COMMANDS.get(arguments[0])):
-        raise UsageError(f"no such command: {arguments[0]}", hint=f"did you mean {command}?")
+    for name in (" ".join(arguments[:length]) for length in (1, 2)):
+        if command := renamed.COMMANDS.get(name):
+            raise UsageError(f"no such command: {name}", hint=f"did you mean {command}?")
     for argument in arguments:
         if flag := renamed.FLAGS.get(argument.partition("=")[0]):
             raise UsageError(f"no such option: {argument}", hint=f"did you mean {flag}?")

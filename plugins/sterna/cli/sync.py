@@ -1,4 +1,4 @@
-"""The commands that bring a replica branch up to `main`: `plan`, `sync` and `reseed`."""
+"""The commands that bring a replica branch up to `main`: `plan`, `sync` and `reset-watermark`."""
 
 from __future__ import annotations
 
@@ -91,22 +91,23 @@ def sync(
 
 
 @sync_app.command(
-    epilog="Example: sterna reseed --region eu --from 4f3c0c37b1fb9b2e6b1f4e1e9d8a7c6b5a4f3c0c37b1fb9b2e6b1f4e1e9d8a7c "
-    "--dry-run"
+    "reset-watermark",
+    epilog="Example: sterna reset-watermark --region eu "
+    "--to 4f3c0c37b1fb9b2e6b1f4e1e9d8a7c6b5a4f3c0c37b1fb9b2e6b1f4e1e9d8a7c --dry-run",
 )
-def reseed(
+def reset_watermark(
     region: RegionName,
     accepted: Annotated[
         str,
         typer.Option(
-            "--from",
+            "--to",
             metavar="HASH",
             help="The commit of main to accept as the truth: its head, or one just before it.",
         ),
     ],
     registry: RegistryPath = DEFAULT_REGISTRY,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Has no effect: --from is the confirmation, and the command acts at once.")
+        bool, typer.Option("--yes", help="Has no effect: --to is the confirmation, and the command acts at once.")
     ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -121,8 +122,8 @@ def reseed(
     from sterna.replication.sync.run import sync as run_sync
 
     should_apply(yes, dry_run)
-    output, options = Output(as_json), SyncOptions(reseed_from=accepted)
-    with open_context(registry, region) as context, output.progress("reseed") as progress:
+    output, options = Output(as_json), SyncOptions(reset_watermark_to=accepted)
+    with open_context(registry, region) as context, output.progress("reset-watermark") as progress:
         if dry_run:
             show_plan(output, context, options, progress)
             return

@@ -13,8 +13,10 @@ COMMANDS: Final[Mapping[str, str]] = {
     "hold": "pin",
     "upkeep": "maintenance",
     "flow": "transforms",
+    "reseed": "reset-watermark",
+    "catalog reseed": "catalog resync",
 }
-"""Commands, and groups of them, below `sterna`."""
+"""Commands, and groups of them, below `sterna`. `reset-watermark` also has `--to` for `--from`."""
 
 FLAGS: Final[Mapping[str, str]] = {
     "--everything": "--full",

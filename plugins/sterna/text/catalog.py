@@ -32,7 +32,7 @@ def status_text(sites: list[CatalogSite]) -> str:
         + [
             f"  slot {slot.name} in {site.region}: {'' if slot.active else 'NOT '}active, {slot.behind} bytes "
             f"behind, {slot.wal_status}"
-            + (": sterna catalog reseed" if slot.wal_status == "lost" and site.region == primary.region else "")
+            + (": sterna catalog resync" if slot.wal_status == "lost" and site.region == primary.region else "")
             for site in sites
             for slot in site.slots
         ]
@@ -213,7 +213,7 @@ def _site_text(site: CatalogSite, primary: Primary) -> str:
     warning = ", AN OLD PRIMARY: sterna catalog rejoin" if site.writable and primary_region else ""
     subscription = site.following
     if subscription is None:
-        resync_hint = ": sterna catalog reseed" if primary.region and not site.writable else ""
+        resync_hint = ": sterna catalog resync" if primary.region and not site.writable else ""
         return f"{main}, {rights}{warning}, follows no region{resync_hint}"
     last_contact = (
         f", heard {(datetime.now(UTC) - subscription.heard).total_seconds():.0f} s ago" if subscription.heard else ""

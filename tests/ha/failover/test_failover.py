@@ -144,7 +144,7 @@ def test_promotions_that_make_no_sense_are_refused(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("promote", "--planned", "--region", "eu"), ("rejoin", "--region", "eu"), ("reseed", "--region", "eu")]
+    "command", [("promote", "--planned", "--region", "eu"), ("rejoin", "--region", "eu"), ("resync", "--region", "eu")]
 )
 def test_nothing_is_done_where_nobody_can_be_asked(
     cluster: Cluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]

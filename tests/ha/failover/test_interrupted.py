@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of promote, reseed and rejoin: the same command again ends right."""
+"""SIGKILL in the middle of promote, resync and rejoin: the same command again ends right."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def test_a_forced_promotion_even_when_the_old_primary_is_back_before_it_is_repea
 
 
 @pytest.mark.parametrize("point", points("seed"))
-def test_a_reseed(cluster: Cluster, point: str) -> None:
+def test_a_resync(cluster: Cluster, point: str) -> None:
     commit = cluster.commit("us")
-    killed_and_repeated(cluster, point, "reseed", "--region", "eu")
+    killed_and_repeated(cluster, point, "resync", "--region", "eu")
     cluster.assert_whole("us")
     assert commit in cluster.history("eu")
 

@@ -104,14 +104,14 @@ def test_main_reset_and_main_rewritten_are_followed_on_the_operators_word(world:
     assign(world, "main", base)
     answer = sterna(own, "sync")
     assert answer.returncode == 6
-    assert base in answer.stderr and old in answer.stderr and f"reseed --from {base}" in answer.stderr
-    wrong = sterna(own, "reseed", "--from", old)
+    assert base in answer.stderr and old in answer.stderr and f"reset-watermark --to {base}" in answer.stderr
+    wrong = sterna(own, "reset-watermark", "--to", old)
     assert wrong.returncode == 2
     assert base in wrong.stderr and old in wrong.stderr
-    tried = sterna(own, "reseed", "--from", base, "--dry-run")
+    tried = sterna(own, "reset-watermark", "--to", base, "--dry-run")
     assert tried.returncode == 0 and lost in tried.stdout
     assert read_head(world.catalog, own.branch).watermark == old
-    done = sterna(own, "reseed", "--from", base, "--json")
+    done = sterna(own, "reset-watermark", "--to", base, "--json")
     assert done.returncode == 0, done.stderr
     own.assert_equal(one, two)
     assert lost not in own.replica()
@@ -124,10 +124,10 @@ def test_main_reset_and_main_rewritten_are_followed_on_the_operators_word(world:
     world.sql(f"INSERT INTO main_us.{two} VALUES (800)")
     head = world.catalog.reference("main").hash
     assert sterna(own, "sync").returncode == 6
-    assert sterna(own, "reseed", "--from", base).returncode == 2, (
+    assert sterna(own, "reset-watermark", "--to", base).returncode == 2, (
         "both lines have it: it tells nothing of where main stands"
     )
-    assert sterna(own, "reseed", "--from", head).returncode == 0
+    assert sterna(own, "reset-watermark", "--to", head).returncode == 0
     own.assert_equal(one, two)
     newest = next(iter(world.catalog.history(own.branch, operations=False)))
     assert newest.properties[WATERMARK_RESET_FROM] == behind

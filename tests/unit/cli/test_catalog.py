@@ -24,7 +24,7 @@ from tests.unit.cli.conftest import Sterna
 MOMENT = datetime(2026, 7, 1, 12, tzinfo=UTC)
 EPOCH = Term(2, "eu")
 PROMOTION = Promotion("eu", EPOCH, "us", False, MOMENT, "ab" * 32, MOMENT, ())
-COMMANDS = ["promote", "rejoin", "reseed"]
+COMMANDS = ["promote", "rejoin", "resync"]
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return Promoted(EPOCH, (), {})
 
     def rejoin(*arguments: Any, keep: bool = True) -> Rejoined:
-        done.append("rejoin" if keep else "reseed")
+        done.append("rejoin" if keep else "resync")
         return Rejoined(seeded(), ())
 
     monkeypatch.setattr(catalog, "plan_promotion", lambda *arguments, **options: PROMOTION)

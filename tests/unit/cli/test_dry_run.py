@@ -42,7 +42,7 @@ def test_every_command_has_an_example_and_says_what_it_does(name: str) -> None:
 def test_whatever_takes_yes_takes_dry_run() -> None:
     takes_yes = {name for name, command in ALL.items() if "--yes" in flags(command)}
     assert takes_yes == {
-        "reseed",
+        "reset-watermark",
         "repair",
         "gc",
         "cdc resync",
@@ -52,7 +52,7 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
         "features rebuild",
         *(f"events {it}" for it in ("replay", "forget")),
         "ingest replay",
-        *(f"catalog {it}" for it in ("promote", "rejoin", "reseed")),
+        *(f"catalog {it}" for it in ("promote", "rejoin", "resync")),
         *(f"maintenance {it}" for it in ("expire", "sweep")),
     }
     assert {name for name, command in ALL.items() if "--dry-run" in flags(command)} == {*takes_yes, "sync"}
@@ -81,7 +81,7 @@ def test_words_that_do_not_go_together_with_rewrite_metadata(
     assert (answer.code, answer.out) == (2, "")
 
 
-@pytest.mark.parametrize("command", [("gc",), ("repair",), ("reseed", "--from", "ab" * 32)])
+@pytest.mark.parametrize("command", [("gc",), ("repair",), ("reset-watermark", "--to", "ab" * 32)])
 def test_both_words_at_once_are_refused(command: tuple[str, ...], world: World, sterna: Sterna) -> None:
     answer = sterna(*command, "--yes", "--dry-run")
     assert (answer.code, answer.out) == (2, "")
@@ -124,17 +124,17 @@ def test_a_sync_in_a_dry_run_shows_the_plan(world: World, sterna: Sterna) -> Non
 
 
 @pytest.mark.parametrize("more", [(), ("--yes",)])
-def test_a_reseed_acts_on_the_hash_that_it_was_given(more: tuple[str, ...], world: World, sterna: Sterna) -> None:
+def test_a_watermark_is_reset_to_the_hash_at_once(more: tuple[str, ...], world: World, sterna: Sterna) -> None:
     first = world.commit(a=world.write("a"))
     run(world)
     lost = world.commit(b=world.write("b"))
     run(world)
     world.catalog.assign("main", first)
     assert sterna("sync").code == 6
-    shown = sterna("reseed", "--from", first, "--dry-run")
+    shown = sterna("reset-watermark", "--to", first, "--dry-run")
     assert (shown.code, "drop iceberg_table ns.b" in shown.out) == (0, True)
     assert read_head(world.catalog, BRANCH).watermark == lost
-    assert sterna("reseed", "--from", first, *more).code == 0
+    assert sterna("reset-watermark", "--to", first, *more).code == 0
     assert read_head(world.catalog, BRANCH).watermark == first
     assert next(iter(world.catalog.history(BRANCH, operations=False))).properties[WATERMARK_RESET_FROM] == lost
 

@@ -13,7 +13,7 @@ from tests.unit.cli.test_dry_run import ALL, flags
 
 @pytest.mark.parametrize(("old", "new"), renamed.COMMANDS.items())
 def test_an_old_command(old: str, new: str, sterna: Sterna) -> None:
-    answer = sterna(old, "--region", "eu")
+    answer = sterna(*old.split(), "--region", "eu")
     assert (answer.code, answer.out) == (2, "")
     assert f"no such command: {old}" in answer.err and f"did you mean {new}?" in answer.err
 

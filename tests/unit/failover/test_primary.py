@@ -121,7 +121,7 @@ def test_status_advises_only_what_is_known(first: str) -> None:
             assert not primary.known
         assert text.startswith("can't determine the primary: ") == (not primary.known)
         if not primary.known:
-            assert (primary.region, "reseed" in text) == ("", False)
+            assert (primary.region, "resync" in text) == ("", False)
         for site in sites:
             if site.problem:
                 assert site.unseen_reason in text.splitlines()[0], "it is named where that is said"
@@ -183,7 +183,7 @@ def test_where_all_were_seen_what_is_known_is_advised() -> None:
     ]
     text = status_text(list(cluster("primary", "unseeded", "follower").values()))
     assert text.startswith("primary: us, epoch 1-us\n")
-    assert "eu: main (empty), takes no commits, follows no region: sterna catalog reseed" in text
+    assert "eu: main (empty), takes no commits, follows nobody: sterna catalog resync" in text
     assert "promotion not finished, repeat it" in status_text(list(cluster("fenced", "follower").values()))
 
 
@@ -196,7 +196,7 @@ def test_one_that_lost_its_epoch_is_not_taken_for_the_primary_that_it_was() -> N
 def test_a_slot_s_cure_is_told_where_the_primary_is_known() -> None:
     sites = cluster("primary", "follower", "follower")
     sites["us"] = replace(sites["us"], slots=(Slot("sterna_eu", False, "lost", 9),))
-    assert "lost: sterna catalog reseed" in status_text(list(sites.values()))
+    assert "lost: sterna catalog resync" in status_text(list(sites.values()))
     sites["ap"] = site("ap", "unreachable", "us")
     assert status_text(list(sites.values())).splitlines()[-1].endswith("9 bytes behind, lost")
 
@@ -393,7 +393,7 @@ def test_a_guard_of_a_primary_that_was_emptied_does_not_call_it_one(
     assert fenced == []
 
 
-@pytest.mark.parametrize("keep", [True, False], ids=["rejoin", "reseed"])
+@pytest.mark.parametrize("keep", [True, False], ids=["rejoin", "resync"])
 @pytest.mark.parametrize("first", STATES)
 def test_a_region_follows_only_one_that_says_itself_that_it_is_the_primary(
     first: str, keep: bool, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch

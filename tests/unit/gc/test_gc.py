@@ -29,7 +29,7 @@ def evidence(world: World, folder: str) -> set[str]:
     return {path.name for path in paths if path.suffix != ".json"}
 
 
-def reseeded(world: World) -> set[str]:
+def with_reset_watermark(world: World) -> set[str]:
     """What a replica has that was made from nothing right now."""
     fresh = World(world.folder, world.catalog, world.writer, _fresh_registry(world))
     run(fresh)
@@ -85,7 +85,7 @@ def test_exactly_the_garbage_goes_in_two_passes(world: World):
     assert files(world) < everything
     assert_closed(world)
     data = {path for path in files(world) if path.endswith((".parquet", ".avro"))}
-    assert data == {path for path in reseeded(world) if path.endswith((".parquet", ".avro"))}
+    assert data == {path for path in with_reset_watermark(world) if path.endswith((".parquet", ".avro"))}
     assert run(world).outcome == "idle"
 
 

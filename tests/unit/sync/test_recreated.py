@@ -306,7 +306,7 @@ def rewritten(main: Main) -> None:
         [Put(at, content.with_id(None)) for at, content in entries.items()],
         "anew",
     )
-    run(main.world, reseed_from=main.world.catalog.reference("main").hash)
+    run(main.world, reset_watermark_to=main.world.catalog.reference("main").hash)
 
 
 @pytest.mark.parametrize("way", [forgotten, rewritten])

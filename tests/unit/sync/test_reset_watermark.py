@@ -37,9 +37,9 @@ def test_main_reset_to_an_older_commit(world: World):
     hashes = line(world)
     before = len(list(world.catalog.history(BRANCH, operations=False)))
     world.catalog.assign("main", hashes[0])
-    with pytest.raises(Diverged, match=rf"main is at {hashes[0]}; {hashes[2]}.*reseed --from {hashes[0]}"):
+    with pytest.raises(Diverged, match=rf"main is at {hashes[0]}; {hashes[2]}.*reset-watermark --to {hashes[0]}"):
         run(world)
-    assert run(world, reseed_from=hashes[0]).outcome == "published"
+    assert run(world, reset_watermark_to=hashes[0]).outcome == "published"
     assert set(world.replica()) == {"ns", "ns.t0"}
     assert read_head(world.catalog, BRANCH).watermark == hashes[0]
     assert (newest(world)[WATERMARK_RESET_FROM], newest(world)[SOURCE_HASH]) == (hashes[2], hashes[0])
@@ -55,7 +55,7 @@ def test_main_rewritten_on_an_old_base(world: World):
     head = world.commit(other=world.write("other"))
     with pytest.raises(Diverged):
         run(world)
-    assert run(world, reseed_from=middle).watermark == head
+    assert run(world, reset_watermark_to=middle).watermark == head
     assert set(world.replica()) == {"ns", "ns.t0", "ns.t1", "ns.other"}
     assert newest(world)[WATERMARK_RESET_FROM] == hashes[2]
     assert run(world).outcome == "idle"
@@ -72,7 +72,7 @@ def test_a_hash_that_does_not_say_where_main_stands_is_refused_with_where_it_doe
     ]
     before = world.replica()
     with pytest.raises(UsageError, match=f"{wrong} is not where main stands: it is at {head}"):
-        run(world, reseed_from=wrong)
+        run(world, reset_watermark_to=wrong)
     assert world.replica() == before
     with pytest.raises(Diverged):
         run(world)
@@ -80,15 +80,15 @@ def test_a_hash_that_does_not_say_where_main_stands_is_refused_with_where_it_doe
 
 def test_where_main_has_not_left_the_watermark_it_is_a_sync_of_everything(world: World):
     hashes = line(world)
-    assert run(world, reseed_from=hashes[2]).outcome == "idle", (
+    assert run(world, reset_watermark_to=hashes[2]).outcome == "idle", (
         "a second time after a first one that was killed too late"
     )
     head = world.commit(t0=world.write("t0"))
-    assert run(world, reseed_from=hashes[2]).published == ("ns.t0",)
+    assert run(world, reset_watermark_to=hashes[2]).published == ("ns.t0",)
     assert WATERMARK_RESET_FROM not in newest(world)
     assert read_head(world.catalog, BRANCH).watermark == head
     with pytest.raises(UsageError):
-        run(world, reseed_from=hashes[0])
+        run(world, reset_watermark_to=hashes[0])
 
 
 def test_a_watermark_that_the_catalog_lost_needs_no_word_and_takes_it(world: World):
@@ -97,8 +97,8 @@ def test_a_watermark_that_the_catalog_lost_needs_no_word_and_takes_it(world: Wor
     world.catalog.forget(hashes[2])
     assert measure_lag(world.context()) > 0
     with pytest.raises(UsageError):
-        run(world, reseed_from=hashes[2])
-    assert run(world, reseed_from=hashes[0]).outcome == "published"
+        run(world, reset_watermark_to=hashes[2])
+    assert run(world, reset_watermark_to=hashes[0]).outcome == "published"
     assert set(world.replica()) == {"ns", "ns.t0", "ns.t1"}
     assert run(world).outcome == "idle"
 
@@ -109,7 +109,7 @@ def test_a_main_emptied_altogether(world: World):
     world.catalog.assign("main", empty)
     with pytest.raises(Diverged):
         measure_lag(world.context())
-    run(world, reseed_from=empty)
+    run(world, reset_watermark_to=empty)
     assert world.replica() == {}
     assert run(world).outcome == "idle"
 
@@ -119,7 +119,7 @@ def test_what_the_new_line_changed_in_one_commit_waits_together(world: World):
     world.catalog.assign("main", hashes[1])
     head = world.commit(t0=gone(world, "t0"), t1=world.write("t1", rows=9))
     before = world.replica()
-    report = run(world, reseed_from=head)
+    report = run(world, reset_watermark_to=head)
     assert {item.key: item.waits_for for item in report.held} == {"ns.t0": "", "ns.t1": "ns.t0"}
     assert {name: world.replica()[name] for name in ("ns.t0", "ns.t1")} == {
         name: before[name] for name in ("ns.t0", "ns.t1")
@@ -130,7 +130,7 @@ def test_what_the_new_line_changed_in_one_commit_waits_together(world: World):
 def test_a_plan_of_it_changes_nothing(world: World):
     hashes = line(world)
     world.catalog.assign("main", hashes[0])
-    plan = planned(world, reseed_from=hashes[0])
+    plan = planned(world, reset_watermark_to=hashes[0])
     assert (plan.watermark_reset_from, plan.watermark, plan.source_hash) == (hashes[2], hashes[2], hashes[0])
     assert {action.key for action in plan.actions} == {"ns.t1", "ns.t2"}
     assert read_head(world.catalog, BRANCH).watermark == hashes[2]
@@ -197,5 +197,5 @@ def test_status_says_that_main_has_left_the_watermark_and_the_way_out(world: Wor
     hashes = line(world)
     world.catalog.assign("main", hashes[0])
     status = read_status(world.context())
-    assert hashes[0] in status.problem and hashes[2] in status.problem and "reseed --from" in status.problem
+    assert hashes[0] in status.problem and hashes[2] in status.problem and "reset-watermark --to" in status.problem
     assert (status.lag_seconds, status.watermark) == (None, hashes[2])

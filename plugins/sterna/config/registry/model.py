@@ -49,8 +49,8 @@ class CatalogDatabase(StrictModel):
         replication_hosts: the same servers as other regions' Postgres reach them; default: `hosts`.
         replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
         sslmode: libpq's.
-        look_timeout: seconds for reading it, connecting included; one that takes longer counts as unreachable.
-        work_timeout: seconds for one statement of an operator's command (promote, rejoin, reseed).
+        look_timeout: seconds for reading it, connecting included; one that takes longer counts as unseen.
+        work_timeout: seconds for one statement of an operator's command (promote, rejoin, resync).
     """
 
     hosts: list[Host] = Field(min_length=1)

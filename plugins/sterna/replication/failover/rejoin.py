@@ -227,7 +227,7 @@ def _require_no_commits(connection: Connection[Any], target: Region) -> None:
         raise UsageError(
             f"region {target.name} has commits and knows no epoch: which of them only it has can't be told: "
             f"{', '.join(sorted(branches)[:5])}",
-            hint="sterna catalog reseed forgets them; nothing was changed",
+            hint="sterna catalog resync forgets them; nothing was changed",
         )
 
 

@@ -94,7 +94,7 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
 
     Raises:
         Diverged: the watermark is no ancestor of `main`'s head.
-        UsageError: a table isn't there, or the hash to reseed from isn't where `main` stands; or some tables were asked
+        UsageError: a table isn't there, or the hash to reset the watermark to isn't on `main`; or tables were asked
             for, and the list of held keys is lost.
     """
     if head.held_list.read_error and options.tables:
@@ -102,16 +102,18 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     catalog = context.primary
     source_hash = catalog.reference(SOURCE_BRANCH).hash
     has_watermark = bool(head.watermark) and catalog.exists(head.watermark)
-    if options.reseed_from:
+    if options.reset_watermark_to:
         history = validate_reset_target(
-            context, source_hash, head.watermark if has_watermark else "", options.reseed_from
+            context, source_hash, head.watermark if has_watermark else "", options.reset_watermark_to
         )
     else:
         history = _commits_after(context, source_hash, head.watermark) if has_watermark else []
     commits = (
-        history if history or (has_watermark and not options.reseed_from) else _newest_commit(context, source_hash)
+        history
+        if history or (has_watermark and not options.reset_watermark_to)
+        else _newest_commit(context, source_hash)
     )
-    compare_all = options.full or options.reseed_from or options.generation
+    compare_all = options.full or options.reset_watermark_to or options.generation
     ahead = _hashes_ahead(context, head)
     if has_watermark and head.digest == digest and not (head.held_list.read_error or compare_all):
         candidates = changed_tables(context, head, source_hash)

@@ -61,7 +61,7 @@ class SyncOptions:
             watermark stays.
         full: compare every key of `main`, not only those that changed since the watermark.
         restore_branch: first put back what others changed on the replica branch, and then compare every key.
-        reseed_from: the commit of `main` that an operator takes for the truth, though `main` has left the watermark; ""
+        reset_watermark_to: the commit of `main` that an operator accepts, though `main` has left the watermark; ""
             for none.
         generation: the localized files of the tables asked for are to be of this generation at least
             (`sterna.config.registry.fingerprint`); every key is compared then. 0: they stay as they are.
@@ -90,7 +90,7 @@ class SyncOptions:
             "run.",
         ),
     )
-    reseed_from: str = option("")
+    reset_watermark_to: str = option("", name="reseed_from")
     generation: int = option(0)
     bytes_per_batch: int = option(4 * 1024**3, form=OptionForm("Bytes per copy batch", section=_BATCH_SIZES))
     files_per_batch: int = option(5_000, form=OptionForm("Files per copy batch", section=_BATCH_SIZES))

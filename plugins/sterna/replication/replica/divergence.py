@@ -22,7 +22,7 @@ def divergence_error(context: RegionContext, source_hash: str, watermark: str) -
         "its ancestors",
         hint=f"{SOURCE_BRANCH} was reassigned, reset or rewritten: find out by whom; the replica stays as it is until "
         "main is put back, or "
-        f"`sterna reseed --from {source_hash}` takes it as the truth",
+        f"`sterna reset-watermark --to {source_hash}` takes it as the truth",
     )
 
 

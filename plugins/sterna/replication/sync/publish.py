@@ -267,7 +267,7 @@ def _message(plan: Plan, resolution: Resolution, held_count: int) -> str:
         else f"{SOURCE_BRANCH}@{plan.source_hash[:12]}"
     )
     if plan.watermark_reset_from:
-        subject = f"{subject}, reseeded from {plan.watermark_reset_from[:12]},"
+        subject = f"{subject}, watermark reset from {plan.watermark_reset_from[:12]},"
     return f"sterna: {subject} in {plan.region}: {_counts_text(resolution.actions)}, {held_count} held"
 
 

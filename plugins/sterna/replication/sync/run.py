@@ -65,7 +65,7 @@ def _sync_both_lanes(context: RegionContext, options: SyncOptions, progress: Pro
     remaining = any(
         held_key.bytes for held_key in (*total.transit, *total.held)
     )  # what it could not bring once it tries again
-    followup = replace(options, full=False, restore_branch=False, reseed_from="")  # that was done
+    followup = replace(options, full=False, restore_branch=False, reset_watermark_to="")  # that was done
 
     def publish(reports: list[Report]) -> None:
         reports.append(_sync_until_done(context, replace(followup, lane="small"), progress, engine))

@@ -27,8 +27,8 @@ def test_where_services_stand_is_understood(tmp_path: Path) -> None:
         ingest.close()
 
         (source,) = read_sources(open_sources(context, services))
-        assert (source.problem, source.epoch, source.drops) == ("", 1, ANSWERS["journal"]["number"])
-        assert {table.into: (table.mark, table.behind) for table in source.tables} == {
+        assert (source.problem, source.capture_id, source.segments) == ("", 1, ANSWERS["journal"]["number"])
+        assert {table.into: (table.position, table.behind) for table in source.tables} == {
             "crm.accounts": ("1/1", 0),
             "crm.customers": ("1/2", 1),
         }

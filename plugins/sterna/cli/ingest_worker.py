@@ -113,13 +113,13 @@ def rebuild(
 ) -> None:
     """Rebuild the tracker from the inbox and the tables of main. What it has stays as it is."""
     from sterna.pipelines.ingest.applied_positions import AppliedPositions
-    from sterna.pipelines.ingest.rebuild import rebuild as make_anew
+    from sterna.pipelines.ingest.rebuild import rebuild as rebuild_tracker
     from sterna.text.ingest_worker import rebuilt_text
 
     output = Output(as_json)
     with _open_ingest(registry, region, services) as (context, ingest):
-        marks = AppliedPositions(context)
-        rebuilt = make_anew(ingest.pool, ingest.objects, ingest.region_settings.inbox, marks, marks.head)
+        positions = AppliedPositions(context)
+        rebuilt = rebuild_tracker(ingest.pool, ingest.objects, ingest.region_settings.inbox, positions, positions.head)
     output.result(rebuilt, rebuilt_text(rebuilt))
 
 

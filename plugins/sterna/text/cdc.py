@@ -37,13 +37,13 @@ def status_text(sources: Sequence[SourceStatus]) -> str:
         retained += "" if source.left is None else f", and purges the first of it in {max(0, source.left)} s"
         alarm = f" — beyond {source.alarm}" if source.alarm else ""
         read = (
-            f"reading {source.epoch}, {source.drops} drops, up to {_format_time(source.committed)}"
-            if source.epoch
+            f"reading {source.capture_id}, {source.segments} drops, up to {_format_time(source.committed)}"
+            if source.capture_id
             else "not begun"
         )
         lines.append(f"{source.name}: {read}{retained}{_unread_text(source)}{alarm}")
         lines += [
-            f"  {target.table} → {target.into}: {target.problem or _lag_text(target.behind, target.mark)}"
+            f"  {target.table} → {target.into}: {target.problem or _lag_text(target.behind, target.position)}"
             for target in source.tables
         ]
         lines += [f"  {table}: new; it comes with sterna cdc resync {source.name}" for table in source.new]
@@ -62,9 +62,9 @@ def resynced_text(resynced: ResyncSummary) -> str:
         return join_lines([line, *([] if resynced.asked else [NOTHING_CHANGED])])
     if not resynced.asked:
         return join_lines(
-            [f"{resynced.name}: would be read again from its rows on, as reading {resynced.epoch}", NOTHING_CHANGED]
+            [f"{resynced.name}: would be read again from its rows on, as reading {resynced.capture_id}", NOTHING_CHANGED]
         )
-    return f"{resynced.name}: the next run reads it again from its rows on, as reading {resynced.epoch}"
+    return f"{resynced.name}: the next run reads it again from its rows on, as reading {resynced.capture_id}"
 
 
 def _unread_text(source: SourceStatus) -> str:

@@ -301,7 +301,7 @@ def test_one_table_alone_is_read_again_onto_main(shop: CaptureTestbed) -> None:
     shop.sql("INSERT INTO t SELECT g, g FROM generate_series(1, 9) g; INSERT INTO b VALUES (1, 1)")
     shop.settled("t")
     shop.sql("ALTER TABLE t ADD filled int DEFAULT 7; DELETE FROM t WHERE id = 1; UPDATE t SET n = 10 WHERE id = 6")
-    assert resync(shop.followed()[0], act=True, table="public.t").epoch == 1
+    assert resync(shop.followed()[0], act=True, table="public.t").capture_id == 1
     shop.sql("INSERT INTO b VALUES (8, 8)")
     shop.settled("b")
     assert shop.rows("t", "id, n, filled") == shop.sql("SELECT id, n, filled FROM t ORDER BY 1")
@@ -326,7 +326,7 @@ def test_a_slot_that_is_gone_is_told(shop: CaptureTestbed) -> None:
     shop.settled("t")
     assert [value for _, value in shop.world.sql(f"SHOW TBLPROPERTIES {shop.name('t')} ('{place}')") if "/" in value]
     (status,) = read_sources(shop.followed())
-    assert (status.problem, status.exit_code, status.epoch) == ("", 0, 2)
+    assert (status.problem, status.exit_code, status.capture_id) == ("", 0, 2)
     assert [(table.table, table.behind) for table in status.tables] == [("public.t", 0)]
 
 
@@ -409,7 +409,7 @@ def test_a_source_that_is_idle_keeps_no_log(shop: CaptureTestbed) -> None:
     """Others write to the same server all the time, and to this source nobody does."""
     shop.capture = partial(capture.Capture, idle_seconds=1.0)
     shop.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE SCHEMA other; CREATE TABLE other.o (v text)")
-    shop.until(lambda: read_sources(shop.followed())[0].drops > 0)
+    shop.until(lambda: read_sources(shop.followed())[0].segments > 0)
     shop.sql("INSERT INTO other.o SELECT repeat(md5(g::text), 60) FROM generate_series(1, 20000) g")
     before = read_sources(shop.followed())[0].kept
     assert before is not None

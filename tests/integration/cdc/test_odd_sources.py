@@ -64,18 +64,18 @@ def test_a_table_that_is_made_anew_is_told(shop: CaptureTestbed) -> None:
 def test_a_source_is_read_again_beside_its_reader(shop: CaptureTestbed) -> None:
     """Asked for while somebody follows it; and one that somebody else reads through its slot is left to him."""
     shop.sql("CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1)")
-    epochs: list[int] = []
+    capture_ids: list[int] = []
 
     def is_read_again() -> bool:
-        if shop.rows("a", "id") == [(1,)] and not epochs:
-            epochs.append(resync(shop.followed()[0], act=True).epoch)
+        if shop.rows("a", "id") == [(1,)] and not capture_ids:
+            capture_ids.append(resync(shop.followed()[0], act=True).capture_id)
             shop.sql("INSERT INTO a VALUES (2)")
         return (
-            bool(epochs)
+            bool(capture_ids)
             and shop.followed()[0].journal.latest_capture_id() == 2
             and shop.rows("a", "id") == [(1,), (2,)]
         )
 
     ran = shop.until(is_read_again)
     assert ran.exit_code == 0
-    assert epochs == [2]
+    assert capture_ids == [2]

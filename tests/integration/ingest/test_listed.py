@@ -67,7 +67,7 @@ def test_each_file_is_taken_once_and_bad_ones_hold_up_nobody(local: Stores, data
     ).poll()  # another gateway, or this one after a kill
     assert (relisting.accepted, relisting.rejected) == (0, 3)
     (state,) = ingest.tracker.list_channel_states("eu.acme.listed")
-    assert (state.table, state.drops) == ("acme.events", 2)
+    assert (state.table, state.uploads) == ("acme.events", 2)
     assert local.objects.read(f"{local.eu}/landing/b.jsonl") == b'{"id": 1}\n'  # it stays where it is
     ingest.close()
 
@@ -91,7 +91,7 @@ def test_a_file_that_is_written_over_while_it_is_read_is_taken_once(
     monkeypatch.setattr(prefix_watcher, "read_file", overtaken)
     assert [folder.poll().accepted for _ in range(3)] == [0, 1, 0]
     (state,) = ingest.tracker.list_channel_states("eu.acme.listed")
-    assert state.drops == 1
+    assert state.uploads == 1
     ingest.close()
 
 

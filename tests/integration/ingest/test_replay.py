@@ -32,8 +32,8 @@ def test_a_rejected_batch_comes_again_as_a_new_one(eu: TrackedInbox) -> None:
     write_rejected_file(eu.objects, eu.inbox, batch, "no", datetime.now(UTC))
     eu.queue.mark_rejected(batch.id, "no")
     shown = replay_rejected(eu.pool, batch.id, apply=False)
-    assert (shown.drops, shown.done, eu.close(asked=True)) == (2, False, [])
-    assert replay_rejected(eu.pool, batch.id, apply=True).drops == 2
+    assert (shown.uploads, shown.done, eu.close(asked=True)) == (2, False, [])
+    assert replay_rejected(eu.pool, batch.id, apply=True).uploads == 2
     (again,) = eu.close(asked=True)
     rebuild(eu.pool, eu.objects, eu.inbox, lambda table, channel: 0)
     assert eu.ids(again) == [drop.id for drop in drops]
@@ -100,7 +100,7 @@ def test_a_replay_that_died_before_the_table_was_told_goes_on_though_a_worker_tr
     while (taken := eu.queue.claim("w", 10.0)) is not None:
         eu.queue.requeue(taken.id, "w", "Rewound: its mark is 2", delay=300.0)
     replayed = replay.replay_rewound(eu.pool, table, batch.destination, 0, accept=False, apply=True)
-    assert (len(replayed.batches), replayed.mark) == (2, "")
+    assert (len(replayed.batches), replayed.position) == (2, "")
     assert table.properties["sterna.applied.eu.acme.default"] == ""
     assert {stored.state for stored in eu.tracker.list_batches()} == {State.CLOSED}
 
@@ -130,7 +130,7 @@ def test_a_mark_whose_place_is_gone_is_set_again_where_nothing_is_lost(eu: Track
         assert replayed(2, accept=accept, act=False).done is False
         assert table.properties == {mark: "2"}
         assert replayed(2, accept=accept) == replay.ReplayOutcome(
-            batch.destination.table, batch.destination.channel, mark="2", done=True
+            batch.destination.table, batch.destination.channel, position="2", done=True
         )
         assert table.properties == {mark: "2", place: "1/1"}
     assert {stored.state for stored in eu.tracker.list_batches()} == {State.PUBLISHED}

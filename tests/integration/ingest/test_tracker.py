@@ -266,7 +266,7 @@ def test_a_channel_tells_its_last_offsets(eu: TrackedInbox) -> None:
         eu.close(files=1)
     name = destination(channel="feed").channel
     (state,) = eu.tracker.list_channel_states(name)
-    assert (state.table, state.accepted, state.settled, state.drops, state.next) == ("acme.events", "3", "", 3, 4)
+    assert (state.table, state.accepted, state.settled, state.uploads, state.next) == ("acme.events", "3", "", 3, 4)
     first, second, third = reversed(eu.tracker.list_batches())
     eu.queue.mark_published(first.id, 1, "a")
     eu.queue.mark_published(third.id, 3, "c")
@@ -397,7 +397,7 @@ def test_a_lost_tracker_is_made_anew_from_the_inbox(eu: TrackedInbox, postgres: 
 
     rebuilt = TrackedInbox(eu.objects, eu.inbox, postgres.create_database(f"{eu.database.name}_anew"), tmp_path)
     report = rebuild(rebuilt.pool, eu.objects, eu.inbox, lambda table, channel: 2 if channel.endswith("default") else 0)
-    assert report.drops == 15 and report.buffered == 7
+    assert report.uploads == 15 and report.buffered == 7
     assert report.batches == {"closed": 2, "published": 1, "rejected": 1}
     rebuilt.prepare()
     states = {batch.number: batch.state for batch in rebuilt.tracker.list_batches()}

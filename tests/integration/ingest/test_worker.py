@@ -157,7 +157,7 @@ def test_15_small_files_in_4_partitions_become_4_files_in_one_commit(room: Worke
         room.send(*rows)
     (batch,) = room.close()
     (done,) = room.work()
-    assert (done.state, done.drops, done.rows, done.files) == (State.PUBLISHED, 15, 45, 4)
+    assert (done.state, done.uploads, done.rows, done.files) == (State.PUBLISHED, 15, 45, 4)
     assert len(room.files()) == 4
     assert len(room.commits()) - before == 2  # staged, and published
     assert one_by_one == 30
@@ -558,8 +558,8 @@ def test_what_a_table_has_lost_comes_again_on_a_word(room: WorkerFixture) -> Non
     assert waiting.reason.startswith("Rewound")
     where = destination(room.key())
     shown = replay_rewound(room.door.pool, room.step_context.catalog, where, 1, accept=False, apply=False)
-    assert (len(shown.batches), shown.mark, shown.done) == (1, "2", False)
-    assert replay_rewound(room.door.pool, room.step_context.catalog, where, 1, accept=False, apply=True).mark == "1"
+    assert (len(shown.batches), shown.position, shown.done) == (1, "2", False)
+    assert replay_rewound(room.door.pool, room.step_context.catalog, where, 1, accept=False, apply=True).position == "1"
     with room.door.pool.connection() as connection:  # what waits for somebody waits for minutes
         connection.execute("UPDATE sterna_ingest_batch SET leased_until = NULL")
     assert [(done.number, done.files) for done in room.work()] == [(2, 0), (3, 1)]

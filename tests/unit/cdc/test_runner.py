@@ -530,7 +530,7 @@ def test_what_a_stopped_table_will_never_have_is_not_told_as_waiting(world: Worl
     marks = {"public.a": "1/8", "public.b": "1/9"}
     followed = Moving(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, journal, marks)
     standings = table_statuses(followed, journal.read_spec(2), journal.last_segment(2))
-    assert [(standing.table, standing.mark, standing.behind) for standing in standings] == [
+    assert [(standing.table, standing.position, standing.behind) for standing in standings] == [
         ("public.a", "1/8", 3),
         ("public.b", "1/9", 0),
     ]

@@ -62,8 +62,8 @@ def test_the_bytes_are_those_of_november_2026(name: str) -> None:
     assert file.dumps(value) == _bytes(name)
     if name == "batch":  # its drops lie where the batch does
         parsed = parse_batch(_bytes(name), "u")
-        assert replace(parsed, drops=DROPS) == value
-        assert parsed.drops == tuple(replace(drop, state=State.CLOSED, batch=CLOSED.id) for drop in DROPS)
+        assert replace(parsed, uploads=DROPS) == value
+        assert parsed.uploads == tuple(replace(drop, state=State.CLOSED, batch=CLOSED.id) for drop in DROPS)
     else:
         assert file.loads(_bytes(name)) == value
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 
+import pytest
+
+from sterna.pipelines.cdc.run import RunSummary
+from sterna.pipelines.cdc.status import ResyncSummary, SourceStatus, TableStatus
+from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 from sterna.pipelines.ingest.model import Batch, Destination, State
-from sterna.pipelines.ingest.tracker import Usage
+from sterna.pipelines.ingest.rebuild import RebuildOutcome
+from sterna.pipelines.ingest.replay import ReplayOutcome
+from sterna.pipelines.ingest.tracker import ChannelState, Usage
+from sterna.pipelines.transforms.rebuild import RebuildSummary
+from sterna.pipelines.transforms.status import FlowStatus
 from sterna.text.plain import to_plain
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,3 +38,22 @@ def test_where_a_batch_goes_is_its_lane_in_json() -> None:
     assert json.loads(json.dumps(to_plain(CLOSED)))["lane"] == lane
     assert "destination" not in to_plain(CLOSED)
     assert to_plain(Usage(0, 0, frozenset(), partitions=frozenset({("a.b", "c", "p")})))["lanes"] == [["a.b", "c", "p"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (ReplayOutcome, {"drops", "mark"}),
+        (RebuildOutcome, {"drops"}),
+        (BatchOutcome, {"drops"}),
+        (ChannelState, {"drops"}),
+        (RunSummary, {"drops"}),
+        (SourceStatus, {"epoch", "drops"}),
+        (TableStatus, {"mark"}),
+        (ResyncSummary, {"epoch"}),
+        (FlowStatus, {"mark"}),
+        (RebuildSummary, {"mark"}),
+    ],
+)
+def test_facts_of_pipelines_keep_their_json_names(kind: type, names: set[str]) -> None:
+    assert {member.metadata["json"] for member in fields(kind) if "json" in member.metadata} == names

@@ -516,11 +516,11 @@ def _required_segments(segments: list[Segment], applied: int) -> list[Segment]:
 
 
 def _applied_positions(source_context: SourceContext, tables: Mapping[str, Sequence[str]]) -> list[tuple[int, int]]:
-    marks = [
+    positions = [
         source_context.applied_position(source_context.read_table_state(source_context.target(*table_key)))
         for table_key in tables.items()
     ]
-    return [parse_position(applied_position, source_context.source.name) for applied_position in marks]
+    return [parse_position(applied_position, source_context.source.name) for applied_position in positions]
 
 
 def require_classic(source_context: SourceContext) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from sterna.errors import LogKept, NeedsResync, NotRead, PurgeNear, SternaError, UnfitSource, UsageError
@@ -35,14 +35,14 @@ class TableStatus:
     Args:
         table: its `schema.table`.
         into: its key on `main`.
-        mark: its position, `<capture id>/<number>`; "": none.
+        position: what is applied, `<capture id>/<number>`; "": none.
         behind: segments of the current capture that it lacks.
         problem: why it is stopped; "": it isn't.
     """
 
     table: str
     into: str
-    mark: str
+    position: str = field(metadata={"json": "mark"})
     behind: int
     problem: str = ""
 
@@ -52,8 +52,9 @@ class SourceStatus:
     """The status of a source.
 
     Args:
-        epoch: the current capture id; 0: none.
-        drops: segments of that capture in the journal.
+        name: its name.
+        capture_id: the current capture id; 0: none.
+        segments: those of that capture in the journal.
         committed: when the source committed the last of them, microseconds since 1970; 0: nothing yet.
         read: when it was last read, or a capture requested; None: never.
         kept: bytes of log that the source retains for the reader; None: unknown.
@@ -67,8 +68,8 @@ class SourceStatus:
     """
 
     name: str
-    epoch: int = 0
-    drops: int = 0
+    capture_id: int = field(default=0, metadata={"json": "epoch"})
+    segments: int = field(default=0, metadata={"json": "drops"})
     committed: int = 0
     read: datetime | None = None
     kept: int | None = None
@@ -98,13 +99,14 @@ class ResyncSummary:
     """A source that is to be read again.
 
     Args:
-        epoch: the next capture id; of one table alone, the current one.
+        name: its name.
+        capture_id: the next capture id; of one table alone, the current one.
         asked: whether it was requested; False: a dry run.
         table: the one that alone is to be read again; "": all are.
     """
 
     name: str
-    epoch: int
+    capture_id: int = field(metadata={"json": "epoch"})
     asked: bool
     table: str = ""
 

@@ -32,7 +32,7 @@ class BatchFile:
         number: of the batch.
         closed: when it was closed.
         closed_by: by which rule.
-        drops: its drops, in the order in which they were taken.
+        uploads: of the batch, in the order in which they were taken.
     """
 
     id: str
@@ -40,7 +40,7 @@ class BatchFile:
     number: int
     closed: datetime
     closed_by: str
-    drops: tuple[Upload, ...]
+    uploads: tuple[Upload, ...]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ BATCH_FILE: Final = Record(
         Field("number", INTEGER),
         Field("closed", TIME),
         Field("closed_by", TEXT),
-        Field("drops", tuple_of(BATCH_UPLOAD.codec)),
+        Field("drops", tuple_of(BATCH_UPLOAD.codec), attribute="uploads"),
     ),
     inlined={"destination": DESTINATION_RECORD},
 )
@@ -124,9 +124,9 @@ def parse_batch(text: bytes, uri: str) -> BatchFile:
     if file.id != batch_id(file.destination.table, file.destination.channel, file.number):
         raise BadDrop("this is no batch's file: its id is another batch's", file=uri)
     uploads = (
-        replace(upload, destination=file.destination, state=State.CLOSED, batch=file.id) for upload in file.drops
+        replace(upload, destination=file.destination, state=State.CLOSED, batch=file.id) for upload in file.uploads
     )
-    return replace(file, drops=tuple(uploads))
+    return replace(file, uploads=tuple(uploads))
 
 
 def format_rejection(batch: Batch, reason: str, rejected_at: datetime) -> bytes:

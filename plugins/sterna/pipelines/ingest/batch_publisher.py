@@ -69,7 +69,7 @@ class BatchOutcome:
         state: `published` or `rejected`.
         snapshot: the snapshot that it is in; None: rejected, or expired by now.
         commit: a commit of `main` that has it.
-        drops: how many it had.
+        uploads: how many it had.
         rows: good rows.
         bad: rows in the dead letters.
         files: data files that were written now.
@@ -82,7 +82,7 @@ class BatchOutcome:
     state: State
     snapshot: int | None = None
     commit: str = ""
-    drops: int = 0
+    uploads: int = field(default=0, metadata={"json": "drops"})
     rows: int = 0
     bad: int = 0
     files: int = 0
@@ -131,7 +131,7 @@ class BatchPublisher:
         self._context, self.batch, self._worker, self._on_progress = step_context, batch, worker, on_progress
         self._stack = ExitStack()
         self.table: SparkTable
-        self._drops: list[Upload] = []
+        self._uploads: list[Upload] = []
         self.rows: BatchRows | None = None
         self._written: _WrittenFiles | None = None
         self._file_count = 0
@@ -159,9 +159,9 @@ class BatchPublisher:
         """
         batch, step_context = self.batch, self._context
         self.table = step_context.catalog.table(batch.destination.table)
-        self._drops = list(step_context.queue.list_uploads(batch.id))
+        self._uploads = list(step_context.queue.list_uploads(batch.id))
         loaded = self._load_table()
-        write_batch_file(step_context.objects, step_context.inbox, batch, self._drops, self._applied_number(loaded))
+        write_batch_file(step_context.objects, step_context.inbox, batch, self._uploads, self._applied_number(loaded))
         if self._is_rejected():
             return self._reject("rejected before")
         try:
@@ -203,7 +203,7 @@ class BatchPublisher:
         # Another worker may have read it, and died before the tracker knew: its file of dead letters counts.
         if self.rows is not None:
             return self.rows.report.bad
-        return count_dead_rows(self._context.objects, dead_letters_uri(self._context.inbox, self.batch), self._drops)
+        return count_dead_rows(self._context.objects, dead_letters_uri(self._context.inbox, self.batch), self._uploads)
 
     def _publish_step(self) -> PublishOutcome:
         loaded = self.table.refresh()
@@ -316,7 +316,7 @@ class BatchPublisher:
             rows = fetch_rows(
                 step_context.objects,
                 self.batch,
-                self._drops,
+                self._uploads,
                 columns,
                 evolve,
                 limits.line,
@@ -372,7 +372,7 @@ class BatchPublisher:
             batch.destination.table,
             batch.number,
             state,
-            drops=batch.files,
+            uploads=batch.files,
             rows=report.rows if report else 0,
             files=self._file_count,
             **fields,

@@ -73,14 +73,14 @@ class ReadJob:
         columns: the table's; none: it is to be made.
         evolve: what its schema may become: `none`, `add`, `widen`.
         longest: bytes of one value.
-        drops: what to read, in their order.
+        uploads: what to read, in their order.
         most: columns that the table may get.
     """
 
     columns: tuple[Column, ...]
     evolve: str
     longest: int
-    drops: tuple[UploadFile, ...]
+    uploads: tuple[UploadFile, ...]
     most: int = MAX_COLUMNS
 
 
@@ -122,7 +122,7 @@ def read_uploads(job: ReadJob, folder: Path) -> ReadReport:
 class _Reader:
     def __init__(self, job: ReadJob, folder: Path) -> None:
         self._job, self._folder = job, folder
-        self._refused = {upload.id: upload.error for upload in job.drops if upload.error}
+        self._refused = {upload.id: upload.error for upload in job.uploads if upload.error}
         self._refused_lines: dict[tuple[str, int], str] = {}
         self._bad_rows: list[_BadRow] = []
         self._bad_row_count = 0
@@ -130,7 +130,7 @@ class _Reader:
     def plan(self) -> Evolution:
         """Return what the table has to become; a drop that doesn't fit to the ones before it is refused."""
         columns = self._job.columns
-        for upload in self._job.drops:
+        for upload in self._job.uploads:
             if upload.id in self._refused or (upload.format == "json" and self._job.evolve == "none"):
                 continue
             self._record_current(upload)
@@ -187,7 +187,7 @@ class _Reader:
         schema = pa.schema([pa.field(column.name, arrow_type(column.type, column.name)) for column in columns])
         rows = 0
         with pa.OSFile(str(self._folder / GOOD_ROWS_FILE), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            for upload in self._job.drops:
+            for upload in self._job.uploads:
                 for batch in self._read_good(upload, columns, schema):
                     rows += batch.num_rows
                     writer.write_batch(batch)
@@ -513,7 +513,7 @@ def main(folder: Path) -> None:
         tuple(Column(**column) for column in request["columns"]),
         request["evolve"],
         request["longest"],
-        tuple(UploadFile(**upload) for upload in request["drops"]),
+        tuple(UploadFile(**upload) for upload in request["uploads"]),
         request["most"],
     )
     report = read_uploads(job, folder)

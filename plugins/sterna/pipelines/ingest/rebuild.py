@@ -64,12 +64,12 @@ class RebuildOutcome:
     """What a rebuilt tracker has.
 
     Args:
-        drops: all of them.
+        uploads: all of them.
         buffered: those without a batch.
         batches: all of them, by state.
     """
 
-    drops: int
+    uploads: int = field(metadata={"json": "drops"})
     buffered: int
     batches: dict[str, int]
 
@@ -135,7 +135,7 @@ def read_inbox(objects: Objects, inbox: str) -> InboxContents:
             contents.batches.append(parse_batch(text, uri))
     # A batch's file has all that its drops' own marks have.
     for batch in contents.batches:
-        contents.uploads |= {upload.id: upload for upload in batch.drops}
+        contents.uploads |= {upload.id: upload for upload in batch.uploads}
     return contents
 
 
@@ -213,7 +213,7 @@ def _write_bad_rows(
     for batch in contents.batches:
         uri = dead_letters_uri(inbox, batch)
         if states[batch.id] == "published" and uri in contents.dead:
-            connection.execute(UPSERT_BAD_ROWS, (batch.id, count_dead_rows(objects, uri, batch.drops)))
+            connection.execute(UPSERT_BAD_ROWS, (batch.id, count_dead_rows(objects, uri, batch.uploads)))
 
 
 def _settle_missing(connection: LimitedConnection, destination: Destination, number: int) -> None:
@@ -247,7 +247,7 @@ def _state(batch: BatchFile, contents: InboxContents, applied: int) -> str:
 def _write_batch(
     connection: LimitedConnection, batch: BatchFile, state: str, contents: InboxContents, commit: str
 ) -> None:
-    destination, uploads = batch.destination, batch.drops
+    destination, uploads = batch.destination, batch.uploads
     # The time of its publication is not recorded; it was hardly long after it was closed.
     reason, settled_at = contents.rejected.get(batch.id, ("", batch.closed if state == "published" else None))
     totals = (len(uploads), sum(upload.bytes for upload in uploads), sum(upload.rows for upload in uploads))
@@ -265,7 +265,7 @@ def _write_batch(
 
 
 def _map_owners(batches: Iterable[BatchFile]) -> dict[str, str]:
-    return {upload.id: batch.id for batch in batches for upload in batch.drops}
+    return {upload.id: batch.id for batch in batches for upload in batch.uploads}
 
 
 def _write_uploads(

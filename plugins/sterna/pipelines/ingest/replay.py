@@ -6,7 +6,7 @@ The tracker is changed first and the table last: after a crash in between, the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import UsageError
@@ -30,18 +30,18 @@ class ReplayOutcome:
 
     Args:
         batches: batches that wait for a worker again.
-        drops: drops that wait for being closed again.
+        uploads: those that wait again for being closed.
         accepted: bad or rejected rows that stay away.
-        mark: what the table's mark is now; "" where it wasn't touched.
+        position: the table\'s applied position now; "" where it wasn't touched.
         done: whether it was done.
     """
 
     table: str
     channel: str
     batches: tuple[str, ...] = ()
-    drops: int = 0
+    uploads: int = field(default=0, metadata={"json": "drops"})
     accepted: int = 0
-    mark: str = ""
+    position: str = field(default="", metadata={"json": "mark"})
     done: bool = False
 
 
@@ -68,7 +68,7 @@ def replay_rejected(pool: PostgresPool, batch: str, *, apply: bool) -> ReplayOut
         else:
             query = "SELECT count(*) FROM sterna_ingest_drop WHERE batch = %s"
             uploads = (connection.execute(query, (batch,)).fetchone() or [0])[0]
-    return ReplayOutcome(locked.destination.table, locked.destination.channel, drops=int(uploads), done=apply)
+    return ReplayOutcome(locked.destination.table, locked.destination.channel, uploads=int(uploads), done=apply)
 
 
 def accept_batch(pool: PostgresPool, batch: str, *, apply: bool) -> ReplayOutcome:
@@ -153,7 +153,7 @@ def replay_rewound(
         destination.table,
         destination.channel,
         batches=tuple(lost),
-        mark=str(new_position) if apply else position,
+        position=str(new_position) if apply else position,
         done=apply,
     )
 

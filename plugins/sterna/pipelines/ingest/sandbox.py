@@ -58,10 +58,11 @@ def read_in_subprocess(
         if failure is None:
             return _parse_report(json.loads((folder / REPORT_FILE).read_text()))
         current = (folder / CURRENT_UPLOAD_FILE).read_text() if (folder / CURRENT_UPLOAD_FILE).exists() else ""
-        if current not in {upload.id for upload in job.drops if not upload.error}:
+        if current not in {upload.id for upload in job.uploads if not upload.error}:
             break
         job = replace(
-            job, drops=tuple(_with_failure(upload, failure) if upload.id == current else upload for upload in job.drops)
+            job,
+            uploads=tuple(_with_failure(upload, failure) if upload.id == current else upload for upload in job.uploads),
         )
     raise EngineError(f"the process that reads a batch's drops {failure}", hint="its drops stay in the inbox")
 

@@ -52,14 +52,14 @@ class ChannelState:
     Args:
         accepted: the offset token that was taken last: it and all before are durable.
         settled: the newest one of which all before are settled, too: published, or rejected; "": none.
-        drops: how many were taken.
+        uploads: how many were taken.
         next: the number of the next batch.
     """
 
     table: str
     accepted: str
     settled: str
-    drops: int
+    uploads: int = field(metadata={"json": "drops"})
     next: int
 
 

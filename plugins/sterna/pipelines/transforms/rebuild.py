@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, TableMoved
@@ -27,7 +27,7 @@ class RebuildSummary:
         source: the table that is read.
         end: its snapshot.
         into: the table whose rows are all replaced.
-        mark: the target's position before.
+        position: the target's position before.
         snapshot: the target's snapshot that has the rows; None: it was only planned.
         commit: the commit of `main` that has it.
         done: whether it was done.
@@ -37,7 +37,7 @@ class RebuildSummary:
     source: str
     end: int
     into: str
-    mark: str
+    position: str = field(metadata={"json": "mark"})
     snapshot: int | None = None
     commit: str = ""
     done: bool = False
@@ -74,7 +74,7 @@ def rebuild(
             flow_spark.open_step(context, flow, flow_state.metadata) as step_context,
         ):
             applied_position = _begin_rebuild(step_context.table, flow)
-            if applied_position != summary.mark:
+            if applied_position != summary.position:
                 set_position(applied_position)
             outcome = _publish_rebuild(step_context, flow, sql, applied_position, summary.end)
     except BaseException as error:
@@ -82,7 +82,7 @@ def rebuild(
         if act:
             write_failure(context, flow.name, applied_position, error, rebuild=True)
         raise
-    return replace(summary, mark=applied_position, snapshot=outcome.snapshot, commit=outcome.commit, done=True)
+    return replace(summary, position=applied_position, snapshot=outcome.snapshot, commit=outcome.commit, done=True)
 
 
 def _publish_rebuild(

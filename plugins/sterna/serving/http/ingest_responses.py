@@ -64,7 +64,7 @@ def channel_json(channel: str, states: Sequence[ChannelState]) -> dict[str, Any]
                 "table": state.table,
                 "accepted_offset": state.accepted or None,
                 "settled_offset": state.settled or None,
-                "drops": state.drops,
+                "drops": state.uploads,
             }
             for state in states
         ],

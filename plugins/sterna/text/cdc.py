@@ -62,7 +62,10 @@ def resynced_text(resynced: ResyncSummary) -> str:
         return join_lines([line, *([] if resynced.asked else [NOTHING_CHANGED])])
     if not resynced.asked:
         return join_lines(
-            [f"{resynced.name}: would be read again from its rows on, as reading {resynced.capture_id}", NOTHING_CHANGED]
+            [
+                f"{resynced.name}: would be read again from its rows on, as reading {resynced.capture_id}",
+                NOTHING_CHANGED,
+            ]
         )
     return f"{resynced.name}: the next run reads it again from its rows on, as reading {resynced.capture_id}"
 

@@ -80,7 +80,7 @@ def _worker_line(worker: WorkerStatus) -> str:
 
 def counts_text(counts: Counts) -> str:
     """Return how many are in which state, of those that are not 0; "" where all are."""
-    parts = [f"{counts.buffered} drops without a batch"] if counts.buffered else []
+    parts = [f"{counts.buffered} uploads without a batch"] if counts.buffered else []
     parts += [f"{counts.waiting} batches wait{_states_text(counts)}"] if counts.waiting else []
     return ", ".join([*parts, *([_unanswered_text(counts)] if counts.unacknowledged else [])])
 
@@ -139,7 +139,7 @@ def _table_line(table: TableStatus) -> str:
     alarm = f"  ALARM (more than {table.max_wait} s)" if table.is_overdue else ""
     reason = f": {printable(backlog.reason, 200)}" if backlog.reason else ""
     batches = f"{backlog.waiting} batches{_states_text(table.counts)}"
-    waiting = f"{backlog.buffered} drops without a batch, {batches}, {backlog.bytes:,} bytes"
+    waiting = f"{backlog.buffered} uploads without a batch, {batches}, {backlog.bytes:,} bytes"
     return f"  {backlog.table}: {waiting}, the oldest for {backlog.age:.0f} s{reason}{alarm}"
 
 
@@ -148,7 +148,7 @@ def _batch_text(batch: Batch) -> str:
     position = f"{destination.table} {destination.channel} {batch.number}" + (
         f" [{printable(destination.partition)}]" if destination.partition else ""
     )
-    size = f"{batch.files} drops, {batch.rows:,} rows, {batch.bytes:,} bytes"
+    size = f"{batch.files} uploads, {batch.rows:,} rows, {batch.bytes:,} bytes"
     commit = f" in {batch.commit[:12]}" if batch.commit else ""
     reason = f": {printable(batch.reason, 200)}" if batch.reason else ""
     return f"{batch.closed:%Y-%m-%dT%H:%M:%SZ} {position}: {batch.state.value}{commit}, {size}{reason}"

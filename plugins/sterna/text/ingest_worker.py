@@ -20,7 +20,9 @@ def consolidated_text(batch: BatchOutcome) -> str:
         return f"{outcome}: {batch.reason}"
     bad = f", {batch.bad} bad" if batch.bad else ""
     size = (
-        f"{batch.uploads} drops, {batch.rows} rows{bad}, {batch.files} files" if batch.files else "it was there already"
+        f"{batch.uploads} uploads, {batch.rows} rows{bad}, {batch.files} files"
+        if batch.files
+        else "it was there already"
     )
     return f"{outcome}: {size}"
 
@@ -37,7 +39,7 @@ def work_text(summary: WorkerOutcome) -> str:
 def replayed_text(replayed: ReplayOutcome) -> str:
     """Return what a replay does as lines."""
     channel = f"{replayed.table}, channel {replayed.channel}"
-    outcome = f"{replayed.uploads} drops come again in a new batch" if replayed.uploads else ""
+    outcome = f"{replayed.uploads} uploads come again in a new batch" if replayed.uploads else ""
     outcome = f"{replayed.accepted} rows stay away" if replayed.accepted else outcome
     batches = f"{len(replayed.batches)} batches that the table has lost; its mark: {replayed.position or 'none'}"
     lines = [f"{channel}: {outcome or batches}", *(f"  {id}" for id in replayed.batches)]
@@ -61,4 +63,4 @@ def _partition_text(file: ProvenFile) -> str:
 def rebuilt_text(rebuilt: RebuildOutcome) -> str:
     """Return the content of a rebuilt tracker as one line."""
     states = ", ".join(f"{count} {state}" for state, count in rebuilt.batches.items()) or "none"
-    return f"{rebuilt.uploads} drops, {rebuilt.buffered} of them without a batch; batches: {states}"
+    return f"{rebuilt.uploads} uploads, {rebuilt.buffered} of them without a batch; batches: {states}"

@@ -58,7 +58,7 @@ def test_what_waits_is_told_closed_and_listed(
     for partition in ("day=1", "day=2"):
         eu.drop(b"{}\n{}\n", to=destination(partition=partition))
     code, text, _ = command("status")
-    assert code == 0 and "acme.events: 2 drops without a batch, 0 batches, 12 bytes" in text and "ALARM" not in text
+    assert code == 0 and "acme.events: 2 uploads without a batch, 0 batches, 12 bytes" in text and "ALARM" not in text
     closed = json.loads(command("close", "--now", "--table", "acme.events", "--json")[1])["closed"]
     assert [batch["number"] for batch in closed] == [1, 2] and {batch["closed_by"] for batch in closed} <= {
         "asked",
@@ -171,7 +171,7 @@ def test_every_state_is_told_and_who_has_what(
         connection.execute("UPDATE sterna_ingest_batch SET leased_until = now() - interval '1 h' WHERE worker = 'dead'")
     text = command("status")[1]
     states = "5 batches (2 ready, 1 tried again later, 1 claimed by a worker, 1 left by a worker without a sign)"
-    assert f"acme.events: 1 drops without a batch, {states}" in text
+    assert f"acme.events: 1 uploads without a batch, {states}" in text
     assert "worker host-a pid 11, since 2" in text and "has 1 batches" in text
     assert "worker host-b pid 12 died or hangs: no sign since 2" in text
     assert "it left acme.events eu.acme.default 2" in text and "no worker runs" not in text

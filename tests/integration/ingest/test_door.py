@@ -348,7 +348,7 @@ def test_numbers_and_logs_name_no_secret_and_no_table(door: GatewayProcess) -> N
     assert httpx.get(f"{door.url}/health").json() == {"status": "ok", "catalog": "ok", "ingest": "ok"}
     text = door.log.read_text()
     assert "not-for-logs" not in text and "Bearer" not in text and "eyJ" not in text
-    assert any(line["message"] == "a drop" and line["drop"] for line in door.logged())
+    assert any(line["message"] == "an upload" and line["drop"] for line in door.logged())
     assert not [line for line in door.logged() if line["level"] == "error"]
 
 

@@ -256,7 +256,7 @@ def test_a_topic_that_was_made_anew_is_told_by_name(opened: Opened, broker: Kafk
     until(restarted, lambda: bool(restarted.problems))
     restarted.poll(0.2)
     restarted.close()
-    assert topic in restarted.problems[0] and "made anew" in restarted.problems[0]
+    assert topic in restarted.problems[0] and "recreated" in restarted.problems[0]
     assert numbers(ingest) == [0, 1]
     source = open_topic(ingest, ingest.topics[0])
     (standing,) = list_partitions(ingest, ingest.topics[0], source)

@@ -301,7 +301,7 @@ def test_a_tracker_that_was_lost_is_told_and_not_begun_anew(
     eu.prepare()  # again: it is its own
     eu.drop()
     other = TrackedInbox(eu.objects, eu.inbox, postgres.create_database(f"{eu.database.name}_new"), tmp_path)
-    with pytest.raises(TrackerLost, match="numbered anew"):
+    with pytest.raises(TrackerLost, match="numbered from 1 again"):
         other.prepare()
     foreign = TrackedInbox(eu.objects, f"{eu.inbox}2", eu.database, tmp_path)
     with pytest.raises(TrackerLost):

@@ -322,7 +322,7 @@ def test_once_takes_what_waits_once_a_setting_is_mended_and_counts_what_still_do
     worked = run_worker(room.context, room.ingest, lambda _: None, print, once=True)
     assert worked.counts == Counts(buffered=1, delayed=4)
     assert work_text(worked).startswith(
-        "0 batches settled, 4 given back; 1 drops without a batch, 4 batches wait (4 tried again later)\n"
+        "0 batches settled, 4 given back; 1 uploads without a batch, 4 batches wait (4 tried again later)\n"
     )
     create(room, "id BIGINT", table="declared")
     worked = run_worker(room.context, room.ingest, lambda _: None, print, once=True)

@@ -397,7 +397,7 @@ def test_two_columns_of_one_name_are_refused_and_not_read_as_null(folder: Folder
     folder.add("arrow", sink.getvalue().to_pybytes())
     report = folder.read()
     assert (report.rows, report.bad) == (0, 1)
-    assert "'name' stands twice" in report.first
+    assert "'name' occurs twice" in report.first
 
 
 def test_a_text_that_is_no_uuid_costs_its_row_alone(folder: Folder) -> None:

@@ -72,7 +72,7 @@ def test_a_worker_goes_on_at_another_primary(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(worker_service, "count_states", lambda pool: {("acme.t", "c"): Counts(delayed=1)})
     worked = worker_service.run_worker(region, ingest, print, lines.append, 60.0)
     assert worked.counts == Counts(delayed=1)
-    assert lines == ["at us", "eu is the primary by now: the worker goes on there", "at eu"]
+    assert lines == ["at us", "eu is the primary by now: the worker continues there", "at eu"]
     assert ([outcome.batch for outcome in worked.done], worked.failed, worked.moved) == (["b1", "b2"], {}, "")
 
 

@@ -76,7 +76,7 @@ class IngestRegion(StrictModel):
         database: the tracker's.
         timeout: seconds that the inbox's store may stay silent.
         listed: folders in which others put files.
-        read_memory: bytes that the process may take that reads a batch's drops.
+        read_memory: bytes that the process may take that reads a batch's uploads.
         read_time: seconds that it may take.
     """
 
@@ -95,17 +95,17 @@ class TenantLimits(StrictModel):
 
     Args:
         backlog: bytes that wait for being published.
-        age: seconds that a drop may wait before that is an alarm.
+        age: seconds that an upload may wait before that is an alarm.
         file: bytes of one Parquet file.
         body: bytes of rows in one request.
         line: bytes of one row as JSON.
-        rows: rows of one drop.
+        rows: rows of one upload.
         ratio: how many times its own size a file or stream may become.
         footer: bytes of a Parquet file's footer.
         footer_memory: bytes that the process that reads a large footer may take.
         footer_time: seconds that it may take.
         depth: how deep values may be nested.
-        requests: drops a second, in one gateway.
+        requests: uploads a second, in one gateway.
         max_concurrency: uploads under way, in one gateway.
         upload: seconds that one upload may take.
         bytes: bytes a day; None: no such limit.
@@ -155,10 +155,10 @@ class Tenant(StrictModel):
 
 
 class CloseRules(StrictModel):
-    """When drops become a batch, for each channel and partition of a table; the first that is met closes.
+    """When uploads become a batch, for each channel and partition of a table; the first that is met closes.
 
     Args:
-        files: so many drops.
+        files: so many uploads.
         bytes: so many bytes.
         age: seconds since the oldest.
         late_age: the same, for partitions that aren't the table's newest, by their names; None: as `age`.
@@ -178,7 +178,7 @@ class IngestTable(StrictModel):
         create: `auto`: a table that isn't there is made of the first batch's schema; `declared`: it is refused.
         evolve: what a batch may do to the schema: nothing, add columns, or also widen types.
         columns: columns that a table may get by what is sent, those in structs counted.
-        rules: when drops become a batch.
+        rules: when uploads become a batch.
         audit: SQL conditions over a staged batch, each of which has to hold.
         max_bad: rows of a batch that may go to the dead letters before all of it is rejected; None: any number.
     """

@@ -36,8 +36,8 @@ class SourceTopic(KafkaTopic):
         into: the dotted key of the table that takes the rows.
         begin: where reading begins for the first time, by partition; one that isn't named begins with the oldest.
         tombstones: what a message without a value is: a dead letter, or nothing.
-        every: seconds after which what was read becomes a drop.
-        bytes: bytes of a partition that become a drop sooner, which is what a reader holds of each.
+        every: seconds after which what was read becomes an upload.
+        bytes: bytes of a partition that become an upload sooner, which is what a reader holds of each.
     """
 
     name: TopicName

@@ -1,1 +1,2 @@
-"""What comes in from outside: kept near, made few files of many, and put on `main` once (docs/ingest.md)."""
+"""Ingestion: uploads are stored in the writer's region, merged into few files, and published on `main` once
+(docs/ingest.md)."""

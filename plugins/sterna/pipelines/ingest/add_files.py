@@ -39,8 +39,8 @@ class FileAdditionOutcome:
     Args:
         files: those that are proven and not the table's yet.
         bytes, rows: of these.
-        known: how many of those that were named are the table's already; then all are.
-        snapshot: in which they came; None: it wasn't done.
+        known: how many of the named files the table has already; then it has all.
+        snapshot: the one that added them; None: it wasn't done.
         commit: the commit of `main`; "": it wasn't done now.
         done: whether they are the table's.
     """
@@ -85,7 +85,7 @@ class FileAddition:
             UsageError: no file, too many, or one named twice.
             BadDrop, Unsupported, ObjectMissing: a file may not become the table's, by name; some are there already.
             NotResident, UnregisteredUri, UnsafeUri: a file is in a location where it may not be.
-            BatchRejected: the table's audit says no.
+            BatchRejected: the table's audit failed.
             TableGone, TableMoved, Rewound, EngineError, StoreUnreachable, StoreDenied: not now.
         """
         self._validate_locations()
@@ -116,7 +116,7 @@ class FileAddition:
 
         def stage(loaded: LoadedTable[JavaBase]) -> None:
             if self._list_existing(loaded):
-                raise TableMoved("somebody else has added these files meanwhile", table=planned.table)
+                raise TableMoved("another writer has added these files meanwhile", table=planned.table)
             if TableShape.parse(read_metadata(self.table, loaded)) != shape:
                 raise TableMoved("the table's columns or partitions were changed meanwhile", table=planned.table)
             self.table.stage_files(loaded, step, build_data_files(self.table, loaded, planned.files))
@@ -167,10 +167,10 @@ class FileAddition:
         # The owner of that location cleans it up some day.
         for prefix in (*(region.replica_root for region in registry.regions), *self.inboxes):
             if is_inside(canonical_prefix(uri), canonical_prefix(prefix)):
-                raise UnsafeUri(f"{prefix} is sterna's own: what lies there doesn't stay", file=uri)
+                raise UnsafeUri(f"{prefix} is sterna's own: files there are deleted", file=uri)
         for rule in registry.residency:
             if refusal := rule.exclusion_reason(self.table.name, resolved.location.region):
-                raise NotResident(f"it lies in {resolved.location.region}: {refusal}", table=self.table.name, file=uri)
+                raise NotResident(f"it is in {resolved.location.region}: {refusal}", table=self.table.name, file=uri)
 
 
 def _step_id(planned: FileAdditionOutcome, position: str) -> str:
@@ -183,7 +183,7 @@ def _step_id(planned: FileAdditionOutcome, position: str) -> str:
 def build_addition(
     ingest: RegionIngest, mapping: Mapping, catalog: RegionalIcebergCatalog, table: str, uris: Sequence[str]
 ) -> FileAddition:
-    """Return files and their table, with what the region's services file says of it.
+    """Return files and their table, with the table's settings in the region's services file.
 
     Raises:
         UsageError: that is no table's name.

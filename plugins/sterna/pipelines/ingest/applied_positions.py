@@ -11,7 +11,7 @@ from sterna.replication.replica.region import RegionContext
 
 
 class AppliedPositions:
-    """The marks of tables at one commit of a branch; each table is read once, and needs no Spark.
+    """The applied positions of tables at one commit of a branch; each table is read once, and needs no Spark.
 
     Args:
         branch: `main`, a region's replica branch, or another one.

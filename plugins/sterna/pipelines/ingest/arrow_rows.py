@@ -1,7 +1,6 @@
 """Values of Arrow and Parquet as a column takes them: exactly, or the row that has one that it doesn't take; pure.
 
-Every layout is taken for what it says: dictionaries, runs, views, large and fixed-size ones are other ways to lay out
-the same values.
+Every layout is accepted: dictionaries, runs, views, large and fixed-size ones represent the same values.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def convert_array(values: pa.Array, type: Type, path: str) -> tuple[pa.Array, Ro
         path: how messages call it.
 
     Returns:
-        An array of `arrow_type(type)`, as long as the values; where one is wrong stands any.
+        An array of `arrow_type(type)`, as long as the values; an invalid one is replaced by an arbitrary one.
     """
     import pyarrow as pa
     from pyarrow import compute
@@ -97,7 +96,7 @@ def value_sizes(values: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def find_invalid(values: pa.Array) -> RowErrors:
-    """Return which values are none of what their own type says, those inside of them counted: writers don't look.
+    """Return which values are invalid for their own type, nested ones included: writers don't check.
 
     Args:
         values: not checked yet.
@@ -200,7 +199,7 @@ _VALIDITY_CHECKS = (
     ("more digits than its type has", _type_check("decimal")),
     ("a date with a time of the day", _type_check("date64")),
 )
-"""What Arrow says of a whole batch where one value isn't of its type, and the types that have such values."""
+"""Arrow's errors for a whole batch with one value that isn't of its type, and the types that have such values."""
 
 
 def _mask_invalid_leaves(values: pa.Array) -> np.ndarray[Any, Any]:
@@ -323,7 +322,7 @@ def _map(values: pa.Array, type: Mapping[str, Any], path: str) -> tuple[pa.Array
     keys, errors = convert_array(keys, type["key"], f"{path}.key")
     items, value_errors = convert_array(items, type["value"], f"{path}.value")
     errors |= value_errors | _missing_value_errors(keys, f"{path}.key", required=True)
-    errors |= dict.fromkeys(_find_duplicates(keys, offsets), f"column {f'{path}.key'!r}: a key stands twice in a map")
+    errors |= dict.fromkeys(_find_duplicates(keys, offsets), f"column {f'{path}.key'!r}: a map has a key twice")
     errors |= _missing_value_errors(items, f"{path}.value", required=bool(type.get("value-required")))
     map_offsets = pa.array(offsets, pa.int32())
     maps = pa.MapArray.from_arrays(map_offsets, keys, items, type=arrow_type(type), mask=_mask(values))
@@ -353,7 +352,7 @@ def _codes(values: pa.Array) -> np.ndarray[Any, Any]:
     import pyarrow as pa
     from pyarrow import compute
 
-    if pa.types.is_nested(values.type):  # Arrow tells apart no such values
+    if pa.types.is_nested(values.type):  # Arrow can't compare such values
         values = pa.array(map(repr, values.to_pylist()), pa.string())
     elif pa.types.is_floating(values.type):
         values = compute.add(values, pa.scalar(0.0, values.type))  # 0.0 for -0.0, which equals it
@@ -396,7 +395,7 @@ def _leaf(values: pa.Array, type: str, path: str) -> tuple[pa.Array, RowErrors]:
 
 
 def _out_of_range(values: pa.Array) -> tuple[pa.Array | None, str]:
-    """Return which values of a type fit no column of the type that its name says, and why."""
+    """Return which values of a type are out of range for a column of that name's type, and why."""
     import pyarrow as pa
     from pyarrow import compute
 

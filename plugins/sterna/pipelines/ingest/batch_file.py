@@ -1,11 +1,11 @@
-"""The inbox's records of drops and batches: files beside the content, and their JSON.
+"""The inbox's records of uploads and batches: files beside the content, and their JSON.
 
 A batch's file is written before the batch is staged, created only if absent, and never changed. So a tracker that was
-lost between staging and publishing can't group the same drops differently. A rejection has a file of its own beside it,
-which is written before the next number is published.
+lost between staging and publishing can't group the same uploads differently. A rejection has a file of its own beside
+it, which is written before the next number is published.
 
-A batch's file is compared byte for byte, so no field is added to it without another version, and one that this version
-doesn't know is refused. A mark and a rejection are written once, and their unknown fields are ignored.
+A batch's file is compared byte for byte, so no field is added to it without another version, and one that is unknown to
+this version is refused. A marker and a rejection are written once, and their unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BatchFile:
 
     Args:
         id: of the batch.
-        destination: where its drops go.
+        destination: where its uploads go.
         number: of the batch.
         closed: when it was closed.
         closed_by: by which rule.
@@ -49,7 +49,7 @@ class Rejection:
 
     Args:
         id: of the batch.
-        destination: where its drops go.
+        destination: where its uploads go.
         number: of the batch.
         reason: why it was rejected.
     """
@@ -69,7 +69,7 @@ def _decode_format(value: Any, path: str) -> Format:
 
 
 def _build_upload(**fields: Any) -> Upload:
-    """Return a drop of a batch's file, which has the destination once for all of them."""
+    """Return an upload of a batch's file, which has the destination once for all of them."""
     return Upload(destination=Destination("", "", ""), **fields)
 
 
@@ -144,17 +144,17 @@ def parse_rejection(text: bytes, uri: str) -> Rejection:
 
 
 def format_upload(upload: Upload) -> bytes:
-    """Return a drop's mark, which is stored beside its content: content without a mark is no drop."""
+    """Return an upload's completion marker, stored beside its content: content without a marker is no upload."""
     return Document(UPLOAD_MARKER).dumps(upload)
 
 
 def parse_upload(text: bytes, uri: str) -> Upload:
-    """Read a drop's mark.
+    """Read an upload's marker.
 
     Raises:
         BadDrop: it is none.
     """
-    return _parse(UPLOAD_MARKER, "drop's mark", text, uri)
+    return _parse(UPLOAD_MARKER, "upload's marker", text, uri)
 
 
 def _parse(record: Record[T], label: str, text: bytes, uri: str) -> T:

@@ -1,4 +1,4 @@
-"""One batch: from its drops to few files, staged, audited, published once, and settled."""
+"""One batch: from its uploads to few files, staged, audited, published once, and settled."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def publish_batch(step_context: StepContext, batch: Batch, worker: str) -> Batch
         OutOfTurn: an earlier batch of the channel comes first; this one is staged by now.
         LeaseLost: another worker holds it.
         TrackerContradicts: its number is another batch's, or it is rejected and on `main`.
-        Rewound, MarkMoved: the table isn't what the marks say.
+        Rewound, MarkMoved: the table contradicts its applied positions.
         TableGone: there is no such table, and it may not be made.
         TableMoved, CatalogStateUnknown, EngineError, StoreUnreachable: not now.
     """
@@ -200,7 +200,8 @@ class BatchPublisher:
         return self._reject("rejected before")
 
     def _count_bad_rows(self) -> int:
-        # Another worker may have read it, and died before the tracker knew: its file of dead letters counts.
+        # Another worker may have read it, and died before it recorded that in the tracker: its file of dead letters
+        # counts.
         if self.rows is not None:
             return self.rows.report.bad
         return count_dead_rows(self._context.objects, dead_letters_uri(self._context.inbox, self.batch), self._uploads)
@@ -243,7 +244,7 @@ class BatchPublisher:
         """Make the table, of the batch's columns."""
         key = self.batch.destination.table
         if self._require_rule().create != "auto":
-            raise TableGone("there is no such table, and `create` says that it is declared", table=key)
+            raise TableGone("there is no such table, and `create` is `declared`", table=key)
         build_step(self.batch, None, self._status_reader())  # one that was dropped isn't created again
         rows = self.read_rows(())
         if not rows.report.columns:
@@ -298,7 +299,7 @@ class BatchPublisher:
         rules = self._require_rule().audit
         if rules:
             self._on_progress()
-            # Where another try came to no end, one pass may take longer than a step may.
+            # If an earlier attempt never finished, one pass may take longer than a step may.
             after_rule = self._on_progress if self.batch.attempts > 1 else None
             audit(
                 self._context.catalog.read_staged(self.table, loaded, snapshot),

@@ -1,7 +1,7 @@
-"""Which drops become a batch, and when: the rules of their table, the first that is met.
+"""Which uploads become a batch, and when: the rules of their table, the first that is met.
 
-Closing locks the channel's row first: so its numbers have no gaps, and of two concurrent closings no drop gets into two
-batches.
+Closing locks the channel's row first: so its numbers have no gaps, and of two concurrent closings no upload gets into
+two batches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class PendingUploads:
     """What waits in one destination for being closed.
 
     Args:
-        files: drops.
+        destination: which.
+        files: uploads.
         bytes: of all of them.
         age: seconds since the oldest was taken.
         newest: the greatest name of a partition at this table lately.
@@ -68,7 +69,7 @@ def close_due(
         force: close whatever waits, due or not.
 
     Raises:
-        DatabaseUnreachable, DatabaseRefused: as far as it came.
+        DatabaseUnreachable, DatabaseRefused: batches that were closed before stay closed.
     """
     batches: list[Batch] = []
     for pending in list_pending(pool, table):
@@ -140,7 +141,7 @@ def _lock_next_number(connection: LimitedConnection, destination: Destination) -
 
 
 def _select_oldest(connection: LimitedConnection, destination: Destination, rules: CloseRules) -> _Selection:
-    """Find the oldest drops of a destination, as many as one batch has: until their bytes are enough."""
+    """Find the oldest uploads of a destination, as many as one batch has: until their bytes are enough."""
     query = f"""
         SELECT id, bytes, rows, taken, extract(epoch FROM clock_timestamp() - taken)
         FROM sterna_ingest_drop WHERE {_IN_DESTINATION} AND batch IS NULL ORDER BY sequence LIMIT %s

@@ -272,11 +272,11 @@ def validate_parquet_schema(schema: Any) -> None:
 
 
 def require_unique_names(names: Sequence[str], path: str = "") -> None:
-    """See that no two columns of a drop have one name: which of them is meant would be ambiguous.
+    """See that no two columns of an upload have one name: which of them is meant would be ambiguous.
 
     Raises:
         BadDrop: two have.
     """
     if len(set(names)) != len(names):
         duplicate = next(name for index, name in enumerate(names) if name in names[:index])
-        raise BadDrop(f"column {path + duplicate[:50]!r} stands twice")
+        raise BadDrop(f"column {path + duplicate[:50]!r} occurs twice")

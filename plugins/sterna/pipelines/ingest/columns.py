@@ -1,4 +1,4 @@
-"""Columns: what a table has, what a drop brings, and what follows for either; pure."""
+"""Columns: what a table has, what an upload has, and how both change; pure."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def parse_columns(metadata: Mapping[str, Any]) -> tuple[Column, ...]:
 
 
 def arrow_columns(schema: pa.Schema, parquet: Any = None) -> tuple[Column, ...]:
-    """Return the columns of a drop of Arrow or Parquet; one that has no value anywhere isn't among them.
+    """Return the columns of an upload of Arrow or Parquet; one that has no value anywhere isn't among them.
 
     Args:
         schema: as Arrow has it.
@@ -110,11 +110,11 @@ def arrow_columns(schema: pa.Schema, parquet: Any = None) -> tuple[Column, ...]:
 def plan_evolution(
     table: Sequence[Column], incoming: Sequence[Column], evolve: str, max_columns: int = MAX_COLUMNS
 ) -> Evolution:
-    """Return what a table has to become for the columns that a drop brings.
+    """Return how a table has to change for an upload's columns.
 
     Args:
         table: its columns.
-        incoming: the drop's.
+        incoming: the upload's.
         evolve: `none`, `add` or `widen`.
         max_columns: columns that it may get so, those in structs counted.
 
@@ -288,7 +288,7 @@ def type_at(columns: Sequence[Column], path: Sequence[str]) -> Type | None:
 
 
 def merge_new_fields(incoming: Type, existing: Type) -> Type:
-    """Return a column's type with those fields that rows of JSON bring and it lacks; all else as it is there.
+    """Return a column's type with the fields of JSON rows that it lacks; all else is unchanged.
 
     Whether values of existing fields fit is checked row by row.
     """

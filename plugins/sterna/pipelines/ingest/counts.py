@@ -1,4 +1,4 @@
-"""How many drops and batches are in which state: one count, for `status`, `run --once` and `topics`."""
+"""How many uploads and batches are in which state: one count, for `status`, `run --once` and `topics`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many are in which state; each drop and batch in one at most.
+    """How many are in which state; each upload and batch in one at most.
 
     Args:
-        buffered: drops without a batch.
+        buffered: uploads without a batch.
         ready: batches that any worker may take now.
         delayed: batches that were given back, and are taken again later, or by `run --once`.
         claimed: batches that a worker has.
-        abandoned: batches whose worker gave no sign for a whole lease: it died, or hangs. Any other may take them now.
+        abandoned: batches whose lease expired without a heartbeat of their worker. Any other worker may claim them now.
         rejected: batches that were rejected, and neither replayed nor accepted.
         dead: batches that were published less rows in the dead letters, and not accepted.
         dead_rows: these rows.

@@ -1,8 +1,8 @@
 """Batches that were settled, and that `main` has lost since: a forced promotion took it back to what a region had.
 
-Any worker publishes them again, under their own numbers. A table's mark decides which: a batch with a number above it
-is not there. The history of `main` decides whether a promotion lost it, or an operator removed it: in the first case
-the commit that had it is gone. Where neither decides, an operator has to, as with `Rewound`.
+Any worker publishes them again, under their own numbers. A table's applied position decides which: a batch with a
+number above it is not there. The history of `main` decides whether a promotion lost it, or an operator removed it: in
+the first case the commit that had it is gone. Where neither decides, an operator has to, as with `Rewound`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def decide_lost(
     if any(is_on_main(commit) for commit in commits):
         return (), ""  # the rows were removed on this very `main`: the next publication raises `Rewound`
     if not commits:
-        return (), f"batches {min(above)} to {max(above)} were published, and no commit is known that had them"
+        return (), f"batches {min(above)} to {max(above)} were published, and no commit that had them was found"
     return tuple(sorted(above)), ""
 
 
@@ -107,7 +107,7 @@ class FailoverRecovery:
             except SternaError as error:
                 if error.remedy is not Remedy.RETRY:
                     raise
-                log.info("whether main has lost batches can't be told now: %s: %s", type(error).__name__, error)
+                log.info("can't determine now whether main has lost batches: %s: %s", type(error).__name__, error)
                 return Recovery()
 
     def _recover(self, context: RegionContext) -> Recovery:
@@ -126,7 +126,7 @@ class FailoverRecovery:
             try:
                 numbers, reason = self._reopen_lost(positions, history, table_channel)
             except SternaError as error:
-                log.warning("whether main has lost batches of %s can't be told: %s", table_channel[0], error)
+                log.warning("can't determine whether main has lost batches of %s: %s", table_channel[0], error)
                 is_complete = False
                 continue
             reopened |= {table_channel: numbers} if numbers else {}

@@ -1,4 +1,5 @@
-"""From a batch's drops to rows: fetched from the inbox, proven, read apart; bad rows go to the dead letters."""
+"""From a batch's uploads to rows: fetched from the inbox, proven, read in a sandbox; bad rows go to the dead
+letters."""
 
 from __future__ import annotations
 
@@ -80,10 +81,12 @@ def fetch_rows(
     max_columns: int = MAX_COLUMNS,
     on_progress: Callable[[], object] = lambda: None,
 ) -> Iterator[BatchRows]:
-    """Fetch and read a batch's drops; what was made for that goes at the end.
+    """Fetch and read a batch's uploads; temporary files are deleted at the end.
 
     Args:
-        uploads: its drops.
+        objects: the stores.
+        batch: the batch.
+        uploads: its uploads.
         columns: the table's; none: it is to be made.
         evolve: what its schema may become.
         max_value_bytes: bytes of one value.
@@ -93,7 +96,7 @@ def fetch_rows(
 
     Raises:
         BatchRejected: the table has a column that ingestion can't write.
-        ObjectMissing, StoreUnreachable, StoreDenied: a drop can't be fetched now.
+        ObjectMissing, StoreUnreachable, StoreDenied: an upload can't be fetched now.
         EngineError: the process that reads failed.
     """
     require_writable(batch.destination.table, columns)
@@ -126,7 +129,10 @@ def write_dead_letters(objects: Objects, inbox: str, batch: Batch, rows: BatchRo
     """Write the bad rows of a batch down, before anything of it is staged.
 
     Args:
-        inbox: the region's inbox: so they stay where the drops are.
+        objects: the stores.
+        inbox: the region's inbox: so they stay where the uploads are.
+        batch: the batch.
+        rows: what was read.
         max_bad_rows: bad rows that a batch may have; None: any number.
 
     Raises:
@@ -156,7 +162,7 @@ def _write_empty(path: Path) -> None:
 
 
 def dead_letters_uri(inbox: str, batch: Batch | BatchFile) -> str:
-    """Return the URI of a batch's bad rows, as Parquet: drop, offset in it, error, the row as text."""
+    """Return the URI of a batch's bad rows, as Parquet: upload, offset in it, error, the row as text."""
     folder = table_folder(inbox, batch.destination.tenant, batch.destination.table)
     return f"{folder}/{DEAD_LETTERS_FOLDER}/{batch.destination.channel}/{batch.number:012}.parquet"
 
@@ -164,7 +170,7 @@ def dead_letters_uri(inbox: str, batch: Batch | BatchFile) -> str:
 def count_dead_rows(objects: Objects, uri: str, uploads: Sequence[Upload]) -> int:
     """Return how many rows a file of dead letters speaks of: 0 where there is none, 1 where it can't be read as one.
 
-    It equals `ReadReport.bad` of that reading: a drop that is refused whole has one row there, for all of its rows.
+    It equals `ReadReport.bad` of that reading: an upload that is refused whole has one row there, for all of its rows.
 
     Args:
         uri: of the file.

@@ -116,7 +116,7 @@ def validate_file(objects: Objects, uri: str, shape: TableShape) -> ProvenFile:
     except (BadDrop, Unsupported) as error:
         raise type(error)(error.message, file=uri, hint=error.hint) from None
     except (pa.ArrowException, ValueError, OSError) as error:
-        if store_errors:  # it went through Arrow, which hands on no more than its text
+        if store_errors:  # Arrow passes on only its message
             raise store_errors[0] from None
         raise BadDrop(f"it can't be read as Parquet: {printable(str(error), 200)}", file=uri) from None
 
@@ -164,7 +164,7 @@ def _validate_struct(
     fields_by_name = {field["name"]: field for field in fields}
     names = [field.name for field in arrow_fields]
     if duplicate := next((name for name in names if names.count(name) > 1), None):
-        raise BadDrop(f"column {path}{duplicate!r} stands twice")
+        raise BadDrop(f"column {path}{duplicate!r} occurs twice")
     for field in arrow_fields:
         expected = fields_by_name.get(field.name)
         if expected is None:
@@ -185,7 +185,7 @@ def _validate_field(arrow_field: Any, expected: Type, id: int, path: str, id_pre
     if isinstance(expected, str):
         if not _is_readable(arrow_field.type, expected):
             raise BadDrop(
-                f"column {path!r} is {arrow_field.type}, which can't be read as {type_name(expected)} where it lies"
+                f"column {path!r} is {arrow_field.type}, which can't be read in place as {type_name(expected)}"
             )
         return
     import pyarrow.types as is_
@@ -208,7 +208,7 @@ def _validate_field(arrow_field: Any, expected: Type, id: int, path: str, id_pre
 
 
 def _is_readable(arrow_type: Any, expected: str) -> bool:
-    """Return whether all readers of Iceberg read a column of a file as a type, as it stands there."""
+    """Return whether all readers of Iceberg read a column of a file as a type, without a rewrite."""
     import pyarrow as pa
     import pyarrow.types as is_
 
@@ -247,7 +247,7 @@ def _read_partition(file: Any, fields: tuple[PartitionField, ...]) -> tuple[str,
 
 def _read_partition_value(file: Any, field: PartitionField) -> str:
     if not field.column:
-        raise Unsupported("the table is partitioned by a field within a column: where its rows lie isn't proven")
+        raise Unsupported("the table is partitioned by a field within a column: the partition of its rows isn't proven")
     if field.column not in file.schema_arrow.names:
         if field.has_default:
             raise Unsupported(f"it lacks column {field.column!r}, which has a default: its partition isn't proven")

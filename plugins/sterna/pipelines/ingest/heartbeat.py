@@ -118,7 +118,7 @@ def heartbeating(send_heartbeat: Callable[[], object], interval: float) -> Itera
         try:
             send_heartbeat()
         except SternaError as error:  # there is time for another try, or for several
-            log.info("no sign of life can be given now: %s", error)
+            log.info("no heartbeat can be written now: %s", error)
         except Exception:
             log.exception("giving a sign of life failed")
 

@@ -1,4 +1,4 @@
-"""Files that lie somewhere become a table's as they are: Iceberg's own data files, made of what was proven of them.
+"""Existing files are added to a table in place: Iceberg's own data files, made of what was proven of them.
 
 It calls the JVM, as `regional_writer.py` does: `DataFiles`, `ParquetUtil.fileMetrics`, `MappingUtil`, `SparkTableUtil`.
 """

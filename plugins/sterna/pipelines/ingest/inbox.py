@@ -1,7 +1,7 @@
-"""The inbox: where a drop becomes durable before it is acknowledged.
+"""The inbox: where an upload becomes durable before it is acknowledged.
 
-First its content, under a name that has the content's digest; then its mark, created only if absent, which makes a drop
-of it; then the tracker's row. After a crash in between, the same drop sent again continues from there.
+First its content, under a name that has the content's digest; then its marker, created only if absent, which
+makes it an upload; then the tracker's row. After a crash in between, the same upload sent again continues from there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class UploadRequest:
     """An upload that passed validation.
 
     Args:
-        key: the idempotency key; "": none, and what is sent again is another drop.
+        destination: where it goes.
+        key: the idempotency key; "": none, and what is sent again is another upload.
         offset: the offset token; "": none. It is the key, then.
         path: the content.
         digest: its SHA-256, in hex.
@@ -63,7 +64,7 @@ class Inbox:
         self._inbox = inbox
 
     def accept(self, request: UploadRequest) -> tuple[Upload, bool]:
-        """Make a drop durable; return it, and whether it is new.
+        """Make an upload durable; return it, and whether it is new.
 
         Raises:
             KeyReused: another one was taken under its key.
@@ -82,7 +83,7 @@ class Inbox:
         return self._tracker.accept(upload)
 
     def has_key(self, destination: Destination, key: str) -> bool:
-        """Return whether a drop was taken under a key.
+        """Return whether an upload was taken under a key.
 
         Raises:
             DatabaseUnreachable, DatabaseRefused: the tracker can't be read.
@@ -93,10 +94,10 @@ class Inbox:
         )
 
     def read_marker(self, destination: Destination, key: str) -> Upload | None:
-        """Return the drop that was taken under a key, by its mark in the inbox: the tracker may lack its row.
+        """Return the upload that was taken under a key, by its marker in the inbox: the tracker may lack its row.
 
         Raises:
-            BadDrop: the mark was changed.
+            BadDrop: the marker was changed.
             StoreUnreachable, StoreDenied: it can't be determined.
         """
         marker_uri = upload_marker_uri(
@@ -108,7 +109,7 @@ class Inbox:
             return None
 
     def index(self, upload: Upload) -> None:
-        """Add a drop to the tracker whose mark is in the inbox.
+        """Add an upload whose marker is in the inbox to the tracker.
 
         Raises:
             DatabaseUnreachable, DatabaseRefused: it doesn't.
@@ -142,19 +143,20 @@ class Inbox:
 
 
 def write_batch_file(objects: Objects, inbox: str, batch: Batch, uploads: Sequence[Upload], applied: int = 0) -> str:
-    """Write a batch's file beside its drops; return its URI.
+    """Write a batch's file beside its uploads; return its URI.
 
     It comes first, even before the check whether the batch is published: a tracker that was restored to an older state
-    assigns a number a second time, and by the table's mark that batch would count as published.
+    assigns a number a second time, and by the table's applied position that batch would count as published.
 
     Args:
         inbox: the region's inbox.
-        uploads: its drops, in their order.
+        batch: the batch.
+        uploads: its uploads, in their order.
         applied: the number of the last batch of its channel that is on `main`.
 
     Raises:
         TrackerContradicts: the number is another batch's already: the tracker was restored or replaced.
-        BadDrop: the existing object is no batch's file, or has a field that this version doesn't know.
+        BadDrop: the existing object is no batch's file, or has a field that is unknown to this version.
         StoreUnreachable, StoreDenied: it isn't written, and must not be staged.
     """
     uri, text = batch_uri(inbox, batch.destination, batch.number), format_batch(batch, uploads)
@@ -166,7 +168,7 @@ def write_batch_file(objects: Objects, inbox: str, batch: Batch, uploads: Sequen
         if existing is not None:
             parse_batch(existing, uri)
         raise TrackerContradicts(
-            f"number {batch.number} of channel {batch.destination.channel} stands for another batch already",
+            f"number {batch.number} of channel {batch.destination.channel} is another batch's already",
             table=batch.destination.table,
             file=uri,
             hint="the tracker is older than the inbox: sterna ingest rebuild",

@@ -1,4 +1,4 @@
-"""Ingestion in a gateway: takes drops, and closes batches by their rules in a thread of its own."""
+"""Ingestion in a gateway: takes uploads, and closes batches by their rules in a thread of its own."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class IngestCounts:
         uploads: that were taken, by format.
         bytes: of these.
         rows: of these.
-        repeated: drops that were sent again.
+        repeated: uploads that were sent again.
         refused: answers that were none, by status.
         closed: batches, by the rule that closed them.
-        listed: drops that were found in listed folders.
-        messages: drops that were made of a topic's messages.
+        listed: uploads that were found in listed folders.
+        messages: uploads that were made of a topic's messages.
         failures: times that the tracker or the store gave no answer.
     """
 
@@ -125,7 +125,7 @@ class IngestService:
                     self._is_prepared = True
 
     def accept(self, request: UploadRequest) -> tuple[Upload, bool]:
-        """Make a drop durable, as `Inbox.accept`.
+        """Make an upload durable, as `Inbox.accept`.
 
         Raises:
             SternaError: it isn't taken.
@@ -215,7 +215,7 @@ class IngestService:
                     self.prepare()
                     visibility.poll()
                 except SternaError as error:
-                    log.info("which replica serves what can't be told now: %s: %s", type(error).__name__, error)
+                    log.info("can't determine now which replica serves what: %s: %s", type(error).__name__, error)
                 except Exception:
                     log.exception("a look at the replicas failed")
 

@@ -1,11 +1,11 @@
 """JSON lines through Arrow's own reader, where that provably comes to the same as row by row; else not at all.
 
 Why it is the same. Each line begins with `{` and ends with `}`, so no value goes over the end of a line: within one no
-`}` is followed by `{`. There are as many rows as lines, so there is one on each. Arrow refuses names that stand twice,
+`}` is followed by `{`. There are as many rows as lines, so there is one on each. Arrow refuses duplicate names,
 names that no column has, NaN, halves of surrogate pairs, and values of another type or beyond their column's range. It
 doesn't look at UTF-8, takes what is beyond a double for infinite and a whole number for the nearest double, and keeps
 the sign of `-0`, which is a whole number: all are looked at here. Both round a fraction to the nearest double once.
-Where anything is refused, row by row tells which row is bad.
+Where anything is refused, reading row by row finds the bad row.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def _map(type: Mapping[str, Any]) -> Converter:
     def convert(value: Any) -> list[tuple[Any, Any]]:
         pairs = [(convert_key(name), convert_value(member)) for name, member in _require_type(value, dict).items()]
         if len({name for name, _ in pairs}) != len(pairs):
-            raise BadValue("a key stands twice in a map", "key")
+            raise BadValue("a map has a key twice", "key")
         return pairs
 
     return convert
@@ -182,7 +182,7 @@ def _struct(type: Mapping[str, Any]) -> Converter:
 def _require_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise BadValue("a name stands twice in an object")
+        raise BadValue("an object has a name twice")
     return members
 
 
@@ -213,7 +213,7 @@ def _floating(kind: str, nearest: Callable[[int | Decimal], float]) -> Converter
         number = nearest(value)
         if abs(number) > _MAX_MAGNITUDE[kind]:  # a decimal beyond it becomes infinite without a word
             raise BadValue(f"a number beyond a {kind}'s range")
-        # A fraction is read as the nearest there is, as by each reader of JSON. A whole number is meant as it stands.
+        # A fraction is rounded to the nearest double, as every JSON reader does. A whole number has to be exact.
         if isinstance(value, int) and number != value:
             raise BadValue(f"a whole number that a {kind} doesn't hold")
         return number
@@ -236,7 +236,7 @@ def _nearest_float(value: int | Decimal) -> float:
     single = _single(double)
     if single == double or double == value:
         return single
-    # Half between two of them by 64 bits alone: the value itself says which is nearer.
+    # Halfway between two floats only after rounding to a double: the exact value decides which is nearer.
     return _single(nextafter(double, inf if value > Decimal(double) else -inf)) if _is_half(double, single) else single
 
 
@@ -315,7 +315,7 @@ _PRIMITIVE_CONVERTERS: dict[str, Converter] = {
 
 
 def _infer_type(value: Any) -> Type | None:
-    """Return the type that a value tells; a text that looks like a time is a text."""
+    """Return the type inferred from a value; a text that looks like a time is a text."""
     if value is None:
         return None
     for kind, name in ((bool, "boolean"), (int, "long"), (Decimal, "double"), (str, "string")):

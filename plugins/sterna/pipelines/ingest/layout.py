@@ -1,14 +1,14 @@
-"""Where things stand in an inbox, and whether a table's name may stand in a path.
+"""The paths of an inbox, and whether a table's name is allowed in a path.
 
-<inbox>/<tenant>/<table>/<id[:2]>/<id>-<digest[:16]>.<jsonl|arrow|parquet>      what came in
-<inbox>/<tenant>/<table>/<id[:2]>/<id>.drop.json                                its mark, which makes it a drop
+<inbox>/<tenant>/<table>/<id[:2]>/<id>-<digest[:16]>.<jsonl|arrow|parquet>      an upload's content
+<inbox>/<tenant>/<table>/<id[:2]>/<id>.drop.json                                its marker, which makes it an upload
 <inbox>/<tenant>/<table>/_batches/<channel>/<number>.json                       a batch, before it is staged
 <inbox>/<tenant>/<table>/_batches/<channel>/<number>.rejected.json              that it never will be published
 <inbox>/<tenant>/<table>/_topics/<channel>.json                                 which topic a channel reads, from where
-<inbox>/<tenant>/<table>/_topics/<channel>.empty.json                           what of it has no row, behind its drops
+<inbox>/<tenant>/<table>/_topics/<channel>.empty.json                           its end that has no row
 <inbox>/<tenant>/<table>/_dead/<channel>/<number>.parquet                       its bad rows
 
-Whoever cleans up takes a drop's mark away before its batch's file: a mark without one is a drop that waits.
+A clean-up deletes an upload's marker before its batch's file: a marker without one is an upload that waits.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ _MAX_TABLE_LENGTH = 200
 
 
 def is_valid_table(name: str) -> bool:
-    """Return whether a dotted key may be a table's that takes rows: it stands in paths, and has to be plain."""
+    """Return whether a dotted key is valid for a table that takes rows: it is part of paths, and has to be plain."""
     return len(name) <= _MAX_TABLE_LENGTH and bool(_TABLE.fullmatch(name))
 
 
 def table_folder(inbox: str, tenant: str, table: str) -> str:
-    """Return where everything of one table of one tenant stands."""
+    """Return the folder of one table of one tenant."""
     return f"{inbox}/{tenant}/{table}"
 
 
 def content_uri(inbox: str, destination: Destination, upload: str, digest: str, format: Format) -> str:
-    """Return where a drop's content stands: other content of the same drop would stand elsewhere."""
+    """Return the URI of an upload's content; other content has another URI."""
     folder = table_folder(inbox, destination.tenant, destination.table)
     return f"{folder}/{upload[:2]}/{upload}-{digest[:16]}.{_CONTENT_SUFFIXES[format]}"
 
 
 def upload_marker_uri(inbox: str, destination: Destination, upload: str) -> str:
-    """Return the URI of a drop's mark, which doesn't depend on its content."""
+    """Return the URI of an upload's marker, which doesn't depend on its content."""
     return f"{table_folder(inbox, destination.tenant, destination.table)}/{upload[:2]}/{upload}{UPLOAD_SUFFIX}"
 
 
 def batch_uri(inbox: str, destination: Destination, number: int) -> str:
-    """Return where a batch is written down."""
+    """Return the URI of a batch's file."""
     folder = table_folder(inbox, destination.tenant, destination.table)
     return f"{folder}/{BATCHES_FOLDER}/{destination.channel}/{number:012}.json"
 
@@ -68,12 +68,12 @@ def topic_uri(inbox: str, destination: Destination) -> str:
 
 
 def empty_range_uri(inbox: str, destination: Destination) -> str:
-    """Return the URI of the range behind a channel's last drop that has no row."""
+    """Return the URI of the range behind a channel's last upload that has no row."""
     return topic_uri(inbox, destination).removesuffix(".json") + ".empty.json"
 
 
 def is_managed(uri: str) -> bool:
-    """Return whether an object of an inbox was written for drops, batches or topics."""
+    """Return whether an object of an inbox was written for uploads, batches or topics."""
     return uri.endswith(UPLOAD_SUFFIX) or any(
         f"/{folder}/" in uri for folder in (BATCHES_FOLDER, DEAD_LETTERS_FOLDER, TOPICS_FOLDER)
     )
@@ -95,7 +95,7 @@ def check_inbox(mapping: Mapping, inbox: str, label: str = "inbox") -> None:
     except TableError as error:
         raise UsageError(f"the {label} {inbox} of {region}: {error.message}", hint=error.hint) from None
     if location.region != region:
-        raise UsageError(f"the {label} {inbox} of {region} lies in {location.region}: writers write near")
+        raise UsageError(f"the {label} {inbox} of {region} is in {location.region}: it has to be in its own region")
     for replica_region in mapping.registry.regions:
         if prefixes_overlap(inbox, replica_region.replica_root):
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Drops and batches: what came in, and what is published together."""
+"""Uploads, and batches of them that are published together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHANNEL = re.compile(r"([a-z0-9][a-z0-9_-]{0,62})\.([a-z0-9][a-z0-9_-]{0,62})\.
 
 
 class Format(StrEnum):
-    """What a drop's object is."""
+    """What an upload's object is."""
 
     JSON_LINES = "json"
     ARROW = "arrow"
@@ -23,7 +23,7 @@ class Format(StrEnum):
 
 
 class State(StrEnum):
-    """How far something is. A drop is `buffered` until it belongs to a batch, and then as far as that."""
+    """How far something is. An upload is `buffered` until it belongs to a batch, and then as far as that."""
 
     BUFFERED = "buffered"
     CLOSED = "closed"
@@ -44,7 +44,7 @@ class Destination:
     Args:
         table: the dotted key of the table.
         channel: `<region>.<tenant>.<name>`; the batches of a table in one channel are numbered, and published so.
-        partition: as the drops declared it; "": none did.
+        partition: as the uploads declare it; "": none.
     """
 
     tenant: str
@@ -55,11 +55,12 @@ class Destination:
 
 @dataclass(frozen=True)
 class Upload:
-    """Something that came in: one object in the inbox, durable since it was acknowledged.
+    """One object in the inbox, durable once it is acknowledged.
 
     Args:
-        id: made of region, table, channel and key: the same drop sent again has the same.
-        key: the idempotency key; for a drop with an offset that is made of it.
+        id: made of region, table, channel and key: the same upload sent again has the same.
+        destination: where it goes.
+        key: the idempotency key; for an upload with an offset that is made of it.
         offset: the producer's offset token; "": none.
         format: what the object is.
         digest: SHA-256 of the object, in hex.
@@ -85,19 +86,19 @@ class Upload:
 
 @dataclass(frozen=True)
 class Batch:
-    """Drops that are published together, in one commit.
+    """Uploads that are published together, in one commit.
 
     Args:
         id: made of region, table, channel and number; the WAP id.
-        destination: where its drops go.
+        destination: where its uploads go.
         number: counts up from 1 in each channel of a table, without holes.
         state: how far it is: `closed`, `staged`, `published`, `rejected`.
-        files: its drops.
+        files: its uploads.
         bytes: of all of them.
-        rows: of all of them, as the drops said.
+        rows: of all of them, as the uploads declared.
         closed: when it was closed.
         closed_by: the rule that closed it: `files`, `bytes`, `age`, or `asked`.
-        oldest: when its oldest drop was taken.
+        oldest: when its oldest upload was taken.
         snapshot: the staged snapshot, or the published one; None: not yet.
         commit: the commit on `main` that published it; "": not yet.
         reason: why it was rejected, or why it was given back last.
@@ -138,7 +139,7 @@ def split_channel(channel: str) -> tuple[str, str, str] | None:
 
 
 def upload_id(region: str, table: str, channel: str, key: str) -> str:
-    """Return the id of a drop: the same when it is sent again."""
+    """Return the id of an upload: the same when it is sent again."""
     return _hash(region, table, channel, key)
 
 

@@ -44,7 +44,7 @@ def format_partition(values: Iterable[Any], transform: str, type: Type, column: 
     partitions = {_partition_value(value, transform, type, column) for value in values}
     if len(partitions) != 1:
         count = "several partitions" if partitions else "no partition"
-        raise Unsupported(f"its rows lie in {count}, by {transform} of column {column!r}")
+        raise Unsupported(f"its rows are in {count}, by {transform} of column {column!r}")
     return partitions.pop()
 
 
@@ -62,7 +62,7 @@ def _partition_value(value: Any, transform: str, type: Type, column: str) -> str
     elif parameter:
         partition = _bucket(value, int(parameter[2]), type)
     if partition is _UNSUPPORTED or partition == NULL:
-        raise Unsupported(f"in which partition it lies can't be told, by {transform} of column {column!r}")
+        raise Unsupported(f"its partition can't be determined, by {transform} of column {column!r}")
     return str(partition)
 
 

@@ -47,7 +47,7 @@ class WorkQueue(Protocol):
         ...
 
     def list_uploads(self, batch: str) -> Sequence[Upload]:
-        """Return the drops of a batch, in the order in which they were taken."""
+        """Return the uploads of a batch, in the order in which they were taken."""
         ...
 
     def lock_publishing(self, table: str) -> AbstractContextManager[bool]:

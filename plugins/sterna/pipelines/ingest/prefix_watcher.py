@@ -1,4 +1,4 @@
-"""Files that others put into a folder: each becomes a drop, once, and stays where it is.
+"""Files that others put into a folder: each becomes an upload, once, and stays where it is.
 
 A file is identified by name, size and time: one that is overwritten is another file.
 """
@@ -36,7 +36,7 @@ class PollCounts:
     """What a poll of a prefix found.
 
     Args:
-        accepted: files that became drops.
+        accepted: files that became uploads.
         rejected: files that are none.
         is_full: the tenant's backlog is full, and files are left for the next poll.
     """
@@ -62,8 +62,7 @@ class PrefixWatcher:
         """Take what is new.
 
         Raises:
-            StoreUnreachable, StoreDenied, DatabaseUnreachable, DatabaseRefused: as far as it came; the next look goes
-                on.
+            StoreUnreachable, StoreDenied, DatabaseUnreachable, DatabaseRefused: the next poll continues.
         """
         counts = PollCounts()
         for uri, size, modified in self.ingest.objects.list(self.setting.prefix):

@@ -1,7 +1,7 @@
-"""The rows of a batch's drops: those that the table takes, and the others with what is wrong of them.
+"""The rows of a batch's uploads: those that the table takes, and the others with what is wrong of them.
 
-It is a process of its own (`python -m sterna.pipelines.ingest.read_rows FOLDER`), started by `sandbox.py`: what
-somebody sent may be made to take all memory, or to end a library.
+It is a process of its own (`python -m sterna.pipelines.ingest.read_rows FOLDER`), started by `sandbox.py`: an upload
+may be crafted to exhaust memory, or to crash a library.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ JOB_FILE, REPORT_FILE, GOOD_ROWS_FILE, DEAD_ROWS_FILE, CURRENT_UPLOAD_FILE = (
 )
 _MAX_BATCH_ROWS = 20_000  # that are worked on at once
 WHOLE_UPLOAD = -1
-"""The offset in the dead letters of a drop that is refused whole."""
+"""The offset in the dead letters of an upload that is refused whole."""
 _MAX_RAW_CHARACTERS = 10_000  # characters of a bad row that are kept
 _MAX_BATCH_BYTES = 256 << 20  # of rows that are worked on at once
 
 
 @dataclass(frozen=True)
 class UploadFile:
-    """A drop's content on this machine.
+    """An upload's content on this machine.
 
     Args:
-        id: the drop's.
+        id: the upload's.
         path: its file.
         format: `json`, `arrow` or `parquet`.
-        rows: how many it is said to have.
+        rows: how many it declares.
         error: why it isn't read at all; "": it is.
     """
 
@@ -92,8 +92,8 @@ class ReadReport:
         columns: of the rows, as the table is to have them.
         evolution: what the table has to become for them.
         rows: good ones, in GOOD.
-        bad: rows that the table doesn't take, in DEAD; a drop that can't be read counts with all that it was said to
-            have.
+        bad: rows that the table doesn't take, in DEAD; an upload that can't be read counts with all the rows that it
+            declares.
         first: what is wrong of the first of them, "" for none.
     """
 
@@ -113,7 +113,12 @@ class _BadRow:
 
 
 def read_uploads(job: ReadJob, folder: Path) -> ReadReport:
-    """Read drops, and write good rows and bad ones into files of a folder."""
+    """Read uploads, and write good rows and bad ones into files of a folder.
+
+    Args:
+        job: what to read.
+        folder: where to write.
+    """
     reader = _Reader(job, folder)
     evolution = reader.plan()
     return reader.read(evolution)
@@ -128,7 +133,7 @@ class _Reader:
         self._bad_row_count = 0
 
     def plan(self) -> Evolution:
-        """Return what the table has to become; a drop that doesn't fit to the ones before it is refused."""
+        """Return what the table has to become; an upload that doesn't fit to the ones before it is refused."""
         columns = self._job.columns
         for upload in self._job.uploads:
             if upload.id in self._refused or (upload.format == "json" and self._job.evolve == "none"):
@@ -142,7 +147,7 @@ class _Reader:
                 self._refused[upload.id] = _error_text(error)
                 continue
             columns = apply_evolution(columns, changes)
-        # What another drop of this batch added may be wider by now.
+        # What another upload of this batch added may be wider by now.
         return plan_evolution(self._job.columns, columns, "widen", sys.maxsize)
 
     def _plan_upload(self, upload: UploadFile, columns: tuple[Column, ...]) -> Evolution:
@@ -196,7 +201,7 @@ class _Reader:
         return ReadReport(columns, evolution, rows, self._bad_row_count, first)
 
     def _read_good(self, upload: UploadFile, columns: Sequence[Column], schema: pa.Schema) -> list[pa.RecordBatch]:
-        """Return the good rows of a drop, all or none where it can't be read to its end."""
+        """Return the good rows of an upload, all or none where it can't be read to its end."""
         before = len(self._bad_rows)
         self._record_current(upload)
         try:
@@ -340,7 +345,7 @@ class _Reader:
         return errors
 
     def _record_current(self, upload: UploadFile) -> None:
-        """Record which drop is being read, for the case that this process dies."""
+        """Record which upload is being read, for the case that this process dies."""
         (self._folder / CURRENT_UPLOAD_FILE).write_text(upload.id)
 
     def _write_dead_rows(self) -> None:
@@ -379,7 +384,7 @@ def dead_schema() -> pa.Schema:
 
 
 def read_schema(upload: UploadFile) -> tuple[pa.Schema, Any]:
-    """Return a drop's schema, and beside it the one that its Parquet has."""
+    """Return an upload's schema, and beside it the one that its Parquet has."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -391,7 +396,7 @@ def read_schema(upload: UploadFile) -> tuple[pa.Schema, Any]:
 
 
 def _read_batches(upload: UploadFile) -> Iterator[tuple[pa.RecordBatch, dict[int, str]]]:
-    """Yield a drop's rows, and the errors of rows that are known from reading them."""
+    """Yield an upload's rows, and the errors of rows that are known from reading them."""
     import pyarrow as pa
 
     if upload.format == "parquet":
@@ -489,10 +494,10 @@ def _too_long(name: str, max_value_bytes: int) -> str:
 
 
 def _upload_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions by which a drop turns out to be unreadable."""
+    """Return the exceptions by which an upload turns out to be unreadable."""
     import pyarrow as pa
 
-    # Whatever else a value leads to is its drop's trouble: as this process's it would hold the batch for ever.
+    # Whatever else a value leads to is its upload's trouble: as this process's it would hold the batch for ever.
     return (BadDrop, pa.ArrowException, OSError, ValueError, ArithmeticError, LookupError, TypeError, RecursionError)
 
 

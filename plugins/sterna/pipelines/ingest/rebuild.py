@@ -1,7 +1,7 @@
-"""The tracker rebuilt from the inbox, and the marks of the tables.
+"""The tracker rebuilt from the inbox, and the tables' applied positions.
 
-First the batches that have a file, since their drops must not be grouped differently; then all other drops. A drop that
-was acknowledged and is in no batch's file is buffered again: it was never staged.
+First the batches that have a file, since their uploads must not be grouped differently; then all other uploads. An
+upload that was acknowledged and is in no batch's file is buffered again: it was never staged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONFLICT_UPDATE = ", ".join(
     "excluded.settled), commit_hash = coalesce(nullif(sterna_ingest_batch.commit_hash, ''), excluded.commit_hash)"
 )
 _NEVER_WRITTEN_REASON = (
-    "it was never written down in the inbox, and the tracker was made anew: its drops are in other batches"
+    "it was never written down in the inbox, and the tracker was made anew: its uploads are in other batches"
 )
 PositionReader = Callable[[str, str], int]
 """The number of the last batch that is on `main`, of a table and a channel; 0: none."""
@@ -96,7 +96,7 @@ def rebuild(
     with pool.connection() as connection, connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (CLOSE_LOCK_ID,))
         contents = read_inbox(objects, inbox)
-        # The drops of a rejected batch may have come again since, in another one.
+        # The uploads of a rejected batch may have come again since, in another one.
         rejected_owners = _map_owners(batch for batch in contents.batches if batch.id in contents.rejected)
         owners = _map_owners(batch for batch in contents.batches if batch.id not in contents.rejected)
         applied = _write_channels(connection, contents, read_position)
@@ -133,7 +133,7 @@ def read_inbox(objects: Objects, inbox: str) -> InboxContents:
             contents.rejected[rejection.id] = rejection.reason, rejection.rejected
         else:
             contents.batches.append(parse_batch(text, uri))
-    # A batch's file has all that its drops' own marks have.
+    # A batch's file has all that its uploads' own markers have.
     for batch in contents.batches:
         contents.uploads |= {upload.id: upload for upload in batch.uploads}
     return contents
@@ -142,7 +142,7 @@ def read_inbox(objects: Objects, inbox: str) -> InboxContents:
 def _write_channels(
     connection: LimitedConnection, contents: InboxContents, read_position: PositionReader
 ) -> dict[TableChannel, int]:
-    """Write down which number is next in each channel of a table; return the marks."""
+    """Record the next number of each channel of a table; return the applied positions."""
     channels: dict[TableChannel, Destination] = {}
     for destination in [
         *(upload.destination for upload in contents.uploads.values()),
@@ -170,9 +170,9 @@ def _write_channels(
 def _dissolve_contradicted(
     connection: LimitedConnection, contents: InboxContents, owners: dict[str, str], applied: dict[TableChannel, int]
 ) -> None:
-    """Take batches apart which the tracker has and the inbox contradicts: an older state of the tracker came back.
+    """Release the uploads of batches that the inbox contradicts: the tracker was restored to an older state.
 
-    Such a one was never written down, so never staged: its number was another batch's, or its drops are.
+    Such a one was never written down, so never staged: its number was another batch's, or its uploads are.
     """
     written = [batch.id for batch in contents.batches]
     not_rejected = sorted(set(written) - set(contents.rejected))
@@ -217,7 +217,8 @@ def _write_bad_rows(
 
 
 def _settle_missing(connection: LimitedConnection, destination: Destination, number: int) -> None:
-    """Settle a number whose batch was lost with the tracker, before it was written down: its drops come under another.
+    """Settle a number whose batch was lost with the tracker, before it was written down: its uploads come under
+    another.
 
     Otherwise a worker, which publishes in the order of numbers, would wait for it for ever.
     """
@@ -276,7 +277,7 @@ def _write_uploads(
         f"VALUES ({', '.join(['%s'] * (len(UPLOAD_COLUMNS.split(', ')) + 2))}) ON CONFLICT (id) DO UPDATE "
         "SET batch = CASE WHEN %s THEN excluded.batch ELSE d.batch END"
     )
-    # In the order in which they were taken: a channel's last offset is that of its last drop.
+    # In the order in which they were taken: a channel's last offset is that of its last upload.
     ordered = sorted(contents.uploads.values(), key=lambda upload: (upload.accepted, upload.id))
     rows = [
         (

@@ -1,4 +1,4 @@
-"""Rows of the tracker as drops and batches, by the names of their columns."""
+"""Rows of the tracker as uploads and batches, by the names of their columns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UPLOAD_COLUMNS = ", ".join(_UPLOAD_FIELDS)
 UPLOAD_SELECTION = (
     ", ".join(f"d.{name}" for name in _UPLOAD_FIELDS) + ", coalesce(b.state, 'buffered'), coalesce(d.batch, '')"
 )
-"""The columns that `parse_upload_row` takes, of drops `d` joined with their batches `b`."""
+"""The columns that `parse_upload_row` takes, of uploads `d` joined with their batches `b`."""
 UPLOAD_TABLES = "sterna_ingest_drop d LEFT JOIN sterna_ingest_batch b ON b.id = d.batch"
 
 
@@ -60,7 +60,7 @@ def parse_batch_row(row: Sequence[Any]) -> Batch:
 
 
 def parse_upload_row(row: Sequence[Any]) -> Upload:
-    """Return the drop of a row that has the columns `UPLOAD_SELECTION`."""
+    """Return the upload of a row that has the columns `UPLOAD_SELECTION`."""
     columns = dict(zip((*_UPLOAD_FIELDS, "state", "batch"), row, strict=True))
     return Upload(
         id=columns["id"],
@@ -79,7 +79,7 @@ def parse_upload_row(row: Sequence[Any]) -> Upload:
 
 
 def build_upload_row(upload: Upload) -> tuple[Any, ...]:
-    """Return a drop's values, in the order of `UPLOAD_COLUMNS`."""
+    """Return an upload's values, in the order of `UPLOAD_COLUMNS`."""
     columns = {
         "id": upload.id,
         "tenant": upload.destination.tenant,

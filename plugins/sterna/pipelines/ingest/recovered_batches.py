@@ -39,10 +39,10 @@ class RecoveredBatches:
 
 
 def list_recovered(context: RegionContext, branch: str, commits: Sequence[Commit]) -> list[RecoveredBatches]:
-    """Return the batches that only some commits had, by the marks of the tables that these changed.
+    """Return the batches that only some commits had, by the applied positions of the tables that these changed.
 
     Args:
-        context: a region, which knows the primary.
+        context: a region, with the primary's catalog.
         branch: the branch that keeps the commits; its head is the newest.
         commits: the commits, newest first.
 
@@ -75,7 +75,7 @@ def _compare_states(
     )
     for channel, last in lost_numbers.items():
         first, parts = base_numbers.get(channel, 0) + 1, split_channel(channel)
-        # Others have numbers, too: a transform's mark is a snapshot.
+        # Others have numbers, too: a transform's position is a snapshot.
         if parts is not None and parts[0] in regions and last >= first:
             recovered = min(current_numbers.get(channel, 0), last)
             yield RecoveredBatches(table, channel, first, last, recovered if recovered >= first else 0)

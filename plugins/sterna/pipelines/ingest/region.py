@@ -44,7 +44,7 @@ class RegionIngest:
 
     @cached_property
     def tracker(self) -> Tracker:
-        """The tracker, for taking drops and for queries."""
+        """The tracker, for taking uploads and for queries."""
         return Tracker(self.pool)
 
     @cached_property
@@ -54,7 +54,7 @@ class RegionIngest:
 
     @cached_property
     def inbox(self) -> Inbox:
-        """Where drops become durable."""
+        """Where uploads become durable."""
         return Inbox(self.objects, self.tracker, self.name, self.region_settings.inbox)
 
     def table(self, table: str) -> IngestTable | None:
@@ -66,7 +66,8 @@ class RegionIngest:
         return _refusal(self.registry, self.name, table)
 
     def rules(self, table: str) -> CloseRules:
-        """Return when a table's drops become a batch; one that takes no rows any more closes what it has by default."""
+        """Return when a table's uploads become a batch; one that takes no rows any more closes what it has by
+        default."""
         table_settings = self.table(table)
         return table_settings.rules if table_settings is not None else CloseRules()
 
@@ -85,7 +86,7 @@ class RegionIngest:
         prepare(self.pool, self.objects, self.region_settings.inbox)
 
     def is_initialized(self) -> bool:
-        """Return whether anything came in yet; changes nothing.
+        """Return whether any upload was accepted yet; changes nothing.
 
         Raises:
             SternaError: as `prepare`.

@@ -219,7 +219,7 @@ class RegionalIcebergCatalog:
 
     def _require_readable_partitions(self, loaded: LoadedTable[JavaBase]) -> None:
         """See that no partition has a value of type `fixed`: Iceberg's Spark writes it into manifests as `binary`, and
-        nobody reads them after.
+        no reader accepts them.
         """
         parser, spec = jvm(self.spark).org.apache.iceberg.PartitionSpecParser, loaded.base.metadata.spec()
         types = dict(field_types(self._schema(loaded)))

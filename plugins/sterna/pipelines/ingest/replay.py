@@ -46,7 +46,7 @@ class ReplayOutcome:
 
 
 def replay_rejected(pool: PostgresPool, batch: str, *, apply: bool) -> ReplayOutcome:
-    """Buffer the drops of a rejected batch again: they get into a new batch.
+    """Buffer the uploads of a rejected batch again: they get into a new batch.
 
     Args:
         pool: the tracker's database.
@@ -100,7 +100,7 @@ def _lock_batch(connection: LimitedConnection, batch: str) -> Batch:
     query = f"SELECT {BATCH_COLUMNS} FROM sterna_ingest_batch WHERE id = %s FOR UPDATE"  # noqa: S608
     row = connection.execute(query, (batch,)).fetchone()
     if row is None:
-        raise UsageError(f"the tracker knows no batch {batch!r}")
+        raise UsageError(f"the tracker has no batch {batch!r}")
     return parse_batch_row(row)
 
 
@@ -115,7 +115,7 @@ def replay_rewound(
 ) -> ReplayOutcome:
     """Settle what a table has lost that was rolled back, or created again.
 
-    Where it has lost nothing, and the property beside the mark is gone, both are set again.
+    Where it has lost nothing, and the property beside the applied position is missing, both are set again.
 
     Args:
         pool: the tracker's database.
@@ -126,8 +126,8 @@ def replay_rewound(
         apply: do it; else it is only shown.
 
     Raises:
-        UsageError: nothing contradicts the channel's mark, or the tracker has no such batch.
-        TableMoved, TableGone, DatabaseUnreachable, DatabaseRefused: said again it goes on.
+        UsageError: nothing contradicts the channel's applied position, or the tracker has no such batch.
+        TableMoved, TableGone, DatabaseUnreachable, DatabaseRefused: the same command again continues.
     """
     parts = split_channel(destination.channel)
     if parts is None:
@@ -136,14 +136,13 @@ def replay_rewound(
     state = table.refresh().state
     position = state.properties.get(channel.position_property, "")
     lost = _list_lost(pool, destination, last_kept, position_number(position))
-    # Where only the property beside the mark is gone, and the table has all up to the mark, that is set again.
+    # If only the property beside the position is missing, and the table has all batches up to it, that is set again.
     if not lost and not (lacks_snapshot_reference(state, channel) and position == str(last_kept)):
         raise UsageError(f"no batch of channel {destination.channel} behind number {last_kept} was published")
     new_position = (max(lost.values()) if accept and lost else last_kept) or ""
     if apply:
-        last_published = _last_published(
-            pool, destination
-        )  # before the tracker is changed: a mark below that contradicts it
+        # Before the tracker is changed: a lower position contradicts it.
+        last_published = _last_published(pool, destination)
         if not accept:
             reopen(pool, (destination.table, destination.channel), _REPLAYED_REASON, "number > %s", (last_kept,))
         if position != str(new_position) or is_rewound(state, channel):
@@ -170,8 +169,8 @@ def _last_published(pool: PostgresPool, destination: Destination) -> int:
 
 
 def _list_lost(pool: PostgresPool, destination: Destination, last_kept: int, position: int) -> dict[str, int]:
-    # A batch up to the mark that waits was published, too: the tracker missed it, or this very command has reopened it,
-    # and died before it changed the table. A worker that tried since has overwritten the reason.
+    # A batch up to the position that waits was published, too: the tracker missed it, or this very command has reopened
+    # it and was killed before it changed the table. A worker that tried since has overwritten the reason.
     query = (
         "SELECT id, number FROM sterna_ingest_batch WHERE table_name = %s AND channel = %s AND number > %s "
         "AND (state = 'published' OR reason = %s OR (state IN ('closed', 'staged') AND number <= %s)) ORDER BY number"

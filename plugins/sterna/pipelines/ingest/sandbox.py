@@ -1,4 +1,4 @@
-"""Reading drops in a process of its own, with a limit of memory and of time: one bad drop costs itself alone."""
+"""Reading uploads in a process of its own, with a limit of memory and of time: one bad upload costs itself alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ReadLimits:
     Args:
         memory: bytes of the process that reads.
         seconds: for one batch.
-        max_crashes: drops that may end the process, one after another, before the batch is given up.
+        max_crashes: uploads that may end the process, one after another, before the batch is given up.
     """
 
     memory: int = 3 << 30
@@ -40,14 +40,14 @@ class ReadLimits:
 def read_in_subprocess(
     job: ReadJob, folder: Path, limits: ReadLimits | None = None, on_progress: Callable[[], object] = lambda: None
 ) -> ReadReport:
-    """Read drops as `read_uploads` does; one that ends the process that reads is refused, and the others are read.
+    """Read uploads as `read_uploads` does; one that ends the process that reads is refused, and the others are read.
 
     Args:
         limits: what it may cost.
         on_progress: called each time that the process has ended.
 
     Raises:
-        EngineError: too many drops ended the process, or it failed for another reason than a drop.
+        EngineError: too many uploads ended the process, or it failed for another reason than an upload.
     """
     limits = limits or ReadLimits()
     for _ in range(limits.max_crashes + 1):
@@ -64,7 +64,7 @@ def read_in_subprocess(
             job,
             uploads=tuple(_with_failure(upload, failure) if upload.id == current else upload for upload in job.uploads),
         )
-    raise EngineError(f"the process that reads a batch's drops {failure}", hint="its drops stay in the inbox")
+    raise EngineError(f"the process that reads a batch's uploads {failure}", hint="its uploads stay in the inbox")
 
 
 def _with_failure(upload: UploadFile, failure: str) -> UploadFile:
@@ -84,7 +84,7 @@ def _run(folder: Path, limits: ReadLimits) -> str | None:
     lines = errors.read_text(errors="replace").strip().splitlines() if errors.exists() else []
     if lines and "MemoryError" in lines[-1]:
         return "needed more memory than it may have"
-    raise EngineError(f"the process that reads drops failed: {lines[-1][:300] if lines else code}")
+    raise EngineError(f"the process that reads uploads failed: {lines[-1][:300] if lines else code}")
 
 
 FORK_SERVER = ForkServer()

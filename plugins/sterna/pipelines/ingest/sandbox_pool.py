@@ -90,11 +90,11 @@ def _send_request(process: subprocess.Popen[str], request: str, seconds: float) 
         process.stdin.write(request + "\n")
         process.stdin.flush()
     if not select.select([process.stdout], [], [], seconds)[0]:
-        raise EngineError(f"the process that reads drops didn't answer within {seconds:g} s")
+        raise EngineError(f"the process that reads uploads didn't answer within {seconds:g} s")
     if answer := process.stdout.readline().strip():
         return int(answer)
     lines = process.stderr.read().strip().splitlines()
-    raise EngineError(f"the process that reads drops failed: {lines[-1][:300] if lines else process.wait()}")
+    raise EngineError(f"the process that reads uploads failed: {lines[-1][:300] if lines else process.wait()}")
 
 
 def _stop_own(process: tuple[str, subprocess.Popen[str]] | None) -> None:

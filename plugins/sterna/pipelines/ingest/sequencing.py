@@ -1,4 +1,4 @@
-"""The order in which a channel's batches are published: after the mark, and over rejected numbers."""
+"""The order in which a channel's batches are published: after the applied position, skipping rejected numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sterna.pipelines.publish.model import Channel, Step, TableState, position_n
 from sterna.storage.objects import Objects
 
 MAX_NUMBERS = 10_000
-"""Numbers between the mark and a batch that are checked one by one."""
+"""Numbers between the applied position and a batch that are checked one by one."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def status_reader(objects: Objects, inbox: str, batch: Batch, lowest: int) -> Ca
 
 
 def build_step(batch: Batch, state: TableState | None, status_of: Callable[[int], NumberStatus]) -> Step:
-    """Return how a batch is put on `main`: after the mark, where all numbers between were rejected.
+    """Return how a batch is put on `main`: after the applied position, where all numbers between were rejected.
 
     Args:
         state: the table's; None: it isn't there.
@@ -55,7 +55,7 @@ def build_step(batch: Batch, state: TableState | None, status_of: Callable[[int]
 
     Raises:
         OutOfTurn: an earlier number has to be published first.
-        Rewound: the tracker has an earlier number as published, and the table's mark is below it.
+        Rewound: the tracker has an earlier number as published, and the table's applied position is below it.
     """
     channel = parse_channel(batch)
     position = state.properties.get(channel.position_property, "") if state else ""
@@ -77,13 +77,13 @@ def parse_channel(batch: Batch) -> Channel:
 
 
 def _require_settled(batch: Batch, number: int, status: NumberStatus, position: str) -> None:
-    # A batch without a file was never staged: it was lost with a tracker, and its drops are in others.
+    # A batch without a file was never staged: it was lost with a tracker, and its uploads are in others.
     if status.is_rejected or (status.is_settled and not status.is_written):
         return
     subject = f"batch {number} of channel {batch.destination.channel}"
     if status.is_settled:
         raise Rewound(
-            f"{subject} was published, and the table's mark is {position!r}: it was made anew, or rolled back",
+            f"{subject} was published, and the table is at position {position!r}: it was recreated, or rolled back",
             table=batch.destination.table,
             hint="see Rewound in the run book: replay, or accept that the rows are gone",
         )

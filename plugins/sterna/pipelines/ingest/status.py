@@ -49,7 +49,7 @@ class IngestStatus:
     Args:
         region: its name.
         inbox: its URI.
-        is_initialized: whether anything came in yet.
+        is_initialized: whether any upload was accepted yet.
         tables: those at which something waits, the oldest first.
         counts: how many are in which state, at all tables.
         rejected: batches that were rejected and not acknowledged, the newest first.
@@ -70,7 +70,7 @@ class IngestStatus:
 
     @property
     def oldest_age(self) -> float:
-        """Seconds for which the oldest drop waits that is not published; 0 where none does."""
+        """Seconds for which the oldest upload waits that is not published; 0 where none does."""
         return max((table.backlog.age for table in self.tables), default=0.0)
 
     @property

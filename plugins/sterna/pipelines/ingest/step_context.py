@@ -66,7 +66,8 @@ def open_catalog(context: RegionContext, ingest: RegionIngest) -> Iterator[Regio
 def _start_session(master: str, region: str) -> tuple[SparkSession, bool]:
     if is_connect(master):
         raise UsageError(
-            "ingestion needs a classic Spark: through Spark Connect no file is written near, and no mark is set",
+            "ingestion needs a classic Spark: through Spark Connect no file is written in the region, and no applied "
+            "position is set",
             hint=f"set ingest.regions.{region}.spark, such as local[2]",
         )
     require_pyspark()

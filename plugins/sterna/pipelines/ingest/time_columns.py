@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FIELD_ID = b"PARQUET:field_id"
-_SCHEMA = b"iceberg.schema"  # a copy of the schema in a file, which says `long`; nothing reads it
+_SCHEMA = b"iceberg.schema"  # a copy of the schema in a file, which has `long`; nothing reads it
 _DEFAULTS = ("initial-default", "write-default")  # of a time they are a text, which no `long` has
 
 

@@ -40,10 +40,10 @@ ANCHOR_FILE: Final = Document(ANCHOR, spaced=True)
 
 @dataclass(frozen=True)
 class EmptyRange:
-    """A range behind a channel's last drop that has no row: skipped tombstones, and what transactions leave.
+    """A range behind a channel's last upload that has no row: skipped tombstones, and what transactions leave.
 
     Args:
-        first: where it begins, which is where the next drop does.
+        first: where it begins, which is where the next upload does.
         end: the offset behind it.
     """
 
@@ -60,7 +60,7 @@ class ReadPosition:
     """Where a partition is read.
 
     Args:
-        first: where the next drop begins: the end of the last one.
+        first: where the next upload begins: the end of the last one.
         next: the offset that is read next; from `first` up to it there is no row.
     """
 
@@ -109,7 +109,7 @@ class TopicPositions:
     anchors: dict[int, Anchor] = field(default_factory=dict)
 
     def destination(self, partition: int) -> Destination:
-        """Return the destination of a partition's drops."""
+        """Return the destination of a partition's uploads."""
         tenant = self.ingest.settings.tenant_of(self.topic.into) or ""
         name = f"{TOPIC_CHANNEL_PREFIX}{self.topic.name}-{partition}"
         return Destination(tenant, self.topic.into, channel_name(self.ingest.name, tenant, name))
@@ -132,11 +132,12 @@ class TopicPositions:
         """Return the position at which reading a partition continues.
 
         Args:
-            begin: where it began, if the inbox has no drop of it.
-            index: add drops to the tracker that it lacks.
+            partition: which.
+            begin: where it began, if the inbox has no upload of it.
+            index: add uploads to the tracker that it lacks.
 
         Raises:
-            BadDrop: a drop of the chain ends before it begins, or a file of the topic is invalid.
+            BadDrop: an upload of the chain ends before it begins, or a file of the topic is invalid.
         """
         destination = self.destination(partition)
         token = self.ingest.tracker.last_offset(destination.table, destination.channel)
@@ -145,16 +146,16 @@ class TopicPositions:
             if index:
                 self.ingest.inbox.index(upload)
             if not upload.offset.isdigit() or int(upload.offset) <= offset:
-                raise BadDrop("a drop of a topic ends before it begins", table=destination.table, file=upload.uri)
+                raise BadDrop("an upload of a topic ends before it begins", table=destination.table, file=upload.uri)
             offset = int(upload.offset)
         empty = self._read(empty_range_uri(self.ingest.region_settings.inbox, destination), EMPTY_RANGE_FILE)
-        # One that begins elsewhere is of an earlier drop's end.
+        # One that begins elsewhere is of an earlier upload's end.
         return ReadPosition(offset, max(offset, empty.end) if empty is not None and empty.first == offset else offset)
 
     def record_empty_range(self, partition: int, first: int, end: int) -> None:
         """Record that a range has no row, unless a recorded one is behind it, or ends later.
 
-        A drop may still begin at `first`: every reader of the range finds the same there.
+        An upload may still begin at `first`: every reader of the range finds the same there.
 
         Raises:
             StoreUnreachable, StoreDenied: it isn't recorded.
@@ -252,7 +253,7 @@ def require_not_recreated(topic: SourceTopic, anchor: Anchor, id: str) -> None:
     if anchor.topic != topic.topic_name or anchor.id != id:
         raise TopicRecreated(
             f"the topic {topic.topic_name} is another one than {anchor.topic} was, of which {topic.name} has rows: "
-            "it was deleted and made anew",
+            "it was deleted and recreated",
             table=topic.into,
             hint="give ingest.topics another name for it: then it is read from its beginning",
         )
@@ -302,5 +303,5 @@ def consumer_group(region: str, topic: str) -> str:
 
 
 def upload_key(first: int) -> str:
-    """Return the key of the drop that begins at an offset."""
+    """Return the key of the upload that begins at an offset."""
     return f"kafka-{first}"

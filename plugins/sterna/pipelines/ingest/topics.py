@@ -1,12 +1,12 @@
-"""Messages of a topic become drops: each message is in exactly one, also after crashes and with several readers.
+"""Messages of a topic become uploads: each message is in exactly one, also after crashes and with several readers.
 
-A partition has a channel of its own. Its drops are a chain in the inbox: the key of each is the offset at which it
-begins, and its offset token the one at which the next begins. A mark is created only if absent. So of two readers of
-the same messages one creates the drop, and the other continues behind it. A reader's position is read from the tracker,
-and then from the inbox, since a mark may exist whose row the tracker lacks.
+A partition has a channel of its own. Its uploads are a chain in the inbox: the key of each is the offset at which it
+begins, and its offset token the one at which the next begins. A marker is created only if absent. So of two readers of
+the same messages one creates the upload, and the other continues behind it. A reader's position is read from the
+tracker, and then from the inbox, since a marker may exist whose row the tracker lacks.
 
-A range without a row (skipped tombstones, aborted transactions, control records) gets no drop. The offset behind it is
-recorded beside the chain: once retention deletes the range, nothing is missing.
+A range without a row (skipped tombstones, aborted transactions, control records) gets no upload. The offset behind it
+is recorded beside the chain: once retention deletes the range, nothing is missing.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _POLL_SECONDS = 0.5
 
 @dataclass
 class _PartitionBuffer:
-    """What was read of a partition and is in no drop yet.
+    """What was read of a partition and is in no upload yet.
 
     Args:
-        first: where the drop begins.
+        first: where the upload begins.
         end: where the next one will.
         recorded: up to where the inbox records that there is no row behind `first`.
         lines: the rows.
@@ -61,7 +61,10 @@ class TopicReader:
     """Reads one topic into the inbox.
 
     Args:
-        accept: makes a drop durable, as `Inbox.accept`.
+        ingest: the region's.
+        topic: which.
+        open_source: opens it.
+        accept: makes an upload durable, as `Inbox.accept`.
         usage: what a tenant has taken up.
         clock: seconds.
     """
@@ -86,7 +89,7 @@ class TopicReader:
         self._is_paused = False
 
     def poll(self, seconds: float = _POLL_SECONDS) -> int:
-        """Read for a while; return how many drops were made.
+        """Read for a while; return how many uploads were made.
 
         Raises:
             TopicUnreachable, TopicRecreated, MessagesGone: the topic can't be read, or must not be.
@@ -110,7 +113,7 @@ class TopicReader:
             raise
 
     def close(self) -> None:
-        """Leave the group; what is in no drop yet is read again."""
+        """Leave the group; what is in no upload yet is read again."""
         source, self._source = self._source, None
         self.buffers, self._is_paused = {}, False
         if source is not None:
@@ -217,7 +220,7 @@ class TopicReader:
             )
             try:
                 self._accept(request)
-            except KeyReused:  # another reader was first: its drop may end elsewhere
+            except KeyReused:  # another reader was first: its upload may end elsewhere
                 position = self.positions.require_position(source, partition)
                 self.buffers[partition] = _PartitionBuffer(position.first, position.next, position.next)
                 source.seek(partition, position.next)

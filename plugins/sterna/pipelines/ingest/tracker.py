@@ -1,4 +1,4 @@
-"""The tracker for taking drops and for queries: an index in the region's Postgres.
+"""The tracker for taking uploads and for queries: an index in the region's Postgres.
 
 It can be rebuilt from the inbox and the tables (`rebuild`), which have precedence over it.
 """
@@ -68,10 +68,11 @@ class TableBacklog:
     """What waits at one table.
 
     Args:
-        buffered: drops without a batch.
+        tenant, table: their names.
+        buffered: uploads without a batch.
         waiting: batches that are closed or staged.
         bytes: of both.
-        oldest: when the oldest drop was taken that is not published.
+        oldest: when the oldest upload was taken that is not published.
         age: seconds since then, by the tracker's clock.
         reason: why the oldest batch was given back last; "": it wasn't.
     """
@@ -87,7 +88,7 @@ class TableBacklog:
 
 
 class Tracker:
-    """The index of a region's drops and batches.
+    """The index of a region's uploads and batches.
 
     Args:
         pool: connections to its database.
@@ -98,7 +99,7 @@ class Tracker:
         self._channels: set[tuple[str, str]] = set()
 
     def accept(self, upload: Upload) -> tuple[Upload, bool]:
-        """Add a drop; return it as it is stored, and whether it is new.
+        """Add an upload; return it as it is stored, and whether it is new.
 
         Raises:
             KeyReused: another one is stored under its key.
@@ -122,7 +123,7 @@ class Tracker:
         return existing, False
 
     def upload(self, id: str) -> Upload | None:
-        """Return a drop, None where there is none."""
+        """Return an upload, None where there is none."""
         rows = self._fetch(f"SELECT {UPLOAD_SELECTION} FROM {UPLOAD_TABLES} WHERE d.id = %s", (id,))  # noqa: S608
         return parse_upload_row(rows[0]) if rows else None
 
@@ -233,7 +234,7 @@ class Tracker:
 
 
 def require_same_upload(existing: Upload, upload: Upload) -> None:
-    """See that a drop is the one that is stored under its key already.
+    """See that an upload is the one that is stored under its key already.
 
     Raises:
         KeyReused: it has other content, or goes elsewhere.

@@ -1,7 +1,7 @@
 """The tracker's tables: created at first use, and never mistaken for others.
 
-A lost tracker must not be created again by itself: its numbers would begin at 1, and batches up to the table's mark
-would count as published and never be. So the inbox and the tracker share an id.
+A lost tracker must not be created again by itself: its numbers would begin at 1, and batches up to the table's applied
+position would count as published and never be. So the inbox and the tracker share an id.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def prepare(pool: PostgresPool, objects: Objects, inbox: str, *, allow_used: boo
 
 
 def is_initialized(pool: PostgresPool, objects: Objects, inbox: str) -> bool:
-    """Return whether anything came in yet; changes nothing.
+    """Return whether any upload was accepted yet; changes nothing.
 
     Args:
         pool: the tracker's database.
@@ -250,7 +250,7 @@ def _create_table(connection: LimitedConnection, table: TrackerTable) -> None:
 
 def _is_used(objects: Objects, inbox: str, *, has_marker: bool) -> bool:
     # A marker alone: creating the tracker was interrupted. Without a marker, other objects of the folder don't count;
-    # acknowledged drops do: with a new tracker, a key that is sent again would add its rows twice.
+    # acknowledged uploads do: with a new tracker, a key that is sent again would add its rows twice.
     marker = marker_uri(inbox)
     return any(uri != marker and (has_marker or is_managed(uri)) for uri, _, _ in objects.list(inbox))
 
@@ -262,7 +262,7 @@ def _read_tracker_id(connection: LimitedConnection) -> str | None:
     if row is None:
         return None
     if row[0] != VERSION:
-        raise TrackerTooNew(f"the tracker's tables are of version {row[0]}, and this sterna knows {VERSION}")
+        raise TrackerTooNew(f"the tracker's tables are of version {row[0]}, and this sterna supports {VERSION}")
     return str(row[1])
 
 
@@ -286,6 +286,7 @@ def _read_marker_id(objects: Objects, inbox: str) -> str:
 
 def _tracker_lost(pool: PostgresPool, inbox: str) -> TrackerLost:
     return TrackerLost(
-        f"{pool.database} is not the tracker of the inbox {inbox}, which is in use: its batches would be numbered anew",
-        hint="sterna ingest rebuild makes the tracker anew from the inbox; the database has to be empty for that",
+        f"{pool.database} is not the tracker of the inbox {inbox}, which is in use: its batches would be "
+        "numbered from 1 again",
+        hint="sterna ingest rebuild recreates the tracker from the inbox; the database has to be empty for that",
     )

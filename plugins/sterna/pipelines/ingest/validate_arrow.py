@@ -1,4 +1,4 @@
-"""An Arrow stream, as it came in: whole, and of types that a table can have.
+"""An Arrow stream, as it was uploaded: complete, and of types that a table can have.
 
 Types whose values take no bytes are refused where they are nested, and so are compressed buffers: a stream of a few
 bytes could become anything otherwise.
@@ -36,7 +36,7 @@ def check_arrow(path: Path, limits: TenantLimits) -> int:
                 _require_uncompressed(message)
             # Readers stop at the stream's end: rows behind it would be lost.
             if source.read().strip(b"\0"):
-                raise BadDrop("this is no Arrow stream: something stands behind its end")
+                raise BadDrop("this is no Arrow stream: it has bytes after its end")
             source.seek(0)
             return _count_rows(source, limits)
     except (pa.ArrowException, OSError, ValueError, IndexError, struct.error) as error:

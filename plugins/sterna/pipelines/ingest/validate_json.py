@@ -1,4 +1,4 @@
-"""JSON lines, as they came in: each a row that everybody reads alike."""
+"""JSON lines, as they were uploaded: each a row that all parsers read alike."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _decode_line(line: bytes, number: int) -> str:
 
 
 def check_line(text: str, limits: TenantLimits, number: int) -> None:
-    """See that a line is a JSON object that everybody reads alike.
+    """See that a line is a JSON object that all parsers read alike.
 
     Args:
         text: the line, without its end.
@@ -81,7 +81,7 @@ def check_line(text: str, limits: TenantLimits, number: int) -> None:
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("a name stands twice in one object")
+        raise ValueError("an object has a name twice")
     return members
 
 

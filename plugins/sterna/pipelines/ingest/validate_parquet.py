@@ -59,7 +59,7 @@ def check_footer(path: Path, limits: TenantLimits) -> int:
     total_bytes = uncompressed_bytes(metadata, size - footer - _MIN_FILE_BYTES + len(_MAGIC))
     if total_bytes > limits.ratio * size:
         raise DropOverLimit(
-            f"it says that it becomes {total_bytes} bytes, {limits.ratio} times its {size} are allowed (limits.ratio)"
+            f"its footer declares {total_bytes} bytes, {limits.ratio} times its {size} are allowed (limits.ratio)"
         )
     arrow_columns(schema, metadata.schema)
     return int(metadata.num_rows)
@@ -163,12 +163,12 @@ def uncompressed_bytes(metadata: Any, end: int) -> int:
         for column in (group.column(number) for number in range(group.num_columns)):
             start, size = _column_offset(column), column.total_compressed_size
             if start < len(_MAGIC) or size < 0 or column.total_uncompressed_size < 0 or start + size > end:
-                raise BadDrop("the Parquet file is cut or broken: a column lies outside of it")
+                raise BadDrop("the Parquet file is cut or broken: a column is outside of it")
             if column.num_values < 0:
                 raise BadDrop("the Parquet file is broken: a column has less than no values")
             total_bytes += column.total_uncompressed_size
     if rows != metadata.num_rows:
-        raise BadDrop(f"the Parquet file is broken: it says {metadata.num_rows} rows, and its groups have {rows}")
+        raise BadDrop(f"the Parquet file is broken: it declares {metadata.num_rows} rows, and its groups have {rows}")
     return total_bytes
 
 

@@ -1,7 +1,7 @@
-"""Since when each region's replica serves a batch: by the mark that its copy of the table has.
+"""Since when each region's replica serves a batch: by the applied position in its copy of the table.
 
-The mark is set in the very commit that publishes a batch, and a replica has a table's metadata as it was on `main`. So
-a replica whose copy has a batch's number, or a higher one, has its rows.
+The position is set in the very commit that publishes a batch, and a replica has a table's metadata as it was on `main`.
+So a replica whose copy has a batch's number, or a higher one, has its rows.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class PostgresQueue:
             if settled:
                 return
             row = connection.execute("SELECT state FROM sterna_ingest_batch WHERE id = %s", (batch,)).fetchone()
-        tracked_state = f"the tracker has it as {row[0]}" if row else "the tracker knows no such batch"
+        tracked_state = f"the tracker has it as {row[0]}" if row else "the tracker has no such batch"
         raise TrackerContradicts(f"batch {batch} is {state}, and {tracked_state}")
 
 

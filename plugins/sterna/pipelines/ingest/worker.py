@@ -194,7 +194,7 @@ class Worker:
                 f"main has lost batches {numbers[0]} to {numbers[-1]} of {table}, channel {channel}: once more"
             )
         for (table, channel), cause in recovery.undecided.items():
-            reason = f"Rewound: {table}, channel {channel}: {cause}; say `sterna ingest replay --table … --channel …`"
+            reason = f"Rewound: {table}, channel {channel}: {cause}; run `sterna ingest replay --table … --channel …`"
             self._failed[f"{table} {channel}"] = self._stopped[f"{table} {channel}"] = reason
             self._report(reason)
         return batch is not None and (batch.destination.table, batch.destination.channel) in recovery.reopened

@@ -1,4 +1,4 @@
-"""Runs a worker for as long as asked; after a promotion it continues at the new primary."""
+"""Runs a worker for a limited time; after a promotion it continues at the new primary."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run_worker(
         settled += outcome.done
         if not outcome.moved:
             return replace(outcome, done=settled, counts=_count_states(ingest, once=once))
-        report(f"{outcome.moved} is the primary by now: the worker goes on there")
+        report(f"{outcome.moved} is the primary by now: the worker continues there")
 
 
 def _count_states(ingest: RegionIngest, *, once: bool) -> Counts | None:

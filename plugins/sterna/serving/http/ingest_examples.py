@@ -72,8 +72,8 @@ POST: dict[int | str, dict[str, Any]] = {
     ),
 }
 DROP: dict[int | str, dict[str, Any]] = {
-    200: _json_example("The drop.", {**_DROP, "state": "published", "batch": _BATCH}),
-    **error_examples(_UNAUTHORIZED | {404: "there is no such drop"} | _UNAVAILABLE),
+    200: _json_example("The upload.", {**_DROP, "state": "published", "batch": _BATCH}),
+    **error_examples(_UNAUTHORIZED | {404: "there is no such upload"} | _UNAVAILABLE),
 }
 BATCHES: dict[int | str, dict[str, Any]] = {
     200: _json_example("Batches.", {"region": "eu", "batches": [_BATCH]}),

@@ -1,4 +1,4 @@
-"""Drops, batches and channels as producers see them in JSON."""
+"""Uploads, batches and channels as producers see them in JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sterna.pipelines.ingest.tracker import ChannelState
 def upload_json(
     upload: Upload, batch: Batch | None, served: Mapping[str, datetime | None] | None = None
 ) -> dict[str, Any]:
-    """Return a drop, and what became of it."""
+    """Return an upload, and what became of it."""
     return {
         "id": upload.id,
         "table": upload.destination.table,

@@ -41,10 +41,10 @@ from sterna.serving.http.logs import FIELDS
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Key = Annotated[str, Header(alias="Idempotency-Key", description="The same drop sent again has the same.")]
+Key = Annotated[str, Header(alias="Idempotency-Key", description="The same upload sent again has the same.")]
 Channel = Annotated[str, Header(alias="Sterna-Channel", description="The producer's channel; default: `default`.")]
 Offset = Annotated[str, Header(alias="Sterna-Offset", description="In the key's place: how far the producer is.")]
-Partition = Annotated[str, Header(alias="Sterna-Partition", description="Drops of one partition become one batch.")]
+Partition = Annotated[str, Header(alias="Sterna-Partition", description="Uploads of one partition become one batch.")]
 _NO_STORE = {"Cache-Control": "no-store"}
 _ID = re.compile(r"[0-9a-f]{32}")
 _ADMIN_ROLE = "admin"
@@ -85,7 +85,7 @@ class IngestRouter:
         return await self._answer(request, partial(self._receive_upload, request, table, FILE_FORMATS))
 
     async def drop(self, request: Request, id: str) -> Response:
-        """Say what became of a drop."""
+        """Say what became of an upload."""
         return await self._answer(request, partial(self._describe_upload, request, id))
 
     async def batches(
@@ -118,7 +118,7 @@ class IngestRouter:
             validate_usage(headers, usage, gate.limits)
             async with receive_body(request, headers, gate) as body:
                 upload, is_new = await gate.run(partial(self._store_upload, headers, body, gate))
-        log.info("a drop", extra={FIELDS: {"drop": upload.id, "table": table, "bytes": upload.bytes, "new": is_new}})
+        log.info("an upload", extra={FIELDS: {"drop": upload.id, "table": table, "bytes": upload.bytes, "new": is_new}})
         content = {**upload_json(upload, None), "repeated": not is_new}
         return _json(content, 201 if is_new else 200, {"Location": f"/v1/drops/{upload.id}"})
 
@@ -133,7 +133,7 @@ class IngestRouter:
         tenants = await self._require_tenants(request, read_only=True)
         upload_state = await self._query(partial(self._find_upload, id)) if _ID.fullmatch(id) else None
         if upload_state is None or upload_state[0].destination.tenant not in tenants:
-            raise RequestError(404, "there is no such drop")
+            raise RequestError(404, "there is no such upload")
         return _json(upload_json(*upload_state))
 
     def _find_upload(self, id: str) -> tuple[Upload, Batch | None, Mapping[str, datetime | None]] | None:

@@ -130,17 +130,17 @@ def _ingest_lines(service: IngestService) -> Iterator[str]:
     # Without tables and tenants: whoever reads these numbers needs no token.
     counts, backlogs, name = service.counts, service.backlog, "sterna_ingest_{}"
     for unit, help, by_format in (
-        ("drops", "Drops that were taken.", counts.uploads),
+        ("drops", "Uploads that were taken.", counts.uploads),
         ("bytes", "Bytes of these.", counts.bytes),
         ("rows", "Rows of these.", counts.rows),
     ):
         yield from _labelled(name.format(f"{unit}_total"), "counter", help, "format", by_format)
-    yield from _single(name.format("repeated_total"), "counter", "Drops that were sent again.", counts.repeated)
+    yield from _single(name.format("repeated_total"), "counter", "Uploads that were sent again.", counts.repeated)
     refused_help = "Answers that were none."
     yield from _labelled(name.format("refused_total"), "counter", refused_help, "status", counts.refused)
     yield from _labelled(name.format("batches_total"), "counter", "Batches that were closed.", "rule", counts.closed)
-    yield from _single(name.format("listed_total"), "counter", "Drops found in listed folders.", counts.listed)
-    yield from _single(name.format("topics_total"), "counter", "Drops made of topics' messages.", counts.messages)
+    yield from _single(name.format("listed_total"), "counter", "Uploads found in listed folders.", counts.listed)
+    yield from _single(name.format("topics_total"), "counter", "Uploads made of topics' messages.", counts.messages)
     stopped_help = "Partitions of topics that somebody has to look at."
     yield from _single(name.format("topic_partitions_stopped"), "gauge", stopped_help, service.stopped_partitions)
     yield from _single(name.format("failures_total"), "counter", "Times that nothing answered.", counts.failures)
@@ -149,7 +149,7 @@ def _ingest_lines(service: IngestService) -> Iterator[str]:
     bytes = sum(backlog.bytes for backlog in backlogs)
     yield from _single(name.format("backlog_bytes"), "gauge", "Bytes that wait for being published.", bytes)
     oldest = round(max((backlog.age for backlog in backlogs), default=0.0), 3)
-    yield from _single(name.format("oldest_seconds"), "gauge", "Age of the oldest drop that waits.", oldest)
+    yield from _single(name.format("oldest_seconds"), "gauge", "Age of the oldest upload that waits.", oldest)
 
 
 def _feature_lines(service: FeaturesService) -> Iterator[str]:

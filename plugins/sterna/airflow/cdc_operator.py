@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _DOC = """\
 ### Follow databases, for region `{region}`
 
-What happens to their rows happens to tables on `main`: whole transactions, each change once. The run goes on for
+Changes of their rows are applied to tables on `main`: whole transactions, each change once. The run continues for
 `[sterna] cdc_follow_for`, with the reading engine and Spark warm.
 
-Which databases says section `cdc` of the services file. Without one for this region the task is skipped.
+Section `cdc` of the services file lists the databases. Without one for this region the task is skipped.
 
-**When it fails**: a source waits for somebody. Its reason stands in the log, and in `sterna cdc status`. The others
-have gone on. What to do stands in docs/operations.md, *By what you see*.
+**When it fails**: a source waits for an operator. Its reason is in the log, and in `sterna cdc status`. The others
+have continued. What to do is in docs/operations.md, *By what you see*.
 """
 
 
@@ -54,12 +54,7 @@ class SternaCdcOperator(SternaOperator):
         self._runner: Any = None
 
     def execute(self, context: TaskContext) -> int:
-        """Follow the sources, log each step, and return the number of steps.
-
-        Raises:
-            AirflowSkipException: the services file has no source for this region.
-            AirflowFailException: a source failed; the message has the first reason.
-        """
+        """Follow, and log each step."""
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
         from sterna.config.services_file import read_services
@@ -92,7 +87,7 @@ def cdc_dag(
     follow_for: str | None = None,
     **kwargs: Any,
 ) -> DAG:
-    """Return a DAG whose task follows databases, again and again.
+    """Return a DAG whose task follows databases, run after run.
 
     Args:
         region: name of the region; None for `[sterna] region`.

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 
 _DOC = """\
-### Put what came in at region `{region}` on `main`
+### Publish uploads of region `{region}` on `main`
 
 Each task is a worker: it takes closed batches, one after another, and puts each on `main` once, as few files near the
 writer. It stays warm for `[sterna] ingest_follow_for`. Workers share the work by the tracker's queue, and any of them
-may be killed: another one goes on.
+may be killed: another one continues.
 
 Without `ingest` for this region in the services file it does nothing.
 
-**When it fails**: a batch waits for somebody. Its reason stands in the log, and in the tracker. What to do stands in
+**When it fails**: a batch waits for an operator. Its reason is in the log, and in the tracker. What to do is in
 docs/operations.md, *By what you see*.
 """
 
@@ -47,12 +47,7 @@ class SternaIngestOperator(SternaOperator):
         self.services = services
 
     def execute(self, context: TaskContext) -> dict[str, int]:
-        """Process batches, and return their number by final state.
-
-        Raises:
-            AirflowSkipException: the services file has no ingest section for this region.
-            AirflowFailException: batches stopped, which need an operator's decision.
-        """
+        """Work, and log each batch."""
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
         from sterna.config.services_file import read_services
@@ -82,7 +77,7 @@ class SternaIngestOperator(SternaOperator):
         finally:
             ingest.close()
         if summary.stopped:
-            raise AirflowFailException(f"{len(summary.stopped)} batches wait for somebody: {summary.stopped[0]}")
+            raise AirflowFailException(f"{len(summary.stopped)} batches wait for an operator: {summary.stopped[0]}")
         return counts
 
 
@@ -97,7 +92,7 @@ def ingest_dag(
     workers: int | None = None,
     **kwargs: Any,
 ) -> DAG:
-    """Return the DAG whose tasks put on `main` what came in at a region.
+    """Return the DAG whose tasks publish a region's uploads on `main`.
 
     Args:
         region: name of the region; None for `[sterna] region`.
@@ -117,7 +112,7 @@ def ingest_dag(
     duration = parse_follow_duration(get_option("ingest_follow_for") if follow_for is None else follow_for)
     owner, link = get_option("owner"), get_option("owner_link")
     settings: dict[str, Any] = {
-        "description": f"Put on main what came in at region {region}",
+        "description": f"Publish uploads of region {region} on main",
         "doc_md": _DOC.format(region=region),
         "schedule": CronTriggerTimetable(cron, timezone="UTC") if cron else None,
         "catchup": False,

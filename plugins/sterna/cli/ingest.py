@@ -1,4 +1,4 @@
-"""The commands `sterna ingest …`: what came in, and how far it is."""
+"""The commands `sterna ingest …`: status and batches of ingestion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_region_ingest(registry: Path, region: str, services: Path | None) -> It
     """Open a region's ingestion.
 
     Raises:
-        SternaError: the registry or the services file is wrong, or has no ingestion for the region.
+        SternaError: the registry or the services file is wrong, or lacks ingestion.
     """
     from sterna.pipelines.ingest.region import open_ingest
 
@@ -51,7 +51,7 @@ def ingest_status(
 ) -> None:
     """Show what waits to be published, by table, and what was rejected or went to the dead letters.
 
-    Exit code 5: a batch waits for too long, or rejected drops or dead letters need a decision.
+    Exit code 5: something waits for too long, or rejected batches or dead letters are not handled yet.
     """
     from sterna.pipelines.ingest.status import read_ingest_status
     from sterna.text.ingest import ingest_fields, ingest_text

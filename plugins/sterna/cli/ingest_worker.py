@@ -36,8 +36,8 @@ def run(
 ) -> None:
     """Publish closed batches on main, as few files near the writer: staged, audited, published once.
 
-    Without --once and --for it runs until it is ended. Any number may run concurrently. With --once it exits with 4
-    where batches remain that no worker has; otherwise where the waiting batches can't be counted.
+    Without --once and --for it runs until it is stopped. Any number may run concurrently. With --once it ends with 4
+    where batches are left that no worker has; else where the backlog is unknown.
     """
     from sterna.pipelines.ingest.worker_service import run_worker
     from sterna.text.ingest_worker import consolidated_text, work_text

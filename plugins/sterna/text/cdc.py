@@ -1,4 +1,4 @@
-"""What was read of databases and how far that is on `main`: for people."""
+"""Change capture as text: status and outcomes of sources."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def status_text(sources: Sequence[SourceStatus]) -> str:
         retained += "" if source.left is None else f", and purges the first of it in {max(0, source.left)} s"
         alarm = f" — beyond {source.alarm}" if source.alarm else ""
         read = (
-            f"reading {source.capture_id}, {source.segments} drops, up to {_format_time(source.committed)}"
+            f"capture {source.capture_id}, {source.segments} segments, up to {_format_time(source.committed)}"
             if source.capture_id
             else "not begun"
         )
@@ -46,14 +46,14 @@ def status_text(sources: Sequence[SourceStatus]) -> str:
             f"  {target.table} → {target.into}: {target.problem or _lag_text(target.behind, target.position)}"
             for target in source.tables
         ]
-        lines += [f"  {table}: new; it comes with sterna cdc resync {source.name}" for table in source.new]
-        lines += [f"  {table}: can't be followed: {reason}" for table, reason in source.unfit]
+        lines += [f"  {table}: new; captured after sterna cdc resync {source.name}" for table in source.new]
+        lines += [f"  {table}: can't be captured: {reason}" for table, reason in source.unfit]
         lines += [f"  {source.problem}"] if source.problem else []
     return join_lines(lines)
 
 
 def resynced_text(resynced: ResyncSummary) -> str:
-    """Return what a resync does to a source, or would do, as lines."""
+    """Return that all rows of a source are read again, or would be."""
     if resynced.table:
         verb = "would read" if not resynced.asked else "reads"
         line = (
@@ -63,7 +63,7 @@ def resynced_text(resynced: ResyncSummary) -> str:
     if not resynced.asked:
         return join_lines(
             [
-                f"{resynced.name}: would be read again from its rows on, as reading {resynced.capture_id}",
+                f"{resynced.name}: all rows would be read again, as capture {resynced.capture_id}",
                 NOTHING_CHANGED,
             ]
         )
@@ -79,7 +79,7 @@ def _unread_text(source: SourceStatus) -> str:
 def _lag_text(lag: int, position: str) -> str:
     if not position:
         return "no row yet"
-    return f"{lag} drops behind" if lag else "up to date"
+    return f"{lag} segments behind" if lag else "up to date"
 
 
 def _format_time(micros: int) -> str:

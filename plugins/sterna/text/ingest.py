@@ -45,7 +45,7 @@ def ingest_fields(status: IngestStatus) -> dict[str, Any]:
 def ingest_text(status: IngestStatus) -> str:
     """Return the status of ingestion as lines."""
     if not status.is_initialized:
-        return f"{status.region}: nothing came in yet; the inbox is {status.inbox}"
+        return f"{status.region}: no upload was accepted yet; the inbox is {status.inbox}"
     waiting = sum(table.backlog.bytes for table in status.tables)
     backlog = f"{waiting:,} bytes wait, the oldest for {status.oldest_age:.0f} s" if status.tables else "nothing waits"
     lines = [f"{status.region}: {backlog}; the inbox is {status.inbox}"]
@@ -75,7 +75,8 @@ def _worker_line(worker: WorkerStatus) -> str:
     if worker.alive:
         return f"{identity}, since {worker.begun:%Y-%m-%dT%H:%M:%SZ}: has {len(worker.batches)} batches"
     abandoned = f"; it left {printable(', '.join(worker.batches), 200)}" if worker.batches else ""
-    return f"{identity} died or hangs: no sign since {worker.seen:%Y-%m-%dT%H:%M:%SZ}, {worker.silent:.0f} s{abandoned}"
+    since = f"{worker.seen:%Y-%m-%dT%H:%M:%SZ}, {worker.silent:.0f} s"
+    return f"{identity} died or hangs: no heartbeat since {since}{abandoned}"
 
 
 def counts_text(counts: Counts) -> str:
@@ -90,7 +91,7 @@ def _states_text(counts: Counts) -> str:
         "ready": counts.ready,
         "tried again later": counts.delayed,
         "claimed by a worker": counts.claimed,
-        "left by a worker without a sign": counts.abandoned,
+        "left by a worker without a heartbeat": counts.abandoned,
     }
     states = ", ".join(f"{number} {state}" for state, number in batches.items() if number)
     return f" ({states})" if states else ""

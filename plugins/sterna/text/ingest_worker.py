@@ -39,9 +39,11 @@ def work_text(summary: WorkerOutcome) -> str:
 def replayed_text(replayed: ReplayOutcome) -> str:
     """Return what a replay does as lines."""
     channel = f"{replayed.table}, channel {replayed.channel}"
-    outcome = f"{replayed.uploads} uploads come again in a new batch" if replayed.uploads else ""
-    outcome = f"{replayed.accepted} rows stay away" if replayed.accepted else outcome
-    batches = f"{len(replayed.batches)} batches that the table has lost; its mark: {replayed.position or 'none'}"
+    outcome = f"{replayed.uploads} uploads are replayed in a new batch" if replayed.uploads else ""
+    outcome = f"{replayed.accepted} rows are not replayed" if replayed.accepted else outcome
+    batches = (
+        f"{len(replayed.batches)} batches that the table has lost; its applied position: {replayed.position or 'none'}"
+    )
     lines = [f"{channel}: {outcome or batches}", *(f"  {id}" for id in replayed.batches)]
     return "\n".join(lines if replayed.done else [*lines, NOTHING_CHANGED])
 

@@ -54,7 +54,7 @@ def test_a_table_that_is_made_anew_is_told(shop: CaptureTestbed) -> None:
     shop.settled("a")
     shop.sql("DROP TABLE a; CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (2)")
     (failure,) = shop.fails().failed.values()
-    assert failure.startswith("NeedsResync: the table was dropped, or made anew")
+    assert failure.startswith("NeedsResync: the table was dropped, or recreated")
     (status,) = read_sources(shop.followed())
     assert status.problem.startswith("NeedsResync")
     resync(shop.followed()[0], act=True)

@@ -69,7 +69,7 @@ def test_tables_go_on_beside_those_in_trouble(source: Source) -> None:
     rows, last = source.reading.rows(), source.reading.last()
     messages = {name.partition(".")[2]: stop.message for name, stop in last.stopped.items()}
     assert sorted(messages) == sorted(troubled)
-    assert "doesn't tell all columns" in messages["image"]
+    assert "lacks columns" in messages["image"]
     assert "isn't understood" in messages["stated"]
     assert "a value of column d has no place" in messages["worth"]
     assert "the row is (id) = (2)" in messages["worth"]

@@ -51,7 +51,7 @@ def command(local: Stores, database: Database, tmp_path: Path, capsys: pytest.Ca
 def test_what_waits_is_told_closed_and_listed(
     command: Command, local: Stores, database: Database, tmp_path: Path
 ) -> None:
-    assert command("status")[:2] == (0, f"eu: nothing came in yet; the inbox is {local.eu}/inbox\n")
+    assert command("status")[:2] == (0, f"eu: no upload was accepted yet; the inbox is {local.eu}/inbox\n")
     assert json.loads(command("close", "--json")[1]) == {"region": "eu", "closed": []}
     eu = TrackedInbox(local.objects, f"{local.eu}/inbox", database, tmp_path)
     eu.prepare()
@@ -76,7 +76,7 @@ def test_what_waits_is_told_closed_and_listed(
     eu.queue.mark_published(first.id, 7, "c0ffee" * 8)
     eu.queue.mark_rejected(closed[1]["id"], "min(amount) >= 0 does not hold")
     code, text, _ = command("status")
-    assert code == 5 and "nothing waits" in text and "rejected, 1 drops, 2 rows, 6 bytes: min(amount)" in text
+    assert code == 5 and "nothing waits" in text and "rejected, 1 uploads, 2 rows, 6 bytes: min(amount)" in text
     assert "ALARM 1 batches rejected: sterna ingest replay --batch" in text
     listed = json.loads(command("batches", "--json", "--tenant", "acme", "--state", "published", "--since", "1h")[1])
     assert [(batch["number"], batch["commit"]) for batch in listed["batches"]] == [(1, "c0ffee" * 8)]
@@ -106,7 +106,7 @@ def test_what_is_bad_is_an_alarm_until_somebody_answers(
     assert [(batch["id"], batch["bad"]) for batch in status["dead"]] == [(dead, 1)]
     # What comes again is answered, and so is what an operator lets be.
     assert command("replay", "--batch", again, "--yes")[0] == 0
-    assert "1 rows stay away" in command("replay", "--batch", dead, "--accept")[1]
+    assert "1 rows are not replayed" in command("replay", "--batch", dead, "--accept")[1]
     assert json.loads(command("status", "--json")[1])["counts"]["dead"] == 1  # a dry run
     for id in (dead, rejected):
         assert command("replay", "--batch", id, "--accept", "--yes")[0] == 0
@@ -170,10 +170,10 @@ def test_every_state_is_told_and_who_has_what(
         connection.execute("UPDATE sterna_ingest_worker SET seen = seen - interval '1 h' WHERE name = 'dead'")
         connection.execute("UPDATE sterna_ingest_batch SET leased_until = now() - interval '1 h' WHERE worker = 'dead'")
     text = command("status")[1]
-    states = "5 batches (2 ready, 1 tried again later, 1 claimed by a worker, 1 left by a worker without a sign)"
+    states = "5 batches (2 ready, 1 tried again later, 1 claimed by a worker, 1 left by a worker without a heartbeat)"
     assert f"acme.events: 1 uploads without a batch, {states}" in text
     assert "worker host-a pid 11, since 2" in text and "has 1 batches" in text
-    assert "worker host-b pid 12 died or hangs: no sign since 2" in text
+    assert "worker host-b pid 12 died or hangs: no heartbeat since 2" in text
     assert "it left acme.events eu.acme.default 2" in text and "no worker runs" not in text
     status = json.loads(command("status", "--json")[1])
     assert status["counts"] == {
@@ -208,7 +208,7 @@ def test_what_is_wrong_is_told_with_its_exit_code(command: Command, local: Store
     code, _, errors = command("status", inbox=f"{local.eu}/replica's root/in")
     assert code == 2 and "replica root" in errors
     code, _, errors = command("status", inbox=f"{local.us}/inbox")
-    assert code == 2 and "writers write near" in errors
+    assert code == 2 and "has to be in its own region" in errors
     code, _, errors = command("status", inbox="s3://elsewhere/inbox")
     assert code == 2 and "no location" in errors
     unreachable = {"credential_id": "ingest_eu", "hosts": ["127.0.0.1:1"]}

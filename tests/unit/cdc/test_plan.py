@@ -67,7 +67,7 @@ def test_a_mark_follows_though_nothing_comes() -> None:
 
 
 def test_a_drop_that_is_gone_is_told() -> None:
-    with pytest.raises(NeedsResync, match="drop 2 of epoch 1 is gone"):
+    with pytest.raises(NeedsResync, match="segment 2 of capture 1 is gone"):
         plan_step("1/1", FIRST[2:])
 
 
@@ -143,9 +143,9 @@ def test_rows_that_are_read_again_come_in_several_steps() -> None:
     assert again("1/4", drops) == ("1/4", "1/6", [5], [4, 5, 6], False)
     assert again("1/6", drops) == ("1/6", "1/7", [7], None, False)
     # Without all of its rows nothing is taken away.
-    with pytest.raises(NeedsResync, match="drop 4 of epoch 1"):
+    with pytest.raises(NeedsResync, match="segment 4 of capture 1"):
         again("1/4", drops[2:])
-    with pytest.raises(NeedsResync, match="drop 4 of epoch 1 is gone"):
+    with pytest.raises(NeedsResync, match="segment 4 of capture 1 is gone"):
         again("1/2", drops[2:])
 
 

@@ -143,7 +143,7 @@ def test_a_table_that_never_had_a_row_needs_no_old_drop(world: World) -> None:
     assert work is not None
     assert (work.step.previous, work.step.position, [drop.number for drop in work.segments]) == ("", "1/7", [7])
     # One that had rows and is gone from `main` lacks them.
-    with pytest.raises(NeedsResync, match="drop 1 of epoch 1 is gone"):
+    with pytest.raises(NeedsResync, match="segment 1 of capture 1 is gone"):
         next_work(_WAY, "public.a", "", 1, drops, is_empty=True)
     assert (
         min_applied_segment(marked(world, journal, {"public.a": "", "public.void": "1/7"}), CaptureSpec(1, keys)) == 0
@@ -152,7 +152,7 @@ def test_a_table_that_never_had_a_row_needs_no_old_drop(world: World) -> None:
 
 def test_without_all_first_drops_nothing_is_taken_away(world: World) -> None:
     drops = journal_of(world, 3, complete=3).segments(1, after=1)
-    with pytest.raises(NeedsResync, match="drop 1 of epoch 1"):
+    with pytest.raises(NeedsResync, match="segment 1 of capture 1"):
         next_work(_WAY, "public.a", "1/2", 1, drops)
 
 
@@ -608,5 +608,5 @@ def test_what_nobody_foresees_of_one_table_ends_no_other(world: World) -> None:
     assert runner.apply(cast(Any, None)) is False
     ((what, error),) = runner.failures.snapshot().items()
     assert (what, came) == ("shop: public.a", ["public.b"])
-    assert "an unexpected error: KeyError" in error.message
+    assert "unexpected: KeyError" in error.message
     assert error.exit_code != 0

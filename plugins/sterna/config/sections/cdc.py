@@ -77,7 +77,7 @@ def _validate_unique_names(value: list[CdcSource]) -> list[CdcSource]:
     for field_name, names in (("name", [source.name for source in value]), ("into", [source.into for source in value])):
         if duplicates := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(
-                f"{field_name} {duplicates[0]} appears twice: a source has its own name and its own namespace"
+                f"{field_name} {duplicates[0]} occurs twice: a source has its own name and its own namespace"
             )
     return value
 

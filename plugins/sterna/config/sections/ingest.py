@@ -66,11 +66,11 @@ class WatchedPrefix(StrictModel):
 
 
 class IngestRegion(StrictModel):
-    """A region's storage of ingested files, until they are published.
+    """Where one region keeps uploads until they are published.
 
     Args:
         inbox: a URI prefix in a location of the region's own, outside of replica roots.
-        spark: the Spark master of consolidation, as the registry's `spark`; "": the region's own.
+        spark: the Spark that merges uploads, as the registry's `spark` names it; "": the region's own.
         catalog_credential_id: the connection with which workers log in at the catalog, as writers of `main`; None: the
             region's own.
         database: the tracker's.
@@ -140,7 +140,7 @@ class Tenant(StrictModel):
     """A writer.
 
     Args:
-        namespaces: those whose tables it owns, with nested ones. No two tenants have the same.
+        namespaces: namespaces of the tables that it owns, with nested ones. No two tenants have the same.
         roles: a token with one of these is the tenant's; none: `tenant:<name>`.
         limits: on what it may send.
     """

@@ -271,17 +271,17 @@ def read_rows(
 
 
 def _validate_part(table: pa.Table, part: Part) -> None:
-    """Validate that a file matches its segment, and has nothing that this version doesn't know."""
+    """Validate that a file matches its segment, and has nothing that is unknown to this version."""
     import pyarrow.compute as pc
 
     if table.num_rows != part.rows:
-        raise BadDrop(f"it has {table.num_rows} rows, and its drop says {part.rows}", file=part.uri)
+        raise BadDrop(f"it has {table.num_rows} rows, and its segment declares {part.rows}", file=part.uri)
     own = {name for name in table.column_names if name.startswith("_sterna_")}
     if unknown_columns := sorted(own - _OWN_COLUMNS):
-        raise BadDrop(f"it has a column {unknown_columns[0]}, which this version doesn't know", file=part.uri)
+        raise BadDrop(f"it has a column {unknown_columns[0]}, which is unknown to this version", file=part.uri)
     operations = set(pc.unique(table[OPERATION]).to_pylist())
     if unknown_operations := sorted(map(str, operations - _OPERATIONS)):
-        raise BadDrop(f"it has an operation {unknown_operations[0]!r}, which this version doesn't know", file=part.uri)
+        raise BadDrop(f"it has an operation {unknown_operations[0]!r}, which is unknown to this version", file=part.uri)
 
 
 def _column_types(row_parts: Sequence[Part]) -> dict[str, pa.DataType]:
@@ -306,7 +306,7 @@ def empty_rows(target: Target, columns: Sequence[Column]) -> pa.Table:
         raise UnfitSource(
             f"{target.name} has no row in the source, and a key with column {missing[0]}, which {target.key} lacks",
             table=target.key,
-            hint="drop the table on main: it is made anew with the first row",
+            hint="drop the table on main: it is recreated with the first row",
         )
     fields = [pa.field(name, arrow_type(types[name])) for name in target.key_columns]
     return pa.schema([*fields, *own_fields()]).empty_table()

@@ -257,7 +257,7 @@ class Capture:
         self._identities = with_dropped_columns(self._identities, self.journal.earlier_columns(new_spec.id))
         self.database.prepare(new_spec.id, list(new_spec.tables))
         if not self.journal.create_spec(new_spec):
-            raise Busy(f"somebody else begins to read the source {self.source.name}")
+            raise Busy(f"another reader begins to read the source {self.source.name}")
         return new_spec, None
 
     def _select_tables(self, unfit: dict[str, UnfitSource], captured: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -276,9 +276,9 @@ class Capture:
             name for name, error in errors.items() if name in captured and not isinstance(error, UnfitSource)
         ]:
             raise Busy(
-                f"a table of the source {self.source.name} is being changed while a new epoch begins",
+                f"a table of the source {self.source.name} is being changed while a new capture begins",
                 table=changed[0],
-                hint="the next try asks anew which tables there are",
+                hint="the next attempt lists the tables again",
             ) from errors[changed[0]]
         unfit.update({name: error for name, error in errors.items() if isinstance(error, UnfitSource)})
         return {name: key for name, key in self._spec.tables.items() if name not in errors}
@@ -480,7 +480,7 @@ class Capture:
         """Commit a segment, and continue behind it."""
         # Checked before each segment: a reader must not continue a capture that was superseded.
         if self.journal.latest_capture_id() != segment.capture_id or not self.journal.commit_segment(segment):
-            raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")
+            raise Busy(f"another reader reads the source {self.source.name}, or a new capture was requested")
         self._last_segment, self._spec = segment, self._spec.with_keys_at(segment)
 
     def _next_number(self) -> int:

@@ -256,7 +256,7 @@ class ChangeBuffer:
             absent = absent_columns(table.columns, event["after"], self._placeholder)
             if absent and operation != "u":
                 raise NeedsResync(
-                    f"a row got another key, and its {absent[0]} isn't told", table=name, hint="sterna cdc resync"
+                    f"a row got another key, and the change lacks its {absent[0]}", table=name, hint="sterna cdc resync"
                 )
             values = self._read_values(name, table, event["after"], absent)
         if operation != "t":
@@ -278,7 +278,7 @@ class ChangeBuffer:
                     )
                 # A long key that wasn't changed, or the key of a row that the log identifies by other columns.
                 raise UnfitSource(
-                    f"a change doesn't tell column {column.column.name} of the key",
+                    f"a change lacks column {column.column.name} of the key",
                     table=name,
                     hint=f"ALTER TABLE {name} REPLICA IDENTITY FULL, then sterna cdc resync",
                 )
@@ -288,7 +288,7 @@ class ChangeBuffer:
         arrays = [column.column.name for column in table.columns if column.may_change]
         if arrays and operation == "u" and event.get("before") is None:
             raise NeedsResync(
-                f"a row was changed while the values of {arrays[0]} weren't told: its replica identity was not FULL",
+                f"a row was changed without the values of {arrays[0]}: its replica identity was not FULL",
                 table=name,
                 hint="sterna cdc resync",
             )
@@ -387,7 +387,7 @@ def _validate_order(table: str, old_names: Sequence[str], new_names: Sequence[st
     # A database keeps the order of columns: one at another position was renamed, or the table was recreated.
     if list(old_names) != [column for column in new_names if column in set(old_names)]:
         raise NeedsResync(
-            "columns have exchanged their names, or were made anew", table=table, hint="sterna cdc resync"
+            "columns have exchanged their names, or were recreated", table=table, hint="sterna cdc resync"
         )
 
 

@@ -100,7 +100,7 @@ class Engine:
                 line = self._lines.get(timeout=seconds)
             except queue.Empty:
                 if time.monotonic() - self._last_output > _SILENCE_SECONDS:
-                    raise SourceUnreachable("the engine that reads the source has said nothing for long") from None
+                    raise SourceUnreachable("the engine that reads the source has sent nothing for long") from None
                 return
             self._last_output = time.monotonic()
             message: dict[str, Any] = json.loads(line) if line is not None else {"ended": "", "error": ""}
@@ -155,7 +155,7 @@ class Engine:
             log.seek(max(0, self._log.stat().st_size - _TAIL_BYTES))
             lines = log.read().decode(errors="replace").splitlines()
         errors = [line for line in lines if "ERROR" in line or "Exception" in line]
-        return (errors or lines or ["it said nothing"])[-1][:500]
+        return (errors or lines or ["it wrote nothing"])[-1][:500]
 
 
 def _environment() -> dict[str, str]:

@@ -7,12 +7,12 @@
 <inbox>/_cdc/drops/<source>/<capture id>/<down>.json           a segment: whole transactions, and the next position
 <inbox>/_cdc/drops/<source>/<capture id>/<down>-<id>.parquet   rows of one table in it
 
-Segments (drops, in messages and paths) may expire by a rule of the store; what is below `sources` may not.
+Segments (`drops` in paths) may expire by a rule of the store; what is below `sources` may not.
 
 <down> is 10^12 less the segment's number, so the newest is listed first, however many there are.
 
 A segment is committed by its own file, created only if absent, after its rows: of two readers one commits it. A capture
-(an epoch, in messages) is one reading of the source, from all of its rows on; `resync` begins the next.
+(`epoch` in files) is one reading of the source, from all of its rows on; `resync` begins the next.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ class Journal:
         uri = f"{self._folder}/{capture_id:06}/begin.json"
         try:
             return CaptureSpec(
-                capture_id, _parse(SPEC_FILE, "beginning of an epoch", uri, self._objects.read(uri)).tables
+                capture_id, _parse(SPEC_FILE, "beginning of a capture", uri, self._objects.read(uri)).tables
             )
         except ObjectMissing:
             return None
@@ -326,7 +326,7 @@ class Journal:
         for number in sorted(candidate for candidate in self._request_numbers(capture_id) if candidate > after):
             uri = self._request_uri(capture_id, number)
             requests.append(
-                (number, _parse(RESYNC_REQUEST_FILE, "file that asks for a table", uri, self._objects.read(uri)).table)
+                (number, _parse(RESYNC_REQUEST_FILE, "request for a table", uri, self._objects.read(uri)).table)
             )
         return requests
 
@@ -351,7 +351,7 @@ class Journal:
         """
         numbers = list(self._numbers_descending(capture_id, after))[::-1]
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-            raise BadDrop("a drop is missing between others", file=f"{self._segments_folder}/{capture_id:06}")
+            raise BadDrop("a segment is missing between others", file=f"{self._segments_folder}/{capture_id:06}")
         bodies = dict(self._objects.read_many([self._segment_uri(capture_id, number) for number in numbers]))
         return [
             self._parse_segment(capture_id, number, bodies[self._segment_uri(capture_id, number)]) for number in numbers
@@ -433,7 +433,7 @@ class Journal:
         if not segment.layouts:
             return {}
         record = _parse(
-            TABLE_SCHEMAS_FILE, "file of tables' layouts", segment.layouts, self._objects.read(segment.layouts)
+            TABLE_SCHEMAS_FILE, "file of tables' schemas", segment.layouts, self._objects.read(segment.layouts)
         )
         return dict(record.schemas)
 
@@ -463,9 +463,9 @@ class Journal:
         if isinstance(body, SternaError):
             raise body
         uri = self._segment_uri(capture_id, number)
-        segment = _parse(SEGMENT_FILE, "drop of a source", uri, body)
+        segment = _parse(SEGMENT_FILE, "segment of a source", uri, body)
         if (segment.capture_id, segment.number) != (capture_id, number):
-            raise BadDrop("this is another drop of a source", file=uri)
+            raise BadDrop("this is another segment of a source", file=uri)
         return segment
 
     def _segment_uri(self, capture_id: int, number: int) -> str:

@@ -180,7 +180,7 @@ class MysqlDatabase:
         retained_bytes = sum(size for _, size in files[index:]) - int(last_segment.offset["pos"])
         variables = self._variables()
         if not {"binlog_expire_logs_seconds", "expire_logs_days"} & variables.keys():
-            raise UnfitSource(f"{self._server.server} doesn't tell for how long it keeps its log")
+            raise UnfitSource(f"{self._server.server} doesn't report how long it keeps its log")
         retention_seconds = _retention_seconds(variables)
         if retention_seconds is None or index == len(files) - 1:
             return LogRetention(max(0, retained_bytes))
@@ -349,7 +349,7 @@ class MysqlDatabase:
             rows = self._server.query("SHOW BINARY LOG STATUS")
         filtered: set[str] = set()
         if not rows:
-            raise UnfitSource(f"{self._server.server} doesn't tell which databases its log leaves out")
+            raise UnfitSource(f"{self._server.server} doesn't report which databases its log leaves out")
         for row in rows:
             included, ignored = ({name for name in str(names or "").split(",") if name} for names in row[2:4])
             filtered |= (databases - included if included else set()) | (databases & ignored)
@@ -421,7 +421,7 @@ def _is_selected(patterns: Sequence[str], row: Sequence[Any]) -> bool:
 def _validate_not_filtered(table: str, database: str, filtered: Collection[str]) -> None:
     if database in filtered:
         raise UnfitSource(
-            f"the server writes no log of database {database}: its settings say so",
+            f"the server's settings leave database {database} out of its log",
             table=table,
             hint="see its binlog-do-db and binlog-ignore-db, or leave the table out of `tables`",
         )
@@ -436,16 +436,16 @@ def _validate_table(table: str, kind: str, engine: str, key: str | None, stateme
         raise UnfitSource("a table without a primary key can't be followed", table=table, hint="give it one")
     if _CASCADES.search(statement):
         raise UnfitSource(
-            "a foreign key changes its rows when others change (CASCADE, SET NULL), and the log doesn't tell that",
+            "a foreign key changes its rows when others change (CASCADE, SET NULL), and the log lacks those changes",
             table=table,
-            hint="let the key be ON DELETE RESTRICT, or leave the table out of `tables`",
+            hint="make the key ON DELETE RESTRICT, or leave the table out of `tables`",
         )
 
 
 def _validate_columns(table: str, virtual: str | None, unsupported: str | None) -> None:
     if virtual:
         name = virtual.split("\n")[0]
-        raise UnfitSource(f"the log doesn't tell its virtual column {name}", table=table, hint="let it be STORED")
+        raise UnfitSource(f"the log lacks its virtual column {name}", table=table, hint="make it STORED")
     if unsupported:
         name, _, kind = unsupported.split("\n")[0].rpartition(" ")
         raise UnfitSource(f"column {name} is of type {kind}, which isn't read", table=table, hint="leave the table out")
@@ -455,7 +455,7 @@ def _validate_enums(table: str, enums: str | None) -> None:
     if enums:
         name = enums.partition("\n")[0]
         raise UnfitSource(
-            f"column {name} is an enum with a comma in a value, which the engine tells otherwise in changes",
+            f"column {name} is an enum with a comma in a value, which the engine represents otherwise in changes",
             table=table,
             hint="leave the table out",
         )

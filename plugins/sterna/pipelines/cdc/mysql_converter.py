@@ -20,9 +20,9 @@ from sterna.pipelines.cdc.schema_history import named_tables
 CAPTURED_TABLES = "sterna.followed"
 """The setting that names the tables, as a list in JSON."""
 MOMENTS = ("DATE", "DATETIME", "TIMESTAMP", "TIME", "YEAR")
-"""First words of the types whose values come as the server's text."""
+"""First words of the types whose values are read as the server's text."""
 FLOATS = ("FLOAT", "FLOAT4", "FLOAT8", "REAL", "DOUBLE")
-"""First words of the types whose values come as the shortest text of a double."""
+"""First words of the types whose values are read as the shortest text of a double."""
 _MAX_REASON_CHARS = 300  # a parser lists all words that it would have accepted
 _BINLOG = "io.debezium.connector.binlog"
 _CONVERTER = f"{_BINLOG}.event.SternaText"
@@ -97,7 +97,8 @@ public static String moment(long seconds, String fraction) {
   return day((long) value.getYear(), (long) value.getMonthValue(), (long) value.getDayOfMonth()) + " "
       + clock((long) value.getHour(), (long) value.getMinute(), (long) value.getSecond()) + fraction;
 }"""
-# The formats of the log: https://dev.mysql.com/doc/dev/mysql-server/latest/classmysql_1_1binlog_1_1event_1_1Table__map__event.html
+# The formats of the log:
+# https://dev.mysql.com/doc/dev/mysql-server/latest/classmysql_1_1binlog_1_1event_1_1Table__map__event.html
 _READERS = {
     "deserializeDate": """{
       long value = (long) $1.readInteger(3);
@@ -206,7 +207,7 @@ protected boolean sternaSkips(long table, java.util.BitSet columns) {{
     return true;
   }}
   if (columns.cardinality() == map.getColumnTypes().length) return false;
-  {_TROUBLE}.tell(name, "a change doesn't tell all columns: its session had a binlog_row_image other than FULL");
+  {_TROUBLE}.tell(name, "a change lacks columns: its session had a binlog_row_image other than FULL");
   return true;
 }}"""
 _MAP = f"""{{
@@ -241,7 +242,7 @@ _FAILED = f"""{{
 _TYPE = f"{_ROWS}.EventType"
 _UNREAD = f"""{{
   String said = $2.getEventType() == {_TYPE}.PARTIAL_UPDATE_ROWS_EVENT
-      ? "a change tells a JSON in part: its session had binlog_row_value_options PARTIAL_JSON"
+      ? "a change has a part of a JSON value only: its session had binlog_row_value_options PARTIAL_JSON"
       : $2.getEventType() == {_TYPE}.PRE_GA_WRITE_ROWS ? "a change is compressed: log_bin_compress was on" : null;
   if (said != null) {{
     $1.enterBlock((int) $2.getDataLength() - checksumLength);
@@ -271,7 +272,7 @@ _DISPATCHED = f"""{{
 _INVALID = f'{{ {_TROUBLE}.tellOf($1 == null ? "" : $1.id().identifier(), $e); return; }}'
 _UNKNOWN = f"""{{
   if ($4 != null && {_TROUBLE}.isFollowed($4.identifier())) {{
-    {_TROUBLE}.tell($4.identifier(), "a change came, and nothing is known of what the table is like");
+    {_TROUBLE}.tell($4.identifier(), "a change was read of a table whose schema is unknown");
     return;
   }} }}"""
 

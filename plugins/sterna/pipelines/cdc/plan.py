@@ -51,7 +51,7 @@ def parse_position(text: str, source: str) -> tuple[int, int]:
         return 0, 0
     match = _POSITION.fullmatch(text)
     if match is None:
-        raise UnfitSource(f"the mark {text!r} is none of source {source}")
+        raise UnfitSource(f"the applied position {text!r} is none of source {source}")
     return int(match[1]), int(match[2])
 
 
@@ -86,7 +86,7 @@ def next_work(
     applied_id, applied = parse_position(applied_position, channel.name)
     if applied_id > capture_id:
         raise NeedsResync(
-            f"{table} is at epoch {applied_id} of {channel.name}, and the journal has none after {capture_id}: it "
+            f"{table} is at capture {applied_id} of {channel.name}, and the journal has none after {capture_id}: it "
             "was lost",
             hint=f"sterna cdc resync {channel.name}",
         )
@@ -102,7 +102,7 @@ def next_work(
     )
     if later and later[0].number != applied_number + 1:
         raise NeedsResync(
-            f"drop {applied_number + 1} of epoch {capture_id} is gone from the journal of {channel.name}, and "
+            f"segment {applied_number + 1} of capture {capture_id} is gone from the journal of {channel.name}, and "
             f"{table} lacks it",
             hint=f"sterna cdc resync {channel.name}",
         )
@@ -125,7 +125,7 @@ def next_work(
             key_segments is not None and key_segments[0].number != start + 1
         ):  # rows of earlier segments would be deleted
             raise NeedsResync(
-                f"drop {start + 1} of epoch {capture_id} of {channel.name} isn't told, and {table} needs its keys",
+                f"segment {start + 1} of capture {capture_id} of {channel.name} is gone, and {table} needs its keys",
                 hint=f"sterna cdc resync {channel.name}",
             )
         return build_work(

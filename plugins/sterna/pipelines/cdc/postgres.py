@@ -230,7 +230,7 @@ class PostgresDatabase:
                     break
                 time.sleep(1.0)
             else:
-                raise Busy(f"somebody reads the source {self._source.name} through a slot of sterna's")
+                raise Busy(f"another reader reads the source {self._source.name} through a slot of sterna's")
             publications = connection.execute(
                 "SELECT pubname FROM pg_publication WHERE pubname ~ %s", [pattern]
             ).fetchall()
@@ -309,7 +309,7 @@ class PostgresDatabase:
             published = connection.execute(_PUBLISHED, [self.slot_name(capture_id)]).fetchall()
         if missing := sorted(set(tables) - {row[0] for row in published}):
             raise NeedsResync(
-                "the table was dropped, or made anew, in the source: none of its changes comes any more",
+                "the table was dropped, or recreated, in the source: its changes are no longer captured",
                 table=missing[0],
                 hint=self._resync,
             )
@@ -342,7 +342,7 @@ class PostgresDatabase:
             raise NeedsResync(_TABLE_GONE, table=table, hint=self._resync)
         if with_default := [name for _, name in defaults if name is not None]:
             raise NeedsResync(
-                f"column {with_default[0]} was added with a value for the rows that were there, which no change tells",
+                f"column {with_default[0]} was added with a value for existing rows, which no change carries",
                 table=table,
                 hint=self._resync,
             )
@@ -432,7 +432,7 @@ def _identity(row: Sequence[Any], previous: Mapping[str, Any] | None) -> dict[st
 
     Columns have a number that no other one of the table ever gets, a type, a transaction that altered them last, a
     default, and whether rows from before them have a value by that alone; those that are gone are remembered, and those
-    that came with such a value. The table has a file, and another one where it was written anew. The words of an enum,
+    that came with such a value. The table has a file, and another one after a rewrite. The labels of an enum,
     and the parts of a composite, make the text of rows that were there.
 
     Of each publication that has the table it is which transaction changed that last, which one added the table, which
@@ -481,9 +481,9 @@ def _identity_change(
     if (
         previous["constraint"] != current["constraint"] and previous["types"] == current["types"]
     ):  # a wider type recreates it
-        return "its primary key was dropped and made anew: meanwhile its rows were known by another, or by none"
+        return "its primary key was dropped and recreated: meanwhile its rows were identified by another, or by none"
     if current["arrays"] and previous["identity"] != "f":
-        return "it has got an array or bits while its replica identity was the key: unchanged values weren't told"
+        return "it has got an array or bits while its replica identity was the key: unchanged values are missing"
     if any(current["indexes"].get(index, old_xid) != old_xid for index, old_xid in previous["indexes"].items()):
         return "a unique index of it was changed: its replica identity may have been that index meanwhile"
     if "columns" in previous and (reason := _column_change(current, previous) or _type_change(current, previous)):
@@ -509,15 +509,13 @@ def _column_change(current: Mapping[str, Any], previous: Mapping[str, Any]) -> s
     if previous["file"] == current["file"]:
         return ""
     if with_default := sorted(new_columns.keys() & set(previous.get("filled", ()))):
-        # Its value stood beside the rows, where `validate_added_columns` sees it, and is written into them now.
-        return (
-            f"column {with_default[0]} was added, and the table was written anew: no change tells which values it has"
-        )
-    # A column's own type that changes is one reason for that, and others may have stood beside it.
+        # Its value was stored beside the rows, where `validate_added_columns` sees it, and is written into them now.
+        return f"column {with_default[0]} was added, and the table was rewritten: no change carries its values"
+    # A column's own type that changes is one reason for that, and others may have been added in the same rewrite.
     if added := sorted(new_columns.keys() - old_columns.keys()):
-        return f"column {added[0]} was added, and the table was written anew: no change tells which values it has"
+        return f"column {added[0]} was added, and the table was rewritten: no change carries its values"
     if altered := sorted(name for name in new_columns if _is_altered(old_columns[name], new_columns[name])):
-        return f"column {altered[0]} was altered, and the table was written anew: no change tells which values it has"
+        return f"column {altered[0]} was altered, and the table was rewritten: no change carries its values"
     return ""
 
 
@@ -525,21 +523,23 @@ def _is_altered(old: Sequence[Any], new: Sequence[Any]) -> bool:
     """Return whether a column of a rewritten table was altered, and has the type that it had."""
     if old[1:3] != new[1:3] or old[3] == new[3]:
         return False
-    # Postgres itself takes away what rows from before the column have in it, as they have that now. The default stays;
-    # with ALTER … TYPE it is made anew. Where there is none, nobody can tell.
+    # Postgres itself clears the value for rows from before the column, as they have it now. The default stays; with
+    # ALTER … TYPE it is recreated. Where there is none, this can't be determined.
     is_cleared = old[5] and not new[5] and old[4] == new[4] != 0
     return not is_cleared
 
 
 def _type_change(current: Mapping[str, Any], previous: Mapping[str, Any]) -> str:
-    """Return what became of the text of rows that were there, where a type was altered; "": nothing."""
+    """Return why the text of existing rows may have changed with an altered type; "": it hasn't."""
     new_labels = current["words"]
     old_labels = previous.get("words", new_labels)
     parts = [{key for key in labels if key.partition(".")[2]} for labels in (old_labels, new_labels)]
     common_types = set.intersection(*({key.partition(".")[0] for key in labels} for labels in parts))
     altered = {key for key in parts[0] ^ parts[1] if key.partition(".")[0] in common_types}
     altered |= {key for key in old_labels.keys() & new_labels.keys() if old_labels[key] != new_labels[key]}
-    return "an enum or composite of its columns was altered: no change tells rows' other text" if altered else ""
+    return (
+        "an enum or composite of its columns was altered: no change carries the other text of rows" if altered else ""
+    )
 
 
 def _is_publication_altered(current: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:
@@ -559,7 +559,7 @@ def _is_publication_altered(current: Mapping[str, Any], previous: Mapping[str, A
 
 def _uncertain_delete(identity: Mapping[str, Any], first_delete: int | None) -> str:
     if first_delete is not None and first_delete <= identity["changed"]:
-        return "a row was deleted whose key may not have been told: the table was altered meanwhile"
+        return "a row was deleted whose key may be incomplete: the table was altered meanwhile"
     return ""
 
 
@@ -577,7 +577,7 @@ def _validate_table(table: str, kind: str, identity: str, key: Sequence[str], ar
     if arrays and identity != "f":
         # A long array that was not changed comes as another one, or not at all; and so do long bits.
         raise UnfitSource(
-            f"it has an array or bits, {arrays[0]}, whose unchanged values aren't told",
+            f"it has an array or bits, {arrays[0]}, whose unchanged values are missing in changes",
             table=table,
             hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL; where it was followed, also sterna cdc resync",
         )
@@ -589,13 +589,13 @@ def _validate_changes_reported(
     if deferrable and identity != "f":
         # Published, each of its updates and deletes would fail at the source.
         raise UnfitSource(
-            "its primary key is deferrable, by which no row is known",
+            "its primary key is deferrable, which identifies no row",
             table=table,
             hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL",
         )
     if generated:
         raise UnfitSource(
-            f"it has a generated column, {generated[0]}, whose values no change tells",
+            f"it has a generated column, {generated[0]}, whose values no change carries",
             table=table,
             hint="leave it out of `tables`",
         )
@@ -606,7 +606,7 @@ def _validate_changes_reported(
 def _validate_delimiters(table: str, columns: Sequence[str]) -> None:
     if columns:
         raise UnfitSource(
-            f"the column {columns[0]} is an array whose text has another mark than a comma, as those of PostGIS",
+            f"the column {columns[0]} is an array whose text has another separator than a comma, as those of PostGIS",
             table=table,
             hint="leave the table out of `tables`, or keep the column as text",
         )
@@ -624,7 +624,7 @@ def validate_money(table: str, columns: Sequence[str], decimals: int) -> None:
             f"the column {columns[0]} has amounts of money with {decimals} decimal places, as lc_monetary has it, and "
             f"only those with {MONEY_DECIMALS} are read",
             table=table,
-            hint="let the column be numeric, or leave the table out of `tables`",
+            hint="make the column numeric, or leave the table out of `tables`",
         )
 
 
@@ -637,7 +637,7 @@ def _validate_server(database: str, login: str, settings: Sequence[Any] | None) 
         name = "max_replication_slots" if has_senders else "max_wal_senders"
         raise UnfitSource(
             f"{database} has no place for another reader of its log ({name})",
-            hint=f"raise {name} and start it again, or drop a slot that nobody reads",
+            hint=f"raise {name} and start it again, or drop an unused slot",
         )
     if not can_replicate:
         raise UnfitSource(

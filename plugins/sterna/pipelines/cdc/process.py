@@ -1,7 +1,7 @@
 """The engine that reads a database's changes, as a process of its own (`python -m sterna.pipelines.cdc.process`).
 
-It is Debezium, embedded, and stateless: the position comes in its first line, and changes are confirmed to the database
-only when the parent reports them durable. It ends when it is killed, or with its parent.
+It is Debezium, embedded, and stateless: the position is read from its first line, and changes are confirmed to the
+database only when the parent reports them durable. It ends when it is killed, or with its parent.
 
 In, as lines of JSON: `{"properties": …, "partition": …, "offset": …, "jvm": …, "folder": …}`, then `{"durable": n}`.
 Out: `{"schema": k, "fields": …}` once a schema, `{"topic": …, "schema": k, "value": …, "key"…}` a change, and

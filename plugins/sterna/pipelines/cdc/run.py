@@ -374,11 +374,9 @@ def validate_read_age(source: CdcSource, last_read_at: datetime | None) -> None:
         NotRead: it wasn't.
     """
     if last_read_at is None:
-        raise NotRead("nobody has begun to read the source", hint="see NotRead in the run book")
+        raise NotRead("no reader has begun to read the source", hint="see NotRead in the run book")
     if (age := (datetime.now(UTC) - last_read_at).total_seconds()) > source.read_alarm:
-        reason = (
-            f"nobody has read the source since {last_read_at:%Y-%m-%dT%H:%M:%SZ}, {int(age)} s ago, and read_alarm is"
-        )
+        reason = f"not read since {last_read_at:%Y-%m-%dT%H:%M:%SZ}, {int(age)} s ago, and read_alarm is"
         raise NotRead(f"{reason} {source.read_alarm} s", hint="see NotRead in the run book")
 
 
@@ -485,7 +483,7 @@ def validate_writer(source_context: SourceContext, target: Target, state: TableS
         spec = source_context.journal.read_spec(parse_position(applied_position, source_channel.name)[0])
         same_name = [table for table in spec.tables if _table_name(table) == _table_name(target.name)] if spec else []
         is_one_schema = len({pattern.partition(".")[0] for pattern in source_context.source.tables}) == 1
-        writer = (same_name or [target.name if is_one_schema else "a table that can't be told any more"])[0]
+        writer = (same_name or [target.name if is_one_schema else "a table that is no longer recorded"])[0]
     if writer != target.name:
         raise UnfitSource(
             f"the rows of {target.key} on main are of {writer}, which has the same name in another schema",
@@ -532,7 +530,7 @@ def require_classic(source_context: SourceContext) -> str:
     master = source_context.ingest.region_settings.spark or source_context.context.region.spark
     if is_connect(master):
         raise NeedsClassicSpark(
-            "change capture needs a classic Spark: through Spark Connect no mark is set in the commit",
+            "change capture needs a classic Spark: through Spark Connect no applied position is set in the commit",
             hint=f"set ingest.regions.{source_context.context.region.name}.spark, such as local[2]",
         )
     return master

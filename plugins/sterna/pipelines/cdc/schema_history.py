@@ -143,7 +143,7 @@ def validate_reported_columns(table: str, schema: Mapping[str, Any], reported: S
             f"column {missing[0]['name']} is of type {kind}, which isn't read", table=table, hint="leave its table out"
         )
     if len(names) != len(reported):
-        raise NeedsResync("its columns aren't those that its statements say", table=table, hint=_HINT)
+        raise NeedsResync("its columns differ from those of its statements", table=table, hint=_HINT)
 
 
 def _parse_schema(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _parse_schema(description: Mapping[str, Any]) -> dict[str, Any]:
 def _validate_not_dropped(names: Sequence[str], tables: Mapping[str, Sequence[str]]) -> None:
     for name in names:
         if name in tables:
-            raise NeedsResync("the table was dropped, renamed, or made anew, in the source", table=name, hint=_HINT)
+            raise NeedsResync("the table was dropped, renamed, or recreated, in the source", table=name, hint=_HINT)
 
 
 def _validate_alteration(
@@ -174,7 +174,7 @@ def _validate_alteration(
 ) -> None:
     stripped = _strip_quoted(statement)
     if old_schema is None:
-        raise NeedsResync("nothing is known of what the table was like", table=table, hint=_HINT)
+        raise NeedsResync("the table's earlier schema is unknown", table=table, hint=_HINT)
     renamed = [pair for pair in _CHANGE.findall(stripped) if _normalize_name(pair[0]) != _normalize_name(pair[1])]
     if renamed or _RENAME.search(stripped):
         subject = f"column {_normalize_name(renamed[0][0])} has got" if renamed else "it, or a column, has got"
@@ -190,7 +190,7 @@ def _validate_alteration(
         if name not in old_columns:
             if not column["optional"] or column.get("defaultValueExpression") is not None or column.get("generated"):
                 raise NeedsResync(
-                    f"column {name} was added with a value for the rows that were there, which no change tells",
+                    f"column {name} was added with a value for existing rows, which no change carries",
                     table=table,
                     hint=_HINT,
                 )
@@ -211,7 +211,7 @@ def _validate_readded(table: str, old_schema: Mapping[str, Any], new_schema: Map
     old_names = {column["name"] for column in old_schema["columns"]}
     if any(column["name"] not in old_names for column in new_schema["columns"]) and _NO_DEFAULT.search(stripped):
         raise NeedsResync(
-            "a column was added, maybe with a default that was dropped at once: no change tells its values",
+            "a column was added, maybe with a default that was dropped at once: no change carries its values",
             table=table,
             hint=_HINT,
         )

@@ -254,7 +254,7 @@ def table_statuses(
             applied_id, number = required_position(last_segment, name, (applied_id, number))
         after = number if applied_id == spec.id else 0
         stopped_table = last_segment.stopped.get(name) if last_segment is not None else None
-        # Rows after its stop never come, nor do those of a capture whose initial rows were never complete.
+        # Rows after its stop are never applied, nor are those of a capture whose initial rows were never complete.
         last_reachable = stopped_table.last if stopped_table is not None else segments[-1].number if segments else 0
         behind = sum(1 for segment in segments if after < segment.number <= last_reachable and name in segment.tables)
         error = (

@@ -51,11 +51,11 @@ _LOCK_TIMEOUT_SECONDS = 5
 
 @dataclass(frozen=True)
 class PgSnapshot:
-    """Which transactions a snapshot sees.
+    """The transactions that are visible in a snapshot.
 
     Args:
-        xmin: it sees all below, as far as they were committed.
-        xmax: it sees none from there on.
+        xmin: all below are visible, as far as they were committed.
+        xmax: none from there on is visible.
         in_progress: those between that are invisible.
     """
 
@@ -70,7 +70,7 @@ class PgSnapshot:
         return cls(int(xmin), int(xmax), frozenset(map(int, in_progress.split(","))) if in_progress else frozenset())
 
     def is_visible(self, xid: int) -> bool:
-        """Say whether it sees a transaction that was committed.
+        """Return whether a committed transaction is visible.
 
         Args:
             xid: the last 32 bits of its number, as the log has them.
@@ -84,11 +84,11 @@ class PgSnapshot:
 
 @dataclass(frozen=True)
 class SnapshotRows:
-    """A table's rows as one snapshot sees them.
+    """A table's rows in one snapshot.
 
     Args:
         columns: the table's.
-        snapshot: which transactions it sees, as the server writes that.
+        snapshot: its visible transactions, as the server writes them.
         end_lsn: the log position behind which no visible transaction is.
         read_micros: by the server's clock, microseconds since 1970.
         pages: by column, each row as the server's text; some rows at a time.
@@ -107,8 +107,8 @@ def publish_table(connection: Connection[Any], publication: str, table: str, sql
     Changes by a transaction from before the publication may be missing, even if it commits later. So the publication is
     changed once more afterwards, and the transactions that were open then have to end.
 
-    With synchronous replication, the log has a commit before a snapshot sees it: one that was read already would be in
-    neither. So the transactions that are open now have to end, too
+    With synchronous replication, the log has a commit before it is visible in a snapshot: one that was read already
+    would be in neither. So the transactions that are open now have to end, too
     (https://www.postgresql.org/docs/current/warm-standby.html#SYNCHRONOUS-REPLICATION).
 
     Args:

@@ -37,12 +37,12 @@ _DEFAULT_PRECISION = "10"  # MySQL's default in a statement; Postgres always has
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """A column as changes bring it.
+    """A column as changes have it.
 
     Args:
         column: as the table on `main` has it.
         parse: makes a value of what JSON has; None stays None.
-        may_change: whether an unchanged value may come in another form.
+        may_change: whether an unchanged value may have another form.
         default: the engine's value for a missing one that can't be null, beside the zero of its type.
     """
 

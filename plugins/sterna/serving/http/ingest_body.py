@@ -139,7 +139,7 @@ async def receive_body(request: Request, headers: UploadHeaders, gate: TenantGat
             ) from None
         except OSError as error:
             log.error("a body can't be kept while it is looked at: %s", error.strerror)
-            raise unavailable("the gateway has no room for the body now", _RETRY_AFTER_SECONDS) from None
+            raise unavailable("the gateway's disk is full", _RETRY_AFTER_SECONDS) from None
         if body.received != headers.length:
             raise _length_error(headers.length)
         body.require_complete()
@@ -161,5 +161,5 @@ async def _receive(request: Request, body: UploadBody, gate: TenantGate, length:
 
 
 def _length_error(length: int) -> RequestError:
-    message = f"the body has other than the {length} bytes that its Content-Length says"
+    message = f"the body has other than the {length} bytes of its Content-Length"
     return RequestError(400, message, {"Connection": "close"})

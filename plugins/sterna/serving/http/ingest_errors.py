@@ -1,5 +1,5 @@
-"""What producers are told where something fails: the error's own words where they are about what was sent, no more
-else."""
+"""Errors of ingestion as HTTP answers: the error's own message where it is about the request, and no details
+otherwise."""
 
 from __future__ import annotations
 

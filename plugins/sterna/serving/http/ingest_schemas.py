@@ -67,7 +67,7 @@ def parse_upload_headers(
     Args:
         table: the table of its path.
         settings: the section of the services file.
-        tenants: whose the token is.
+        tenants: those of the token.
         formats: what the path takes, by content type.
 
     Raises:
@@ -92,10 +92,10 @@ def parse_upload_headers(
 
 
 def require_owner(settings: Ingest, table: str, tenants: Collection[str]) -> str:
-    """Return the tenant whose a table is, which has to be one of the caller's.
+    """Return the tenant that owns a table, which has to be one of the caller's.
 
     Raises:
-        RequestError: 403 where it isn't; so nobody learns which tables others have. 404 where the name is none.
+        RequestError: 403 where it isn't, so that other tenants' tables aren't revealed. 404 where the name is none.
     """
     if not is_valid_table(table):
         raise RequestError(404, "a table's name has letters, digits and _, and a dot between its parts")
@@ -117,10 +117,11 @@ class BatchesQuery:
 
 
 def parse_batches_query(request: Request, tenants: Collection[str]) -> BatchesQuery:
-    """Return which batches somebody asks for.
+    """Return the query of a request for batches.
 
     Args:
-        tenants: those of which he may be told.
+        request: the request.
+        tenants: those that the caller may read.
 
     Raises:
         RequestError: 400 or 403.

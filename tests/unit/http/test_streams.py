@@ -273,7 +273,7 @@ def test_one_whose_events_lie_in_the_kernel_is_cut_off_too(branch: Branch, trans
         for _ in range(3):
             branch.update(*(f"{'long' * 30}{number}" for number in range(20)))
             assert len(quick.events(20)) == 20
-        left = f'sterna_streams_open{{transport="{transport}"}} {1 if transport == "sse" else 0}\n'
+        left = f'sterna_streams_open{{transport="{transport}"}} {1 if transport == "sse" else 0}.0\n'
         wait_until(lambda: left in running.metrics)
         branch.update("a")
         assert len(quick.events(1)) == 1  # who reads is still there

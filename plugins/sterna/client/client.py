@@ -14,11 +14,12 @@ from types import TracebackType
 from typing import Any
 
 import httpx
+from httpx_sse import ServerSentEvent
 
 from sterna.client.figures import QueryAnswer, parse_query_answer
 from sterna.client.memory import CursorStore
 from sterna.client.messages import ClientMessage, Reset, Skipped, TableEvent, TableState, parse_event
-from sterna.client.sse import BlockReader, SseBlock
+from sterna.client.sse import read_events
 
 Token = str | Callable[[], str] | Callable[[], Awaitable[str]] | None
 _MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 1.0, 60.0
@@ -235,31 +236,29 @@ class EventClient:
         raise _Disconnected(self._retry_seconds)
 
     async def _read_messages(self, response: httpx.Response) -> AsyncIterator[ClientMessage]:
-        reader = BlockReader()
-        async for text in response.aiter_text():
-            for block in reader.feed(text):
-                self._set_state(State.LISTENING)
-                self._backoff = 0.0
-                if block.retry is not None:
-                    self._retry_seconds = block.retry / 1000
-                message = self._parse_message(block)
-                if message is not None:
-                    yield message
-                if isinstance(message, TableEvent):
-                    self._cursor_store.mark_handled(message.id)
-                elif block.id and block.id != self._cursor_store.cursor:
-                    self._cursor_store.set_cursor(block.id)
-                if block.event == "bye":
-                    raise _Disconnected(self._retry_seconds)
+        async for event in read_events(response):
+            self._set_state(State.LISTENING)
+            self._backoff = 0.0
+            if event.retry is not None and event.retry >= 0:
+                self._retry_seconds = event.retry / 1000
+            message = self._parse_message(event)
+            if message is not None:
+                yield message
+            if isinstance(message, TableEvent):
+                self._cursor_store.mark_handled(message.id)
+            elif event.id and event.id != self._cursor_store.cursor:
+                self._cursor_store.set_cursor(event.id)
+            if event.event == "bye":
+                raise _Disconnected(self._retry_seconds)
 
-    def _parse_message(self, block: SseBlock) -> ClientMessage | None:
-        if not block.data or block.event not in ("message", "reset", "skipped"):
+    def _parse_message(self, event: ServerSentEvent) -> ClientMessage | None:
+        if not event.data or event.event not in ("message", "reset", "skipped"):
             return None
-        if block.event == "message":
-            event = parse_event(block.data)
-            return None if self._cursor_store.is_handled(event.id) else event
-        body: dict[str, Any] = json.loads(block.data)
-        if block.event == "skipped":
+        if event.event == "message":
+            table_event = parse_event(event.data)
+            return None if self._cursor_store.is_handled(table_event.id) else table_event
+        body: dict[str, Any] = json.loads(event.data)
+        if event.event == "skipped":
             return Skipped(int(body["count"]))
         return Reset(str(body["cursor"]), str(body["reason"]))
 

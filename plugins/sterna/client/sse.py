@@ -1,69 +1,40 @@
-"""Reading server-sent events (HTML Living Standard, "Server-sent events", 9.2.6) as they come in."""
+"""The server-sent events of a response, as httpx-sse parses them, and a limit to what one of them may hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from typing import cast
 
-_MAX_BLOCK_CHARACTERS = 4 * 1024 * 1024  # no gateway sends more
+import httpx
+from httpx_sse import EventSource, ServerSentEvent
+
+_MAX_EVENT_CHARACTERS = 4 * 1024 * 1024  # no gateway sends more
 
 
-@dataclass(frozen=True)
-class SseBlock:
-    """One block of a stream.
+class _LimitedResponse:
+    """What httpx-sse reads of a response: it collects an event's lines for as long as they come."""
 
-    Args:
-        id: the last id of the stream so far, or "".
-        event: the event's type.
-        data: the data; "": the block is no event, but its id counts.
-        retry: milliseconds before a reconnect, where the block sets them.
+    def __init__(self, response: httpx.Response) -> None:
+        self.headers = response.headers
+        self.pending_characters = 0
+        self._response = response
+
+    async def aiter_text(self) -> AsyncIterator[str]:
+        async for text in self._response.aiter_text():
+            if self.pending_characters > _MAX_EVENT_CHARACTERS:
+                raise ValueError("the stream sends an event without an end")
+            self.pending_characters += len(text)
+            yield text
+
+
+async def read_events(response: httpx.Response) -> AsyncIterator[ServerSentEvent]:
+    """Yield the events of a stream as they come in; one without data is no event, but its id and its retry count.
+
+    Raises:
+        ValueError: one is larger than any gateway sends.
+        httpx.HTTPError: the response is no stream of events, or it breaks off.
     """
-
-    id: str
-    event: str
-    data: str
-    retry: int | None
-
-
-class BlockReader:
-    """Parses a stream's text incrementally into blocks."""
-
-    def __init__(self) -> None:
-        self._buffer = ""
-        self._id = ""
-        self._data: list[str] = []
-        self._event = ""
-        self._retry: int | None = None
-
-    def feed(self, text: str) -> Iterator[SseBlock]:
-        """Add some text; yield the blocks that are complete.
-
-        Raises:
-            ValueError: a block is larger than any gateway sends.
-        """
-        lines = (self._buffer + text).split("\n")
-        self._buffer = lines.pop()
-        if len(self._buffer) + sum(map(len, self._data)) > _MAX_BLOCK_CHARACTERS:
-            raise ValueError("the stream sends a block without an end")
-        for line in lines:
-            line = line.removesuffix("\r")
-            if line:
-                self._parse_line(line)
-                continue
-            yield SseBlock(self._id, self._event or "message", "\n".join(self._data), self._retry)
-            self._reset()
-
-    def _parse_line(self, line: str) -> None:
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "data":
-            self._data.append(value)
-        elif name == "event":
-            self._event = value
-        elif name == "id" and "\0" not in value:
-            self._id = value
-        elif name == "retry" and value.isascii() and value.isdigit():
-            self._retry = int(value)
-
-    def _reset(self) -> None:
-        self._data, self._event, self._retry = [], "", None
+    limited = _LimitedResponse(response)
+    async for event in EventSource(cast(httpx.Response, limited)).aiter_sse():
+        limited.pending_characters = 0
+        yield event

@@ -13,7 +13,7 @@ import pytest
 
 from sterna.client import ClientFailed, CursorStore, EventClient, FileCursorStore, Reset, Skipped, State, TableEvent
 from sterna.client import client as module
-from sterna.client.sse import BlockReader
+from sterna.client.sse import read_events
 from sterna.servers.access import create_token_issuer
 from sterna.serving.http.examples import EVENT
 from tests.support.http_server import BRANCH, Branch, gateway
@@ -254,18 +254,59 @@ def test_memory_is_bounded() -> None:
     assert not memory.is_handled("6") and memory.is_handled("7") and memory.cursor == "9"
 
 
-def test_blocks_are_read_however_they_are_cut() -> None:
+def raw_stream(*parts: bytes, type: str = "text/event-stream; charset=utf-8") -> httpx.Response:
+    async def content() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+
+    return httpx.Response(200, content=content(), headers={"content-type": type})
+
+
+def parsed(*parts: bytes) -> list[tuple[str, str, str, int | None]]:
+    async def story() -> list[tuple[str, str, str, int | None]]:
+        return [(one.id, one.event, one.data, one.retry) async for one in read_events(raw_stream(*parts))]
+
+    return play(story())
+
+
+def test_events_are_read_however_they_are_cut() -> None:
     text = ": hi\r\nid: 1\r\ndata: a\r\ndata: b\r\n\r\nretry: 7\nid: 2\n\nevent: bye\ndata:x\nunknown: y\n\n"
-    whole = list(BlockReader().feed(text))
-    reader = BlockReader()
-    assert [block for letter in text for block in reader.feed(letter)] == whole
-    assert [(parsed.id, parsed.event, parsed.data, parsed.retry) for parsed in whole] == [
+    text += "data: 日\u2028\x85\x0b\rdata:  c\r\rid: bad\0\ndata: cut off"  # lines end as the specification has it
+    expected = [
         ("1", "message", "a\nb", None),
         ("2", "message", "", 7),
         ("2", "bye", "x", None),
+        ("2", "message", "日\u2028\x85\x0b\n c", None),
     ]
-    with pytest.raises(ValueError, match="without an end"):
-        list(BlockReader().feed("x" * 5_000_000))
+    whole = text.encode()
+    assert parsed(whole) == expected
+    assert parsed(*(whole[index : index + 1] for index in range(len(whole)))) == expected
+
+
+def test_an_event_without_an_end_is_given_up() -> None:
+    part = b"x" * 1_000_000
+    for endless in ([b"data: ", *[part] * 6], [b"data: " + part + b"\n"] * 6, [b":\n" * 500_000] * 6):
+        with pytest.raises(ValueError, match="without an end"):
+            parsed(*endless)
+    many = (b"data: " + part[:900_000] + b"\n\n") * 6  # each of them ends
+    assert len(parsed(many, many, b"data: " + part, b"\n\n")) == 13
+    received, transport = scripted(raw_stream(b"data: ", *[part] * 6), stream(event(1)))
+    assert len(received) == 1 and transport.answers == []
+
+
+@pytest.mark.parametrize(("retry", "seconds"), [("2500", 2.5), ("0", 0.0), ("-2500", 1.0), ("soon", 1.0)])
+def test_a_retry_is_a_pause(retry: str, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(module.random, "uniform", lambda low, high: 1.0)
+    pause = module.asyncio.sleep
+    monkeypatch.setattr(module.asyncio, "sleep", lambda seconds: pauses.append(seconds) or pause(0))
+    scripted(stream(f"retry: {retry}\n\n"), stream(event(1)))
+    assert pauses == [seconds]
+
+
+def test_what_is_no_stream_is_asked_again() -> None:
+    received, transport = scripted(raw_stream(b"<html>", type="text/html"), stream(event(1)))
+    assert len(received) == 1 and transport.answers == []
 
 
 def test_each_token_that_ends_on_a_quiet_stream_has_its_fresh_try() -> None:

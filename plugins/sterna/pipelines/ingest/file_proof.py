@@ -151,6 +151,7 @@ def validate_columns(arrow_schema: pa.Schema, fields: Sequence[Mapping[str, Any]
     Raises:
         BadDrop: one is another, of another type, or has another id; a required one is missing.
     """
+    # Not PyIceberg's `_check_pyarrow_schema_compatible`: it takes swapped field ids, and decimals of another scale.
     id_presence: set[bool] = set()
     _validate_struct(list(arrow_schema), fields, "", id_presence)
     if len(id_presence) > 1:

@@ -44,7 +44,13 @@ class ServiceDatabase:
 
 
 class PostgresPool:
-    """Connections to one database in autocommit mode, shared by many threads."""
+    """Connections to one database in autocommit mode, shared by many threads.
+
+    Not psycopg-pool: it connects in threads of its own, so that a refused login is a timeout without a reason.
+
+    Args:
+        secrets: finds its credential.
+    """
 
     def __init__(self, database: ServiceDatabase, secrets: Secrets) -> None:
         self.database = database

@@ -19,9 +19,9 @@ from bench.connect_sink import Sink, control_topic
 from bench.intake import Door, gateway, gateways, make_table, on_main, working
 from bench.regions import Pair, pair, report_progress
 from bench.writer import NAMESPACE, open_writer
-from sterna.servers.brokers import Broker
-from sterna.servers.kafka import make_kafka
 from sterna.servers.process import LOOPBACK
+from tests.support.servers.brokers import Broker
+from tests.support.servers.kafka import make_kafka
 
 ROWS_GOAL, FILES_GOAL = 1.0, 10.0
 _OURS, _THEIRS = f"{NAMESPACE}.clicks", f"{NAMESPACE}.sunk"

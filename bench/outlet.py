@@ -32,10 +32,10 @@ from sterna.notifications.sinks.service import SinkService
 from sterna.replication.replica.change_record import CHANGE_RECORD_PROPERTY
 from sterna.replication.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
 from sterna.replication.replica.tags import sink_tag
-from sterna.servers.artemis import make_artemis
-from sterna.servers.brokers import Broker
-from sterna.servers.kafka import make_kafka
 from sterna.servers.process import LOOPBACK, free_port, start_process, wait_until_ready
+from tests.support.servers.artemis import make_artemis
+from tests.support.servers.brokers import Broker
+from tests.support.servers.kafka import make_kafka
 
 GOAL = 0.8
 KINDS = ("webhook", "kafka", "amqp")

@@ -15,7 +15,7 @@ import pytest
 from sterna.config.environment import temporary_environment
 from sterna.errors import NotPrimary
 from sterna.replication.failover.promote import plan_promotion
-from sterna.servers.airflow import Airflow, create_airflow_database, start_airflow
+from sterna.servers.airflow import Airflow, create_airflow_tables, start_airflow
 from sterna.servers.sites import sites
 from sterna.text.catalog import promotion_text
 from tests.ha.failover.cluster import Cluster
@@ -141,7 +141,8 @@ def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Promoting]:
         shutil.copy(_FILE, dags)
         # Airflow's tables stand beside the region's own catalog: what a promotion does to that server it does to
         # Airflow's, too.
-        tables = create_airflow_database(deployment.by_region["eu"].postgres, work)
+        tables = deployment.by_region["eu"].postgres.create_database("airflow")
+        create_airflow_tables(tables, work)
         env = {
             **deployment.environment,
             "AIRFLOW__STERNA__REGION": "eu",

@@ -5,7 +5,6 @@ Two Nessies over Postgres with a synchronous standby go on, and keep every ackno
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -22,8 +21,8 @@ from sterna.catalog.nessie.catalog import NessieCatalog
 from sterna.catalog.nessie.http import Deadlines
 from sterna.errors import CatalogError
 from sterna.servers.nessie import Nessie, start_nessie
-from sterna.servers.patroni import Cluster, Member, start_cluster
 from sterna.servers.postgres import Database
+from tests.support.servers.patroni import Cluster, Member, start_cluster
 
 RESUME_SECONDS = 60
 SOME = 20
@@ -207,8 +206,3 @@ def test_no_password_stands_in_a_file_that_stays_or_on_a_command_line(site: Site
     assert leaking_files == {"pgpass"}  # which ends with the cluster
     commands = " ".join(str(part) for member in site.cluster.members for part in member.process.popen.args)
     assert not [secret for secret in secrets if secret.decode() in commands]
-
-
-def test_the_settings_are_those_under_nessie() -> None:
-    root = Path(__file__).parents[2]
-    assert os.path.samefile(root / "nessie" / "patroni.yml", root / "plugins" / "sterna" / "servers" / "patroni.yml")

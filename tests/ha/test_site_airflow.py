@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from sterna.replication.replica.lag import measure_lag
-from sterna.servers.airflow import Airflow, create_airflow_database, start_airflow
-from sterna.servers.patroni import Cluster, start_cluster
+from sterna.servers.airflow import Airflow, create_airflow_tables, start_airflow
 from sterna.servers.process import Process, start_process
 from tests.support.faults.pair import Pair, pair_in
+from tests.support.servers.patroni import Cluster, start_cluster
 
 WAIT_SECONDS = 300
 DAGS = Path(__file__).parents[2] / "dags"
@@ -108,7 +108,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             "AIRFLOW__STERNA__REGISTRY": str(pair.stage.registry),
             "AIRFLOW__STERNA__SCHEDULE": "",  # only commits start runs here
         }
-        airflow = start_airflow(work, "eu", create_airflow_database(cluster, work), work / "dags", env=env)
+        tables = cluster.create_database("airflow")
+        create_airflow_tables(tables, work)
+        airflow = start_airflow(work, "eu", tables, work / "dags", env=env)
         airflow_site = Site(pair, cluster, airflow, {process.log.stem: process for process in airflow.processes})
         stack.callback(lambda: [process.stop() for process in airflow_site.components.values()])
         for name in TWICE:

@@ -23,11 +23,11 @@ from typing import Any, ClassVar, Protocol
 import pytest
 
 from sterna.config.registry.connection import Credential
-from sterna.servers.artemis import make_artemis
-from sterna.servers.brokers import USER, Broker
-from sterna.servers.kafka import make_kafka
 from sterna.servers.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 from tests.support.emulators import installed
+from tests.support.servers.artemis import make_artemis
+from tests.support.servers.brokers import USER, Broker
+from tests.support.servers.kafka import make_kafka
 
 PROTON = "0.40.0"
 _PROTON_SHA256 = "7680d607cf6e9684f97bf5b2ba16cda7d8512aab9e4ff78f98d44a4644fc819a"

@@ -13,16 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 
 from sterna.errors import EngineError
-from sterna.servers.postgres import Database, Postgres
+from sterna.servers.postgres import Database
 from sterna.servers.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
-
-if TYPE_CHECKING:
-    from sterna.servers.patroni import Cluster
 
 _MIGRATE_SECONDS = 300.0
 _START_SECONDS = 300.0
@@ -161,21 +158,20 @@ class Airflow:
             list(pool.map(Process.stop, self.processes))
 
 
-def create_airflow_database(postgres: Postgres | Cluster, work: Path) -> Database:
-    """Create an empty Airflow database, to be copied for each deployment: making the tables takes far longer than
-    copying them.
+def create_airflow_tables(database: Database, work: Path) -> None:
+    """Create Airflow's tables in a database, which is copied for each deployment: making them takes far longer than
+    copying.
 
     Args:
+        database: an empty one.
         work: the folder for the log and a passing AIRFLOW_HOME.
 
     Raises:
         EngineError: Airflow is missing or could not make its tables.
     """
-    database = postgres.create_database("airflow")
     home = work / "airflow"
     environ = _environment(home, database, home / "dags", None, free_port(), {})
     _migrate(home, environ)
-    return database
 
 
 def _migrate(home: Path, environ: Mapping[str, str]) -> None:

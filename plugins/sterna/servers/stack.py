@@ -16,7 +16,7 @@ from rich.console import Console
 
 from sterna.errors import EngineError
 from sterna.servers.access import TokenIssuer
-from sterna.servers.airflow import Airflow, create_airflow_database, start_airflow
+from sterna.servers.airflow import Airflow, create_airflow_tables, start_airflow
 from sterna.servers.jars import fetch_jars
 from sterna.servers.nessie import Nessie, Warehouse, start_nessie
 from sterna.servers.postgres import Database, Postgres, start_postgres
@@ -170,8 +170,9 @@ def start_catalog(
     warehouses = [
         Warehouse(region, bucket_name(region), "warehouse", endpoint) for region, endpoint in endpoints.items()
     ]
+    airflow_database = server.create_database("airflow") if server and airflow else None
     with ThreadPoolExecutor(max_workers=1) as pool:
-        tables = pool.submit(create_airflow_database, server, work) if server and airflow else None
+        tables = pool.submit(create_airflow_tables, airflow_database, work) if airflow_database else None
         try:
             database = server.create_database("nessie") if server else None
             nessie = start_nessie(work, database=database, warehouses=warehouses, token_issuer=token_issuer)
@@ -179,7 +180,9 @@ def start_catalog(
             stop_all()  # else Airflow's tables would be waited for
             raise
     try:
-        return nessie, tables.result() if tables else None
+        if tables:
+            tables.result()
+        return nessie, airflow_database
     except BaseException:
         nessie.stop()
         raise

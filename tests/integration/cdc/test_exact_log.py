@@ -25,9 +25,9 @@ from sterna.errors import UnfitSource
 from sterna.pipelines.cdc.connector import mariadb_connector_jars
 from sterna.pipelines.cdc.sources import open_database
 from sterna.servers.jars import fetch_jars
-from sterna.servers.mariadb import MariaDb, start_mariadb
 from tests.integration.cdc.reading import SourceReader
-from tests.support.mysql import MySql, start_mysql
+from tests.support.servers.mariadb import MariaDb, start_mariadb
+from tests.support.servers.mysql import MySql, start_mysql
 
 _RIGHTS = "SELECT, RELOAD, REPLICATION SLAVE, REPLICATION CLIENT"
 _OTHER_VARIABLES = {

@@ -18,10 +18,10 @@ from sterna.errors import DatabaseRefused, SternaError, UnfitSource
 from sterna.pipelines.cdc.connector import mariadb_connector_jars
 from sterna.pipelines.cdc.status import check, read_sources, resync
 from sterna.servers.jars import fetch_jars
-from sterna.servers.mariadb import MariaDb, start_mariadb
 from sterna.servers.postgres import Database
 from tests.integration.cdc.test_cdc import CaptureTestbed, change, killed_in_the_middle
-from tests.support.mysql import MySql, start_mysql
+from tests.support.servers.mariadb import MariaDb, start_mariadb
+from tests.support.servers.mysql import MySql, start_mysql
 from tests.support.world import World
 
 _RIGHTS = "SELECT, RELOAD, REPLICATION SLAVE, REPLICATION CLIENT"

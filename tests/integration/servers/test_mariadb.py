@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sterna.jvm.jars import cache_folder
-from sterna.servers.mariadb import find_programs
+from tests.support.servers.mariadb import find_programs
 
 
 @pytest.mark.skipif(

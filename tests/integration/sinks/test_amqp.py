@@ -15,8 +15,8 @@ from sterna.config.environment import temporary_environment
 from sterna.config.registry.connection import Credential
 from sterna.config.sections.sinks import AmqpAddress
 from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable
-from sterna.servers.brokers import USER
 from tests.support.receivers import AmqpPeer, AmqpReceiver
+from tests.support.servers.brokers import USER
 
 ABOUT = {"specversion": "1.0", "source": "/regions/eu/branches/b", "type": "sterna.table.updated", "time": "2026-01-01"}
 
@@ -129,7 +129,7 @@ def test_logins(artemis: AmqpReceiver, caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_an_authority_that_nobody_believes_is_refused(artemis: AmqpReceiver, tmp_path: Path) -> None:
-    from sterna.servers.certificate import make_certificate
+    from tests.support.servers.certificate import make_certificate
 
     with temporary_environment({"SSL_CERT_FILE": str(make_certificate(tmp_path, "x").authority)}):
         sender = sending(artemis, "tls")

@@ -19,9 +19,9 @@ from sterna.config.environment import temporary_environment
 from sterna.config.registry.connection import Credential
 from sterna.config.sections.sinks import KafkaTopic
 from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable
-from sterna.servers.brokers import USER
 from tests.support.kafka_log import records
 from tests.support.receivers import KafkaReceiver
+from tests.support.servers.brokers import USER
 from tests.support.sinks import wait_until
 
 ABOUT = {"specversion": "1.0", "source": "/regions/eu/branches/b", "type": "sterna.table.updated", "time": "2026-01-01"}
@@ -140,7 +140,7 @@ def test_logins(kafka: KafkaReceiver, mechanism: str, caplog: pytest.LogCaptureF
 
 
 def test_an_authority_that_nobody_believes_is_refused(kafka: KafkaReceiver, tmp_path: Any) -> None:
-    from sterna.servers.certificate import make_certificate
+    from tests.support.servers.certificate import make_certificate
 
     kafka.make("tls")
     with temporary_environment({"SSL_CERT_FILE": str(make_certificate(tmp_path, "x").authority)}):

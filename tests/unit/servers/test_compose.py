@@ -38,9 +38,10 @@ from sterna.cli.main import app
 from sterna.config.registry.credential import parse_credential
 from sterna.config.registry.load import parse_registry
 from sterna.jvm.java import Java
-from sterna.servers import airflow, connect, nessie, patroni, s3, sites, stack
+from sterna.servers import airflow, connect, nessie, s3, sites, stack
 from sterna.servers.jars import NESSIE
 from sterna.servers.postgres import Database, find_binaries
+from tests.support.servers import patroni
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -345,8 +346,9 @@ def test_files_that_are_put_into_services_exist_and_are_used() -> None:
     assert sources == set(CONFIGS)
     for definition in CONFIGS.values():
         assert "content" in definition or (ROOT / definition["file"]).is_file()
-    for source, name in (("nessie", "server.properties"), ("patroni", "patroni.yml")):
-        assert os.path.samefile(ROOT / CONFIGS[source]["file"], ROOT / "plugins" / "sterna" / "servers" / name)
+    embedded = ROOT / "plugins" / "sterna" / "servers" / "server.properties"
+    assert os.path.samefile(ROOT / CONFIGS["nessie"]["file"], embedded)
+    assert os.path.samefile(ROOT / CONFIGS["patroni"]["file"], patroni.SETTINGS)
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -801,8 +803,7 @@ def test_airflow_s_tables_are_made_as_in_the_tests(tmp_path: Path, monkeypatch: 
         return SimpleNamespace(popen=SimpleNamespace(wait=lambda seconds: 0), stop=lambda: None)
 
     monkeypatch.setattr(airflow, "start_process", start)
-    server: Any = SimpleNamespace(create_database=lambda name: Database("h", 1, name, name, "p"))
-    airflow.create_airflow_database(server, tmp_path)
+    airflow.create_airflow_tables(Database("h", 1, "airflow", "airflow", "p"), tmp_path)
     assert commands == [words("airflow-tables-us")] == [words("airflow-tables-eu")]
 
 

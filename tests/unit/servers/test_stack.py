@@ -27,7 +27,7 @@ def test_an_interrupt_ends_what_is_being_started_instead_of_waiting_for_it(
         assert begun.wait(30)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stack, "create_airflow_database", make_tables)
+    monkeypatch.setattr(stack, "create_airflow_tables", make_tables)
     monkeypatch.setattr(stack, "start_nessie", interrupted)
     # Other tests of this process have servers that are to live on.
     monkeypatch.setattr(stack, "stop_all", lambda: started[0].stop())

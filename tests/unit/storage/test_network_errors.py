@@ -22,9 +22,9 @@ from sterna.config.mapping import Mapping
 from sterna.config.registry.credential import Credential
 from sterna.config.registry.model import Registry
 from sterna.errors import StoreUnreachable, UsageError
-from sterna.servers.certificate import make_certificate
 from sterna.storage.client import network_error
 from sterna.storage.objects import Objects
+from tests.support.servers.certificate import make_certificate
 from tests.unit.config import samples
 
 _UNKNOWN_NAME = """Connect, ConnectError( "dns error", Custom { kind: Uncategorized,

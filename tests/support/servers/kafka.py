@@ -7,9 +7,9 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
-from sterna.servers.brokers import USER, Broker, create_certificate, java_command
-from sterna.servers.certificate import ServerCertificate
 from sterna.servers.process import LOOPBACK, free_port
+from tests.support.servers.brokers import USER, Broker, create_certificate, java_command
+from tests.support.servers.certificate import ServerCertificate
 
 _JAR_LIST = "kafka.jars"
 _PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -1,6 +1,6 @@
 """Message brokers on this machine: one node each, on the Java and the cache of the other servers.
 
-Sinks are tested and measured against them. The deployment itself needs none.
+Sinks are tested and measured against them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from sterna.jvm.jars import pinned_jars
 from sterna.jvm.java import find_java
-from sterna.servers.certificate import ServerCertificate, make_certificate
 from sterna.servers.jars import fetch_jars
 from sterna.servers.process import LOOPBACK, Process, start_process, wait_until_ready
+from tests.support.servers.certificate import ServerCertificate, make_certificate
 
 USER = "sterna"
 _START_SECONDS = 90.0
@@ -104,6 +104,6 @@ def java_command(jars: str, main: str, *arguments: object, memory: str, options:
     Raises:
         EngineError: no Java fits, or a jar can't be fetched.
     """
-    paths = os.pathsep.join(str(path) for path in fetch_jars(pinned_jars("sterna.servers", jars)))
+    paths = os.pathsep.join(str(path) for path in fetch_jars(pinned_jars("tests.support.servers", jars)))
     java = [str(find_java().executable), f"-Xmx{memory}", *_JVM_OPTIONS, *options, "-cp", paths, main]
     return [*java, *(str(argument) for argument in arguments)]

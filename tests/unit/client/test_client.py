@@ -15,7 +15,7 @@ from sterna.client import ClientFailed, CursorStore, EventClient, FileCursorStor
 from sterna.client import client as module
 from sterna.client.sse import read_events
 from sterna.servers.access import create_token_issuer
-from sterna.serving.http.examples import EVENT
+from sterna.serving.http.events_responses import EVENT
 from tests.support.http_server import BRANCH, Branch, gateway
 
 

@@ -21,7 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import RequestError
 from sterna.serving.http.events_router import EventsRouter
-from sterna.serving.http.features_router import FEATURE_HEADERS, FeaturesRouter
+from sterna.serving.http.features_responses import FEATURE_HEADERS
+from sterna.serving.http.features_router import FeaturesRouter
 from sterna.serving.http.ingest_router import IngestRouter
 from sterna.serving.http.logs import FIELDS
 from sterna.serving.http.metrics import metrics_text

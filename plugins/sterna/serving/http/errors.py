@@ -28,10 +28,13 @@ class RequestError(Exception):
         self.headers = dict(headers or {})
         self.fields = fields
 
+    def body(self, request_id: str) -> dict[str, Any]:
+        """Return the answer's JSON."""
+        return {"error": self.error, **self.fields, "request_id": request_id}
+
     def response(self, request_id: str) -> JSONResponse:
         """Return the answer."""
-        body = {"error": self.error, **self.fields, "request_id": request_id}
-        return JSONResponse(body, self.status, {**self.headers, "Cache-Control": "no-store"})
+        return JSONResponse(self.body(request_id), self.status, {**self.headers, "Cache-Control": "no-store"})
 
 
 def unauthorized(error: str) -> RequestError:
@@ -42,18 +45,3 @@ def unauthorized(error: str) -> RequestError:
 def unavailable(error: str, seconds: int = 2) -> RequestError:
     """Return the error for a request that may be retried."""
     return RequestError(503, error, {"Retry-After": str(seconds)})
-
-
-def error_examples(messages: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
-    """Return the description of errors for OpenAPI.
-
-    Args:
-        messages: an example message by status.
-    """
-    return {
-        status: {
-            "description": error,
-            "content": {"application/json": {"example": {"error": error, "request_id": "5f1c0a2b9d3e4f60"}}},
-        }
-        for status, error in messages.items()
-    }

@@ -17,9 +17,9 @@ from sterna.notifications.change_log.cursor import Cursor, parse_cursor
 from sterna.notifications.subscriptions.filters import EventFilter, EventFilters
 from sterna.notifications.subscriptions.poller import BranchPoller
 from sterna.notifications.subscriptions.subscription import EventsMessage, Message, ResyncMessage, Subscription
-from sterna.serving.http import examples
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import CLIENT_CLOSED_REQUEST, RequestError, unavailable
+from sterna.serving.http.events_responses import EVENTS_RESPONSES, TABLES_RESPONSES, TICKETS_RESPONSES, TicketBody
 from sterna.serving.http.socket import serve_socket
 from sterna.serving.http.stream import EventStream, count_messages, run_while_connected
 from sterna.serving.http.table_list import TablesAnswerCache
@@ -70,9 +70,9 @@ class EventsRouter:
         self._filters = EventFilters(gateway.audience)
         self._answers = TablesAnswerCache(poller.source.region, poller.source.branch)
         self.router = APIRouter(tags=["events"])
-        self.router.get("/v1/events", responses=examples.EVENTS)(self.events)
-        self.router.get("/v1/tables", responses=examples.TABLES)(self.tables)
-        self.router.post("/v1/tickets", responses=examples.TICKETS)(self.tickets)
+        self.router.get("/v1/events", responses=EVENTS_RESPONSES)(self.events)
+        self.router.get("/v1/tables", responses=TABLES_RESPONSES)(self.tables)
+        self.router.post("/v1/tickets", responses=TICKETS_RESPONSES)(self.tickets)
         self.router.websocket("/v1/events")(self.socket)
 
     async def events(
@@ -115,7 +115,8 @@ class EventsRouter:
         parse_query(request, ())
         reader = await self._gateway.require_reader(request)
         ticket, seconds = self._gateway.tickets.issue(reader)
-        return _json({"ticket": ticket, "expires_in": seconds}, 201)
+        body = TicketBody(ticket=ticket, expires_in=seconds)
+        return Response(body.model_dump_json(), 201, _NO_STORE, "application/json")
 
     async def socket(self, socket: WebSocket) -> None:
         """Follow events over a WebSocket."""
@@ -190,10 +191,6 @@ async def _start(subscription: Subscription, query: EventsQuery) -> ResyncMessag
         return await subscription.start(query.after)
     except SternaError:
         raise unavailable("the catalog does not answer") from None
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(json.dumps(value), status, _NO_STORE, "application/json")
 
 
 def parse_query(request: HTTPConnection, allowed: Collection[str]) -> EventsQuery:

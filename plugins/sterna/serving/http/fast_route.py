@@ -16,50 +16,34 @@ from starlette.routing import request_response
 from sterna.serving.http.errors import CLIENT_CLOSED_REQUEST
 
 
-class DirectRoute(APIRoute):
-    """A route whose endpoint takes the request, texts of its path, `as_of`, and with POST the object `asked`."""
-
-    def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
-        super().__init__(path, endpoint, **settings)
-
-        async def run(request: Request) -> Response:
-            arguments: dict[str, Any] = dict(request.path_params)
-            if request.scope["query_string"]:
-                arguments["as_of"] = request.query_params.get("as_of", "")
-            await self.admit(request)
-            if request.method == "POST":
-                try:
-                    arguments["asked"] = await self.read(request)
-                except ClientDisconnect:
-                    return Response(status_code=CLIENT_CLOSED_REQUEST)
-            answer: Response = await endpoint(request, **arguments)
-            return answer
-
-        self.app = request_response(run)
-
-    async def admit(self, request: Request) -> None:
-        """Authorize the request before its body is read."""
-
-    async def read(self, request: Request) -> dict[str, Any]:
-        """Return the request's body."""
-        raise NotImplementedError
-
-
 def build_route_class(
     admit: Callable[[Request], Awaitable[object]], read: Callable[[Request], Awaitable[dict[str, Any]]]
-) -> type[DirectRoute]:
-    """Return a class of routes that authorize a request before they read its body.
+) -> type[APIRoute]:
+    """Return a class of routes whose endpoints take the request, texts of its path, `as_of`, and with POST the object
+    `asked`.
 
     Args:
-        admit: raises `RequestError` for a request that is not allowed.
+        admit: raises `RequestError` for a request that is not allowed, before its body is read.
         read: returns the body.
     """
 
-    class AdmittingRoute(DirectRoute):
-        async def admit(self, request: Request) -> None:
-            await admit(request)
+    class DirectRoute(APIRoute):
+        def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
+            super().__init__(path, endpoint, **settings)
 
-        async def read(self, request: Request) -> dict[str, Any]:
-            return await read(request)
+            async def run(request: Request) -> Response:
+                arguments: dict[str, Any] = dict(request.path_params)
+                if request.scope["query_string"]:
+                    arguments["as_of"] = request.query_params.get("as_of", "")
+                await admit(request)
+                if request.method == "POST":
+                    try:
+                        arguments["asked"] = await read(request)
+                    except ClientDisconnect:
+                        return Response(status_code=CLIENT_CLOSED_REQUEST)
+                answer: Response = await endpoint(request, **arguments)
+                return answer
 
-    return AdmittingRoute
+            self.app = request_response(run)
+
+    return DirectRoute

@@ -19,10 +19,17 @@ from sterna.config.sections.features import Entity, FeatureView
 from sterna.errors import OutOfTime, Remedy, SnapshotGone, SternaError
 from sterna.pipelines.features.model import id_columns, join_id, parse_key_part, split_id
 from sterna.pipelines.features.online import AsOf, CacheStatus, FeatureAnswer, Requester, SourceRows
-from sterna.serving.http import features_examples as examples
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import CLIENT_CLOSED_REQUEST, RequestError
 from sterna.serving.http.fast_route import build_route_class
+from sterna.serving.http.features_responses import (
+    ENTITIES_RESPONSES,
+    ENTITY_RESPONSES,
+    REQUEST_EXAMPLES,
+    EntitiesBody,
+    FeaturesBody,
+    features_error,
+)
 from sterna.serving.http.features_service import FeaturesService
 from sterna.serving.http.logs import FIELDS
 from sterna.serving.http.stream import run_while_connected
@@ -31,8 +38,6 @@ from sterna.serving.http.tokens import Reader
 _LOG = logging.getLogger("sterna.pipelines.features")
 _MAX_ENTITIES = 1_000
 _MAX_FEATURES = 200
-FEATURE_HEADERS = ("X-Sterna-Cache", "X-Sterna-Snapshot", "X-Sterna-Age")
-"""Headers of answers, which pages may read, too."""
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
 _FIRST_DAY, _LAST_DAY = datetime(1, 1, 2), datetime(9999, 12, 31)
 _SNAPSHOT = re.compile(r"-?[0-9]{1,19}")
@@ -56,8 +61,8 @@ class FeaturesRouter:
     def __init__(self, gateway: Gateway, service: FeaturesService) -> None:
         self._gateway, self._service = gateway, service
         self.router = APIRouter(tags=["features"], route_class=build_route_class(self._admit, self._read))
-        self.router.get("/features/{view}/{id:path}", responses=examples.ONE)(self.one)
-        self.router.post("/v1/features", responses=examples.MANY)(self.many)
+        self.router.get("/features/{view}/{id:path}", responses=ENTITY_RESPONSES)(self.one)
+        self.router.post("/v1/features", responses=ENTITIES_RESPONSES)(self.many)
 
     async def one(
         self,
@@ -78,7 +83,7 @@ class FeaturesRouter:
         row = answer.rows[key]
         headers = _answer_headers([answer])
         if row is None:
-            raise _request_error(
+            raise features_error(
                 404, f"{entity.name.capitalize()} {', '.join(split_id(entity, key))} not found.", headers
             )
         return _answer({**id_columns(entity, key), **row}, headers)
@@ -86,7 +91,7 @@ class FeaturesRouter:
     async def many(
         self,
         request: Request,
-        asked: Annotated[dict[str, Any], Body(openapi_examples=examples.BODIES)],
+        asked: Annotated[dict[str, Any], Body(openapi_examples=REQUEST_EXAMPLES)],
         as_of: _AsOf = "",
     ) -> Response:
         """Tell features of many entities: a service's, or a list of them. An entity without a row has nulls.
@@ -116,8 +121,10 @@ class FeaturesRouter:
             name: None if answer.snapshot is None else str(answer.snapshot) for name, answer in by_view.items()
         }
         present = [any(answer.rows[id] is not None for answer in answers) for id in ids]
-        extra = _statuses(columns, by_view, ids) if asked.get("statuses") else {}
-        return _answer({"rows": rows, "found": present, "snapshots": snapshots, **extra}, _answer_headers(answers))
+        body: EntitiesBody = {"rows": rows, "found": present, "snapshots": snapshots}
+        if asked.get("statuses"):
+            _add_statuses(body, columns, by_view, ids)
+        return _answer(body, _answer_headers(answers))
 
     async def _admit(self, request: Request) -> None:
         request.scope["state"]["reader"] = await self._gateway.require_reader(request)
@@ -134,31 +141,31 @@ class FeaturesRouter:
             raise RequestError(400, f"unknown parameter: {printable_name}")
         as_of_values = request.query_params.getlist("as_of") if request.scope["query_string"] else []
         if len(as_of_values) > 1 or as_of_values == [""]:
-            raise _request_error(400, "as_of: expected once, and with a value: without one the rows of today are told")
+            raise features_error(400, "as_of: expected once, and with a value: without one the rows of today are told")
         return reader.roles
 
     def _require_view(self, name: str, roles: Collection[str]) -> FeatureView:
         view = self._service.features.views_by_name.get(name)
         if view is None or not self._service.is_admitted(view):
-            raise _request_error(404, "There is no such view.")
+            raise features_error(404, "There is no such view.")
         if not self._gateway.audience.rules_allow(view.table, roles):
-            raise _request_error(403, "a rule keeps the table of this view from you")
+            raise features_error(403, "a rule keeps the table of this view from you")
         return view
 
     def _parse_columns(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return the requested views and columns, all of one entity."""
         if unknown := set(body) - {"service", "features", "entities", "statuses"}:
             expected = "expected service or features, entities and statuses"
-            raise _request_error(400, f"{expected}, and nothing else: {len(unknown)} more")
+            raise features_error(400, f"{expected}, and nothing else: {len(unknown)} more")
         if not isinstance(body.get("statuses", False), bool):
-            raise _request_error(400, "statuses: expected true or false")
+            raise features_error(400, "statuses: expected true or false")
         if "features" in body:
             if "service" in body:
-                raise _request_error(400, "expected one of service and features")
+                raise features_error(400, "expected one of service and features")
             return self._parse_features(body["features"])
         matching = [service for service in self._service.features.services if service.name == body.get("service")]
         if not matching:
-            raise _request_error(404, "There is no such service.")
+            raise features_error(404, "There is no such service.")
         return [_split_feature(name) for name in matching[0].features]
 
     def _parse_features(self, names: Any) -> list[tuple[str, str]]:
@@ -167,16 +174,16 @@ class FeaturesRouter:
             or not 1 <= len(names) <= _MAX_FEATURES
             or len(set(map(str, names))) < len(names)
         ):
-            raise _request_error(
+            raise features_error(
                 400, f"features: expected a list of 1 to {_MAX_FEATURES} different ones, such as user.age"
             )
         views = self._service.features.views_by_name
         columns = [_split_feature(name) if isinstance(name, str) else ("", "") for name in names]
         for view, column in columns:
             if view not in views or column not in views[view].features or not self._service.is_admitted(views[view]):
-                raise _request_error(404, "There is no such feature.")
+                raise features_error(404, "There is no such feature.")
         if len({views[view].entity for view, _ in columns}) > 1:
-            raise _request_error(400, "features: expected those of one entity")
+            raise features_error(400, "features: expected those of one entity")
         return columns
 
     async def _read_answer(
@@ -199,15 +206,15 @@ class FeaturesRouter:
                 extra={FIELDS: {"request_id": request_id}},
             )
             if isinstance(error, SnapshotGone):
-                raise _request_error(410, "That snapshot, or that time's, is not kept here.") from None
+                raise features_error(410, "That snapshot, or that time's, is not kept here.") from None
             if is_transient:
-                raise _request_error(503, "Feature service backend is unavailable.", {"Retry-After": "5"}) from None
-            raise _request_error(500, "Internal server error retrieving features.") from None
+                raise features_error(503, "Feature service backend is unavailable.", {"Retry-After": "5"}) from None
+            raise features_error(500, "Internal server error retrieving features.") from None
         except Exception:  # noqa: BLE001 - a client gets no details
             _LOG.exception("view %s can't be told", view.name, extra={FIELDS: {"request_id": request_id}})
-            raise _request_error(500, "Internal server error retrieving features.") from None
+            raise features_error(500, "Internal server error retrieving features.") from None
         if answer is None:
-            raise _request_error(404, "There is no such view.")
+            raise features_error(404, "There is no such view.")
         return answer
 
 
@@ -227,24 +234,16 @@ def _split_feature(name: str) -> tuple[str, str]:
     return view, column
 
 
-def _statuses(
-    columns: Sequence[tuple[str, str]], answers: Mapping[str, FeatureAnswer], ids: Sequence[str]
-) -> dict[str, Any]:
-    """Return what there is of each value of each row, and since when it is true."""
-    return {
-        "statuses": [{f"{view}.{column}": answers[view].status(id, column) for view, column in columns} for id in ids],
-        "event_timestamps": [
-            {f"{view}.{column}": answers[view].times.get(id) for view, column in columns} for id in ids
-        ],
-    }
+def _add_statuses(
+    body: EntitiesBody, columns: Sequence[tuple[str, str]], answers: Mapping[str, FeatureAnswer], ids: Sequence[str]
+) -> None:
+    """Add what there is of each value of each row, and since when it is true."""
+    names = {f"{view}.{column}": (answers[view], column) for view, column in columns}
+    body["statuses"] = [{name: answer.status(id, column) for name, (answer, column) in names.items()} for id in ids]
+    body["event_timestamps"] = [{name: answer.times.get(id) for name, (answer, _) in names.items()} for id in ids]
 
 
-def _request_error(status: int, detail: str, headers: Mapping[str, str] | None = None) -> RequestError:
-    # Clients of feature servers read `detail`.
-    return RequestError(status, detail, headers, detail=detail)
-
-
-def _answer(body: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
+def _answer(body: FeaturesBody | EntitiesBody, headers: Mapping[str, str]) -> Response:
     return Response(_JSON.encode(body).encode(), 200, {**headers, "Cache-Control": "no-store"}, "application/json")
 
 
@@ -264,7 +263,7 @@ def _parse_id(entity: Entity, raw_parts: Sequence[Any]) -> str:
     parts = []
     for (column, kind), value in zip(entity.key.items(), raw_parts, strict=True):
         if (part := parse_key_part(kind, value)) is None:
-            raise _request_error(400, f"{column}: expected {_EXPECTED_TYPES[kind]}")
+            raise features_error(400, f"{column}: expected {_EXPECTED_TYPES[kind]}")
         parts.append(part)
     return join_id(parts)
 
@@ -275,17 +274,17 @@ def _path_parts(request: Request, entity: Entity, id: str) -> list[str]:
         return [id]
     parts = [unquote(part) for part in request.scope["raw_path"].decode("ascii").split("/")[-len(entity.key) :]]
     if "/".join(parts) != id:
-        raise _request_error(400, f"expected {'/'.join(entity.columns)} behind the view")
+        raise features_error(400, f"expected {'/'.join(entity.columns)} behind the view")
     return parts
 
 
 def _parse_ids(entity: Entity, entities: Any) -> list[str]:
     columns = " and ".join(entity.columns)
     if not isinstance(entities, list) or not 1 <= len(entities) <= _MAX_ENTITIES:
-        raise _request_error(400, f"entities: expected a list of 1 to {_MAX_ENTITIES} objects with {columns}")
+        raise features_error(400, f"entities: expected a list of 1 to {_MAX_ENTITIES} objects with {columns}")
     for key in entities:
         if not isinstance(key, dict) or set(key) != set(entity.columns):
-            raise _request_error(400, f"entities: expected objects with {columns} alone")
+            raise features_error(400, f"entities: expected objects with {columns} alone")
     return [_parse_id(entity, [key[column] for column in entity.columns]) for key in entities]
 
 
@@ -300,11 +299,11 @@ def _parse_as_of(text: str) -> AsOf | None:
         moment = None
     # `timestamp` fails for a time whose zone takes it out of the calendar.
     if moment is None or moment.tzinfo is None or not _FIRST_DAY < moment.replace(tzinfo=None) < _LAST_DAY:
-        raise _request_error(
+        raise features_error(
             400, "as_of: expected a snapshot's id, or a time with an offset such as 2026-01-31T12:00:00Z"
         )
     if moment > (now := datetime.now(UTC)):
-        raise _request_error(
+        raise features_error(
             400, f"as_of: that time is still to come: here it is {now.isoformat(timespec='seconds')[:19]}Z"
         )
     return AsOf(moment=int(moment.timestamp() * 1000))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.requests import ClientDisconnect
@@ -20,16 +18,25 @@ from starlette.responses import Response
 from sterna.errors import SternaError
 from sterna.pipelines.ingest.inbox import UploadRequest
 from sterna.pipelines.ingest.intake import IngestService
-from sterna.pipelines.ingest.model import Batch, Format, Upload, split_channel
+from sterna.pipelines.ingest.model import Format, Upload, split_channel
 from sterna.pipelines.ingest.validate import check
 from sterna.pipelines.ingest.visibility import read_visibility
-from sterna.serving.http import ingest_examples as examples
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import CLIENT_CLOSED_REQUEST, RequestError
 from sterna.serving.http.ingest_body import UploadBody, receive_body
 from sterna.serving.http.ingest_errors import translate_error
 from sterna.serving.http.ingest_limits import TenantGate, validate_usage
-from sterna.serving.http.ingest_responses import batch_json, channel_json, upload_json
+from sterna.serving.http.ingest_responses import (
+    BATCHES_RESPONSES,
+    CHANNEL_RESPONSES,
+    UPLOAD_RESPONSES,
+    UPLOAD_STATUS_RESPONSES,
+    AcceptedBody,
+    BatchesBody,
+    ChannelBody,
+    UploadStatus,
+    UploadStatusBody,
+)
 from sterna.serving.http.ingest_schemas import (
     FILE_FORMATS,
     ROW_FORMATS,
@@ -38,6 +45,7 @@ from sterna.serving.http.ingest_schemas import (
     parse_upload_headers,
 )
 from sterna.serving.http.logs import FIELDS
+from sterna.serving.http.responses import ResponseBody
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -64,11 +72,11 @@ class IngestRouter:
         self._gates = {name: TenantGate(name, tenant.limits) for name, tenant in self._settings.tenants.items()}
         self._query_threads = ThreadPoolExecutor(_MAX_QUERY_THREADS, thread_name_prefix="sterna-ingest-asked")
         self.router = APIRouter(tags=["ingest"])
-        self.router.post("/v1/tables/{table}/rows", status_code=201, responses=examples.POST)(self.rows)
-        self.router.post("/v1/tables/{table}/files", status_code=201, responses=examples.POST)(self.files)
-        self.router.get("/v1/drops/{id}", responses=examples.DROP)(self.drop)
-        self.router.get("/v1/batches", responses=examples.BATCHES)(self.batches)
-        self.router.get("/v1/channels/{channel}", responses=examples.CHANNEL)(self.channel)
+        self.router.post("/v1/tables/{table}/rows", status_code=201, responses=UPLOAD_RESPONSES)(self.rows)
+        self.router.post("/v1/tables/{table}/files", status_code=201, responses=UPLOAD_RESPONSES)(self.files)
+        self.router.get("/v1/drops/{id}", responses=UPLOAD_STATUS_RESPONSES)(self.drop)
+        self.router.get("/v1/batches", responses=BATCHES_RESPONSES)(self.batches)
+        self.router.get("/v1/channels/{channel}", responses=CHANNEL_RESPONSES)(self.channel)
 
     async def rows(
         self, request: Request, table: str, key: Key = "", channel: Channel = "", offset: Offset = "",
@@ -119,8 +127,8 @@ class IngestRouter:
             async with receive_body(request, headers, gate) as body:
                 upload, is_new = await gate.run(partial(self._store_upload, headers, body, gate))
         log.info("an upload", extra={FIELDS: {"drop": upload.id, "table": table, "bytes": upload.bytes, "new": is_new}})
-        content = {**upload_json(upload, None), "repeated": not is_new}
-        return _json(content, 201 if is_new else 200, {"Location": f"/v1/drops/{upload.id}"})
+        accepted = AcceptedBody.model_validate(UploadStatus(upload, repeated=not is_new))
+        return _json(accepted, 201 if is_new else 200, {"Location": f"/v1/drops/{upload.id}"})
 
     def _store_upload(self, headers: UploadHeaders, body: UploadBody, gate: TenantGate) -> tuple[Upload, bool]:
         rows = check(headers.format, body.path, gate.limits)
@@ -131,21 +139,18 @@ class IngestRouter:
 
     async def _describe_upload(self, request: Request, id: str) -> Response:
         tenants = await self._require_tenants(request, read_only=True)
-        upload_state = await self._query(partial(self._find_upload, id)) if _ID.fullmatch(id) else None
-        if upload_state is None or upload_state[0].destination.tenant not in tenants:
+        status = await self._query(partial(self._find_upload, id)) if _ID.fullmatch(id) else None
+        if status is None or status.upload.destination.tenant not in tenants:
             raise RequestError(404, "there is no such upload")
-        return _json(upload_json(*upload_state))
+        return _json(UploadStatusBody.model_validate(status))
 
-    def _find_upload(self, id: str) -> tuple[Upload, Batch | None, Mapping[str, datetime | None]] | None:
+    def _find_upload(self, id: str) -> UploadStatus | None:
         ingest = self._service.ingest
         upload = ingest.tracker.upload(id)
         if upload is None or not upload.batch:
-            return None if upload is None else (upload, None, {})
-        return (
-            upload,
-            ingest.tracker.batch(upload.batch),
-            read_visibility(ingest, upload.batch, upload.destination.table),
-        )
+            return None if upload is None else UploadStatus(upload)
+        visibility = read_visibility(ingest, upload.batch, upload.destination.table)
+        return UploadStatus(upload, ingest.tracker.batch(upload.batch), visibility)
 
     async def _list_batches(self, request: Request) -> Response:
         query = parse_batches_query(request, await self._require_tenants(request, read_only=True))
@@ -153,16 +158,15 @@ class IngestRouter:
         batches = await self._query(
             lambda: tracker.list_batches(tenants, query.table, query.state, query.since, query.limit)
         )
-        return _json({"region": self._region, "batches": [batch_json(batch) for batch in batches]})
+        return _json(BatchesBody.model_validate({"region": self._region, "batches": batches}))
 
     async def _describe_channel(self, request: Request, channel: str) -> Response:
         tenants = await self._require_tenants(request, read_only=True)
         parts = split_channel(channel)
         if parts is None or parts[0] != self._region or parts[1] not in tenants:
             raise RequestError(404, "there is no such channel in this region")
-        return _json(
-            channel_json(channel, await self._query(lambda: self._service.ingest.tracker.list_channel_states(channel)))
-        )
+        states = await self._query(lambda: self._service.ingest.tracker.list_channel_states(channel))
+        return _json(ChannelBody.model_validate({"channel": channel, "tables": states}))
 
     async def _require_tenants(self, request: Request, *, read_only: bool = False) -> Collection[str]:
         caller = await self._gateway.authenticate(request)
@@ -207,5 +211,5 @@ class IngestRouter:
             self._service.in_flight -= 1
 
 
-def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(json.dumps(content), status, {**_NO_STORE, **(headers or {})}, "application/json")
+def _json(body: ResponseBody, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(body.model_dump_json(), status, {**_NO_STORE, **(headers or {})}, "application/json")

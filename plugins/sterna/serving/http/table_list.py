@@ -8,6 +8,7 @@ import json
 from sterna.notifications.change_log.log import CurrentTable
 from sterna.notifications.subscriptions.filters import EventFilter
 from sterna.notifications.subscriptions.poller import BranchTables
+from sterna.serving.http.events_responses import TableBody
 
 _MAX_ANSWERS, _MAX_ROWS = 64, 200_000
 _ROWS_PER_TURN = 100  # tables, before others have their turn
@@ -67,4 +68,5 @@ class TablesAnswerCache:
 
 def _table_json(table: CurrentTable) -> str:
     snapshot = None if table.snapshot is None else str(table.snapshot)
-    return json.dumps({"table_identifier": table.table, "snapshot_id": table.snapshot, "snapshotid": snapshot})
+    body: TableBody = {"table_identifier": table.table, "snapshot_id": table.snapshot, "snapshotid": snapshot}
+    return json.dumps(body)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param, XComArg
+from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable, Param, XComArg
 
 from sterna.airflow.assets import asset_alias, main_asset, transit_asset
 from sterna.airflow.operators import (
@@ -133,9 +134,7 @@ def sync_dag(
     settings: dict[str, Any] = {
         "description": f"Replicate the tables of main into region {region}",
         "doc_md": _SYNC_DOC.format(region=region),
-        "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[head])
-        if cron
-        else [head],
+        "schedule": build_schedule(cron, [head]),
         "params": _sync_params(lanes),
         **common_settings(),
     }
@@ -172,9 +171,7 @@ def bulk_dag(
     settings: dict[str, Any] = {
         "description": f"Copy the tables in transit to region {region}",
         "doc_md": _BULK_DOC.format(region=region),
-        "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[asset])
-        if cron
-        else [asset],
+        "schedule": build_schedule(cron, [asset]),
         **common_settings(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
@@ -210,7 +207,7 @@ def lag_dag(
     settings: dict[str, Any] = {
         "description": f"Alert when region {region} lags behind main",
         "doc_md": _LAG_DOC.format(region=region),
-        "schedule": CronTriggerTimetable("*/5 * * * *", timezone="UTC"),
+        "schedule": build_schedule("*/5 * * * *"),
         **common_settings(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
@@ -253,7 +250,7 @@ def gc_dag(
     settings: dict[str, Any] = {
         "description": f"Delete what nothing reaches below the replica root of region {region}",
         "doc_md": _GC_DOC.format(region=region),
-        "schedule": CronTriggerTimetable(cron, timezone="UTC") if cron else None,
+        "schedule": build_schedule(cron),
         "params": _gc_params(keep or get_option("gc_keep"), grace or get_option("gc_grace")),
         **common_settings(),
     }
@@ -305,6 +302,19 @@ def _add_sync_stages(
     return final_operator(
         task_id=final_task_id, run=run, copied=copied, localized=localized, execution_timeout=deadline, **common
     )
+
+
+def build_schedule(cron: str, assets: Sequence[Asset] | Asset | AssetAny | None = None) -> Any:
+    """Return a DAG's schedule.
+
+    Args:
+        cron: a cron expression (UTC), "" for none.
+        assets: what starts a run beside it.
+    """
+    timetable = CronTriggerTimetable(cron, timezone="UTC") if cron else None
+    if assets is None:
+        return timetable
+    return assets if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=assets)
 
 
 def common_settings() -> dict[str, Any]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
+from airflow.sdk import DAG
 
 from sterna.airflow.assets import freshness_schedule
 from sterna.airflow.base import SternaOperator
-from sterna.airflow.dags import common_settings
+from sterna.airflow.dags import build_schedule, common_settings
 from sterna.airflow.settings import get_option, get_timedelta, parse_follow_duration
 from sterna.airflow.watcher import add_watcher
 
@@ -158,13 +158,10 @@ def features_dag(
     region, registry = region or get_option("region"), registry or get_option("registry")
     cron = get_option("features_schedule") if schedule is None else schedule
     duration = parse_follow_duration(get_option("features_follow_for") if follow_for is None else follow_for)
-    triggering_assets = freshness_schedule(region, tables)
     settings: dict[str, Any] = {
         "description": f"Keep features of region {region} ready for online reads",
         "doc_md": _DOC.format(region=region),
-        "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=triggering_assets)
-        if cron
-        else triggering_assets,
+        "schedule": build_schedule(cron, freshness_schedule(region, tables)),
         "is_paused_upon_creation": True,
         **common_settings(),
     }

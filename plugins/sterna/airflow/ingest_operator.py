@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, CronTriggerTimetable
+from airflow.sdk import DAG
 
 from sterna.airflow.base import SternaOperator
-from sterna.airflow.retry import RemedyRetryPolicy
+from sterna.airflow.dags import build_schedule, common_settings
 from sterna.airflow.settings import get_float, get_option, get_timedelta, parse_follow_duration
 
 if TYPE_CHECKING:
@@ -110,18 +110,12 @@ def ingest_dag(
     region, registry = region or get_option("region"), registry or get_option("registry")
     cron = get_option("ingest_schedule") if schedule is None else schedule
     duration = parse_follow_duration(get_option("ingest_follow_for") if follow_for is None else follow_for)
-    owner, link = get_option("owner"), get_option("owner_link")
     settings: dict[str, Any] = {
         "description": f"Publish uploads of region {region} on main",
         "doc_md": _DOC.format(region=region),
-        "schedule": CronTriggerTimetable(cron, timezone="UTC") if cron else None,
-        "catchup": False,
-        "allowed_run_types": ("scheduled", "manual", "operator_triggered", "asset_triggered", "asset_materialization"),
-        "max_active_runs": 1,
+        "schedule": build_schedule(cron),
         "is_paused_upon_creation": True,
-        "tags": ["sterna"],
-        "default_args": {"owner": owner, "retries": int(get_float("retries")), "retry_policy": RemedyRetryPolicy()},
-        "owner_links": {owner: link} if link else {},
+        **common_settings(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
         for worker in range(1, (workers or int(get_float("ingest_workers"))) + 1):

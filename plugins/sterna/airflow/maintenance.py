@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, CronTriggerTimetable, Param, SkipMixin
+from airflow.sdk import DAG, Param, SkipMixin
 
 from sterna.airflow.base import SternaOperator
-from sterna.airflow.dags import common_settings
+from sterna.airflow.dags import build_schedule, common_settings
 from sterna.airflow.settings import get_option, get_timedelta
 from sterna.airflow.watcher import add_watcher
 
@@ -244,7 +244,7 @@ def maintenance_dag(
     settings: dict[str, Any] = {
         "description": f"Keep tables on main in shape: files in region {region}",
         "doc_md": _DOC.format(region=region),
-        "schedule": CronTriggerTimetable(cron, timezone="UTC") if cron else None,
+        "schedule": build_schedule(cron),
         "params": _params(),
         **common_settings(),
     }

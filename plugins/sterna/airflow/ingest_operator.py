@@ -1,7 +1,8 @@
-"""A worker of ingestion as an operator that follows for a while, and its DAG."""
+"""Ingestion as operators: a worker that follows for a while, with its DAG, and adding existing files in place."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,43 @@ class SternaIngestOperator(SternaOperator):
         if summary.stopped:
             raise AirflowFailException(f"{len(summary.stopped)} batches wait for an operator: {summary.stopped[0]}")
         return counts
+
+
+class SternaIngestAddOperator(SternaOperator):
+    """Add Parquet files to a table in place, in one commit, once; return the snapshot, or None: they were there.
+
+    Args:
+        table: the table's dotted key.
+        uris: the files, in any region.
+        services: path of the services file; None for `[sterna] services`.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "table", "uris", "services")
+
+    def __init__(self, *, table: str, uris: Sequence[str], services: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.uris = uris
+        self.services = services
+
+    def execute(self, context: TaskContext) -> int | None:
+        """Prove the files, and add them."""
+        from sterna.config.services_file import read_services
+        from sterna.pipelines.ingest.add_files import build_addition
+        from sterna.pipelines.ingest.region import open_ingest
+        from sterna.pipelines.ingest.step_context import open_catalog
+        from sterna.text.ingest_worker import added_text
+
+        region = self.open()
+        ingest = open_ingest(region, read_services(self.services or get_option("services") or None))
+        try:
+            with open_catalog(region, ingest) as catalog:
+                added = build_addition(ingest, region.mapping, catalog, self.table, self.uris).run(apply=True)
+        finally:
+            ingest.close()
+        self.log_progress(added_text(added))
+        return added.snapshot
 
 
 def ingest_dag(

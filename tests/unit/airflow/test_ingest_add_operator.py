@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sterna.airflow.ingest_add_operator import SternaIngestAddOperator
+from sterna.airflow.ingest_operator import SternaIngestAddOperator
 from sterna.pipelines.ingest import add_files as room
 from sterna.pipelines.ingest import region, step_context
 from sterna.pipelines.ingest.add_files import FileAdditionOutcome

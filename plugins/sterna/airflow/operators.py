@@ -184,7 +184,23 @@ class SternaLocalizeOperator(SternaOperator):
         return STAGE_REPORT.dumps(stages.localize(region, self.run, copied, self.log_progress))
 
 
-class SternaPublishOperator(SternaOperator):
+class _LastStageOperator(SternaOperator):
+    """The stage that ends a run, by what the stages before it returned."""
+
+    template_fields = (*SternaOperator.template_fields, "run", "copied", "localized")
+
+    def __init__(self, *, run: str, copied: Iterable[str] | None = None, localized: str, **kwargs: Any) -> None:
+        super().__init__(**with_asset_outlet(with_none_failed_trigger(kwargs)))
+        self.run = run
+        self.copied = copied
+        self.localized = localized
+
+    def stage_reports(self) -> tuple[StageReport, StageReport]:
+        """Return what was copied, and what was localized."""
+        return merge_stage_reports(self.copied, self.run), merge_stage_reports([self.localized], self.run)
+
+
+class SternaPublishOperator(_LastStageOperator):
     """Publish a plan in one commit on the replica branch; return in short how the sync ended.
 
     When it left more to do, it updates the asset of `main`, which starts the next run at once. When tables came into
@@ -197,20 +213,11 @@ class SternaPublishOperator(SternaOperator):
         kwargs: see `SternaOperator`.
     """
 
-    template_fields = (*SternaOperator.template_fields, "run", "copied", "localized")
-
-    def __init__(self, *, run: str, copied: Iterable[str] | None = None, localized: str, **kwargs: Any) -> None:
-        super().__init__(**with_asset_outlet(with_none_failed_trigger(kwargs)))
-        self.run = run
-        self.copied = copied
-        self.localized = localized
-
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """Publish the plan."""
         from sterna.replication.sync import stages
 
-        copied, localized = merge_stage_reports(self.copied, self.run), merge_stage_reports([self.localized], self.run)
-        report = stages.publish(self.open(), self.run, copied, localized, self.log_progress)
+        report = stages.publish(self.open(), self.run, *self.stage_reports(), self.log_progress)
         record_sync(report)
         if report.more:
             self.log_progress("more is to be done: the next run starts at once")
@@ -300,7 +307,7 @@ class SternaFollowOperator(SternaAnnounceOperator):
         return self.announce(context, self.open())
 
 
-class SternaFinishBulkOperator(SternaOperator):
+class SternaFinishBulkOperator(_LastStageOperator):
     """End a round of the large lane, and start the sync that publishes what it brought; return in short how it went.
 
     Args:
@@ -310,20 +317,11 @@ class SternaFinishBulkOperator(SternaOperator):
         kwargs: see `SternaOperator`.
     """
 
-    template_fields = (*SternaOperator.template_fields, "run", "copied", "localized")
-
-    def __init__(self, *, run: str, copied: Iterable[str] | None = None, localized: str, **kwargs: Any) -> None:
-        super().__init__(**with_asset_outlet(with_none_failed_trigger(kwargs)))
-        self.run = run
-        self.copied = copied
-        self.localized = localized
-
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """End the round."""
         from sterna.replication.sync import stages
 
-        copied, localized = merge_stage_reports(self.copied, self.run), merge_stage_reports([self.localized], self.run)
-        report = stages.finish_bulk(self.open(), self.run, copied, localized, self.log_progress)
+        report = stages.finish_bulk(self.open(), self.run, *self.stage_reports(), self.log_progress)
         record_sync(report)
         context["outlet_events"][asset_alias()].add(
             main_asset(report.region), extra={"reason": "what was in transit is here"}

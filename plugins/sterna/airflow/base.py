@@ -62,3 +62,8 @@ class SternaOperator(BaseOperator):
     def log_progress(self, line: str) -> None:
         """Write one line of progress to the task's log."""
         self.log.info("%s", printable_lines(line))
+
+    def log_text(self, text: str) -> None:
+        """Write each line of a text to the task's log."""
+        for line in text.splitlines():
+            self.log_progress(line)

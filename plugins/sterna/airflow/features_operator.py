@@ -116,8 +116,7 @@ class SternaFeaturesStatusOperator(SternaFeaturesOperator):
         features = self.settings(region.region.name)
         with open_feature_store(region, features) as store:
             views = read_status(region, features, store)
-        for line in status_text(views).splitlines():
-            self.log_progress(line)
+        self.log_text(status_text(views))
         for view in views:
             tags = {"region": region.region.name, "view": view.name}
             if view.lag is not None:

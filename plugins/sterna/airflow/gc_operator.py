@@ -55,8 +55,7 @@ class SternaGcOperator(SternaOperator):
             collected = run_gc(self.open(), options, self.log_progress)
         finally:
             self._collecting = False
-        for line in collected_text(collected, evict=options.evict).splitlines():
-            self.log_progress(line)
+        self.log_text(collected_text(collected, evict=options.evict))
         if collected.failed:
             raise AirflowFailException(f"{collected.failed} files could not be deleted: the next clean-up tries again")
         return {

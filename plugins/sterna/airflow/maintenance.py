@@ -76,6 +76,19 @@ class SternaMaintenanceOperator(SternaOperator, SkipMixin):
 
         return read_services(self.services or get_option("services")).maintenance
 
+    def settings_or_skip(self) -> Maintenance:
+        """Return section `maintenance` of the services file; skip the task where it says nothing.
+
+        Raises:
+            AirflowSkipException: it says nothing.
+        """
+        from airflow.sdk.exceptions import AirflowSkipException
+
+        settings = self.settings()
+        if settings is None:
+            raise AirflowSkipException("the services file has no section maintenance")
+        return settings
+
 
 class SternaMaintenancePlanOperator(SternaMaintenanceOperator):
     """Say what maintenance would rewrite; skip what comes after where nothing is configured."""
@@ -92,8 +105,7 @@ class SternaMaintenancePlanOperator(SternaMaintenanceOperator):
             return {"tables": 0, "groups": 0}
         region = self.open()
         plan = plan_maintenance(region, settings, tables, self.log_progress)
-        for line in plan_text(plan).splitlines():
-            self.log_progress(line)
+        self.log_text(plan_text(plan))
         if dry_run:
             self.skip_all_except(context["ti"], [])
         groups = [group for table in plan.tables for group in table.due_groups(region.region.name)]
@@ -104,23 +116,15 @@ class SternaMaintenanceRunOperator(SternaMaintenanceOperator):
     """Rewrite the region's files, and return what was done."""
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
-        """Rewrite small files, and return how many files, bytes and conflicts there were.
-
-        Raises:
-            AirflowSkipException: the services file has no section maintenance.
-            AirflowFailException: a table failed, or concurrent writers keep its groups from being committed.
-        """
-        from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+        """Rewrite, and tell what was planned and what happened."""
+        from airflow.sdk.exceptions import AirflowFailException
 
         from sterna.maintenance.tables.run import run_maintenance
         from sterna.text.maintenance import done_text
 
-        settings, (tables, dry_run) = self.settings(), self.parsed_options
-        if settings is None:
-            raise AirflowSkipException("the services file has no section maintenance")
+        settings, (tables, dry_run) = self.settings_or_skip(), self.parsed_options
         summary = run_maintenance(self.open(), settings, tables, self.log_progress, dry_run=dry_run)
-        for line in done_text(summary).splitlines():
-            self.log_progress(line)
+        self.log_text(done_text(summary))
         if summary.failed:
             raise AirflowFailException(
                 f"maintenance failed for {', '.join(summary.failed)}: the log says why. Groups that are written down "
@@ -147,24 +151,15 @@ class SternaMaintenanceExpireOperator(SternaMaintenanceOperator):
     """Let snapshots go that lie behind the horizon, and return how many."""
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
-        """Expire snapshots, and return the number of tables and snapshots; fails where a table could not be expired.
-
-        Raises:
-            AirflowSkipException: the services file has no section maintenance.
-        """
-        from airflow.sdk.exceptions import AirflowSkipException
-
+        """Expire, and tell what was found and done; fail where a table had to be left as it is."""
         from sterna.maintenance.tables.expire import SparkSnapshotRemover, expire_snapshots, require_unblocked
         from sterna.text.expiry import expiry_text
 
-        settings, (tables, dry_run) = self.settings(), self.parsed_options
-        if settings is None:
-            raise AirflowSkipException("the services file has no section maintenance")
+        settings, (tables, dry_run) = self.settings_or_skip(), self.parsed_options
         region = self.open()
         remove = None if dry_run else SparkSnapshotRemover(region, settings)
         expiry = expire_snapshots(region, settings, tables=tables, remove=remove, progress=self.log_progress)
-        for line in expiry_text(expiry).splitlines():
-            self.log_progress(line)
+        self.log_text(expiry_text(expiry))
         require_unblocked(expiry)
         return {"tables": len(expiry.tables), "snapshots": sum(len(table.expired) for table in expiry.tables)}
 
@@ -196,8 +191,7 @@ class SternaMaintenanceSweepOperator(SternaMaintenanceOperator):
         swept = sweep(
             region, services.maintenance, delete=not dry_run, excluded_prefixes=excluded, progress=self.log_progress
         )
-        for line in swept_text(swept).splitlines():
-            self.log_progress(line)
+        self.log_text(swept_text(swept))
         if swept.failed:
             raise AirflowFailException(f"{swept.failed} files could not be deleted: the next sweep tries again")
         return {"garbage_files": swept.garbage.files, "deleted_files": swept.deleted.files}

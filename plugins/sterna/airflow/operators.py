@@ -79,8 +79,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
             self._skip_stages(context, dry_run)
             return []
         if planned.explained is not None:
-            for line in plan_text(planned.explained).splitlines():
-                self.log_progress(line)
+            self.log_text(plan_text(planned.explained))
         if dry_run:
             self._skip_stages(context, dry_run)
         context["ti"].xcom_push(RUN_XCOM_KEY, planned.run)

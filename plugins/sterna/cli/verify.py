@@ -101,7 +101,7 @@ def repair(
     what is there, and one commit points to it. Content is copied only where it is missing.
     """
     from sterna.replication.repair.run import repair as run_repair
-    from sterna.text.repair import repaired_text
+    from sterna.text.verify import repaired_text
 
     apply, output, tables = should_apply(yes, dry_run), Output(as_json), [*(tables or ()), *(names or ())]
     if generation and not rewrite_metadata:

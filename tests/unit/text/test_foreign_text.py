@@ -29,10 +29,9 @@ from sterna.text import catalog as catalogs
 from sterna.text.gc import collected_text
 from sterna.text.plan import plan_text
 from sterna.text.registry import check_text
-from sterna.text.repair import repaired_text
 from sterna.text.status import held_line, short_retention_line, status_text
 from sterna.text.sync import report_text
-from sterna.text.verify import verified_text
+from sterna.text.verify import repaired_text, verified_text
 from tests.unit.text.test_plan import EXPLAINED
 from tests.unit.text.test_results import COLLECTED
 from tests.unit.text.test_status import STATUS

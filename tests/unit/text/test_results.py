@@ -15,9 +15,8 @@ from sterna.replication.verify.findings import Finding, VerificationReport
 from sterna.text.dry_run import NOTHING_CHANGED
 from sterna.text.gc import collected_text
 from sterna.text.registry import check_text
-from sterna.text.repair import repaired_text
 from sterna.text.sync import report_text
-from sterna.text.verify import verified_text
+from sterna.text.verify import repaired_text, verified_text
 
 COLLECTED = GcReport(
     "eu", "collect-1", "ab", True, Amount(9, 90), Amount(1, 5), Amount(4, 40), Amount(2, 20), Amount(1, 10)

@@ -11,13 +11,11 @@ from sterna.errors import BrokenMetadata
 from sterna.iceberg.avro.container import open_container
 from sterna.replication.verify.compare_json import differences
 from sterna.replication.verify.locations import Places
-from sterna.replication.verify.puffin import DELETION_VECTOR, REFERENCED, read_puffin
+from sterna.replication.verify.puffin import DELETION_VECTOR, PUFFIN, REFERENCED, read_puffin
 from sterna.replication.verify.rows import distinct_paths, read_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-PUFFIN = "PUFFIN"
 
 
 def delete_differences(

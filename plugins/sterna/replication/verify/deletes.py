@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from sterna.errors import TableError
 from sterna.replication.verify.findings import DISAGREES, STRAY, UNREADABLE, UNSORTED, Findings
 from sterna.replication.verify.locations import Places
-from sterna.replication.verify.puffin import REFERENCED, read_puffin
+from sterna.replication.verify.puffin import PUFFIN, REFERENCED, read_puffin
 from sterna.replication.verify.rows import distinct_paths, is_unsorted, read_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-PUFFIN = "PUFFIN"
 
 Entry = dict[str, Any]
 """A live entry of a delete file, as `avro.read_manifest` names its columns."""

@@ -10,6 +10,8 @@ from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.errors import BrokenMetadata
 from sterna.replication.verify.json_file import validate_json_size
 
+PUFFIN: Final = "PUFFIN"
+"""The format of a file with deletion vectors, as an entry of a manifest names it."""
 DELETION_VECTOR: Final = "deletion-vector-v1"
 REFERENCED: Final = "referenced-data-file"
 

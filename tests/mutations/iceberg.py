@@ -31,8 +31,9 @@ MAPPING: Final = (
     ),
     _mapping(
         name="two spellings share a folder",
-        old='return f"{location.id}~{alias}" if alias else location.id',
-        new="return location.id",
+        file="config/registry/replica_paths.py",
+        old='return f"{location_id}{_ALIAS_MARK}{alias}" if alias else location_id',
+        new="return location_id",
         harm="two files that main tells apart become one, and position deletes hit rows that are not deleted",
         first=("unit/config/test_digest.py::test_order_counts_among_locations_that_are_one_place_in_two_spellings",),
     ),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from sterna.config.registry.fingerprint import MetadataVersion
+from sterna.config.registry.fingerprint import LOCALIZED_FOLDER, MetadataVersion
 from sterna.errors import CatalogConflict, ReferenceNotFound
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.iceberg.manifests import manifest
@@ -123,4 +123,4 @@ def manifests_copied_as_they_are() -> Iterator[None]:
 
 def editions_share_their_places() -> AbstractContextManager[object]:
     """Where a localized file stands doesn't tell which version wrote it: a bug that these runs must find."""
-    return patch.object(MetadataVersion, "folder", "_localized")
+    return patch.object(MetadataVersion, "folder", LOCALIZED_FOLDER)

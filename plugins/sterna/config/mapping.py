@@ -23,6 +23,7 @@ from sterna.config.registry.model import (
 )
 from sterna.config.registry.paths import PLAIN_NAME, UNUSUAL_PATH, validate_key, validate_path
 from sterna.config.registry.policy import Policy
+from sterna.config.registry.replica_paths import location_folder, replica_path, split_replica_path, version_root
 from sterna.config.registry.residency import ExcludedPlace, excluded_places
 from sterna.errors import NotResident, RegistryError, UnregisteredUri, UnsafeUri, Unsupported
 
@@ -46,6 +47,11 @@ class UriLocation:
     location: Location
     alias: str
     path: str
+
+    @property
+    def replica_path(self) -> str:
+        """The path of its copy below a replica root, and of its localized file below a metadata version's."""
+        return replica_path(self.location.id, self.alias, self.path)
 
 
 @dataclass(frozen=True)
@@ -76,8 +82,8 @@ class Mapping:
         return tuple(sorted(usable, key=lambda spelling: len(spelling.prefix), reverse=True))
 
     @cached_property
-    def _spelling_by_id(self) -> dict[str, _Spelling]:
-        return {_folder_name(spelling.location, spelling.alias): spelling for spelling in self._spellings}
+    def _spelling_by_replica_folder(self) -> dict[str, _Spelling]:
+        return {location_folder(spelling.location.id, spelling.alias): spelling for spelling in self._spellings}
 
     @cached_property
     def _root_spellings(self) -> tuple[str, ...]:
@@ -91,7 +97,7 @@ class Mapping:
         excluded = [place.prefix for place in self.excluded_places]
         # A prefix within another one, as it is below a root: files in it are mapped differently from files beside it.
         nested = [
-            f"{region.replica_root}/{_folder_name(outer.location, outer.alias)}{prefix.removeprefix(outer.prefix)}"
+            f"{region.replica_root}/{replica_path(outer.location.id, outer.alias, prefix[len(outer.prefix) + 1 :])}"
             for prefix in (*prefixes, *excluded)
             for outer in (prefixes[parent] for parent in _parent_folders(prefix) if parent in prefixes)
             for region in self.registry.regions
@@ -192,7 +198,7 @@ class Mapping:
         Raises:
             UnregisteredUri, UnsafeUri, Unsupported: as `replica_uri`.
         """
-        return self._file_uri(f"{self.region.replica_root}/{version.folder}", uri, self._resolve_origin(uri))
+        return self._file_uri(version_root(self.region.replica_root, version), uri, self._resolve_origin(uri))
 
     def metadata_version(self, uri: str) -> MetadataVersion | None:
         """Return the metadata version of a localized file, in this region or another; None for any other URI."""
@@ -215,19 +221,15 @@ class Mapping:
 
     def _folder_uri(self, root: str, origin: str) -> str:
         trailing = "/" if origin.endswith("/") else ""
-        place = self.locate(origin[:-1] if trailing else origin)
-        return "/".join(filter(None, (root, _folder_name(place.location, place.alias), place.path))) + trailing
+        return f"{root}/{self.locate(origin[:-1] if trailing else origin).replica_path}{trailing}"
 
     def _resolve_origin(self, uri: str) -> str:
         """Return the origin of a URI on `main`: itself, or what it is a copy of."""
         if not self.below_replica_root(uri):
             return self._require_resident_origin(uri, uri)
         origin = self.origin_uri(uri)
-        place = self.locate(origin.removesuffix("/"))
-        relative = "/".join(filter(None, (_folder_name(place.location, place.alias), place.path)))
-        version = self.metadata_version(uri)
-        folder = f"{version.folder}/" if version else ""
-        replica_uris = (f"{region.replica_root}/{folder}{relative}" for region in self.registry.regions)
+        path, version = self.locate(origin.removesuffix("/")).replica_path, self.metadata_version(uri)
+        replica_uris = (f"{version_root(region.replica_root, version)}/{path}" for region in self.registry.regions)
         if uri.removesuffix("/") not in replica_uris:
             # Two URIs that differ on `main` would become one, and deletes would hit what they don't hit there.
             raise Unsupported(
@@ -303,11 +305,11 @@ class Mapping:
         root = self._replica_root(uri)
         if root is None:
             return uri
-        folder, slash, path = split_metadata_version(uri[len(root) + 1 :])[1].partition("/")
-        spelling = self._spelling_by_id.get(folder)
+        folder, rest = split_replica_path(split_metadata_version(uri[len(root) + 1 :])[1])
+        spelling = self._spelling_by_replica_folder.get(folder)
         if spelling is None:
             raise UnregisteredUri("below a replica root, but under no id of the registry", file=uri)
-        return f"{spelling.prefix}{slash}{path}"
+        return f"{spelling.prefix}{rest}"
 
     def _replica_root(self, uri: str) -> str | None:
         """Return the replica root that contains a URI, as the registry spells it."""
@@ -431,10 +433,6 @@ def _validate_claims(locations: dict[str, Location], bound: dict[str, str]) -> N
 def _claims(prefix: str, other: str) -> bool:
     """Return whether a prefix claims files of another one: it is inside it, or another spelling of it."""
     return prefix != other and is_inside(canonical_prefix(prefix), canonical_prefix(other))
-
-
-def _folder_name(location: Location, alias: str) -> str:
-    return f"{location.id}~{alias}" if alias else location.id
 
 
 def _parent_folders(prefix: str) -> Iterator[str]:

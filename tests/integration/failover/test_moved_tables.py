@@ -25,6 +25,7 @@ from sterna.replication.verify.run import Depth, verify
 from sterna.servers.spark import add_catalog
 from sterna.servers.stack import Deployment, deployment
 from tests.support.answers import ask
+from tests.support.replica_paths import LOCALIZED_FOLDER
 from tests.support.world import merge_on_read
 
 REGIONS = ("us", "eu", "ap")
@@ -106,7 +107,7 @@ class FailoverScenario:
         return {
             key
             for key in self.objects(region)
-            if key.endswith(".parquet") and "-deletes" not in key and "_localized" not in key
+            if key.endswith(".parquet") and "-deletes" not in key and LOCALIZED_FOLDER not in key
         }
 
     def assert_equals_main(self, region: str, main: str, *dark: str) -> None:

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 from sterna.demo import nyc
 from sterna.replication.replica.model import Report
 from tests.support.own_region import own_region, read_metadata
+from tests.support.replica_paths import LOCALIZED_FOLDER
 from tests.support.world import MERGE_ON_READ, World
 
 WRITE_PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
@@ -184,7 +185,7 @@ def test_metadata_of_local_origin_that_names_foreign_files(world: World, ns: str
     objects, report = written(world, world.sync)
     assert report.held == ()
     assert report.copied.files == 1
-    assert {key.split("/")[1] for key in objects if key.endswith(".avro")} == {"_localized"}
+    assert {key.split("/")[1] for key in objects if key.endswith(".avro")} == {LOCALIZED_FOLDER}
     world.assert_equal(table)
     spelled = {uri.removeprefix("s3://").split("/")[1] for uri in files(world, f"replica_eu.{table}")}
     assert spelled == {"warehouse", "replica"}

@@ -20,11 +20,12 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.support.odd_store import NAMESPACE, US, OddWorld, odd_servers, odd_world, rows
+from tests.support.replica_paths import localized_path
 from tests.support.stores import ODD
 
 KEY_LIMIT = 1024
 COPIED = "replica/us/"  # what stands before the path under us's prefix in the key of a copy
-LOCALIZED = "replica/_localized/us/"
+LOCALIZED = f"replica/{localized_path('us/')}"
 # Part names that decode to something that is no part name, and such that only look so.
 UNSAFE = ["in//x", "in/../x", "in/./x", "%2e%2e/x", "in/%2E/x", "in/..%2fx", "x?versionId=1", "in/a\nb"]
 FINE = [
@@ -76,7 +77,7 @@ def test_files_at_odd_keys_are_copied_and_read(world: OddWorld):
         "in/one",
         "in/one/inner",
         "in/ONE",
-        "in/_localized/us/in/one",
+        f"in/{localized_path('us/in/one')}",
         "in/replica/us/in/one",
         "in/us~s3a/one",
     ]

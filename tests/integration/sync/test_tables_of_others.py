@@ -19,6 +19,7 @@ from sterna.catalog.model import Content, Delete, Key, Put, namespace_content
 from sterna.replication.verify.run import Depth, verify
 from tests.support import wheel_engines
 from tests.support.foreign_readers import READERS, Rows, engines_python, rows_of
+from tests.support.replica_paths import localized_path
 from tests.support.strangers import BUCKET, PREFIX, ReadersStore, Stranger, readers_store, strangers
 from tests.support.world import World
 
@@ -95,7 +96,9 @@ def read_both(world: World, folder: Path, read_tables: Callable[[dict[str, str],
         main = read_tables({table.name: table.location for table in TABLES}, store)
         store.remove(BUCKET)
         # Not the whole replica: other tests have thousands of files in it.
-        store.fill("eu-lake", eu / "eu-lake", *(f"replica/{part}{BUCKET}/{PREFIX}" for part in ("", "_localized/")))
+        store.fill(
+            "eu-lake", eu / "eu-lake", *(f"replica/{part}{BUCKET}/{PREFIX}" for part in ("", localized_path("")))
+        )
         with world.dark("us"):
             return Read(main, read_tables(replicas, store))
 

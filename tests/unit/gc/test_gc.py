@@ -20,6 +20,7 @@ from sterna.replication.sync import stages
 from sterna.replication.sync.run import sync
 from sterna.storage.objects import Objects
 from tests.support.gc import after, assert_closed, clean, files, later, much_later, rewritten, strict
+from tests.support.replica_paths import LOCALIZED_FOLDER
 from tests.support.small_world import World, here, quiet, run, with_registry
 
 
@@ -180,7 +181,7 @@ def test_metadata_that_can_not_be_read_stops_everything(world: World, kind: str,
     clean(world)
     before = clean(world, later(), delete=False)
     shown = {(item.metadata_location or "").rpartition("/")[2] for item in world.replica().values()}
-    root = world.folder / "eu/replica/_localized"
+    root = world.folder / "eu/replica" / LOCALIZED_FOLDER
     paths = [path for path in root.rglob("*") if path.is_file() and kind in path.name]
     live = [path for path in paths if path.name in shown or kind != "metadata.json"]
     # The newest list and manifest are those of the table as it is now.

@@ -13,12 +13,13 @@ from sterna.operations.status.gather import gather_status, read_alarm_status
 from sterna.storage.objects import Objects
 from sterna.text.status import status_text
 from tests.support.gc import clean
+from tests.support.replica_paths import LOCALIZED_FOLDER
 from tests.support.small_world import World, run
 
 
 def metadata(world: World) -> dict[str, int]:
     """Name and size of each metadata.json below the replica root."""
-    root = world.folder / "eu/replica/_localized"
+    root = world.folder / "eu/replica" / LOCALIZED_FOLDER
     return {path.name: path.stat().st_size for path in root.rglob("*.metadata.json")}
 
 

@@ -11,6 +11,7 @@ from sterna.catalog.model import Put
 from sterna.errors import UnsafeUri, UsageError
 from sterna.replication.repair.run import REPAIR_REPORT, RepairReport, repair
 from sterna.replication.verify.run import Depth, verify
+from tests.support.replica_paths import LOCALIZED_FOLDER
 from tests.support.small_world import World, here, make_world, quiet, run, table, with_registry
 from tests.unit.verify.tables import BRANCH, sides, write
 from tests.unit.verify.test_synced import view
@@ -63,7 +64,7 @@ def flipped(path: Path) -> None:
     There a byte that says something.
     """
     data = bytearray(path.read_bytes())
-    data[-1 if "_localized" in path.parts else len(data) // 2] ^= 0x40
+    data[-1 if LOCALIZED_FOLDER in path.parts else len(data) // 2] ^= 0x40
     path.write_bytes(bytes(data))
 
 

@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from sterna.catalog.model import Delete, Put
+from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.errors import StoreUnreachable, UsageError
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.replication.replica.model import Report
@@ -17,11 +18,12 @@ from sterna.replication.sync.run import sync
 from sterna.replication.verify.run import Depth, verify
 from sterna.storage.objects import Objects
 from tests.support.gc import clean, files, later, much_later
+from tests.support.replica_paths import LOCALIZED_FOLDER, TODAY, localized_path, version_of
 from tests.support.small_world import World, here, localizer_version, quiet, run
 from tests.unit.sync.test_wrong_localizer import RIGHT, committed, rows, wrong_localizer
 from tests.unit.verify.tables import ROWS
 
-FIRST, SECOND = f"_{LOCALIZER_VERSION}-1", f"_{LOCALIZER_VERSION}-2"
+FIRST, SECOND = MetadataVersion(LOCALIZER_VERSION, 1), MetadataVersion(LOCALIZER_VERSION, 2)
 
 
 def relocalize(world: World, *tables: str, generation: int = 0) -> Report:
@@ -29,10 +31,9 @@ def relocalize(world: World, *tables: str, generation: int = 0) -> Report:
     return sync(context, rewrite_options(context, tables, generation), quiet, engine=here)
 
 
-def folder(world: World, name: str) -> str:
-    """The edition's folder, or the location's id, in which a table's metadata.json stands."""
-    location = world.replica()[f"ns.{name}"].metadata_location or ""
-    return location.partition("/_localized/")[2].partition("/")[0]
+def version(world: World, name: str) -> MetadataVersion | None:
+    """The metadata version of a table's metadata.json."""
+    return version_of(world.replica()[f"ns.{name}"].metadata_location or "")
 
 
 def bytes_of(world: World) -> dict[str, bytes]:
@@ -61,7 +62,7 @@ def test_what_a_wrong_localizer_of_the_same_version_wrote(world: World):
     assert rows(world, "a") == rows(world, "b") == RIGHT
     after = bytes_of(world)
     assert {path: after[path] for path in before} == before, "nothing is written over"
-    assert {path.split("/")[1] for path in after.keys() - before.keys()} == {FIRST}
+    assert {version_of(path) for path in after.keys() - before.keys()} == {FIRST}
     assert healthy(world)
 
 
@@ -69,7 +70,9 @@ def test_what_a_wrong_localizer_of_the_same_version_wrote(world: World):
 @pytest.mark.parametrize("damage", [b"", b"{}", None])
 def test_a_damaged_file_of_the_replicas_is_not_needed_for_that(synced: World, name: str, damage: bytes | None):
     (path,) = (
-        synced.folder / "eu/replica" / path for path in files(synced, "_localized/us-lake/a/") if path.endswith(name)
+        synced.folder / "eu/replica" / path
+        for path in files(synced, localized_path("us-lake/a/"))
+        if path.endswith(name)
     )
     path.unlink() if damage is None else path.write_bytes(damage)
     assert not healthy(synced)
@@ -81,9 +84,9 @@ def test_a_damaged_file_of_the_replicas_is_not_needed_for_that(synced: World, na
 
 def test_only_the_tables_asked_for(synced: World):
     assert relocalize(synced, "ns.a").published == ("ns.a",)
-    assert (folder(synced, "a"), folder(synced, "b")) == (FIRST, "us-lake")
+    assert (version(synced, "a"), version(synced, "b")) == (FIRST, TODAY)
     assert relocalize(synced, "ns.*").published == ("ns.a", "ns.b")
-    assert (folder(synced, "a"), folder(synced, "b")) == (SECOND, SECOND), "one number for all that are asked for"
+    assert (version(synced, "a"), version(synced, "b")) == (SECOND, SECOND), "one number for all that are asked for"
     with pytest.raises(UsageError, match="no table ns"):
         relocalize(synced, "ns.nobody")
 
@@ -93,12 +96,12 @@ def test_later_syncs_stay_with_it(world: World):
     run(world)
     relocalize(world)
     assert run(world).outcome == "idle"
-    before = files(world, "_localized")
+    before = files(world, LOCALIZED_FOLDER)
     world.commit(a=world.write("a"), other=world.write("other"))
     run(world)
-    assert folder(world, "other") == "us-lake"
-    new = {path for path in files(world, "_localized") - before if "/a/" in path}
-    assert {path.split("/")[1] for path in new} == {FIRST}
+    assert version(world, "other") == TODAY
+    new = {path for path in files(world, LOCALIZED_FOLDER) - before if "/a/" in path}
+    assert {version_of(path) for path in new} == {FIRST}
     assert sum(path.endswith(".avro") for path in new) == 2, "the manifest that is there is taken over"
     assert healthy(world)
 
@@ -113,10 +116,10 @@ def test_a_renamed_table_and_a_newer_version_keep_the_generation(world: World):
         "main", world.catalog.reference("main").hash, [Delete(("ns", "a")), Put(("ns", "z"), content)], "rename"
     )
     run(world)
-    assert folder(world, "z") == FIRST
+    assert version(world, "z") == FIRST
     with localizer_version(LOCALIZER_VERSION + 1):
         run(world)
-        assert folder(world, "z") == f"_{LOCALIZER_VERSION + 1}-1"
+        assert version(world, "z") == MetadataVersion(LOCALIZER_VERSION + 1, 1)
 
 
 def test_killed_in_the_middle_it_goes_on_where_it_was(synced: World):
@@ -124,7 +127,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(synced: World):
     real = Objects.write_new
 
     def write(self: Objects, uri: str, data: bytes, **options: Any) -> int:
-        if "/_localized/" in uri:
+        if f"/{LOCALIZED_FOLDER}/" in uri:
             if len(written) == 4:
                 raise StoreUnreachable("the process is gone", file=uri)
             written.append(uri)
@@ -132,11 +135,11 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(synced: World):
 
     with patch.object(Objects, "write_new", write), pytest.raises(StoreUnreachable):
         relocalize(synced)
-    assert folder(synced, "a") == "us-lake", "readers have what they had"
+    assert version(synced, "a") == TODAY, "readers have what they had"
     times = {uri: Path(uri.removeprefix("file://")).stat().st_mtime_ns for uri in written}
     assert len(times) == 4
     relocalize(synced)
-    assert (folder(synced, "a"), folder(synced, "b")) == (FIRST, FIRST)
+    assert (version(synced, "a"), version(synced, "b")) == (FIRST, FIRST)
     assert {uri: Path(uri.removeprefix("file://")).stat().st_mtime_ns for uri in written} == times
     assert healthy(synced)
 
@@ -151,10 +154,10 @@ def test_the_same_number_again_changes_nothing(synced: World):
 
 
 def test_what_was_there_before_is_garbage(synced: World):
-    before = files(synced, "_localized")
+    before = files(synced, LOCALIZED_FOLDER)
     relocalize(synced)
-    new = files(synced, "_localized") - before
+    new = files(synced, LOCALIZED_FOLDER) - before
     clean(synced, later())
     clean(synced, much_later())
-    assert files(synced, "_localized") == new
+    assert files(synced, LOCALIZED_FOLDER) == new
     assert healthy(synced)

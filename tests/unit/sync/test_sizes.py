@@ -19,13 +19,14 @@ from sterna.replication.sync import stages
 from sterna.replication.sync.rewrite_metadata import rewrite_options
 from sterna.replication.sync.run import sync
 from sterna.replication.verify.run import verify_structure
+from tests.support.replica_paths import localized_path
 from tests.support.small_world import World, here, quiet, run
 from tests.unit.sync.test_wrong_localizer import RIGHT, committed, deep, rows
 from tests.unit.verify.tables import LIST_SCHEMA, avro, sides, write
 
 
 def localized(world: World, ending: str) -> Path:
-    (path,) = (path for path in (world.folder / "eu/replica/_localized/us-lake/a").rglob(f"*{ending}"))
+    (path,) = (path for path in (world.folder / "eu/replica" / localized_path("us-lake/a")).rglob(f"*{ending}"))
     return path
 
 

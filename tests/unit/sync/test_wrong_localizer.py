@@ -15,10 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
+from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.iceberg.deletes import position_deletes
 from sterna.replication.verify.run import Depth, verify
 from tests.support.gc import clean, files, later, much_later
+from tests.support.replica_paths import LOCALIZED_FOLDER, TODAY, version_of
 from tests.support.small_world import World, localizer_version, run
 from tests.unit.verify.tables import ROWS, sides, write
 
@@ -85,7 +87,7 @@ def wrong(world: World) -> World:
 def test_the_sync_after_an_upgrade_puts_deleted_rows_right(wrong: World):
     before = files(wrong)
     content = {
-        path: (wrong.folder / "eu/replica" / path).stat().st_mtime_ns for path in before if "_localized" not in path
+        path: (wrong.folder / "eu/replica" / path).stat().st_mtime_ns for path in before if LOCALIZED_FOLDER not in path
     }
     with localizer_version(NEXT):
         report = run(wrong)
@@ -100,13 +102,13 @@ def test_the_sync_after_an_upgrade_puts_deleted_rows_right(wrong: World):
 
 
 def test_what_the_older_version_wrote_is_garbage(wrong: World):
-    before = files(wrong, "_localized")
+    before = files(wrong, LOCALIZED_FOLDER)
     with localizer_version(NEXT):
         run(wrong)
-        new = files(wrong, "_localized") - before
+        new = files(wrong, LOCALIZED_FOLDER) - before
         clean(wrong, later())
         clean(wrong, much_later())
-        assert files(wrong, "_localized") == new
+        assert files(wrong, LOCALIZED_FOLDER) == new
         assert rows(wrong, "a") == RIGHT
         assert deep(wrong) == ()
 
@@ -114,28 +116,29 @@ def test_what_the_older_version_wrote_is_garbage(wrong: World):
 def test_a_change_after_the_upgrade_takes_over_what_this_version_wrote(wrong: World):
     with localizer_version(NEXT):
         run(wrong)
-        localized = files(wrong, "_localized")
+        localized = files(wrong, LOCALIZED_FOLDER)
         write(sides(wrong, "c")[0], 2)
         wrong.commit(c=sides(wrong, "c")[0].uri("metadata/v1.metadata.json"))
         run(wrong)
-        assert all("/c/" in path for path in files(wrong, "_localized") - localized)
+        assert all("/c/" in path for path in files(wrong, LOCALIZED_FOLDER) - localized)
         assert rows(wrong, "c") == RIGHT
 
 
-def test_todays_version_writes_where_it_always_did(world: World):
+def test_the_second_version_writes_where_the_first_did(world: World):
     committed(world, "a")
-    run(world)
-    assert {path.split("/")[1] for path in files(world, "_localized")} == {"us-lake"}
+    with localizer_version(2):
+        run(world)
+    assert {path.split("/")[1] for path in files(world, LOCALIZED_FOLDER)} == {"us-lake"}
 
 
 def test_back_to_the_older_version(wrong: World):
     """It was right, and the newer one is not: what it wrote is taken as it stands there."""
     with localizer_version(NEXT):
         run(wrong)
-    older = {path for path in files(wrong, "_localized") if path.split("/")[1] == "us-lake"}
+    older = {path for path in files(wrong, LOCALIZED_FOLDER) if version_of(path) == TODAY}
     report = run(wrong)
     assert (report.held, set(report.published)) == ((), {"ns.a", "ns.b"})
-    assert {path for path in files(wrong, "_localized") if path.split("/")[1] == "us-lake"} == older
+    assert {path for path in files(wrong, LOCALIZED_FOLDER) if version_of(path) == TODAY} == older
 
 
 def test_after_a_promotion_with_tables_files_of_other_editions_are_told_apart(world: World):
@@ -150,4 +153,4 @@ def test_after_a_promotion_with_tables_files_of_other_editions_are_told_apart(wo
             verified = verify(world.context(region), Depth(deep=True))
             assert (verified.findings, verified.not_comparable) == ((), 0)
         assert rows(world, "a") == rows(world, "b") == RIGHT
-    assert {path.split("/")[1] for path in files(world, "_localized")} == {"us-lake", f"_{NEXT}"}
+    assert {version_of(path) for path in files(world, LOCALIZED_FOLDER)} == {TODAY, MetadataVersion(NEXT)}

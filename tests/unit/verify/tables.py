@@ -20,6 +20,7 @@ from pyarrow import orc
 
 from sterna.catalog.model import Put, namespace_content
 from sterna.replication.replica import head
+from tests.support.replica_paths import localized_path
 from tests.support.small_world import World, table
 
 BRANCH = "main_replica_eu"
@@ -134,7 +135,7 @@ class Side:
 def sides(world: World, name: str) -> tuple[Side, Side]:
     """The table as `main` has it, and as the replica must be."""
     us, eu = world.folder / "us" / "lake" / name, world.folder / "eu" / "replica"
-    return Side(us, us), Side(eu / "us-lake" / name, eu / "_localized" / "us-lake" / name, f"-{DIGEST}.metadata.json")
+    return Side(us, us), Side(eu / "us-lake" / name, eu / localized_path(f"us-lake/{name}"), f"-{DIGEST}.metadata.json")
 
 
 def publish(world: World, *names: str, version: int = 2) -> None:

@@ -13,6 +13,7 @@ from sterna.replication.verify import findings
 from sterna.replication.verify.findings import Finding, VerificationReport
 from sterna.replication.verify.run import Depth, parse_sample, verify
 from sterna.text.verify import verified_text
+from tests.support.replica_paths import localized_path
 from tests.support.small_world import World, make_world
 from tests.unit.verify import corruption
 from tests.unit.verify.corruption import DATA, DELETES, METADATA
@@ -120,7 +121,7 @@ def rows_of(name: str, *rows: tuple[str, int], **fields: Any) -> Break:
 
 
 ROWS_OF = {BOTH: 3, ALONE: 1, ORC: 2, AVRO: 2}
-STRAY = "/eu/replica/_localized/us-lake/a/data/b.parquet"
+STRAY = f"/eu/replica/{localized_path('us-lake/a/data/b.parquet')}"
 
 
 def vectors(*paths: str) -> Break:

@@ -21,6 +21,7 @@ from sterna.replication.verify.locations import Places
 from sterna.replication.verify.manifests import foreign_bounds
 from sterna.replication.verify.puffin import read_puffin
 from sterna.replication.verify.rows import is_unsorted, read_rows
+from tests.support.replica_paths import localized_path
 from tests.unit.iceberg import avro_files
 from tests.unit.iceberg.avro_files import (
     entry,
@@ -215,7 +216,7 @@ def test_only_texts_in_a_registered_place_are_foreign_uris(places: Places):
 def test_a_stray_is_what_this_region_reads_elsewhere(places: Places):
     good = [f"{ROOT}/us-lake/x", "s3://eu-lake/x", f"{ROOT}/us-part/x", f"{ROOT}/us-lake~s3a/x", "s3a://eu-lake/x"]
     bad = [
-        f"{ROOT}/_localized/us-lake/x",
+        f"{ROOT}/{localized_path('us-lake/x')}",
         f"{ROOT}/eu-lake/x",
         f"{ROOT}/nobody/x",
         f"{ROOT.replace('s3', 's3a', 1)}/us-lake/x",

@@ -17,6 +17,7 @@ from sterna.replication.sync.run import sync
 from sterna.replication.verify import table as verify_table
 from sterna.replication.verify.run import VerificationReport, verify_structure
 from sterna.storage.spill.sorted_rows import ExternalSorter
+from tests.support.replica_paths import localized_path
 from tests.support.small_world import World, make_world, table
 
 Break = Callable[[World, Path], None]
@@ -78,7 +79,9 @@ def test_what_was_kept_of_a_table_goes_with_its_check(synced: World, monkeypatch
         ("*.metadata.json", lambda path: path.write_text("{"), "unreadable"),
         (
             "*.metadata.json",
-            lambda path: path.write_text(path.read_text().replace("/eu/replica/_localized/us-lake/", "/us/lake/")),
+            lambda path: path.write_text(
+                path.read_text().replace(f"/eu/replica/{localized_path('us-lake/')}", "/us/lake/")
+            ),
             "foreign",
         ),
         ("*.metadata.json", lambda path: path.write_text(path.read_text().replace("file://", "s3://")), "foreign"),

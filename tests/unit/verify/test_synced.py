@@ -21,6 +21,7 @@ from sterna.replication.sync.run import sync
 from sterna.replication.verify import findings
 from sterna.replication.verify.findings import VerificationReport
 from sterna.replication.verify.run import Depth, parse_sample, verify
+from tests.support.replica_paths import localized_path
 from tests.support.small_world import World, make_world, table
 from tests.unit.verify.tables import BRANCH, Side, sides, write
 
@@ -94,7 +95,7 @@ def test_inline_manifests(world: World):
     report = deep(world)
     assert healthy(report), report.findings
     assert report.files == 4  # metadata, manifest, two data files
-    (world.folder / "eu" / "replica" / "_localized" / "us-lake" / "a" / "metadata" / "m-data.avro").unlink()
+    (world.folder / "eu/replica" / localized_path("us-lake/a/metadata/m-data.avro")).unlink()
     assert [finding.kind for finding in deep(world).findings] == ["missing"]
 
 

@@ -10,6 +10,7 @@ from sterna.config.mapping import Mapping
 from sterna.config.registry import folders
 from sterna.config.registry.fingerprint import split_metadata_version
 from sterna.config.registry.folders import FEATURES, GC, RUNS, SWEEP, TRANSFORMS, state_folder, state_path, state_root
+from sterna.config.registry.replica_paths import folder_location, split_replica_path
 from sterna.config.registry.run_names import is_intermediate
 from sterna.errors import TableError
 from sterna.maintenance.deletion.file_lists import (
@@ -60,11 +61,12 @@ class Rules:
         root = f"{self.mapping.region.replica_root}/"
         if not uri.startswith(root):
             return UNKNOWN
-        first, *rest = split_metadata_version(uri.removeprefix(root))[1].split("/")
-        own_path = state_path([first, *rest])
+        path = split_metadata_version(uri.removeprefix(root))[1]
+        own_path = state_path(path.split("/"))
         if own_path is not None:
             return _classify_own(own_path)
-        if not rest or first.partition("~")[0] not in self.location_ids:
+        folder, rest = split_replica_path(path)
+        if not rest or folder_location(folder) not in self.location_ids:
             return UNKNOWN
         try:
             self.mapping.locate(uri)

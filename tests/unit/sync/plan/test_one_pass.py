@@ -17,6 +17,7 @@ from sterna.replication.replica.model import Report, StageReport
 from sterna.replication.sync import localize, stages
 from sterna.replication.verify.run import verify_structure
 from sterna.storage.objects import Objects
+from tests.support.replica_paths import LOCALIZED_FOLDER
 from tests.support.small_world import World, here, planned, quiet, run
 from tests.unit.sync.test_wrong_localizer import RIGHT, committed, deep, rows
 
@@ -68,7 +69,7 @@ def test_the_localized_manifest_stands_there_before_its_data(world: World) -> No
     world.commit(a=world.write("a"))
     sync_plan = stages.plan(world.context(), SyncOptions(), quiet)
     (manifest,) = replica_files(world, "*-m0.avro")
-    assert "_localized" in manifest.parts
+    assert LOCALIZED_FOLDER in manifest.parts
     assert not replica_files(world, "*.parquet") - replica_files(world, "_sterna/**/*.parquet")
     written = manifest.read_bytes(), manifest.stat().st_mtime_ns
     assert finished(world, sync_plan).outcome == "published"

@@ -14,6 +14,7 @@ from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.file_list import CONTENT, MANIFEST, PROVEN
 from sterna.replication.replica.region import RegionContext
 from sterna.storage.client import PAGE_SIZE
+from tests.support.replica_paths import localized_path
 from tests.unit.config import samples
 
 MAPPING = samples.mapping(samples.location("us-lake", "s3://us-lake"))
@@ -27,7 +28,7 @@ def files(*rows: tuple[str, str, int]) -> Any:
         for table, name, size in rows
     ]
     return listing.concat_files(
-        [listing.rows("t", MANIFEST, [("s3://us-lake/m", f"{ROOT}/_localized/us-lake/m", 9)]), *parts]
+        [listing.rows("t", MANIFEST, [("s3://us-lake/m", f"{ROOT}/{localized_path('us-lake/m')}", 9)]), *parts]
     )
 
 

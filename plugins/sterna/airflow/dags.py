@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 

@@ -218,7 +218,7 @@ def an_error_that_stays() -> Iterator[None]:
 
 @contextmanager
 def a_failure_that_is_tried_again_at_once() -> Iterator[None]:
-    with patch.object(running, "_RETRY_SECONDS", 0.0):
+    with patch.object(running, "RETRY_SECONDS", 0.0):
         yield
 
 

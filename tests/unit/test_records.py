@@ -192,7 +192,7 @@ def test_a_drop_has_the_bytes_of_november_2026(tmp_path: Path) -> None:
     assert objects.read(uri) == _bytes("drop")
     assert journal.last_segment(2) == VALUES["drop"]
     path = Path(uri.removeprefix("file://"))
-    changes = (({"version": 3}, "another version's"), ({"number": 8}, "another drop"), ({"gone": 1}, "gone"))
+    changes = (({"version": 3}, "another version's"), ({"number": 8}, "another segment"), ({"gone": 1}, "gone"))
     for change, reason in changes:
         path.write_text(json.dumps({**json.loads(_bytes("drop")), **change}))
         with pytest.raises(BadDrop, match=reason):

@@ -14,7 +14,7 @@ from sterna.runtime.reconciler import Idle, Reconciler, reconcile
 
 R = TypeVar("R")
 _POLL_SECONDS = 1.0
-_RETRY_SECONDS = 30.0  # before a consumer that failed is tried again
+RETRY_SECONDS = 30.0  # before a consumer that failed is tried again
 
 
 @dataclass(frozen=True)
@@ -116,4 +116,4 @@ class Runner(Generic[R]):
             self._steps.append(outcome)
             self._report(reconciler.summarize(outcome))
         if self._failures.get(name) is not None:
-            self._due[name] = self._clock() + _RETRY_SECONDS
+            self._due[name] = self._clock() + RETRY_SECONDS

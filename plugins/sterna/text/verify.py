@@ -41,7 +41,7 @@ def verified_text(verified: VerificationReport, *, deep: bool) -> str:
 
 def repaired_text(repaired: RepairReport) -> str:
     """Return the files that were, or would be, copied again and the remaining faults, as lines."""
-    outcome = "brought anew" if repaired.applied else "could be brought anew"
+    outcome = "copied again" if repaired.applied else "could be copied again"
     lines = [
         f"{repaired.faults} faults: {len(repaired.mends)} files {outcome}; {repaired.faults_left} faults left",
         *(f"  {mend.table}: {mend.how}: {mend.file} from {mend.source}: {mend.why}" for mend in repaired.mends),

@@ -608,5 +608,5 @@ def test_what_nobody_foresees_of_one_table_ends_no_other(world: World) -> None:
     assert runner.apply(cast(Any, None)) is False
     ((what, error),) = runner.failures.snapshot().items()
     assert (what, came) == ("shop: public.a", ["public.b"])
-    assert "unexpected: KeyError" in error.message
+    assert "an unexpected error: KeyError" in error.message
     assert error.exit_code != 0

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sterna.pipelines.cdc.run import RunSummary
 from sterna.pipelines.cdc.status import ResyncSummary, SourceStatus, TableStatus
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 from sterna.pipelines.ingest.model import Batch, Destination, State
@@ -16,7 +15,6 @@ from sterna.pipelines.ingest.rebuild import RebuildOutcome
 from sterna.pipelines.ingest.replay import ReplayOutcome
 from sterna.pipelines.ingest.tracker import ChannelState, Usage
 from sterna.pipelines.transforms.rebuild import RebuildSummary
-from sterna.pipelines.transforms.status import FlowStatus
 from sterna.text.plain import to_plain
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -47,11 +45,9 @@ def test_where_a_batch_goes_is_its_lane_in_json() -> None:
         (RebuildOutcome, {"drops"}),
         (BatchOutcome, {"drops"}),
         (ChannelState, {"drops"}),
-        (RunSummary, {"drops"}),
         (SourceStatus, {"epoch", "drops"}),
         (TableStatus, {"mark"}),
         (ResyncSummary, {"epoch"}),
-        (FlowStatus, {"mark"}),
         (RebuildSummary, {"mark"}),
     ],
 )

@@ -22,6 +22,7 @@ class CdcSource(StrictModel):
     Args:
         name: names its slot, its publication, its journal and its channel.
         region: where its changes are read, and kept until they are on `main`.
+        kind: what it is.
         hosts: each as `host:port`; the one that takes writes is meant. A MariaDB or MySQL has one.
         database: its name there; a MariaDB or MySQL has it in `tables`.
         credential_id: the Airflow connection with the login that reads changes.
@@ -29,7 +30,7 @@ class CdcSource(StrictModel):
         tables: which, as `schema.table` or `schema.*` (a MariaDB or MySQL: `database.table`); those that match when the
             source is read for the first time.
         into: the namespace on `main` that gets a table of the same name for each.
-        deletes: `hard`: a row deleted in the source is deleted here; `soft`: it stays, with `is_deleted` true.
+        deletes: `hard`: a row that is deleted there goes here; `soft`: it stays, with `is_deleted` true.
         every: seconds after which what was read becomes durable, and the source may forget it.
         log_alarm: bytes of log that the source keeps for this reader, from where on that is an alarm.
         read_alarm: seconds without a reader from which on that is an alarm.
@@ -83,7 +84,11 @@ def _validate_unique_names(value: list[CdcSource]) -> list[CdcSource]:
 
 
 class Cdc(StrictModel):
-    """Databases that are followed."""
+    """Databases that are followed.
+
+    Args:
+        sources: each of them.
+    """
 
     sources: Annotated[list[CdcSource], AfterValidator(_validate_unique_names)] = Field(default_factory=list)
 

@@ -155,6 +155,7 @@ class FeatureService(StrictModel):
     """Features that are requested together.
 
     Args:
+        name: its name.
         features: each as `view.column`.
     """
 

@@ -125,9 +125,9 @@ class KafkaTopic(BrokerSettings):
     """A topic of a Kafka.
 
     Args:
-        servers: where clients begin, each as host:port.
-        tls: whether to speak TLS.
-        mechanism: how to log in, where the sink has a credential.
+        servers: where clients begin, each as `host:port`.
+        topic: the topic.
+        mechanism: how to log in; where the sink has a credential.
     """
 
     servers: list[str] = Field(min_length=1, max_length=100)
@@ -148,7 +148,8 @@ class AmqpAddress(BrokerSettings):
     """A broker that speaks AMQP 1.0.
 
     Args:
-        host: its name.
+        host: its name; with TLS no address, for its certificate is compared with that.
+        port: its port.
         topic: the address: a queue or a topic.
     """
 
@@ -202,11 +203,12 @@ class Sink(StrictModel):
     """Events that are sent on.
 
     Args:
-        tables: patterns of the tables whose events are sent.
-        regions: the regions that send theirs; none named: all.
-        credential_id: the Airflow connection with the target's secrets; None: a broker without authentication.
-        roles: the receiver's roles, by which the rules of `readers` decide which tables it receives.
-        retry_timeout: seconds after which an undelivered event becomes a dead letter.
+        tables: patterns of the tables whose events are sent; default: all.
+        regions: the regions that send theirs; default: all.
+        target: where to: exactly one kind of target.
+        credential_id: the connection with the target's secrets; none: a broker asks for none.
+        roles: roles that the receiver counts as having, where `readers` has rules.
+        retry_timeout: after it an event goes to the dead letters; it couldn't be delivered for so long.
     """
 
     tables: list[Pattern] = Field(default=["**"], min_length=1)

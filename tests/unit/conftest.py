@@ -19,10 +19,10 @@ typer.main.get_command = cache(typer.main.get_command)
 _WITH_RCLONE = (
     "repair/",
     "sync/test_damaged.py",
-    "sync/test_dark_places.py",
+    "sync/test_unreachable_stores.py",
     "sync/test_faults.py",
     "sync/test_large_tables.py",
-    "sync/test_lengths.py",
+    "sync/test_sizes.py",
     "sync/test_many_batches.py",
     "sync/test_sync.py",
 )

@@ -183,7 +183,7 @@ def test_where_all_were_seen_what_is_known_is_advised() -> None:
     ]
     text = status_text(list(cluster("primary", "unseeded", "follower").values()))
     assert text.startswith("primary: us, epoch 1-us\n")
-    assert "eu: main (empty), takes no commits, follows nobody: sterna catalog resync" in text
+    assert "eu: main (empty), takes no commits, follows no region: sterna catalog resync" in text
     assert "promotion not finished, repeat it" in status_text(list(cluster("fenced", "follower").values()))
 
 

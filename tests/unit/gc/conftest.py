@@ -22,7 +22,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def on_disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep next to nothing in memory, in some modules: what a clean-up finds and does is the same."""
-    if request.path.stem in ("test_collect", "test_decide", "test_files"):
+    if request.path.stem in ("test_gc", "test_decide", "test_files"):
         monkeypatch.setattr(Int64Set, "max_in_memory", 2)
         monkeypatch.setattr(ExternalSorter, "limits", SorterLimits(memory_bytes=200, chunk_rows=2))
     if request.path.stem == "test_files":

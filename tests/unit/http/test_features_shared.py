@@ -123,7 +123,7 @@ def send_request(running: Running, method: str, target: str, body: bytes = b"") 
 
 
 def counted_as_gone(running: Running) -> int:
-    return sum(int(line.split()[-1]) for line in running.metrics.splitlines() if 'status="499"' in line)
+    return sum(float(line.split()[-1]) for line in running.metrics.splitlines() if 'status="499"' in line)
 
 
 def many(*names: str) -> bytes:

@@ -10,16 +10,16 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
-from sterna.pipelines.ingest.model import Batch, Format, Lane, State, Upload
+from sterna.pipelines.ingest.model import Batch, Destination, Format, State, Upload
 from sterna.pipelines.ingest.tracker import ChannelState
 from sterna.serving.http import events_responses, features_responses, ingest_responses
 from sterna.serving.http.features_responses import features_error
 from sterna.serving.http.ingest_responses import AcceptedBody, BatchesBody, ChannelBody, UploadStatus, UploadStatusBody
 
 TIME = datetime(2026, 11, 22, 10, 0, 0, 120_000, UTC)
-LANE = Lane("acme", "acme.events", "eu.acme.default")
-UPLOAD = Upload("5d", LANE, "key", "", Format.JSON_LINES, 42, 2, "digest", "s3://b/o", TIME)
-BATCH = Batch("7d", LANE, 17, State.CLOSED, 500, 21_000, 1000, TIME, "files", TIME, 8744736658442914487)
+DESTINATION = Destination("acme", "acme.events", "eu.acme.default")
+UPLOAD = Upload("5d", DESTINATION, "key", "", Format.JSON_LINES, 42, 2, "digest", "s3://b/o", TIME)
+BATCH = Batch("7d", DESTINATION, 17, State.CLOSED, 500, 21_000, 1000, TIME, "files", TIME, 8744736658442914487)
 UPLOAD_JSON = {
     "id": "5d",
     "table": "acme.events",

@@ -44,13 +44,12 @@ class CatalogDatabase(StrictModel):
         hosts: `host:port` of its servers; with several, the one that accepts writes is taken.
         name: the database.
         role: the login of the region's Nessie servers; its right to write `refs2` makes this region the primary.
-        credential_id: Airflow connection id with login and password: for syncs a login that may read the epoch, for
-            operators a superuser's.
+        credential_id: connection whose login may read the epoch; for operators a superuser's.
         replication_hosts: the same servers as other regions' Postgres reach them; default: `hosts`.
         replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
         sslmode: libpq's.
         look_timeout: seconds for reading it, connecting included; one that takes longer counts as unseen.
-        work_timeout: seconds for one statement of an operator's command (promote, rejoin, resync).
+        work_timeout: seconds for a statement of a command (promote, rejoin, resync).
     """
 
     hosts: list[Host] = Field(min_length=1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from sterna.config.sections.ingest import Namespace
-from sterna.config.sections.types import Duration, Size, validate_hosts
+from sterna.config.sections.types import Duration, Size, empty_as, validate_hosts
 from sterna.config.yaml import StrictModel
 
 Credential = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")]
@@ -70,10 +70,6 @@ class CdcSource(StrictModel):
         return self
 
 
-def _normalize_section(value: Any) -> Any:
-    return {} if value is None or value == [] else value
-
-
 def _validate_unique_names(value: list[CdcSource]) -> list[CdcSource]:
     for field_name, names in (("name", [source.name for source in value]), ("into", [source.into for source in value])):
         if duplicates := sorted({name for name in names if names.count(name) > 1}):
@@ -96,4 +92,4 @@ class Cdc(StrictModel):
         return bool(self.sources)
 
 
-CdcSection = Annotated[Cdc, BeforeValidator(_normalize_section)]
+CdcSection = Annotated[Cdc, empty_as({})]

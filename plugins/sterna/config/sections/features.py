@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from sterna.config.sections.types import Duration
+from sterna.config.sections.types import Duration, empty_as
 from sterna.config.yaml import StrictModel
 
 KeyType = Literal["int", "long", "string"]
@@ -233,9 +233,4 @@ class Features(StrictModel):
         return seconds_by_table
 
 
-def normalize_section(value: Any) -> Any:
-    """Return None for an empty section."""
-    return value or None
-
-
-FeaturesSection = Annotated[Features | None, BeforeValidator(normalize_section)]
+FeaturesSection = Annotated[Features | None, empty_as(None)]

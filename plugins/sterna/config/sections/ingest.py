@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from itertools import combinations
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationInfo, field_validator
 
 from sterna.config.sections.readers import Pattern, Role
 from sterna.config.sections.topics import SourceTopic
-from sterna.config.sections.types import Duration, Size, validate_hosts
+from sterna.config.sections.types import Duration, Size, empty_as, validate_hosts
 from sterna.config.yaml import StrictModel
 
 # A dot would make the name of a channel ambiguous, and what begins with "_" below an inbox is sterna's own.
@@ -260,9 +260,4 @@ def _overlapping_namespaces(tenants: dict[str, Tenant]) -> Iterator[str]:
                     yield f"{first_name} has {namespace}, and {second_name} has {other_namespace}"
 
 
-def normalize_section(value: Any) -> Any:
-    """Return None for an empty section."""
-    return None if value is None or value == [] or value == {} else value
-
-
-IngestSection = Annotated[Ingest | None, BeforeValidator(normalize_section)]
+IngestSection = Annotated[Ingest | None, empty_as(None)]

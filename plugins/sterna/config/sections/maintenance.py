@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+from pydantic import AfterValidator, Field, PrivateAttr
 
 from sterna.config.sections.features import Features
 from sterna.config.sections.readers import Pattern
 from sterna.config.sections.transforms import Transform
-from sterna.config.sections.types import Duration, Size
+from sterna.config.sections.types import Duration, Size, empty_as
 from sterna.config.yaml import StrictModel
 
 _SORT = re.compile(
@@ -101,9 +101,4 @@ class Maintenance(StrictModel):
         return copy
 
 
-def normalize_section(value: Any) -> Any:
-    """Return None for an empty section."""
-    return value or None
-
-
-MaintenanceSection = Annotated[Maintenance | None, BeforeValidator(normalize_section)]
+MaintenanceSection = Annotated[Maintenance | None, empty_as(None)]

@@ -294,8 +294,3 @@ class NamedQueries(StrictModel):
 
     def __bool__(self) -> bool:
         return bool(self.by_name)
-
-
-def normalize_section(value: Any) -> Any:
-    """Return the section's value; an empty one is none at all."""
-    return None if value is None or value == [] or value == {} else value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
+from sterna.config.sections.types import empty_as
 from sterna.config.yaml import StrictModel
 
 Role = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
@@ -24,8 +25,4 @@ class ReaderRule(StrictModel):
     roles: list[Role] = Field(min_length=1)
 
 
-def _normalize_section(value: Any) -> Any:
-    return [] if value is None or value == {} else value
-
-
-Readers = Annotated[list[ReaderRule], BeforeValidator(_normalize_section)]
+Readers = Annotated[list[ReaderRule], empty_as([])]

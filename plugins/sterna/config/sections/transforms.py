@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from sterna.config.sections.types import Duration
+from sterna.config.sections.types import Duration, empty_as
 from sterna.config.yaml import StrictModel
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -116,11 +116,6 @@ class Transform(StrictModel):
         return self.sql if _FILE.fullmatch(self.sql) else ""
 
 
-def normalize_section(value: Any) -> Any:
-    """Return the section's value; an empty one is none at all."""
-    return () if value is None or value == [] or value == {} else value
-
-
 def _validate_transforms(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:
     for field_name, names in (
         ("name", [transform.name for transform in transforms]),
@@ -146,4 +141,4 @@ def _validate_acyclic(transforms: Sequence[Transform]) -> None:
             raise ValueError(f"the transforms go in a circle: {' ← '.join([*visited, upstream])}")
 
 
-Transforms = Annotated[tuple[Transform, ...], BeforeValidator(normalize_section), AfterValidator(_validate_transforms)]
+Transforms = Annotated[tuple[Transform, ...], empty_as(()), AfterValidator(_validate_transforms)]

@@ -38,6 +38,11 @@ def validate_hosts(value: list[str]) -> list[str]:
     return value
 
 
+def empty_as(default: Any) -> BeforeValidator:
+    """Return a validator that takes a default for an empty section: nothing, `[]` or `{}`."""
+    return BeforeValidator(lambda value: default if value is None or value == [] or value == {} else value)
+
+
 Size = Annotated[int, BeforeValidator(_parse_size)]
 """Bytes, written such as `256MiB`."""
 Duration = Annotated[int, BeforeValidator(_parse_duration)]

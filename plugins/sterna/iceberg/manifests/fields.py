@@ -24,6 +24,10 @@ CONTENT_OFFSET: Final = 144
 PATH_COLUMN: Final = 2147483546
 """The reserved field id of `file_path` in position delete files, and so the key of its bounds."""
 
+BOUND_FIELDS: Final = (LOWER_BOUNDS, UPPER_BOUNDS)
+LAYOUT_FIELDS: Final = (COLUMN_SIZES, SPLIT_OFFSETS)
+"""Both describe the file's bytes, so they go where a position delete file is written anew."""
+
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 PUFFIN: Final = "PUFFIN"
 ROW_FORMATS: Final = ("PARQUET", "ORC", "AVRO")

@@ -14,8 +14,6 @@ from sterna.iceberg.manifests.entry import Entry, EntryColumns, ReferencesOtherF
 
 _NAMES: Final = {projected.id: projected.names[0] for projected in (*ids.FILE_FIELDS, *ids.DELETE_FIELDS)}
 _TOP_NAMES: Final = {ids.STATUS: "status", ids.DATA_FILE: "data_file"}
-_BOUND_FIELDS: Final = (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
-_LAYOUT_FIELDS: Final = (ids.COLUMN_SIZES, ids.SPLIT_OFFSETS)
 
 
 def read_columns(container: Container) -> Iterator[EntryColumns]:
@@ -104,12 +102,12 @@ def _edit(container: Container, fields: _Fields, record: Record, mapping: UriMap
     if new.referenced_data_file is not None:
         fields.put(data_file, ids.REFERENCED_DATA_FILE, new.referenced_data_file)
     for field_id, old, bound in zip(
-        _BOUND_FIELDS, (entry.lower_bound, entry.upper_bound), (new.lower_bound, new.upper_bound), strict=True
+        ids.BOUND_FIELDS, (entry.lower_bound, entry.upper_bound), (new.lower_bound, new.upper_bound), strict=True
     ):
         if bound != old:
             fields.put_bound(data_file, field_id, bound)
     if new.drop_layout:
-        for field_id in _LAYOUT_FIELDS:
+        for field_id in ids.LAYOUT_FIELDS:
             fields.clear(data_file, field_id)
     return data_file != unedited
 

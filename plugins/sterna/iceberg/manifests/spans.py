@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NESTED: Final = {ids.DATA_FILE: "data_file"}
-_BOUND_FIELDS: Final = (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
-_LAYOUT_FIELDS: Final = (ids.COLUMN_SIZES, ids.SPLIT_OFFSETS)
-_REPLACED_FIELDS: Final = (ids.FILE_PATH, ids.FILE_SIZE, ids.REFERENCED_DATA_FILE, *_BOUND_FIELDS, *_LAYOUT_FIELDS)
+_REPLACED_FIELDS: Final = (
+    ids.FILE_PATH,
+    ids.FILE_SIZE,
+    ids.REFERENCED_DATA_FILE,
+    *ids.BOUND_FIELDS,
+    *ids.LAYOUT_FIELDS,
+)
 _MAX_CACHED_PROGRAMS: Final = 16
 _programs: dict[tuple[bytes, tuple[ProjectedField, ...]], Program] = {}
 
@@ -56,7 +60,7 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
     program = _compile_all(container)
     empty = {
         field_id: _encode_null_or_empty(program.types[field_id])
-        for field_id in _LAYOUT_FIELDS
+        for field_id in ids.LAYOUT_FIELDS
         if field_id in program.types
     }
 
@@ -101,7 +105,7 @@ def scan(container: Container, map_content: Callable[[str], str], map_deleted: C
 
 def _compile_all(container: Container) -> Program:
     program = compile_walk(container, (*ids.FILE_FIELDS, *ids.DELETE_FIELDS))
-    for field_id in _BOUND_FIELDS:
+    for field_id in ids.BOUND_FIELDS:
         if field_id in program.types:
             _validate_int_map(program.types[field_id])
     return program
@@ -213,7 +217,7 @@ class _EntrySplices:
         rows = zip(*(column.to_pylist() for column in columns), strict=True)
         for row, (status, content, path, size, vector) in enumerate(rows):
             row_spans = {field_id: spans[field_id][row] for field_id in spans}
-            bounds = [self.read_bound_map(row_spans[field_id], field_id) for field_id in _BOUND_FIELDS]
+            bounds = [self.read_bound_map(row_spans[field_id], field_id) for field_id in ids.BOUND_FIELDS]
             entry = Entry(
                 status=status,
                 content=content,
@@ -241,7 +245,7 @@ class _EntrySplices:
         if new.referenced_data_file is not None and new.referenced_data_file != entry.referenced_data_file:
             values[ids.REFERENCED_DATA_FILE] = encode_string(new.referenced_data_file)
         for field_id, bound_map, old, bound in zip(
-            _BOUND_FIELDS,
+            ids.BOUND_FIELDS,
             bounds,
             (entry.lower_bound, entry.upper_bound),
             (new.lower_bound, new.upper_bound),

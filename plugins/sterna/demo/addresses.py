@@ -6,17 +6,17 @@ import os
 import shlex
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from sterna.demo import nyc
 from sterna.demo.uploads import TABLE, Uploads
+from sterna.replication.replica.region import Progress
 from sterna.servers.airflow import Airflow
 from sterna.servers.registry_file import bucket_name
 from sterna.servers.spark import spark_environment
 from sterna.servers.stack import Deployment
 
-Progress = Callable[[str], None]
 _TRINO_PROPERTIES = """\
 connector.name=iceberg
 iceberg.catalog.type=nessie

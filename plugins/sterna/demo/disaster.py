@@ -6,7 +6,6 @@ The first comes back.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from sterna.replication.failover.promote import plan_promotion, promote
 from sterna.replication.failover.rejoin import guard_region, rejoin
 from sterna.replication.failover.tables import plan_moves
 from sterna.replication.plan.options import SyncOptions
-from sterna.replication.replica.region import open_region
+from sterna.replication.replica.region import Progress, open_region
 from sterna.replication.sync.run import sync
 from sterna.replication.verify.run import verify_structure
 from sterna.servers.sites import Sites, sites
@@ -32,7 +31,6 @@ from sterna.text.catalog import moves_text
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-Progress = Callable[[str], None]
 _US_TABLE, _EU_TABLE = f"{nyc.NAMESPACE}.airlines", f"{nyc.NAMESPACE}.airports"
 _REPLICATION_TIMEOUT_SECONDS = 60.0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from sterna.demo.story import Listener, Story, trace_upload
 from sterna.errors import SternaError
 from sterna.replication.replica.codecs import REPORT
 from sterna.replication.replica.lag import measure_lag
-from sterna.replication.replica.region import RegionContext, open_region
+from sterna.replication.replica.region import Progress, RegionContext, open_region
 from sterna.replication.replica.run_folder import decompress, runs_folder
 from sterna.replication.verify.run import verify_structure
 from sterna.servers.airflow import Airflow
@@ -33,7 +32,6 @@ from sterna.servers.valkey import start_valkey
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress = Callable[[str], None]
 DAG_ID = "sterna_sync"
 _CONVERGENCE_TIMEOUT_SECONDS = 600.0
 _EU_MONTHS = range(7, 13)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,12 @@ import httpx
 
 from sterna.demo.uploads import FILES, ROWS, TABLE, VIEW, Uploads, user_row
 from sterna.errors import SternaError
-from sterna.replication.replica.region import RegionContext
+from sterna.replication.replica.region import Progress, RegionContext
 from sterna.servers.airflow import Airflow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress = Callable[[str], None]
 USER = 123
 _MAX_WAIT_SECONDS = 60.0
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,10 +23,9 @@ from sterna.servers.stack import Deployment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sterna.replication.replica.region import RegionContext
+    from sterna.replication.replica.region import Progress, RegionContext
     from sterna.servers.valkey import ValkeyServer
 
-Progress = Callable[[str], None]
 TABLE = "acme.uploads"
 VIEW = "user"  # as the pages' inspector asks
 QUERIES = {"uploads": {"sql": f"SELECT count(*) AS users, min(user_id) AS first, max(user_id) AS last FROM {TABLE}"}}  # noqa: S608

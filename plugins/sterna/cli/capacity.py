@@ -33,7 +33,8 @@ def capacity(
 
     A model of measured unit costs, explained in docs/capacity.md. It needs no access to a region, and changes nothing.
     """
-    from sterna.operations.capacity import MIB, Load
+    from sterna.config.limits import MIB
+    from sterna.operations.capacity import Load
     from sterna.operations.capacity import capacity as capacity_of
     from sterna.text.capacity import capacity_text
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from sterna.config.limits import MIB
+
 MAX_FORMAT_VERSION: Final = 3
 """The newest table format version that is localized."""
-
-MIB: Final = 1 << 20
 
 JSON_RATIO_FREE_BYTES: Final = MIB
 """Below this many decompressed bytes the limit `ratio` does not matter for a metadata.json; real ones reach 30."""

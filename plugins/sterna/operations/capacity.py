@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+from sterna.config.limits import MIB
 from sterna.errors import UsageError
 
-MIB = 1 << 20
 DAY_SECONDS = 86_400
 _ITERATIONS = 200
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.cli.main import main
+from sterna.config.limits import MIB
 from sterna.errors import UsageError
-from sterna.operations.capacity import MIB, Costs, Load, capacity, pace, sync_seconds
+from sterna.operations.capacity import Costs, Load, capacity, pace, sync_seconds
 from sterna.text.capacity import capacity_text
 
 COSTS = Costs()

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sterna.config.limits import DEFAULT_LIMITS, Limits
+from sterna.config.limits import DEFAULT_LIMITS, MIB, Limits
 from sterna.errors import BrokenMetadata
 from sterna.iceberg.avro.binary import Truncated, encode_long, read_bytes, read_long
 from sterna.iceberg.avro.codecs import Codec, PayloadTooLarge, resolve_codec
-from sterna.iceberg.files import MIB, RATIO_FREE_BYTES
+from sterna.iceberg.files import RATIO_FREE_BYTES
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sterna.config.limits import MIB
 from sterna.iceberg.avro.binary import Truncated, encode_bytes, encode_long, read_bytes, read_long
 from sterna.iceberg.avro.container import Container, Group
 from sterna.iceberg.avro.locate import FieldPositions, locate
 from sterna.iceberg.avro.program import NotWalkable, Program, ProjectedField, compile_schema, type_name
 from sterna.iceberg.avro.splice import Splice, encode_string, rewrite
-from sterna.iceberg.files import MIB
 from sterna.iceberg.manifests import fields as ids
 from sterna.iceberg.manifests.entry import (
     Entry,

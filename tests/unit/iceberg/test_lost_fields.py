@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from sterna.iceberg.metadata.parts import dropped_source_fields
+from sterna.iceberg.metadata.table import dropped_source_fields
 
 
 def column(id: int, name: str, kind: Any = "long") -> dict[str, Any]:

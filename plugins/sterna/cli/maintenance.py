@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sterna.cli.context import open_context
-from sterna.cli.maintenance_settings import read_maintenance_settings, require_maintenance_settings
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
-from sterna.errors import ExitCode
+from sterna.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from sterna.config.sections.maintenance import Maintenance
+    from sterna.config.sections.model import Services
 
 maintenance_app = typer.Typer(help="Maintain tables on main: compaction, expiry, orphan files.", no_args_is_help=True)
 
@@ -40,7 +44,7 @@ def plan(
     from sterna.text.maintenance import plan_fields, plan_text
     from sterna.text.plain import to_plain
 
-    output, settings = Output(as_json), read_maintenance_settings(services)
+    output, settings = Output(as_json), _read_settings(services)
     with open_context(registry, region) as context, output.progress("maintenance") as progress:
         maintenance_plan = plan_maintenance(context, settings, tuple(tables or ()), progress)
         expiry, swept = expire_snapshots(context, settings, tables=tables or ()), read_last_sweep(context)
@@ -65,7 +69,7 @@ def run(
     from sterna.maintenance.tables.run import run_maintenance
     from sterna.text.maintenance import done_fields, done_text
 
-    output, settings = Output(as_json), read_maintenance_settings(services)
+    output, settings = Output(as_json), _read_settings(services)
     dry = not should_apply(yes, dry_run)
     with open_context(registry, region) as context, output.progress("maintenance") as progress:
         summary = run_maintenance(context, settings, tuple(tables or ()), progress, dry_run=dry)
@@ -91,7 +95,7 @@ def expire(
     from sterna.maintenance.tables.expire import SparkSnapshotRemover, expire_snapshots, require_unblocked
     from sterna.text.expiry import expiry_text
 
-    settings = read_maintenance_settings(services)
+    settings = _read_settings(services)
     apply = should_apply(yes, dry_run)
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("expire") as progress:
@@ -121,7 +125,7 @@ def sweep(
     from sterna.text.expiry import swept_text
 
     services_config = read_services(services)
-    settings, apply, output = require_maintenance_settings(services_config), should_apply(yes, dry_run), Output(as_json)
+    settings, apply, output = _require_settings(services_config), should_apply(yes, dry_run), Output(as_json)
     with open_context(registry, region) as context, output.progress("sweep") as progress:
         swept = work(
             context, settings, delete=apply, excluded_prefixes=services_config.inbox_prefixes, progress=progress
@@ -129,3 +133,29 @@ def sweep(
     output.result(swept, swept_text(swept))
     if swept.failed:
         raise typer.Exit(ExitCode.RETRY_LATER)
+
+
+def _read_settings(services: Path | None) -> Maintenance:
+    """Return the section `maintenance` of the services file.
+
+    Raises:
+        ServicesError: the file is wrong, or was named and is missing.
+        UsageError: it has no such section.
+    """
+    from sterna.config.services_file import read_services
+
+    return _require_settings(read_services(services))
+
+
+def _require_settings(services: Services) -> Maintenance:
+    """Return the section `maintenance` of a services file that was read.
+
+    Raises:
+        UsageError: it has no such section.
+    """
+    if services.maintenance is None:
+        raise UsageError(
+            "the services file has no section maintenance",
+            hint="say there which tables are kept in shape: docs/maintenance.md",
+        )
+    return services.maintenance

@@ -1,4 +1,4 @@
-"""The commands `sterna ingest …`: status and batches of ingestion."""
+"""The commands `sterna ingest …`: what came in and how far it is, and the worker that publishes it."""
 
 from __future__ import annotations
 
@@ -12,34 +12,19 @@ import typer
 
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
-from sterna.cli.options import DEFAULT_REGISTRY, AsJson, RegionName, RegistryPath, ServicesPath
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
 from sterna.cli.output import Output
+from sterna.cli.prompts import should_apply
 from sterna.config.services_file import read_services
 from sterna.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from sterna.pipelines.ingest.region import RegionIngest
+    from sterna.replication.replica.region import RegionContext
 
 ingest_app = typer.Typer(help="Manage ingestion.", no_args_is_help=True)
 
 TableFilter = Annotated[str | None, typer.Option("--table", help="Only of this table.")]
-
-
-@contextmanager
-def open_region_ingest(registry: Path, region: str, services: Path | None) -> Iterator[RegionIngest]:
-    """Open a region's ingestion.
-
-    Raises:
-        SternaError: the registry or the services file is wrong, or lacks ingestion.
-    """
-    from sterna.pipelines.ingest.region import open_ingest
-
-    with open_context(registry, region) as context:
-        ingest = open_ingest(context, read_services(services))
-        try:
-            yield ingest
-        finally:
-            ingest.close()
 
 
 @ingest_app.command("status", epilog="Example: sterna ingest status --region eu --json")
@@ -56,7 +41,7 @@ def ingest_status(
     from sterna.pipelines.ingest.status import read_ingest_status
     from sterna.text.ingest import ingest_fields, ingest_text
 
-    with open_region_ingest(registry, region, services) as ingest:
+    with open_context(registry, region) as context, _open_ingest(context, services) as ingest:
         status = read_ingest_status(ingest)
     Output(as_json).result(ingest_fields(status), ingest_text(status))
     if status.overdue_tables or status.counts.unacknowledged:
@@ -88,7 +73,7 @@ def ingest_batches(
         raise UsageError(f"--state {state}: expected one of {', '.join(states)}")
     state_filter = None if state is None else State(state)
     closed_after = None if since is None else datetime.now(UTC) - _parse_since(since)
-    with open_region_ingest(registry, region, services) as ingest:
+    with open_context(registry, region) as context, _open_ingest(context, services) as ingest:
         tenants = None if tenant is None else [tenant]
         batches = (
             ingest.tracker.list_batches(tenants, table, state_filter, closed_after, limit)
@@ -111,7 +96,7 @@ def ingest_close(
     from sterna.pipelines.ingest.batch_rules import close_due
     from sterna.text.ingest import closed_text
 
-    with open_region_ingest(registry, region, services) as ingest:
+    with open_context(registry, region) as context, _open_ingest(context, services) as ingest:
         closed = close_due(ingest.pool, ingest.rules, table=table, force=now) if ingest.is_initialized() else []
     Output(as_json).result({"region": region, "closed": list(closed)}, closed_text(region, closed))
 
@@ -131,7 +116,7 @@ def ingest_topics(
     from sterna.pipelines.ingest.topic_offsets import list_partitions, open_topic
     from sterna.text.ingest import topics_fields, topics_text
 
-    with open_region_ingest(registry, region, services) as ingest:
+    with open_context(registry, region) as context, _open_ingest(context, services) as ingest:
         counts = count_states(ingest.pool) if ingest.is_initialized() else {}
         partitions = []
         for topic in ingest.topics:
@@ -143,6 +128,148 @@ def ingest_topics(
     Output(as_json).result(topics_fields(region, partitions), topics_text(region, partitions))
     if any(partition.problem for partition in partitions):
         raise typer.Exit(ExitCode.HELD)
+
+
+@ingest_app.command("run", epilog="Example: sterna ingest run --region eu --once")
+def run(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    once: Annotated[bool, typer.Option("--once", help="Publish what is closed now, and exit.")] = False,
+    length: Annotated[str, typer.Option("--for", help="Continue for this long, such as 10m.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Publish closed batches on main, as few files near the writer: staged, audited, published once.
+
+    Without --once and --for it goes on until it is ended. Any number may run beside one another. With --once it ends
+    with 4 where batches are left that no worker has; else where it can't be told what waits.
+    """
+    from sterna.pipelines.ingest.worker_service import run_worker
+    from sterna.text.ingest_worker import consolidated_text, work_text
+
+    seconds = parse_duration("--for", length).total_seconds() if length else None
+    output = Output(as_json)
+    with (
+        open_context(registry, region) as context,
+        _open_ingest(context, services) as ingest,
+        output.progress("ingest") as progress,
+    ):
+        summary = run_worker(
+            context, ingest, lambda batch: progress(consolidated_text(batch)), progress, seconds, once=once
+        )
+    output.result(summary, work_text(summary))
+    if summary.failed or summary.counts is None or (once and summary.counts.unclaimed):
+        raise typer.Exit(ExitCode.RETRY_LATER)
+
+
+@ingest_app.command("replay", epilog="Example: sterna ingest replay --region eu --batch 4d1f… --yes")
+def replay(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    batch: Annotated[str, typer.Option("--batch", help="The rejected batch to replay, as a new batch.")] = "",
+    table: Annotated[str, typer.Option("--table", help="The table that was rolled back or recreated.")] = "",
+    channel: Annotated[str, typer.Option("--channel", help="The channel that the error Rewound names.")] = "",
+    to: Annotated[
+        int | None, typer.Option("--to", min=0, help="The last number whose rows the table still has.")
+    ] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Accept that rows are gone or bad: they are not replayed.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Replay a rejected batch, or what a table that was rolled back has lost. A dry run until --yes.
+
+    With --batch and --accept a rejected batch, or the dead letters of a published one, are no alarm any more.
+    """
+    from sterna.pipelines.ingest.model import Lane
+    from sterna.pipelines.ingest.replay import accept_batch, replay_rejected, replay_rewound
+    from sterna.pipelines.ingest.step_context import open_step_context
+    from sterna.text.ingest_worker import replayed_text
+
+    apply, output = should_apply(yes, dry_run), Output(as_json)
+    names_channel = bool(table and channel) and to is not None
+    if bool(batch) == names_channel or (batch and (table or channel)):
+        raise UsageError("expected --batch, or --table with --channel and --to")
+    with open_context(registry, region) as context, _open_ingest(context, services) as ingest:
+        if ingest.is_initialized():
+            ingest.prepare()
+        elif batch:
+            raise UsageError(f"the tracker knows no batch {batch!r}")
+        if batch:
+            replayed = (accept_batch if accept else replay_rejected)(ingest.pool, batch, apply=apply)
+        else:
+            assert to is not None
+            lane = Lane("", table, channel)
+            with open_step_context(context, ingest) as step_context:
+                replayed = replay_rewound(ingest.pool, step_context.catalog, lane, to, accept=accept, apply=apply)
+    output.result(replayed, replayed_text(replayed))
+
+
+@ingest_app.command("rebuild", epilog="Example: sterna ingest rebuild --region eu")
+def rebuild(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild the tracker from the inbox and the tables of main. What it has stays as it is."""
+    from sterna.pipelines.ingest.applied_positions import AppliedPositions
+    from sterna.pipelines.ingest.rebuild import rebuild as make_anew
+    from sterna.text.ingest_worker import rebuilt_text
+
+    output = Output(as_json)
+    with open_context(registry, region) as context, _open_ingest(context, services) as ingest:
+        marks = AppliedPositions(context)
+        rebuilt = make_anew(ingest.pool, ingest.objects, ingest.region_settings.inbox, marks, marks.head)
+    output.result(rebuilt, rebuilt_text(rebuilt))
+
+
+@ingest_app.command("add", epilog="Example: sterna ingest add acme.events s3://lake-us/in/a.parquet --region eu")
+def add(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, such as shop.orders.")],
+    uris: Annotated[
+        list[str], typer.Argument(metavar="URI", help="URIs of Parquet files in any region; the files stay there.")
+    ],
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add existing files to a table, where they are: all in one commit, once. A dry run until --yes."""
+    from sterna.pipelines.ingest.add_files import build_addition
+    from sterna.pipelines.ingest.step_context import open_catalog
+    from sterna.text.ingest_worker import added_text
+
+    apply, output = should_apply(yes, dry_run), Output(as_json)
+    with (
+        open_context(registry, region) as context,
+        _open_ingest(context, services) as ingest,
+        open_catalog(context, ingest) as catalog,
+    ):
+        added = build_addition(ingest, context.mapping, catalog, table, uris).run(apply=apply)
+    output.result(added, added_text(added))
+
+
+@contextmanager
+def _open_ingest(context: RegionContext, services: Path | None) -> Iterator[RegionIngest]:
+    """Open a region's ingestion.
+
+    Raises:
+        ServicesError: the services file is wrong, or was named and is missing.
+        UsageError: it says nothing of the region's ingestion.
+    """
+    from sterna.pipelines.ingest.region import open_ingest
+
+    ingest = open_ingest(context, read_services(services))
+    try:
+        yield ingest
+    finally:
+        ingest.close()
 
 
 def _parse_since(text: str) -> timedelta:

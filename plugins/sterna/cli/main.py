@@ -18,7 +18,6 @@ from sterna.cli.features import features_app
 from sterna.cli.follow import follow_app
 from sterna.cli.gc import gc_app
 from sterna.cli.ingest import ingest_app
-from sterna.cli.ingest_worker import ingest_worker_app
 from sterna.cli.maintenance import maintenance_app
 from sterna.cli.output import Output
 from sterna.cli.query import query_app
@@ -58,7 +57,6 @@ app.add_typer(services_app, name="services")
 app.add_typer(events_app, name="events")
 app.add_typer(maintenance_app, name="maintenance")
 app.add_typer(features_app, name="features")
-ingest_app.add_typer(ingest_worker_app)
 app.add_typer(ingest_app, name="ingest")
 app.add_typer(cdc_app, name="cdc")
 app.add_typer(transform_app, name="transforms")

@@ -15,7 +15,6 @@ from sterna.cli.context import secrets_override
 from sterna.cli.demo import demo_app
 from sterna.cli.events import events_app
 from sterna.cli.features import features_app
-from sterna.cli.follow import follow_app
 from sterna.cli.gc import gc_app
 from sterna.cli.ingest import ingest_app
 from sterna.cli.maintenance import maintenance_app
@@ -47,7 +46,7 @@ app = typer.Typer(
 )
 # Without a name: their commands are top-level.
 for command_group in (
-    *(sync_app, follow_app, status_app, verify_app, gc_app),
+    *(sync_app, status_app, verify_app, gc_app),
     *(query_app, changes_app, serve_app, capacity_app, demo_app),
 ):
     app.add_typer(command_group)

@@ -1,12 +1,13 @@
-"""The commands that bring a replica branch up to `main`: `plan`, `sync` and `reset-watermark`."""
+"""The commands that bring a replica branch up to `main`: `plan`, `sync`, `follow` and `reseed`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sterna.cli.context import open_context
+from sterna.cli.context import credentials, open_context
 from sterna.cli.options import (
     DEFAULT_REGISTRY,
     AsJson,
@@ -19,6 +20,7 @@ from sterna.cli.options import (
 )
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
+from sterna.cli.signals import interrupt_on_sigterm
 from sterna.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from sterna.replication.replica.region import Progress, RegionContext
 
 sync_app = typer.Typer()
-
 
 Once = Annotated[bool, typer.Option("--once", help="Stop after one plan, even when a seed has more groups.")]
 LaneOption = Annotated[
@@ -38,6 +39,15 @@ LaneOption = Annotated[
         "publish nothing.",
     ),
 ]
+MaxBytes = Annotated[int, typer.Option("--max-bytes", min=0, help="Leave a plan that copies more bytes to the DAG.")]
+MaxFiles = Annotated[
+    int, typer.Option("--max-files", min=0, help="Leave a plan that copies and localizes more files to the DAG.")
+]
+PollSeconds = Annotated[
+    float,
+    typer.Option("--poll", min=0.05, help="Seconds between two polls of main when idle; a fifth of it after a commit."),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print each step of each sync.")]
 
 
 @sync_app.command(epilog="Example: sterna plan --region eu")
@@ -88,6 +98,43 @@ def sync(
         options = SyncOptions(tables=table_patterns, full=full, restore_branch=restore_branch, lane=lane)
         report = run_sync(context, options, progress, until_done=not once)
     show_report(output, report, context.region.replica_branch)
+
+
+@sync_app.command(epilog="Example: sterna follow --region eu")
+def follow(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    max_bytes: MaxBytes = 256 << 20,
+    max_files: MaxFiles = 1_000,
+    poll: PollSeconds = 1.0,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Follow main and publish each small change in the region at once, until interrupted. Large plans are left to the
+    region's DAG, which may run at the same time.
+
+    It tells one line a publication. SIGTERM and Ctrl-C end it at any moment; the next sync goes on from there.
+    """
+    from sterna.replication.replica.reloading_region import ReloadingRegion
+    from sterna.replication.sync.follow import Follower, FollowerLimits, FollowOptions
+    from sterna.spark.pandas_import import block_pandas
+
+    block_pandas()
+    output, options = (
+        Output(as_json),
+        FollowOptions(FollowerLimits(max_bytes, max_files), busy_poll_seconds=poll / 5, idle_poll_seconds=poll),
+    )
+    with output.progress("follow") as progress:
+        follower = Follower(
+            ReloadingRegion(registry, region, credentials()), _report_printer(output), progress, options
+        )
+        if verbose:
+            follower.progress = progress
+        try:
+            with interrupt_on_sigterm():
+                follower.run()
+        except KeyboardInterrupt:
+            progress("ended; the next sync goes on from here")
 
 
 @sync_app.command(
@@ -162,3 +209,9 @@ def show_report(output: Output, report: Report, branch: str) -> None:
     output.result(report, report_text(report, branch))
     if report.held or (report.outcome == "copied" and (report.copied + report.localized).failed):
         raise typer.Exit(ExitCode.HELD)
+
+
+def _report_printer(output: Output) -> Callable[[Report], None]:
+    from sterna.text.sync import publication_text
+
+    return lambda report: output.result(report, publication_text(report))

@@ -87,7 +87,7 @@ def test_its_defaults_are_those_of_the_library() -> None:
     """They stand on the command line as well, whose module imports nothing heavy."""
     import inspect
 
-    from sterna.cli.follow import follow
+    from sterna.cli.sync import follow
     from sterna.replication.sync.follow import FollowOptions
 
     defaults = {name: parameter.default for name, parameter in inspect.signature(follow).parameters.items()}

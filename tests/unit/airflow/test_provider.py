@@ -11,12 +11,14 @@ from sterna.airflow.provider import get_provider_info
 from sterna.cli import main
 from sterna.config.registry.credential import rclone_environment
 from sterna.config.registry.model import Location
+from sterna.config.registry.remote_types import STORE_TYPES
 from sterna.errors import UsageError
+from tests.unit.config.samples import PREFIXES
 
 _STORES = {
-    "sterna_s3": ("s3", "s3://lake"),
-    "sterna_gcs": ("google cloud storage", "gs://lake"),
-    "sterna_azure": ("azureblob", "abfss://lake@account.dfs.core.windows.net"),
+    f"sterna_{store_type.form.kind}": (name, PREFIXES[name])
+    for name, store_type in STORE_TYPES.items()
+    if store_type.form
 }
 
 

@@ -4,7 +4,11 @@ from typing import Any
 
 from sterna.config.mapping import Mapping
 from sterna.config.registry.model import Registry
-from sterna.config.registry.remote_types import TYPE_BY_SCHEME
+from sterna.config.registry.remote_types import STORE_TYPES, TYPE_BY_SCHEME
+
+PREFIXES = {name: f"{store_type.schemes[0]}://lake" for name, store_type in STORE_TYPES.items()}
+"""A prefix of each type of store."""
+PREFIXES |= {"azureblob": "abfss://lake@acc.dfs.core.windows.net", "local": "file:///lake"}
 
 
 def location(id: str, prefix: str, region: str = "us", **more: Any) -> dict[str, Any]:

@@ -23,16 +23,10 @@ from sterna.storage.rclone.transfer import find_rclone, rclone_version
 from tests.unit.config import samples
 
 SECRET = "wJalrXUtnFEMIsecret"
-PREFIXES = {
-    "s3": "s3://lake",
-    "google cloud storage": "gs://lake",
-    "azureblob": "abfss://lake@acc.dfs.core.windows.net",
-    "local": "file:///lake",
-}
 
 
 def content(kind: str, options: dict[str, Any], **more: Any) -> dict[str, Any]:
-    lake = samples.location("lake", PREFIXES[kind], **more)
+    lake = samples.location("lake", samples.PREFIXES[kind], **more)
     lake["remote"]["options"] = options
     return samples.content([lake])
 

@@ -84,8 +84,8 @@ def updated(page: str) -> str:
     Raises:
         KeyError: nothing is made for one of its markers.
     """
-    made = blocks()
-    return _BLOCK.sub(lambda match: f"{match[1]}\n\n{indent(made[match[3]], match['indent'])}\n\n{match[4]}", page)
+    contents = blocks()
+    return _BLOCK.sub(lambda match: f"{match[1]}\n\n{indent(contents[match[3]], match['indent'])}\n\n{match[4]}", page)
 
 
 def main() -> None:

@@ -66,7 +66,7 @@ def _argument_texts(model: type[StrictModel]) -> dict[str, str]:
     """Return what docstrings say of each field, those of a model's bases included."""
     docs = (getdoc(part) or "" for part in reversed(model.__mro__) if "__doc__" in vars(part))
     arguments = (_ARGUMENT.findall(doc.partition("Args:\n")[2]) for doc in docs)
-    return {name: " ".join(text.split()) for found in arguments for name, text in found}
+    return {name: " ".join(text.split()) for pairs in arguments for name, text in pairs}
 
 
 def _row(name: str, text: str, field: FieldInfo) -> str:

@@ -130,9 +130,9 @@ def test_moments_are_texts_in_json(done: list[str], sterna: Sterna, monkeypatch:
         ({"epoch": Term(3, "eu")}, "epoch 3-eu"),
         ({"old": "ap"}, "another promotion"),
         ({"resumed": True}, "another promotion"),
-        ({"silent": ("ap",)}, "ap fell silent"),
-        ({"newest": None}, "commits went"),
-        ({"newest": MOMENT - timedelta(seconds=1)}, "commits went"),
+        ({"silent": ("ap",)}, "ap stopped answering"),
+        ({"newest": None}, "main has lost commits"),
+        ({"newest": MOMENT - timedelta(seconds=1)}, "main has lost commits"),
     ],
 )
 def test_what_was_agreed_to_is_looked_at_again(

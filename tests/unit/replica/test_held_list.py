@@ -105,7 +105,7 @@ def test_a_list_is_written_once_and_read_by_all(world: World) -> None:
 
 def test_a_head_whose_list_nobody_has_read_does_not_say_that_nothing_is_held(world: World) -> None:
     holding(world)
-    with pytest.raises(RuntimeError, match="with_held"):
+    with pytest.raises(RuntimeError, match="load_held_list"):
         _ = read_head(world.catalog, BRANCH).held
 
 

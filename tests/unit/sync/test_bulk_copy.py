@@ -226,7 +226,7 @@ def test_of_two_that_plan_at_once_the_second_one_to_end_stops(lanes: World, monk
         return first_plan
 
     monkeypatch.setattr(stages, "make_plan", overtaken)
-    with pytest.raises(Busy, match="another large lane"):
+    with pytest.raises(Busy, match="another bulk run"):
         begun(lanes)
     brought(lanes, others[0])
     assert small(lanes).published == ("ns.big",)

@@ -295,7 +295,7 @@ def test_a_dark_catalog_is_waited_for_and_told_once(world: World, monkeypatch: p
         dark.clear()
         watching.until_at(head)
         watching.until(lambda: len(watching.lines) > 1)
-    assert watching.lines[1].startswith("goes on after")
+    assert watching.lines[1].startswith("continues after")
     assert watching.opened > 2
 
 

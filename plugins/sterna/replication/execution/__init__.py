@@ -1,1 +1,1 @@
-"""How a sync's work is done: copies, Spark or local workers, and whose failure an error is."""
+"""Execution of a sync's work: copies, Spark or local workers, and the attribution of failures."""

@@ -105,13 +105,13 @@ def copy_batch(
     """Copy files to their places here and prove every one of them present with its size.
 
     Args:
-        files: what to copy; a target that stands there twice is copied once.
+        files: what to copy; a target that is listed twice is copied once.
         mapping: finds both sides.
-        objects: looks at what arrived.
+        objects: reads the sizes of the copies.
         progress: called now and then.
         deadline: seconds after which the copy is ended.
-        overwrite: send every file, whatever stands in its place (for `repair` alone).
-        unavailable: stores that don't answer, which are not asked again; takes those that are found.
+        overwrite: send every file, whatever is at its target (for `repair` alone).
+        unavailable: stores that don't answer, which are skipped; those found so are added.
 
     Returns:
         What was copied, and the files that can't be: they are gone or other than their metadata says, or the store that
@@ -139,7 +139,7 @@ def copy_batch(
         sent += sum(transfer.bytes for transfer in transfers)
         sizes = objects.sizes(missing)
         incomplete = [file for file in files if file.target in missing and sizes[file.target] != file.size]
-        # A size that is right for one table's metadata is wrong for another's that says otherwise.
+        # A size that is right by one table's metadata is wrong by another's that has a different one.
         failed |= run.source_failures([file for file in incomplete if (file.table, file.target) not in failed])
         failures |= failed
         # A file that fails for one table may be needed by another one that has no fault.
@@ -154,7 +154,7 @@ def copy_batch(
 
 
 def original_mismatch(file: CopyFile) -> SizeDiffers:
-    """Return the fault of a file in whose place, outside the replica root, another one stands.
+    """Return the fault of a file whose target, outside the replica root, has another file.
 
     That is never written over.
     """
@@ -208,8 +208,9 @@ class CopyRun:
         transfers: list[Transfer] = []
         failures: _Failures = {}
         for group in self.group_by_origin(files):
-            # Asked first, as the region's own was, so that a dark or closed store is named at once and by its address,
-            # not by rclone after all its retries. Who may not read one table's files may read another's.
+            # Read first, as the region's own was, so that an unreachable or denied store is reported at once and by its
+            # address, not by rclone after all its retries. A credential that can't read one table's files may read
+            # another's.
             samples = {file.table: file for file in reversed(group)}
             _, errors = source_sizes(
                 self.objects, [(file.table, file.source) for file in samples.values()], self.unavailable

@@ -1,4 +1,4 @@
-"""Attributing failures: to one table, which is held while the others go on, or to the whole sync.
+"""Attributing failures: to one table, which is held while the others continue, or to the sync.
 
 Another region's store that is unavailable, or an expired credential for it, concerns the tables that need it. Where the
 region's own store can't be written, nothing can be published. Any unexpected exception while one table's metadata is
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sterna.storage.objects import Objects
 
 OUTAGES = (StoreUnreachable, StoreDenied, CredentialError)
-"""Errors of a store that can't be used: its tables may go on once it is available again."""
+"""Errors of a store that can't be used: its tables may continue once it is available again."""
 
 _TRANSIENT_KINDS = frozenset(kind.__name__ for kind in (*OUTAGES, EngineError))
 _PROBE_KEY = "_sterna-is-anybody-there"
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 def unexpected_fault(error: Exception, activity: str, file: str, table: str = "") -> TableError:
     """Return the fault of a table whose metadata made the code raise an unexpected exception.
 
-    The traceback goes into the log.
+    The traceback is logged.
 
     Args:
         error: what was raised, in whose handler this is called.
@@ -80,7 +80,7 @@ def is_foreign_outage(error: SternaError, mapping: Mapping) -> bool:
 def is_unavailable(error: SternaError, objects: Objects) -> TypeGuard[StoreUnreachable]:
     """Return whether a store that failed for one object fails for any other one, too.
 
-    A store may fail for one object each time: that is a fault of the table that needs it, and the others go on.
+    A store may fail for one object each time: that is a fault of the table that needs it, and the others continue.
 
     Args:
         objects: sends the store one more request, for a key that isn't in use.
@@ -118,7 +118,7 @@ def raise_if_unpublishable(plan: Plan, publishable: bool, failed: StageReport) -
         failed: what could not be copied or localized.
 
     Raises:
-        StoreUnreachable, StoreDenied, CredentialError, EngineError: as the first such failure says.
+        StoreUnreachable, StoreDenied, CredentialError, EngineError: by the first such failure.
     """
     outage = next((failure for failure in failed.failed if failure.kind in _TRANSIENT_KINDS), None)
     if outage is not None and not publishable and plan.actions:

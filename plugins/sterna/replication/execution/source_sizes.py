@@ -27,7 +27,7 @@ def source_sizes(
 
     Returns:
         Sizes by URI, None where there is no such object; and by table and URI the errors of those that could not be
-        looked up, because of a foreign store or of the table's own metadata.
+        read, because of a foreign store or of the table's own metadata.
 
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: the region's own store can't be used.

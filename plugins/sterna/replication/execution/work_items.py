@@ -1,6 +1,6 @@
 """Work items: a function over JSON items, in Spark's Python workers or in this process.
 
-Failures are attributed by the caller, which knows the region's own store.
+Failures are attributed by the caller, which has the region's own store.
 """
 
 from __future__ import annotations

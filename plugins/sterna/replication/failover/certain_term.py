@@ -55,9 +55,9 @@ def require_same_term(context: RegionContext, gone: Collection[str], expected: s
 
 
 def require_certain_primary(sites: Sequence[CatalogSite], gone: Collection[str]) -> None:
-    """Refuse to delete by an epoch that may be an old one.
+    """Require that the epoch to delete by is certainly the newest.
 
-    A region that answers but refuses the login may be at work: it has to be seen, even one named in `gone`. So has the
+    A region that answers but refuses the login may be running: it has to be read, even one named in `gone`. So has the
     primary.
 
     Args:
@@ -77,5 +77,5 @@ def require_certain_primary(sites: Sequence[CatalogSite], gone: Collection[str])
             "nothing is expired or deleted while another region may be the primary: "
             f"{'; '.join((*unseen, *contradictions))}",
             hint="wait, and run this again once all regions answer and sterna catalog status names one primary; a "
-            "region that is gone for good is named in maintenance.gone of the services file",
+            "retired region is named in maintenance.gone of the services file",
         )

@@ -52,11 +52,11 @@ class CatalogSite:
 
     Args:
         region: its name.
-        problem: why it can't be read, or ""; then nothing below is known.
-        refuses: that is because it answers and refuses: so it may be at work.
-        unasked: that is because its credential is missing here: so it may be at work.
-        slow: that is because it granted a connection and gave no answer in time, or its name could not be looked up:
-            so it may be at work.
+        problem: why it can't be read, or ""; the fields below are empty then.
+        refuses: that is because it answers and refuses: so it may be running.
+        unasked: that is because its credential is missing here: so it may be running.
+        slow: that is because it granted a connection and gave no answer in time, or its name could not be resolved: so
+            it may be running.
         epoch: the newest epoch in its table of epochs.
         writable: its Nessie has the right to write references.
         main: head of `main` as it serves it, "" when it was not seeded yet.
@@ -84,10 +84,10 @@ class CatalogSite:
 
     @property
     def unseen_reason(self) -> str:
-        """Why it was not seen, in a word or two; "" when it was."""
+        """Why it could not be read, in a word or two; "" when it was."""
         if not self.problem:
             return ""
-        flags = {"refuses": self.refuses, "was not asked": self.unasked, "is slow": self.slow}
+        flags = {"refuses": self.refuses, "was not contacted": self.unasked, "is slow": self.slow}
         return next((reason for reason, is_set in flags.items() if is_set), "does not answer")
 
 

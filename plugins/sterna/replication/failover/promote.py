@@ -91,7 +91,7 @@ def plan_promotion(
         registry: all regions have a `catalog.database`.
         name: the region to be promoted.
         planned: stop the old primary first and wait for equality.
-        gone: regions that an operator declares to take no commits, though something answers for them, or their
+        gone: regions that an operator declares to take no commits, though a server answers for them, or their
             credential is missing here.
 
     Raises:
@@ -141,20 +141,18 @@ def require_unchanged(approved: Promotion, current: Promotion) -> None:
     Raises:
         UsageError: another epoch would begin, another primary be replaced, less of `main` be there, or less was seen.
     """
-    hint = "run it again, and look at what it says; nothing was changed"
+    hint = "run it again, and read its output; nothing was changed"
     if (current.epoch, current.old, current.planned, current.resumed) != (
         approved.epoch,
         approved.old,
         approved.planned,
         approved.resumed,
     ):
-        raise UsageError(f"since you were asked, another promotion came to be due: epoch {current.epoch}", hint=hint)
+        raise UsageError(f"since the approval another promotion became due: epoch {current.epoch}", hint=hint)
     if unseen := sorted({*current.silent} - {*approved.silent}):
-        raise UsageError(f"since you were asked, {', '.join(unseen)} fell silent", hint=hint)
+        raise UsageError(f"since the approval {', '.join(unseen)} stopped answering", hint=hint)
     if approved.newest and (current.newest is None or current.newest < approved.newest):
-        raise UsageError(
-            f"since you were asked, commits went from {current.region}'s main, or can't be seen", hint=hint
-        )
+        raise UsageError(f"since the approval {current.region}'s main has lost commits, or can't be read", hint=hint)
 
 
 def promote(
@@ -239,11 +237,11 @@ def _validate_first_term(primary: Primary) -> None:
     """Refuse to begin the first epoch unless it is certain that there is none."""
     if primary.unseen:
         raise CatalogUnreachable(
-            f"can't tell whether there is a primary already: {'; '.join(primary.unseen.values())}",
+            f"there may be a primary already: {'; '.join(primary.unseen.values())}",
             hint="before the first epoch every region has to be seen; nothing was changed",
         )
     if primary.doubts:
-        raise UsageError(f"can't tell whether there is a primary already: {'; '.join(primary.doubts)}")
+        raise UsageError(f"there may be a primary already: {'; '.join(primary.doubts)}")
 
 
 def _validate_resumed_term(sites: Mapping[str, CatalogSite], newest_term: Term, planned: bool) -> None:
@@ -251,7 +249,7 @@ def _validate_resumed_term(sites: Mapping[str, CatalogSite], newest_term: Term, 
     target = sites[newest_term.region]
     if target.epoch != newest_term:
         raise UsageError(
-            f"region {target.region} does not know its own epoch {newest_term}: its database was emptied or "
+            f"region {target.region} does not have its own epoch {newest_term}: its database was emptied or "
             "restored, and the others would become copies of it",
             hint="another region has the catalog; nothing was changed",
         )
@@ -263,8 +261,7 @@ def _require_no_silent_region(sites: Mapping[str, CatalogSite], primary: str) ->
     """Refuse while a region is silent that may have replaced the primary, which takes no commits."""
     if silent := [site for site in sites.values() if site.is_silent]:
         raise UsageError(
-            f"{primary} takes no commits, and whether it was replaced can't be told: "
-            f"{'; '.join(site.problem for site in silent)}",
+            f"{primary} takes no commits, and may have been replaced: {'; '.join(site.problem for site in silent)}",
             hint=(
                 f"to undo a switch that was broken off: promote {primary} without --planned, once it is certain that "
                 f"{', '.join(site.region for site in silent)} takes no commits"
@@ -273,7 +270,7 @@ def _require_no_silent_region(sites: Mapping[str, CatalogSite], primary: str) ->
 
 
 def _validate_promotion(sites: Mapping[str, CatalogSite], name: str, old: str, planned: bool) -> None:
-    """Refuse what would lose more than it has to, or might make a second primary."""
+    """Validate that a promotion loses no more than it has to, and can't make a second primary."""
     if old not in sites:
         raise UsageError(f"the primary {old} is not in this registry: whether it takes commits can't be checked")
     target, primary = sites[name], sites[old]
@@ -283,16 +280,16 @@ def _validate_promotion(sites: Mapping[str, CatalogSite], name: str, old: str, p
         if primary.problem:
             raise UsageError(
                 f"a planned promotion needs the primary: {primary.problem}",
-                hint="without --planned, if it is gone for good",
+                hint="without --planned, if it is lost",
             )
         if not primary.writable:
             _require_no_silent_region(sites, old)
         return
     if primary.problem and not primary.is_silent:
         raise UsageError(
-            f"the primary {old} {'was not asked' if primary.unasked else 'answers'}, and may take commits: "
+            f"the primary {old} {'was not contacted' if primary.unasked else 'answers'}, and may take commits: "
             f"{primary.problem}",
-            hint=f"{'see why it is slow' if primary.slow else 'mend the login'}, then use --planned; or, once it is "
+            hint=f"{'see why it is slow' if primary.slow else 'correct the login'}, then use --planned; or, once it is "
             f"certain that it takes none, --gone {old}",
         )
     if not primary.problem and primary.writable:

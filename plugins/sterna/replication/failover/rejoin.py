@@ -90,7 +90,7 @@ def rejoin(
     source = registry.region(_resolve_source(sites, name))
     for site in sites.values():
         if site.problem:
-            progress(f"{site.region} was not seen; whether it knows a newer epoch can't be told: {site.problem}")
+            progress(f"{site.region} was not seen, and may have a newer epoch: {site.problem}")
     return rejoin_to_primary(registry, registry.region(name), source, secrets, progress, keep=keep)
 
 
@@ -159,7 +159,7 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
         raise unseen_error(own)
     if sites and all(site.problem for site in sites.values()):
         raise CatalogUnreachable(
-            f"no other region answers, so that nobody can tell whether {region.name} may still be the primary; it "
+            f"no other region answers, so that {region.name} may no longer be the primary; it "
             f"has epoch {own.epoch}: {'; '.join(site.problem for site in sites.values())}",
             hint="once one answers, run this again; to continue without one, see docs/operations.md",
         )
@@ -184,7 +184,7 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
 def _resolve_source(sites: Mapping[str, CatalogSite], name: str) -> str:
     """Return the region to follow: the primary by its own epoch, which takes commits."""
     if sites[name].problem:
-        raise unseen_error(sites[name], f"whether region {name} is the primary itself can't be told: ")
+        raise unseen_error(sites[name], f"region {name} may be the primary itself: ")
     primary = resolve_primary(list(sites.values()))
     newest_term = primary.newest
     if newest_term is None:
@@ -225,7 +225,7 @@ def _require_no_commits(connection: Connection[Any], target: Region) -> None:
     )
     if branches:
         raise UsageError(
-            f"region {target.name} has commits and knows no epoch: which of them only it has can't be told: "
+            f"region {target.name} has commits and no epoch, so that the ones only it has are unknown: "
             f"{', '.join(sorted(branches)[:5])}",
             hint="sterna catalog resync forgets them; nothing was changed",
         )

@@ -146,7 +146,7 @@ def require_readable(sites: Iterable[CatalogSite], alternative: str) -> None:
 def resolve_primary(sites: Sequence[CatalogSite]) -> Primary:
     """Return which region is the primary, by the state of some sites.
 
-    That is known only where every region was seen and nothing contradicts anything: one that was not seen may have a
+    That is certain only where every region was read without contradiction: one that was not read may have a
     newer epoch than all others.
     """
     term = newest_term(sites)

@@ -76,7 +76,7 @@ def plan_moves(context: RegionContext, lost: Collection[str]) -> MovePlan:
     if not lost or own in lost or not set(lost) <= set(regions):
         others = ", ".join(name for name in regions if name != own)
         raise UsageError(
-            f"tables go on from {own}'s replica when another region's storage is lost: say which",
+            f"tables continue from {own}'s replica when another region's storage is lost: name it",
             hint=f"--lost, of {others}",
         )
     return _plan_at(context, context.catalog, tuple(sorted(lost)), context.catalog.reference(SOURCE_BRANCH).hash)[0]
@@ -112,7 +112,7 @@ def apply_moves(context: RegionContext, approved: MovePlan, progress: Callable[[
             return applied
         puts = [Put(*contents[table_move.key]) for table_move in confirmed]
         properties = {REGION: current.region, MOVED_TABLES: str(len(puts)), MOVE_ID: uuid4().hex}
-        message = f"{len(puts)} tables and views go on from the replica in {current.region}"
+        message = f"{len(puts)} tables and views continue from the replica in {current.region}"
         try:
             hash = commit_to_main(writer(context), main, puts, message, properties, identified_by=[MOVE_ID])
         except CatalogConflict:

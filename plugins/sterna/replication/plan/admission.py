@@ -143,7 +143,7 @@ def hold_large_tables(
     changes: Changes,
     bulk_state: BulkState | None,
 ) -> tuple[Held, ...]:
-    """Return the entries of tables that the large lane has to bring.
+    """Return the entries of tables that the large lane has to copy.
 
     Args:
         inventory: the files that are missing here.
@@ -195,7 +195,7 @@ def _outpaces_bulk_run(
 
 
 def defer_to_bulk(bulk_state: BulkState | None, held: Held, reason: str) -> Held:
-    """Return the entry of a table that the large lane has to bring; with its reason, where it tried and could not."""
+    """Return the entry of a table that the large lane has to copy; with the reason of its failure, if any."""
     failure = bulk_state.run.find_failure(held) if bulk_state else None
     if bulk_state and failure and failure.kind == StoreUnreachable.__name__ and not bulk_state.run.find_table(held):
         # The store may answer by now: what is in transit is tried again at once.

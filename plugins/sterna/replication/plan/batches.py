@@ -188,7 +188,7 @@ class _SortedTexts:
 
 
 def origin_spans(files: pa.Table, order: pa.Array, mapping: Mapping) -> list[tuple[str, slice]]:
-    """Return the location id of each origin, and where its targets stand.
+    """Return the location id of each origin, and the slice of its targets in the order.
 
     Args:
         files: as in `sterna.replication.replica.file_list`.
@@ -202,7 +202,7 @@ def origin_spans(files: pa.Table, order: pa.Array, mapping: Mapping) -> list[tup
         folder = first.removesuffix(mapping.locate(mapping.origin_uri(first)).path)
         end = bisect_left(targets, f"{folder[:-1]}0", lo=start)  # "0" comes right after "/"
         if first < root:
-            end = bisect_left(targets, root, start, end)  # which may lie in the folder
+            end = bisect_left(targets, root, start, end)  # it may be in the folder
         spans.append((mapping.locate(sources[start]).location.id, slice(start, end)))
         start = end
     return spans

@@ -1,4 +1,4 @@
-"""What a sync looks at.
+"""The difference between `main` and a replica branch.
 
 The keys that may differ, what `main` and the replica hold under them, and what was committed together.
 """
@@ -63,7 +63,7 @@ class Changes:
             lost.
         oldest: commit time of the oldest commit after W, "" when there is none.
         newest: commit time of H.
-        filtered: only some tables were asked for.
+        filtered: only some tables were requested.
         watermark_reset_from: W, where an operator confirmed that `main` has left it; else "".
         ahead: by key, the hash of `main` whose version syncs of chosen tables published, where that is no longer W's.
     """
@@ -90,12 +90,12 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     Args:
         head: its replica branch's head, with its held keys.
         digest: over registry, policies and localizer, as this sync has them.
-        options: what the caller asked for.
+        options: those of the sync.
 
     Raises:
         Diverged: the watermark is no ancestor of `main`'s head.
-        UsageError: a table isn't there, or the hash to reset the watermark to isn't on `main`; or tables were asked
-            for, and the list of held keys is lost.
+        UsageError: a table isn't there, or the hash to reseed from isn't `main`'s head; or some tables were requested,
+            and the list of held keys is lost.
     """
     if head.held_list.read_error and options.tables:
         raise UsageError(f"{head.held_list.read_error}", hint="sync all tables: that writes the list again")
@@ -158,7 +158,7 @@ def _commits_after(context: RegionContext, source_hash: str, watermark: str) -> 
 
 
 def _commits_since_lost(context: RegionContext, source_hash: str, head: Head) -> list[Commit]:
-    """Return `main`'s commits since the oldest of the keys is held whose list is lost, newest first; else none.
+    """Return `main`'s commits since the oldest held key of a lost list, newest first; else none.
 
     They show again since when keys are behind and what was committed together. For a key that was not held all the time
     that may be too early a commit, never one too late.
@@ -294,7 +294,7 @@ def group_by_commit(
 def _require_names(
     context: RegionContext, source_hash: str, candidates: dict[str, Candidate], names: Iterable[str]
 ) -> None:
-    """Raise UsageError when a name that is no pattern stands neither on `main` nor on the replica."""
+    """Raise UsageError when a name that is no pattern is neither on `main` nor on the replica."""
     plain_names = [name for name in names if not {"*", "?"} & set(name) and name not in candidates]
     keys = {name: parse_key(name) for name in plain_names}
     existing = context.primary.contents(SOURCE_BRANCH, source_hash, list(keys.values())) if keys else {}
@@ -311,7 +311,7 @@ def _require_names(
 def _filter_candidates(
     candidates: dict[str, Candidate], atomic_groups: tuple[tuple[str, ...], ...], policy: Policy
 ) -> dict[str, Candidate]:
-    """Keep the tables asked for, those that were committed together with them, and their namespaces."""
+    """Keep the requested tables, those that were committed together with them, and their namespaces."""
     # Namespaces are only dropped by a sync of all keys: their tables are not compared here.
     names = {
         name for name, candidate in candidates.items() if policy.matches(name) and not _is_dropped_namespace(candidate)
@@ -327,7 +327,7 @@ def _filter_candidates(
 
 
 def shown_metadata_uri(action: Action, changes: Changes) -> str:
-    """Return where the metadata.json of a table stands that an action changes; "" where readers see none."""
+    """Return the metadata.json that readers see of a table before an action changes it; "" for none."""
     replica = changes.candidates[action.renamed_from or action.key].replica
     return content_metadata_uri(replica)
 

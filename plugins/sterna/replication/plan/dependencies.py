@@ -53,7 +53,7 @@ def resolve_dependencies(
         has_fault = not entries[leader].in_transit
         for name in blocked:
             entry = entries.get(name)
-            # Why bring what can't be published? Once the fault is gone, it is on its way.
+            # It isn't copied while it can't be published; once the fault is gone, it is in transit again.
             if entry is None or (has_fault and entry.kind == IN_TRANSIT and name not in relaxed):
                 entry = _waiting_entry(
                     entry or held_if_failed[name], entries[leader], "committed together with {leader}"
@@ -65,15 +65,11 @@ def resolve_dependencies(
     for action in actions:
         child = _kept_child(action, kept_drops)
         if child is not None and action.key not in entries:
-            entries[action.key] = _waiting_entry(
-                held_if_failed[action.key], entries[child], "{leader} still stands in it"
-            )
+            entries[action.key] = _waiting_entry(held_if_failed[action.key], entries[child], "{leader} is still in it")
     for action in actions:
         parent = _held_parent(action, entries)
         if parent is not None and action.key not in entries:
-            entries[action.key] = _waiting_entry(
-                held_if_failed[action.key], entries[parent], "it stands below {leader}"
-            )
+            entries[action.key] = _waiting_entry(held_if_failed[action.key], entries[parent], "it is below {leader}")
     publishable = tuple(action for action in actions if action.key not in entries)
     return Resolution(publishable, tuple(sorted(entries.values(), key=lambda held_key: held_key.key)))
 
@@ -99,13 +95,13 @@ def merge_groups(groups: Iterable[set[str]]) -> tuple[tuple[str, ...], ...]:
 
 
 def leader_of(group: Iterable[str], entries: Mapping[str, Held]) -> str | None:
-    """Return who the others of a group wait for: one with a fault before one that is on its way."""
+    """Return the key that the others of a group wait for: one with a fault before one in transit."""
     held = [name for name in group if name in entries]
     return next((name for name in held if not entries[name].in_transit), held[0] if held else None)
 
 
 def _waiting_entry(template: Held, leader: Held, reason: str) -> Held:
-    """Return the entry of what waits for another; nothing is wrong with it where that one is on its way."""
+    """Return the entry of a key that waits for another; it isn't held where that one is in transit."""
     kind = leader.kind if leader.in_transit else WAITS
     full_reason = f"{reason.format(leader=leader.key)}, which is {leader.state}"
     links = {"waits_for": leader.key, "group": leader.key}
@@ -115,7 +111,7 @@ def _waiting_entry(template: Held, leader: Held, reason: str) -> Held:
 def publication_groups(
     atomic_groups: tuple[tuple[str, ...], ...], actions: tuple[Action, ...], relaxed: Collection[str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return what moves together of some actions while nothing is held; who moves alone is a group of one."""
+    """Return the groups of actions that are published together while nothing is held; single ones are groups of one."""
     grouped = _merged_groups(atomic_groups, actions, set(relaxed))
     ungrouped = {action.key for action in actions}.difference(*grouped)
     return (*grouped, *((name,) for name in sorted(ungrouped)))
@@ -124,9 +120,9 @@ def publication_groups(
 def _merged_groups(
     atomic_groups: tuple[tuple[str, ...], ...], actions: tuple[Action, ...], relaxed: set[str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return what moves together or not at all.
+    """Return the groups of keys that are published together or not at all.
 
-    A free one is in none, but that a new name never goes without the old one.
+    A relaxed key is in none, except that a new name is never published without the old one's drop.
     """
     renames = [{action.key, action.renamed_from} for action in actions if action.renamed_from]
     strict = (set(group) - relaxed for group in atomic_groups)

@@ -29,12 +29,12 @@ _ABSENT = -1
 
 @dataclass(frozen=True)
 class CheckedFiles:
-    """The files of a plan, looked up.
+    """The files of a plan, with the sizes at their targets.
 
     Args:
         localized: rows of path-bearing files (`sterna.replication.replica.file_list`).
         content: rows of content files.
-        sizes: for each of `content`, the size of what stands at its target (int64, null: nothing).
+        sizes: for each of `content`, the size of the object at its target (int64, null: none).
         target_count: how many different targets there are.
     """
 
@@ -44,9 +44,9 @@ class CheckedFiles:
     target_count: int
 
     def mismatch_mask(self, *, if_absent: bool) -> pa.Array:
-        """Return, for each of `content`, whether what stands at its target has another size.
+        """Return, for each of `content`, whether the object at its target has another size.
 
-        Where nothing stands: `if_absent`.
+        Where there is none: `if_absent`.
         """
         import pyarrow.compute as pc
 
@@ -59,11 +59,11 @@ class CheckedFiles:
         content, mask = self.content, self.mismatch_mask(if_absent=True)
         if self.target_count == content.num_rows:
             return mask
-        # One size can't be right for two tables that say different ones: the copy finds out which of them is.
+        # One size can't be right for two tables that list different ones: the copy finds out which of them is.
         return pc.is_in(content.column("target"), content.filter(mask).column("target").unique()).combine_chunks()
 
     def size_mismatches(self) -> list[CopyFile]:
-        """Return the content files at whose targets something of another size stands."""
+        """Return the content files whose targets have an object of another size."""
         mismatched = self.content.filter(self.mismatch_mask(if_absent=False))
         return [CopyFile(**row) for row in mismatched.select(["table", "source", "target", "size"]).to_pylist()]
 
@@ -93,7 +93,7 @@ def check_targets(context: RegionContext, files: pa.Table) -> CheckedFiles:
 
 
 def _target_sizes(context: RegionContext, names: pa.StringArray) -> Any:
-    """Return the size of what stands at each of some targets, in their order, as a numpy array."""
+    """Return the size of the object at each target, in their order, as a numpy array."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -136,8 +136,7 @@ class ShardedInventory:
         table: key name.
         batches: what will be copied, without numbers.
         target_count: how many foreign files there are.
-        size_mismatches: files at whose targets something of another size stands; some of each part, where there are
-            many.
+        size_mismatches: files whose targets have an object of another size; some of each part, where there are many.
     """
 
     table: str
@@ -153,10 +152,10 @@ class ShardedInventory:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What is to be brought.
+    """The files that a plan needs here.
 
     Args:
-        checked: the files, looked up.
+        checked: the files, with the sizes at their targets.
         files: all rows, with their batches.
         batches: what will be copied of them.
         present: how many files are here.
@@ -191,7 +190,7 @@ class Inventory:
         return f"{targets} foreign files are not proven by the replica's head; {missing} of them are not here"
 
     def size_mismatches(self) -> list[CopyFile]:
-        """Return the content files at whose targets something of another size stands."""
+        """Return the content files whose targets have an object of another size."""
         return [
             *self.checked.size_mismatches(),
             *(file for sharded in self.sharded for file in sharded.size_mismatches),
@@ -220,15 +219,15 @@ def copied_by_table(files: pa.Table, batches: Iterable[CopyBatch]) -> dict[str, 
 def take_inventory(
     context: RegionContext, table_rows: dict[str, pa.Table], options: SyncOptions
 ) -> tuple[Inventory | None, dict[str, SternaError]]:
-    """Look the files of some tables up, and cut what is missing into batches.
+    """Check which files of some tables are here, and cut the missing ones into batches.
 
     Args:
         table_rows: by key name, the rows of a table's files.
         options: how large a batch may be.
 
     Returns:
-        What was found; or None, and by key name the faults of the tables that can't be looked up, so that the others go
-        on without them.
+        The inventory; or None, and by key name the faults of the tables that can't be checked, so that the others
+        continue without them.
 
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: the region's own store can't be used.

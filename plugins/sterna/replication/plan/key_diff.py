@@ -25,7 +25,7 @@ class Draft:
     """What the comparison found.
 
     Args:
-        held: keys that can't be taken up, with a fault of their own.
+        held: keys that can't be published, with a fault of their own.
         unchanged: how many keys are as they should be.
     """
 
@@ -93,7 +93,7 @@ def held_entry(name: str, head: Head, changes: Changes, error: SternaError | Non
 
 
 def _renames(candidates: Iterable[Candidate]) -> dict[str, Candidate]:
-    """Return, by new key name, where a content id of `main` stood before under a key that is gone now."""
+    """Return, by new key name, the candidate of the old key that had the same content id on `main`."""
     all_candidates = list(candidates)
     gone = {
         candidate.before.id: candidate

@@ -89,9 +89,7 @@ def _read_sized(context: RegionContext, lengths: dict[str, int], objects: Object
 
 
 def _existing_targets(context: RegionContext, targets: Iterable[str]) -> set[str]:
-    """Return those of many localized manifests that an earlier run wrote; few are looked for one by one, when they
-    are written.
-    """
+    """Return those of many localized manifests that an earlier run wrote; few are checked when they are written."""
     distinct = set(targets)
     sizes = context.objects.sizes(distinct) if len(distinct) > LISTING_MIN_FILES else {}
     return {target for target, size in sizes.items() if size is not None}
@@ -217,7 +215,7 @@ def content_rows(context: RegionContext, table: str, files: pa.Table, local: dic
 
 @contextmanager
 def referenced_by_manifest(context: RegionContext, manifests: Iterable[str]) -> Iterator[None]:
-    """Let refusals of a content file say which manifest names it; for that the manifests are read once more.
+    """Add to errors of a content file which manifest names it; for that the manifests are read once more.
 
     Args:
         manifests: those that may name it.
@@ -262,7 +260,7 @@ def require_outside_replicas(context: RegionContext, metadata: str, files: pa.Ta
         )
         if below is not None:
             raise Unsupported(
-                "the table names a file below a replica root, and its own metadata lies outside: rewrite it", file=below
+                "the table names a file below a replica root, and its own metadata is outside: rewrite it", file=below
             )
 
 
@@ -270,7 +268,7 @@ def require_local_files(context: RegionContext, local: dict[str, int]) -> None:
     """Require that files of this region's writers exist: a head may name nothing that doesn't.
 
     Raises:
-        SourceGone, SizeDiffers: one is gone, or isn't what its metadata says.
+        SourceGone, SizeDiffers: one is gone, or has another size than its metadata says.
     """
     sizes = context.objects.sizes(local) if local else {}
     for path, size in local.items():

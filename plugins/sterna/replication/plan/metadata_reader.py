@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
-    """Read a table's metadata.json from where it stands.
+    """Read a table's metadata.json at its source.
 
     Raises:
         TableError: it is gone, broken, unsupported, or must not be read.
@@ -39,7 +39,7 @@ def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
 
 
 def read_replica_metadata(context: RegionContext, uri: str, *, required: bool = True) -> TableMetadata | None:
-    """Return what a metadata.json of the replica says.
+    """Read a metadata.json of the replica.
 
     None when there is none (""), or it is lost and so proves nothing; where it isn't `required`, also when it is
     broken.
@@ -59,7 +59,7 @@ def read_replica_metadata(context: RegionContext, uri: str, *, required: bool = 
 
 
 def read_view_uuid(context: RegionContext, uri: str) -> str:
-    """Return the UUID that a view's metadata.json says.
+    """Return the UUID in a view's metadata.json.
 
     Raises:
         TableError: it is gone, broken, unsupported, or must not be read.
@@ -113,7 +113,7 @@ def read_files(
 
 
 def parse_avro(context: RegionContext, uri: str, data: bytes, parse: Callable[[bytes, str, Limits], _T]) -> _T:
-    """Parse an Avro file once the memory budget has room for the result."""
+    """Parse an Avro file once the memory budget allows the result."""
     from sterna.iceberg.avro.container import estimate_memory
 
     limits = context.region.limits

@@ -1,4 +1,4 @@
-"""What a caller may ask of one sync."""
+"""The options of one sync."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def option_form(option: Field[Any]) -> OptionForm | None:
 
 @dataclass(frozen=True)
 class SyncOptions:
-    """What a caller may ask of one sync.
+    """The options of one sync.
 
     Args:
         tables: only these key names (patterns as in a policy), as if nothing else had changed; empty: all. The
@@ -65,11 +65,11 @@ class SyncOptions:
             for none.
         generation: the localized files of the tables asked for are to be of this generation at least
             (`sterna.config.registry.fingerprint`); every key is compared then. 0: they stay as they are.
-        bytes_per_batch: how many bytes one copy batch should carry.
-        files_per_batch: how many files one copy batch should carry.
+        bytes_per_batch: how many bytes one copy batch should have.
+        files_per_batch: how many files one copy batch should have.
         seed_group: how many tables a first seed publishes at once.
         lane: `small`: leave what is large to the large lane, and publish the rest. `large`: copy what is in transit,
-            and publish nothing. `all`: one plan takes everything; a whole sync takes one lane after the other.
+            and publish nothing. `all`: one plan takes everything; a sync runs one lane after the other.
     """
 
     tables: tuple[str, ...] = option(

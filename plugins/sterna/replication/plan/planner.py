@@ -72,7 +72,7 @@ def make_plan(
     What it reads of foreign metadata is kept in the run's folder, where the region was opened for a run.
 
     Args:
-        options: what the caller asks for.
+        options: those of the sync.
         run_id: the run's name; "" for a new one.
         engine: lists the new files of tables that have very many; None: this process does, a part after the other.
 
@@ -91,7 +91,7 @@ def make_plan(
     comparison = _compare_branches(context, options, progress)
     head, changes = comparison.head, comparison.changes
     defers_large = options.defers_large(context.region)
-    # Files of another generation are made for who asked for them alone: no later sync would wait for them.
+    # Files of another generation are only made on request: no later sync would wait for them.
     lister = TableLister(
         ShardedListing(context, engine, progress), defers_large and not options.generation, comparison.completed
     )
@@ -120,7 +120,7 @@ class _Comparison:
         seeding: the branch has no watermark yet.
         actions: the actions of this plan.
         more: there are others, for the next plan.
-        held: the keys that are held for a reason that is known without their metadata.
+        held: the keys that are held for a reason that doesn't depend on their metadata.
         bulk_state: the large lane's state.
         completed: by key name, the versions that the large lane has completed.
         term: the primary's, in the large lane.
@@ -175,7 +175,7 @@ def _build_plan(
     inventory: Inventory | None,
     held_if_failed: dict[str, Held],
 ) -> Plan:
-    """Return the plan of what goes on."""
+    """Return the plan of the actions that continue."""
     head, changes, is_large_lane = comparison.head, comparison.changes, options.lane == "large"
     batches = inventory.all_batches if inventory else ()
     return Plan(
@@ -224,14 +224,14 @@ def sync_digest(context: RegionContext) -> str:
 def _resolve_actions(
     context: RegionContext, comparison: _Comparison, options: SyncOptions, run_id: str, lister: TableLister
 ) -> tuple[Resolution, Inventory | None, dict[str, Held]]:
-    """Settle which actions go on, for all that their metadata and the files that are here say.
+    """Determine which actions continue, by their metadata and the files that are here.
 
     Args:
         context, options, run_id, lister: of the plan.
         comparison: what it begins with.
 
     Returns:
-        What goes on, the files of it, and by key name how each action would be held.
+        The actions that continue, their files, and by key name how each action would be held.
     """
     outages, head, changes, held = Outages(), comparison.head, comparison.changes, comparison.held
     quarantine = Quarantine(context, run_id, requested=changes.filtered)
@@ -247,7 +247,7 @@ def _resolve_actions(
             for change in resolution.actions
             if change.change == "put" and change.key in table_rows
         }
-        # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
+        # Without a table to copy there is nothing to list, and pyarrow need not be imported: most runs end here.
         inventory, errors = take_inventory(context, needed, options) if needed else (None, {})
         if inventory:
             sharded, errors = lister.sharded_listing.check_targets(needed, options)
@@ -263,7 +263,7 @@ def _resolve_actions(
         resolution.held, head, comparison.bulk_state
     )  # the commit starts the large lane
     if outages.first is not None and not has_progress and options.lane != "large":
-        # No other table could go on: an error is retried soon. The small lane reports those of the large one.
+        # No other table could continue: an error is retried soon. The small lane reports those of the large one.
         raise outages.first
     return resolution, inventory, held_if_failed
 
@@ -294,7 +294,7 @@ def _read_tables(
     """Read what the tables and views among some actions need here.
 
     Args:
-        comparison: what the plan begins with. Of tables that are known not to go on nothing is read.
+        comparison: what the plan begins with. Of tables that can't continue nothing is read.
         outages: takes each store of others that can't be used.
         quarantine: the tables whose reading ended plans before.
         lister: how tables are listed.
@@ -328,7 +328,7 @@ def _read_tables(
         except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
             fault: SternaError
             if isinstance(error, EngineError):
-                fault = error  # workers may have died of this table: the others go on
+                fault = error  # workers may have died of this table: the others continue
             else:
                 fault = attribute_fault(error, context.mapping, "reading its metadata", action.source, action.key)
             outages.record(fault, context.objects)
@@ -375,7 +375,7 @@ def _planned_holds(
 
 
 def _with_carried(held: tuple[Held, ...], head: Head, changes: Changes) -> tuple[Held, ...]:
-    """Add what the head holds and this sync, asked for other tables, didn't look at."""
+    """Add the head's held keys that this sync, of other tables, didn't compare."""
     compared = {held_key.key for held_key in held} | changes.candidates.keys()
     others = [held_key for held_key in head.held if held_key.key not in compared] if changes.filtered else []
     return tuple(sorted((*held, *others), key=lambda held_key: held_key.key))

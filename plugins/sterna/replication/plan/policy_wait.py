@@ -1,7 +1,7 @@
 """Tables that wait to be shipped: a policy lets a replica wait for compaction, for a limited time.
 
-Waiting tables are listed at the replica's head, and each sync checks them again. So they go on when the time is over,
-though `main` has no new commit.
+Waiting tables are listed at the replica's head, and each sync checks them again. So they are published when the time is
+over, though `main` has no new commit.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def waiting_to_ship(
 ) -> tuple[Held, ...]:
     """Return the entries of tables that stay at their last good version for now.
 
-    A table goes on when the oldest commit that the replica doesn't show, of it or of what moves together with it, is as
-    old as its policy says, and at once when its newest snapshot is a compaction. So its lag stays within `after`,
-    however often it is written, and so does that of the others: each commit may add one that begins to wait. A table
-    without a version here doesn't wait, nor does any where an operator asks for some tables by name.
+    A table is published when the oldest commit that the replica doesn't show, of it or of its group, is as old as its
+    policy allows, and at once when its newest snapshot is a compaction. So its lag stays within `after`, however often
+    it is written, and so does that of the others: each commit may add one that begins to wait. A table without a
+    version here doesn't wait, nor does any where an operator requests tables by name.
 
     Args:
         actions: what could be published.

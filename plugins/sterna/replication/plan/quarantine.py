@@ -6,7 +6,7 @@ marker that exists already was left by a killed plan, or belongs to another plan
 after all others, and alone. One with two markers is held, and not read.
 
 A marker delays or holds a table, and decides nothing else. It is deleted when the table was read, when it is older than
-a clean-up keeps evidence, or by an operator. Most plans read nothing large, and look for no marker.
+a clean-up keeps evidence, or by an operator. Most plans read nothing large, and check for no marker.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class ShardedListing:
             context: the region, with this table's reader.
             table: key name.
             uri: its metadata.json on `main`.
-            target: where the localized one goes.
+            target: the URI of the localized one.
             manifests: with their lengths by the list, -1 where it has none.
             is_shown: readers have an earlier version of the table.
 
@@ -150,7 +150,7 @@ class ShardedListing:
             Rows of position deletes: each is localized, by the caller, which holds them in memory.
 
         Raises:
-            TableError: one is gone, broken or unsupported, or a local file isn't what its metadata says.
+            TableError: one is gone, broken or unsupported, or a local file has another size than its metadata says.
             EngineError: the engine failed: it can't be used, or its workers die of this table.
             StoreError: the region's own store can't be used.
         """
@@ -174,11 +174,11 @@ class ShardedListing:
     def check_targets(
         self, tables: Iterable[str], options: SyncOptions
     ) -> tuple[tuple[ShardedInventory, ...], dict[str, SternaError]]:
-        """Look which files of some tables are here, and list what is to be copied.
+        """Check which files of some tables are here, and list what is to be copied.
 
         Returns:
-            What was found of each that is listed in parts, those first of which least is to be copied: they are whole
-            while others are on their way. By key name, the faults of those that can't be looked up.
+            The inventory of each that is listed in parts, those with the least to copy first: they are complete while
+            others are in transit. By key name, the faults of those that can't be checked.
 
         Raises:
             StoreError: the region's own store can't be used.

@@ -28,7 +28,7 @@ def hold_size_mismatches(
     changes: Changes,
     outages: Outages,
 ) -> list[Held]:
-    """Hold tables whose published version has a file of a wrong size: readers have it, so that an alarm is needed.
+    """Hold tables whose published version has a file of a wrong size: readers see it, so that an alarm is needed.
 
     A wrong size that no published version reaches was left by a killed copy, and is copied again. But nothing outside
     the replica root is ever overwritten.

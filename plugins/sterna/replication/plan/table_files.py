@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReplicaFileMissing(Exception):
-    """A file of the replica itself is gone, so that what it would prove has to be looked for."""
+    """A file of the replica itself is gone, so that what it would prove has to be checked."""
 
 
 class DeferredToBulk(Exception):
@@ -85,13 +85,13 @@ def list_table_files(
     Args:
         table: key name.
         uri: its metadata.json on `main`.
-        target: where the localized one goes.
-        metadata: what it says, without the history that the replica doesn't keep.
-        replica_metadata: what the replica's current metadata.json of the same table says, None when there is none.
+        target: the URI of the localized one.
+        metadata: its content, without the history that the replica doesn't keep.
+        replica_metadata: the replica's current metadata of the same table, None when there is none.
         prove: check that files of this region that stay in place are there.
         sharded_listing: lists the content files in parts, where there are very many.
         is_shown: readers have an earlier version of the table.
-        defers: tells, where there are very many content files, whether so many new manifests are left to the large
+        defers: returns, where there are very many content files, whether so many new manifests are left to the large
             lane.
 
     Returns:
@@ -99,7 +99,8 @@ def list_table_files(
         new, and, with batch `PROVEN`, the lists and manifests whose localized copies the new version takes over.
 
     Raises:
-        TableError: a file that is needed is gone, broken or unsupported, or a local one isn't what its metadata says.
+        TableError: a file that is needed is gone, broken or unsupported, or a local one has another size than its
+            metadata says.
         ReplicaFileMissing: the replica's own files that would prove something are gone.
         DeferredToBulk: the large lane is to list them.
     """
@@ -136,7 +137,7 @@ def _list_table_files(
     is_shown: bool,
     defers: Callable[[int], bool],
 ) -> pa.Table:
-    """As `list_table_files`; what names each list and manifest goes into `referrers`."""
+    """As `list_table_files`; adds what names each list and manifest to `referrers`."""
     metadata_version = target_metadata_version(context.mapping, target)
     for snapshot in metadata.snapshots:
         below = [*snapshot.manifests, *filter(None, [snapshot.manifest_list])]
@@ -186,7 +187,7 @@ def reached_content(context: RegionContext, replica_metadata: TableMetadata, tar
     read.
 
     Args:
-        replica_metadata: what the replica's metadata.json says.
+        replica_metadata: the replica's metadata.
         targets: URIs below the replica root.
     """
     import pyarrow as pa
@@ -340,7 +341,7 @@ def _reusable_manifests(
 def _read_lists(
     context: RegionContext, uris: Sequence[str], referrers: dict[str, str] | None = None
 ) -> Iterable[ManifestFile]:
-    """Yield what manifest lists name; which of them names each goes into `referrers`."""
+    """Yield the entries of manifest lists; adds the list of each to `referrers`."""
     from sterna.iceberg.manifests.manifest_list import read_manifest_list
 
     for uri, data in read_files(context, dict.fromkeys(uris, -1)):

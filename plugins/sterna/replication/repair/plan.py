@@ -104,10 +104,7 @@ def diagnose(context: RegionContext, report: VerificationReport) -> Diagnosis:
         try:
             files = _list_files(context, name, contents[name], origins.get(name), broken)
         except TableError as error:
-            reason = (
-                f"its table can't be listed on main: {error}; bring the replica up to date by `sterna "
-                "sync`, then repair"
-            )
+            reason = f"its table can't be listed on main: {error}; update the replica by `sterna sync`, then repair"
             remaining += [remaining_fault(findings, reason) for findings in broken.values()]
             continue
         table_repairs, table_remaining = _plan_repairs(context, name, files, broken)
@@ -216,7 +213,7 @@ def _unrepairable_reason(
 ) -> str:
     """Return why a file can't be restored, "" when it can."""
     if not Places(context.mapping).below_root(uri):
-        return "it lies outside the replica root, and is main's own: restore it, or repair the table on main"
+        return "it is outside the replica root, and main's own: restore it, or repair the table on main"
     if row is None:
         return (
             "main names it where it is, after a promotion with tables, or has no such file, which --deep "

@@ -186,7 +186,7 @@ def _remaining_faults(
     verified: VerificationReport, diagnosis: Diagnosis, failed: dict[str, str]
 ) -> tuple[RemainingFault, ...]:
     reasons = {fault.file: fault.why for fault in diagnosis.remaining} | failed
-    default_reason = "it is what this version makes of its source: look at the source itself by `sterna verify --deep`"
+    default_reason = "this version makes the same of its source: check the source itself by `sterna verify --deep`"
     files: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in verified.findings:
         files[finding.table, finding.file].append(finding)

@@ -37,7 +37,7 @@ class TableAccess:
 
 
 def _is_allowed(rules: Iterable[ReaderRule], table: str, roles: Collection[str]) -> bool:
-    """Every rule that matches counts: each asks for one of its roles."""
+    """Every rule that matches counts: each requires one of its roles."""
     return all(
         matching_pattern(rule.tables, table) is None or any(role in roles for role in rule.roles) for rule in rules
     )

@@ -50,7 +50,7 @@ class BulkTable:
         since: that of its entry at the replica's head, which distinguishes this time in transit from earlier ones.
         bytes: what was to be copied when the run began.
         batches: the numbers of the copy batches that have files for it, or for what moves together with it.
-        target: where its localized metadata.json goes.
+        target: the URI of its localized metadata.json.
         manifests: how many new ones it had, where they were very many; else 0.
         invalidated: how many earlier runs completed it during this time in transit and lost files to a deletion.
     """
@@ -71,10 +71,10 @@ class BulkRun:
     Args:
         run_id: names it.
         tables: what it copies.
-        failed: what it could not bring.
+        failed: the tables that it could not copy.
         replica_hash: the head of the replica branch that it was planned for.
         digest, registry, term: of its plan.
-        complete: key names of what it has brought, once it is over: every file is here, and localized.
+        complete: key names of the copied tables, once it is over: every file is here, and localized.
         held: what its plan had to leave out.
     """
 
@@ -108,7 +108,7 @@ class BulkRun:
         """Return whether the finished run has completed a key."""
         return key in self._complete_keys
 
-    # Each plan looks up all that is in transit: thousands of tables while a lake is seeded.
+    # Each plan reads all that is in transit: thousands of tables while a lake is seeded.
 
     @cached_property
     def _tables_by_entry(self) -> dict[tuple[str, str], BulkTable]:

@@ -59,7 +59,7 @@ class PrimaryOutage:
 
 
 def probe_primary(context: RegionContext) -> str:
-    """Return why the primary can't be asked, or "" when it answers or is this region's own."""
+    """Return why the primary can't be read, or "" when it answers or is this region's own."""
     if context.ports.reads_primary:
         return ""
     try:
@@ -74,7 +74,7 @@ def read_primary_outage(context: RegionContext, reason: str, watermark: str) -> 
     """Return what a disconnected region serves, and the primary's last heartbeat; reads only the region's own copy.
 
     Args:
-        reason: why the primary can't be asked.
+        reason: why the primary can't be read.
         watermark: hash of `main` that the replica is at, or "".
     """
     name = context.ports.primary_region.name if context.registry.has_regional_catalogs else context.region.catalog.write
@@ -116,13 +116,13 @@ def _commit_time(context: RegionContext, watermark: str) -> str:
 
 
 def _last_contact(context: RegionContext) -> datetime | None:
-    """Return the newest sign of the primary.
+    """Return the time of the newest contact with the primary.
 
-    A message on the connection while it stands, else the newest commit that came over it.
+    By a message on the connection while it is open, else by the newest commit that was replicated over it.
     """
     contact_times = []
     if context.registry.has_regional_catalogs:
-        with suppress(DatabaseUnreachable):  # the commits tell, too
+        with suppress(DatabaseUnreachable):  # the commits show it, too
             contact_times.append(last_message_time(context.region, context.secrets))
     for branch in (SOURCE_BRANCH, *(region.replica_branch for region in context.registry.regions)):
         try:
@@ -138,11 +138,11 @@ def read_primary_term(context: RegionContext) -> str:
 
     Raises:
         Busy: another region became the primary since the connection was opened.
-        CatalogError: no region's Postgres says.
+        CatalogError: no region's Postgres could be read.
     """
     if not context.registry.has_regional_catalogs:
         return ""
     term = find_term(context.registry.regions, context.secrets)
     if term.region != context.ports.primary_region.name:
-        raise Busy(f"{term.region} became the primary meanwhile", hint="a later run looks at everything again")
+        raise Busy(f"{term.region} became the primary meanwhile", hint="a later run compares everything again")
     return str(term)

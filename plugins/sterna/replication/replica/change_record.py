@@ -1,8 +1,9 @@
-"""The change record of a replica commit: which tables changed and how, for subscribers, without further look-ups.
+"""The change record of a replica commit: which tables changed and how, for subscribers, without further reads.
 
 It is a property of the commit, or an object in the run's folder where it is long. Commits of older versions have none,
-and an object may be lost: events then carry less, which is no fault. A clean-up's commits repeat the properties of the
-commit before them, so the property names its run: another run's record isn't reported twice, but its number goes on.
+and an object may be lost: events then have less detail, which is no fault. A clean-up's commits repeat the properties
+of the commit before them, so the property names its run: another run's record isn't reported twice, but the numbering
+continues.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ if TYPE_CHECKING:
     from sterna.catalog.reader import CatalogReader
 
 CHANGE_RECORD_PROPERTY = "sterna.news"
-MAX_INLINE_BYTES = 4_000  # longer news stand in an object
+MAX_INLINE_BYTES = 4_000  # a longer record is kept in an object
 _MAX_RECORD_BYTES = 256 * 1024**2
-_MAX_COMMITS = 100  # commits of others that may lie above the newest one that has a number
+_MAX_COMMITS = 100  # foreign commits that may follow the newest one that has a number
 
 
 @dataclass(frozen=True)
@@ -138,16 +139,16 @@ CHANGES: Final = Record(
         Field("released", mapping_of(_SNAPSHOT), _EMPTY),
     ),
 )
-"""A part that says nothing is left out. One of a newer version is refused: then the commits are compared."""
+"""An empty part is left out. A newer version's record is refused: then the commits are compared."""
 
 
 def change_record_property(
     context: RegionContext, catalog: CatalogReader, plan: Plan, actions: Iterable[Action], held: Iterable[Held]
 ) -> str:
-    """Return what a commit says of itself in `CHANGE_RECORD_PROPERTY`; write it into the run's folder where it is long.
+    """Return the value of `CHANGE_RECORD_PROPERTY` for a commit; write a long record into the run's folder.
 
     Args:
-        catalog: the catalog that takes the commit, to look up what its parent shows.
+        catalog: the catalog that takes the commit, to read its parent.
         plan: what is published; the commit follows its `replica_hash`.
         actions: what is put and dropped.
         held: what is held from then on.
@@ -171,19 +172,19 @@ def change_record_property(
 
 
 def property_text(header: ChangeRecordHeader, record: ChangeRecord | None = None) -> str:
-    """Return what stands in the property: the head, and all parts where these stand nowhere else."""
+    """Return the property's value: the header, and all parts where these aren't in an object."""
     return _dump_json(
         _without_empty(HEADER.encode(header)) | ({} if record is None else _without_empty(CHANGES.encode(record)))
     )
 
 
 def change_record_text(record: ChangeRecord) -> str:
-    """Return the parts of news as they stand in a run's folder."""
+    """Return a record's parts as JSON, as in a run's folder."""
     return _dump_json(_without_empty(CHANGES.encode(record)))
 
 
 def read_change_record(context: RegionContext, commit: Commit) -> ChangeRecord | None:
-    """Return what a commit says of itself; None where it says nothing, or the object that does is gone.
+    """Return a commit's change record; None where it has none, or its object is gone.
 
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: the object may be there, and can't be read now.
@@ -199,7 +200,7 @@ def read_change_record(context: RegionContext, commit: Commit) -> ChangeRecord |
 
 
 def parse_property(text: str) -> tuple[ChangeRecordHeader, dict[str, Any]]:
-    """Return the head that a property has, and all else that stands in it.
+    """Return the header in a property, and its other fields.
 
     Raises:
         MalformedRecord: it has none.
@@ -223,7 +224,7 @@ def has_own_change_record(commit: Commit) -> bool:
 
 
 def change_record_uri(context: RegionContext, run_id: str) -> str:
-    """Return where long news of a run lie: with the run's evidence, which the clean-up keeps as long as its heads."""
+    """Return the URI of a run's long record: with the run's evidence, which the clean-up keeps as long as its heads."""
     return f"{run_uri(context, run_id)}/{run_names.CHANGE_RECORD}"
 
 
@@ -298,13 +299,13 @@ def _parse_header(commit: Commit) -> ChangeRecordHeader | None:
 def _read_body(context: RegionContext, header: ChangeRecordHeader) -> bytes:
     decompressor = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     if not 0 < header.size <= _MAX_RECORD_BYTES:
-        raise ValueError(f"news of {header.size} bytes")
+        raise ValueError(f"a change record of {header.size} bytes")
     try:
         text = decompressor.decompress(context.objects.read(change_record_uri(context, header.run)), header.size + 1)
     except zlib.error as error:
-        raise ValueError("the news are damaged") from error
+        raise ValueError("the change record is damaged") from error
     if hashlib.sha256(text).hexdigest() != header.digest:
-        raise ValueError("the news say something else than the commit")
+        raise ValueError("the change record's digest differs from the commit's")
     return text
 
 

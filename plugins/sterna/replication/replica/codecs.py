@@ -1,8 +1,8 @@
-"""How a run's plan, its stages' reports and held keys stand in JSON, whatever the code calls them.
+"""The JSON form of a run's plan, its stages' reports and held keys, independent of names in the code.
 
-Their names outlive a process: plans and reports in run folders, held keys in commits, reports of stages in XComs. Who
-acts by one must understand all of it: a plan with a field of a newer version is refused. A report is evidence. What a
-newer version says of a held key is repeated by this one.
+Their names outlive a process: plans and reports in run folders, held keys in commits, reports of stages in XComs. A
+reader that acts by one must understand all of it: a plan with a field of a newer version is refused. A report is
+evidence. A newer version's fields of a held key are preserved.
 """
 
 from __future__ import annotations

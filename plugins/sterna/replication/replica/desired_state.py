@@ -31,7 +31,7 @@ def desired_content(
     Args:
         name: the key's name.
         source: what `main` holds.
-        current: what the replica holds, whose generation it keeps.
+        current: the replica's content, whose generation it keeps.
         generation: the one that it is to have at least.
 
     Raises:
@@ -74,13 +74,13 @@ def _map_property(mapping: Mapping, value: str) -> str:
 
 
 def available_statistics(objects: Objects, statistics: Sequence[StatisticsFile]) -> frozenset[StatisticsFile]:
-    """Return those of a table's statistics files that are here, or can be copied: of the size that their entry says,
-    and in a location whose files this region may have.
+    """Return those of a table's statistics files that are here, or can be copied: of the size in their entry, and in a
+    location whose files this region may have.
 
     Readers can do without statistics, so a table isn't held for those that its writer has lost.
 
     Raises:
-        StoreError: a store can't be asked.
+        StoreError: a store can't be read.
     """
     targets: dict[StatisticsFile, str] = {}
     for file in statistics:
@@ -112,7 +112,7 @@ def retained_snapshots(policy: Policy, metadata: TableMetadata, shown: int | Non
 
     Args:
         metadata: what the table's metadata.json on `main` says.
-        shown: what `left_out` returned; the name of the replica's metadata.json says it, too
+        shown: what `excluded_snapshot` returned; the name of the replica's metadata.json has it, too
             (`sterna.config.mapping.extra_snapshot_id`).
     """
     from sterna.iceberg.metadata.history import all_snapshots, retained_snapshots

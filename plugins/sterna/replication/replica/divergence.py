@@ -20,7 +20,7 @@ def divergence_error(context: RegionContext, source_hash: str, watermark: str) -
     return Diverged(
         f"{SOURCE_BRANCH} is at {source_hash}; {watermark}, which {context.region.replica_branch} is at, is none of "
         "its ancestors",
-        hint=f"{SOURCE_BRANCH} was reassigned, reset or rewritten: find out by whom; the replica stays as it is until "
+        hint=f"{SOURCE_BRANCH} was reassigned, reset or rewritten: find the cause; the replica stays as it is until "
         "main is put back, or "
         f"`sterna reset-watermark --to {source_hash}` takes it as the truth",
     )
@@ -52,9 +52,9 @@ def validate_reset_target(context: RegionContext, source_hash: str, watermark: s
         is_valid = last_hash == target_hash
     if not is_valid:
         raise UsageError(
-            f"{target_hash} is not where {SOURCE_BRANCH} stands: it is at {source_hash}, and {target_hash} is none "
+            f"{target_hash} is not {SOURCE_BRANCH}'s head: it is at {source_hash}, and {target_hash} is none "
             f"of the commits that led there since it left {watermark or 'its beginning'}",
-            hint="look at main's log, and name the commit that you take for the truth",
+            hint="read main's log, and name the commit to be confirmed",
         )
     return commits
 
@@ -81,7 +81,7 @@ def commits_since_fork(context: RegionContext, source_hash: str, watermark: str)
     catalog = context.primary
     main_history = catalog.history(f"{SOURCE_BRANCH}@{source_hash}", operations=True)
     main_commits: list[Commit] = []
-    # Most syncs are a few commits behind, and end here: the other line need not be asked for.
+    # Most syncs are a few commits behind, and end here: the other history need not be read.
     for commit in islice(main_history, _FIRST_PAGE_COMMITS):
         main_commits.append(commit)
         if commit.parent == watermark:
@@ -89,7 +89,7 @@ def commits_since_fork(context: RegionContext, source_hash: str, watermark: str)
     positions = {commit.hash: number for number, commit in enumerate(main_commits)}
     replica_hashes: set[str] = set()
     replica_history = catalog.history(watermark, operations=False) if watermark != catalog.no_ancestor() else iter(())
-    # Side by side, so that no more is read than lies above the fork, twice at most.
+    # In parallel, so that at most twice as many commits are read as there are above the fork.
     for main_commit, replica_commit in zip_longest(main_history, replica_history):
         if main_commit is not None:
             positions[main_commit.hash] = len(main_commits)

@@ -1,4 +1,4 @@
-"""Refusals of a URI say which file names it: that file, or its writer, is where the mistake is looked for."""
+"""Errors on a URI name the file that refers to it: the mistake is in that file, or in its writer."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _REFERENCE_ERRORS: Final = (NotResident, SizeDiffers, SourceGone, UnregisteredUr
 
 
 def add_referrer(error: TableError, referrers: Mapping[str, str]) -> TableError:
-    """Return a refusal with the file that names the refused one in its message.
+    """Return an error with the file that refers to the wrong one in its message.
 
     Args:
-        error: the refusal.
-        referrers: by URI, what names it, as `format_referrer` says it.
+        error: of the wrong file.
+        referrers: by URI, what refers to it, as `format_referrer` returns it.
 
     Returns:
-        The same kind of error; the error itself where nothing is known to name its file.
+        The same kind of error; the error itself where no referrer is known.
     """
     if not isinstance(error, _REFERENCE_ERRORS) or not error.file:
         return error
@@ -43,7 +43,7 @@ def add_referrer(error: TableError, referrers: Mapping[str, str]) -> TableError:
 
 @contextmanager
 def referenced_by(kind: str, uri: str = "") -> Iterator[None]:
-    """Let refusals of other files than one say that this one names them.
+    """Add a file as the referrer to errors of other files.
 
     Args:
         kind: its kind, such as `the manifest`.

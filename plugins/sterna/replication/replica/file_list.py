@@ -122,7 +122,7 @@ def split_by_batch(files: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     batch_numbers, offsets = np.unique(numbers[order], return_index=True)
     bounds = [*offsets.tolist(), len(order)]
     # One batch after the other: together they would be another copy of all rows. And each from the chunks that have
-    # rows of it: a look at all rows for each of thousands of batches would take longer than the plan.
+    # rows of it: filtering all rows for each of thousands of batches would take longer than the plan.
     for batch, first, last in zip(batch_numbers.tolist(), bounds, bounds[1:], strict=False):
         if batch < 0:
             continue

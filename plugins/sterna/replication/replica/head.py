@@ -1,4 +1,4 @@
-"""The head of a replica branch: what sterna's last commit there says of itself."""
+"""The head of a replica branch: the properties of sterna's last commit there."""
 
 from __future__ import annotations
 
@@ -41,13 +41,12 @@ WATERMARK_RESET_FROM = "sterna.reseeded-from"
 MOVED_TABLES = "sterna.moved-tables"
 # On `main`, beside it: names that very commit, so that a lost answer is found again.
 MOVE_ID = "sterna.move-id"
-# Stands in the head while `gc` deletes files: what a plan finds present meanwhile may be gone when it is
-# published.
+# In the head while `gc` deletes files: what a plan finds present meanwhile may be gone when it is published.
 GC_MARKER = "sterna.collecting"
-# Names who wrote over files that a plan may have counted on (`sterna.replication.sync.publish.invalidate_plans`).
+# The run that overwrote files on which a plan may count (`sterna.replication.sync.publish.invalidate_plans`).
 OVERWRITTEN_BY = "sterna.wrote-anew"
-# Who has watched the same deletion for so long takes the clean-up for dead; a living one is at it for a part of that.
-# What clocks of different hosts say doesn't count: one that is ahead would see a new deletion as an old one.
+# A process that has observed the same deletion for so long takes the clean-up for dead; a living one takes a part of
+# that. Clocks of different hosts aren't compared: one that is ahead would see a new deletion as an old one.
 GC_EXPIRY_SECONDS = 360.0
 _BINDINGS = mapping_of(TEXT)
 _MAX_COMMITS = 5_000  # commits: to read them takes some seconds
@@ -86,13 +85,13 @@ class Head:
 
     @property
     def held(self) -> tuple[Held, ...]:
-        """Keys that stay behind; empty where the list of them is lost (`listed.lost`).
+        """Held keys; empty where their list is lost (`held_list.read_error`).
 
         Raises:
-            RuntimeError: the list stands beside the replica and was not read: see `load_held_list`.
+            RuntimeError: the list is in an object beside the replica and was not read: see `load_held_list`.
         """
         if self.held_list.entries is None:
-            raise RuntimeError("the list of held keys stands beside the replica: read it by with_held()")
+            raise RuntimeError("the list of held keys is beside the replica: read it by load_held_list()")
         return self.held_list.entries
 
     @cached_property
@@ -102,7 +101,7 @@ class Head:
 
     @property
     def is_gc_running(self) -> bool:
-        """Whether a clean-up is deleting files; one that was killed stops counting for who has watched it a while."""
+        """Whether a clean-up is deleting files; a killed one stops counting once it was observed for long enough."""
         if not self.gc_pass or self.commit_time is None:
             return False
         now = time.monotonic()
@@ -130,11 +129,11 @@ def read_head(catalog: CatalogReader, branch: str) -> Head:
 
 
 def load_held_list(objects: Objects, head: Head) -> Head:
-    """Return a head with all its held keys, which are read where they stand beside the replica.
+    """Return a head with all its held keys, which are read where they are in an object beside the replica.
 
     Args:
-        objects: the stores, as the head's own region sees them.
-        head: the head. Where its list is lost, `listed.lost` says so then, and `held` is empty.
+        objects: the stores of the head's own region.
+        head: the head. Where its list is lost, the result has `held_list.read_error`, and an empty `held`.
 
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
@@ -222,7 +221,7 @@ def describe_commit(commit: Commit) -> str:
 
 
 def parse_head(commit: Commit) -> Head:
-    """Return what one of sterna's commits says of itself."""
+    """Parse the properties of one of sterna's commits."""
     properties = commit.properties
     return Head(
         hash=commit.hash,
@@ -244,7 +243,7 @@ def bindings_text(bindings: Mapping[str, str]) -> str:
 
 
 def parse_bindings(text: str) -> dict[str, str]:
-    """Return what the property `BINDINGS` says.
+    """Parse the property `BINDINGS`.
 
     Raises:
         MalformedRecord: sterna writes no such thing.

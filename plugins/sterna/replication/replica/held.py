@@ -35,8 +35,8 @@ class Held:
         group: one of the held keys that it moves together with, the same for all of them, or "" when it moves alone.
         bytes: what the large lane has to copy for it, as far as a plan found out, or of its manifests, where the large
             lane is to list it; 0 where the large lane has no part.
-        until: when (ISO 8601, UTC) it goes on though nothing happens; "" where no time says so.
-        more: what a newer version says of it, as JSON; repeated with it.
+        until: when (ISO 8601, UTC) it is published without a new commit; "" where no time limits it.
+        more: a newer version's fields, as JSON; preserved.
     """
 
     key: str
@@ -85,7 +85,7 @@ def held_since(held: Held) -> datetime | None:
 
 
 def parse_commit_time(text: str) -> datetime | None:
-    """Return a commit time as it stands in held keys, None when it says nothing."""
+    """Return a commit time from its form in held keys, None when it is empty or invalid."""
     try:
         timestamp = datetime.fromisoformat(text)
     except ValueError:

@@ -28,7 +28,7 @@ from sterna.replication.replica.held import Held, held_since
 if TYPE_CHECKING:
     from sterna.storage.objects import Objects
 
-MAX_INLINE_BYTES = 4_000  # a longer list stands in an object
+MAX_INLINE_BYTES = 4_000  # a longer list is kept in an object
 _MAX_SHOWN_NAMES = 10
 _MAX_SHOWN_NAME_BYTES = 1_000
 _LIST = tuple_of(HELD.codec)
@@ -59,7 +59,7 @@ class HeldList:
 
     @property
     def property_text(self) -> str:
-        """What stands in the commit."""
+        """The value of the commit's property."""
         if not self.digest:
             return _encode_entries(self.entries or ())
         return _dump_json(DIGEST_FORM.encode(self))
@@ -90,7 +90,7 @@ def build_held_list(held: Sequence[Held]) -> HeldList:
 
 
 def parse_held_list(text: str) -> HeldList:
-    """Return what a commit's property says.
+    """Parse a commit's property.
 
     Raises:
         ValueError: sterna writes no such thing.
@@ -111,11 +111,11 @@ def held_list_uri(root: str, digest: str) -> str:
 
 
 def read_held_list(objects: Objects, held_list: HeldList, root: str = "") -> HeldList:
-    """Return a list with its entries, which are read where they stand in an object.
+    """Return a list with its entries, which are read where they are in an object.
 
     Args:
         held_list: the list, as its commit has it.
-        root: the replica root beside which it stands; "": that of the stores' own region.
+        root: the replica root of its object; "": that of the stores' own region.
 
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
@@ -145,7 +145,7 @@ def write_held_list(objects: Objects, held_list: HeldList) -> None:
     except ObjectMissing:
         objects.write_new(uri, data, assume_absent=True)
     except ValueError:
-        objects.overwrite(uri, data)  # it was damaged: this is what its name says
+        objects.overwrite(uri, data)  # it was damaged: this has the digest in its name
 
 
 def _read_text(objects: Objects, held_list: HeldList, root: str = "") -> bytes:
@@ -153,7 +153,7 @@ def _read_text(objects: Objects, held_list: HeldList, root: str = "") -> bytes:
 
     Raises:
         ObjectMissing: the object is gone.
-        ValueError: it isn't what its name says.
+        ValueError: it doesn't have the digest in its name.
         StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
     """
     decompressor = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
@@ -163,7 +163,7 @@ def _read_text(objects: Objects, held_list: HeldList, root: str = "") -> bytes:
     except (Unsupported, zlib.error) as error:
         raise ValueError(f"it is damaged: {error}") from error
     if hashlib.sha256(text).hexdigest() != held_list.digest:
-        raise ValueError("it is damaged: it says something else than its name")
+        raise ValueError("it is damaged: its digest differs from its name")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Names of runs and passes: they begin with their time, so that they stand in its order as text."""
+"""Names of runs and passes: they begin with their time, so that they sort by it as text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def new_run_id() -> str:
 
 
 def format_timestamp(timestamp: datetime) -> str:
-    """Return a moment as names have it, in whole seconds."""
+    """Return a time in the form of names, truncated to seconds."""
     return f"{timestamp.astimezone(UTC):{_TIMESTAMP_FORMAT}}"
 
 

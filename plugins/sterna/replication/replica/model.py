@@ -23,11 +23,11 @@ class Action:
         change: what happens to the key.
         content: the catalog's JSON document to put (without id), "" for a drop.
         content_id: the id to put it with: the one that the replica branch gave; "" for none.
-        renamed_from: the key name whose id this put carries, or "".
+        renamed_from: the key name whose id this put has, or "".
         source: metadata location on `main`, or "".
         target: metadata location on the replica, or "".
-        replaces: a Delete of the same key goes before the put: another table stands under the name now.
-        clears: the key holds content of another kind: its delete goes in a commit of its own, before the others.
+        replaces: a Delete of the same key precedes the put: another table has the name now.
+        clears: the key has content of another kind: its delete is a commit of its own, before the others.
         snapshot: id of the current snapshot on `main`, or None.
         previous: id of the snapshot that the replica shows of the same table until now, or None.
         operations: what was done between the two, each kind once; None when unknown.
@@ -84,9 +84,9 @@ class Plan:
         oldest: commit time (ISO 8601, UTC) of the oldest commit on `main` after W, "" when there is none.
         seeding: the branch is being seeded for the first time: tables appear in groups.
         more: another sync must follow: the seed has further groups.
-        filtered: only some tables were asked for: the watermark stays where it is.
+        filtered: only some tables were requested: the watermark stays where it is.
         idle: nothing is to be done and nothing to be recorded.
-        held: keys that can't be taken up now, those in transit included.
+        held: keys that can't be published now, those in transit included.
         atomic_groups: groups of key names that a commit of `main` changed together.
         relaxed: those among them that wait for no other (`atomic: relaxed`).
         unchanged: how many of the compared keys are as they should be.
@@ -157,7 +157,7 @@ class TableFailure(NamedTuple):
 
 @dataclass(frozen=True)
 class StageReport:
-    """What copy or localize says when it is done; small enough for an XCom.
+    """The result of copy or localize; small enough for an XCom.
 
     Args:
         files: how many files are proven to be in place.

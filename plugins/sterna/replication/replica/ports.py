@@ -69,7 +69,7 @@ class Ports:
 
     @property
     def primary_region(self) -> Region:
-        """Whose catalog takes commits: where each region has a copy, that of the newest epoch; else this one."""
+        """The region whose catalog takes commits: where each has a copy, that of the newest epoch; else this one."""
         if not self._registry.has_regional_catalogs:
             return self._region
         if self.cached_primary is None:
@@ -96,7 +96,7 @@ class Ports:
         return self._primary
 
     def open_primary(self, deadlines: Deadlines | None = None) -> NessieCatalog:
-        """Open a connection of one's own to the catalog that takes commits; its errors say whose it is."""
+        """Open a separate connection to the catalog that takes commits; its errors name the region."""
         address = self.primary_region.catalog
         name = (
             f"the primary's Nessie, region {self.primary_region.name},"
@@ -119,7 +119,7 @@ class Ports:
         return self._copy_with(self._own_catalog, self.writable_primary, objects)
 
     def without_primary(self) -> Ports:
-        """Return the same connections with the region's own catalog for whatever the primary would be asked."""
+        """Return the same connections with the region's own catalog in place of the primary."""
         return self._copy_with(self._own_catalog, self._own_catalog, self._objects)
 
     def with_new_connections(self) -> Ports:

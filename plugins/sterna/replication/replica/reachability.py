@@ -41,7 +41,7 @@ class UriScope:
         self._prefixes = tuple(f"{spelling}/" for spelling in prefix_spellings(root).values())
 
     def filter(self, uris: Iterable[str]) -> Iterator[str]:
-        """Yield those of some URIs that lie below the root."""
+        """Yield those of some URIs that are below the root."""
         own = f"{self.root}/"
         for uri in uris:
             if uri.startswith(own):
@@ -74,7 +74,7 @@ class ReachedFiles:
         """Add URIs.
 
         Raises:
-            EngineError: there is no room on local disk.
+            EngineError: local disk is full.
         """
         import numpy as np
 
@@ -92,7 +92,7 @@ class ReachedFiles:
 class ReachabilityWalk:
     """A walk over versions of tables, which reads each file once.
 
-    Only files below the replica root are read, unless `scope` says otherwise. A list or manifest elsewhere in the
+    Only files below the replica root are read, unless `scope` has more. A list or manifest elsewhere in the
     region is there because all that it names maps to itself, so that it leads to nothing below the root; and `main` may
     have expired it since.
 
@@ -120,7 +120,7 @@ class ReachabilityWalk:
         Raises:
             ReplicaBroken: a file of theirs can't be read; the error names table and file.
             StoreUnreachable, StoreDenied: the store can't be used.
-            EngineError: there is no room on local disk for what is reached.
+            EngineError: local disk is too small for what is reached.
         """
         tables: dict[str, str] = {}
         for version in versions:
@@ -162,7 +162,7 @@ class ReachabilityWalk:
             unvisited.update(dict.fromkeys(in_scope, key))
 
     def _visit_files(self, files: dict[str, str], visit_file: Callable[[str, bytes], None]) -> None:
-        """Use the content of each file; what goes wrong with one is an error that names its table."""
+        """Pass the content of each file to a callback; a failure with one is an error that names its table."""
         for uri, data in self.context.objects.read_many(files, _MAX_CONCURRENT_READS):
             if isinstance(data, (StoreUnreachable, StoreDenied)):
                 raise data

@@ -23,7 +23,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RegionContext:
-    """One region, ready to be planned, synced or looked at.
+    """One region, ready to be planned, synced or inspected.
 
     Its catalog can't commit; code that commits imports `sterna.replication.replica.commit_access`.
 
@@ -66,7 +66,7 @@ class RegionContext:
         return self.ports.objects
 
     def without_primary(self) -> RegionContext:
-        """Return this region with its own copy asked whatever the primary would be: for looking while that is dark."""
+        """Return this region with its own copy in place of the primary: for reads while that is down."""
         return replace(self, ports=self.ports.without_primary())
 
     def with_new_connections(self) -> RegionContext:

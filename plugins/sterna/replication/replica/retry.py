@@ -26,8 +26,8 @@ class Backoff:
     Args:
         keys: names of the keys that wait for it.
         delay_seconds: seconds between the last try and the next one.
-        retry_at: when, in seconds of any clock that only goes forward.
-        ship_at: the first moment at which a table that waits to be shipped goes on, as its entry says it; "" for none.
+        retry_at: when, in seconds of a monotonic clock.
+        ship_at: the first time at which a table that waits to be shipped is published, as in its entry; "" for none.
         ship_retry_at: the same by that clock.
     """
 
@@ -43,7 +43,7 @@ class Backoff:
         return min(self.retry_at, self.ship_retry_at)
 
     def after_poll(self, held: Iterable[Held], now: float) -> Backoff:
-        """Return what follows from a look at what a region's replica holds."""
+        """Return the next state after a poll of a region's held keys."""
         held_keys = list(held)
         polled = self._with_ship_time(held_keys, now)
         keys = frozenset(held_key.key for held_key in held_keys if remedy_of(held_key.kind) is not Remedy.HOLD)

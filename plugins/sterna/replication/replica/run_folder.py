@@ -1,8 +1,8 @@
 """A run's own folder beside the replica, `<replica root>/_sterna/runs/<run id>/`: the plan, its lists of files, the
 report.
 
-The stages of one run read their plan from it; no other run does, and deleting it loses nothing but evidence. What they
-only hand on to one another, above all what the plan has read of foreign metadata, goes when the run ends.
+The stages of one run read their plan from it; no other run does, and deleting it loses nothing but evidence. Files that
+only pass data between stages, above all what the plan has read of foreign metadata, are deleted when the run ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MAX_DELETED_FILES = 5_000
-_ROW_GROUP_ROWS = 4_096  # that one request tells of
+_ROW_GROUP_ROWS = 4_096  # that one request reads
 _MAX_UNCOMPRESSED_BYTES = 100_000  # a longer plan or report is compressed
 _MAX_DECOMPRESSED_BYTES = 1 << 30
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -54,7 +54,7 @@ def decompress(data: bytes) -> bytes:
 
 
 def runs_folder(context: RegionContext) -> str:
-    """Return the URI of the folder in which the runs' folders lie."""
+    """Return the URI of the folder of the runs' folders."""
     return state_folder(context.region.replica_root, RUNS)
 
 

@@ -44,16 +44,16 @@ def require_no_bulk_run(context: RegionContext) -> None:
     """Require that no other bulk run is alive.
 
     Raises:
-        Busy: one is, for all that is known. Two would not harm each other: they would send files twice.
+        Busy: one is, by its heartbeat. Two would not corrupt anything: they would send files twice.
     """
     bulk_state = read_bulk_state(context.objects, context.region)
     if bulk_state and bulk_state.is_alive and bulk_state.heartbeat_at:
         seconds = (datetime.now(UTC) - bulk_state.heartbeat_at).total_seconds()
-        raise Busy(f"another large lane is at work: run {bulk_state.run.run_id} showed itself {seconds:.0f} s ago")
+        raise Busy(f"another bulk run is active: {bulk_state.run.run_id}, last heartbeat {seconds:.0f} s ago")
 
 
 def start_bulk_run(context: RegionContext, plan: Plan, files: pa.Table | None) -> None:
-    """Say which tables a plan of the large lane brings, and how much of each is to be copied in which batches."""
+    """Record the tables that a plan of the large lane copies, and the bytes and batches of each."""
     batches_by_table = listing.batches_by_table(files) if files is not None else {}
     for batch in plan.batches:
         if batch.table:
@@ -151,7 +151,8 @@ def _completes_table(bulk_table: BulkTable, number: int, finished: frozenset[int
 def _prove_localized(
     context: RegionContext, plan: Plan, files: pa.Table, tables: Collection[str], localized: StageReport
 ) -> tuple[tuple[str, ...], tuple[TableFailure, ...]]:
-    """Return those of some tables that were localized and whose localized files are proven there; and what is wrong."""
+    """Return those of some tables that were localized and whose localized files are proven there; and the failures of
+    the others."""
     localized_keys = set(tables) - {failure.table for failure in localized.failed}
     failures = list(localization_failures(context, files, localized_keys))
     for action in plan.actions:
@@ -185,7 +186,7 @@ def finish_bulk_run(
     files, failed = run_folder.load_files(context, run), (copied + localized).failed
     unfailed = {item.key for item in plan.held_if_failed} - {item.table for item in failed}
     complete = [name for name in announced_tables(context, plan) if name in unfailed]
-    if localized.run_id == plan.run_id:  # without that stage, what stands there may be older than a clean-up
+    if localized.run_id == plan.run_id:  # without that stage, existing files may be older than a clean-up
         remaining = unfailed - set(complete)
         with keep_alive(context, plan.run_id):
             proven, failures = _prove_localized(context, plan, files, remaining, localized)

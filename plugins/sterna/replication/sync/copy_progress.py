@@ -122,9 +122,9 @@ def read_run_progress(context: RegionContext, run: str, plan: Plan) -> RunProgre
 def write_completion_marker(
     context: RegionContext, run: str, plan: Plan, number: int, failed: Collection[str] = ()
 ) -> None:
-    """Say that all files of a batch are here, but for those of some tables.
+    """Record that all files of a batch are here, except those of some tables.
 
-    Whether anybody hears it doesn't matter to the copy.
+    A failure to do so doesn't fail the copy.
     """
     if len(plan.batches) == 1:
         return

@@ -70,7 +70,7 @@ class PlanExplanation:
         localize: where the files of each role are localized, in the order of the passes.
         origins: what is copied, by the id of the location that it comes from.
         egress_cost: estimated price of the copies.
-        held: keys that can't be taken up now.
+        held: keys that can't be published now.
         transit: keys that the large lane copies.
     """
 

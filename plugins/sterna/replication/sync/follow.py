@@ -48,7 +48,7 @@ class RegionSource(Protocol):
 
 @dataclass(frozen=True)
 class FollowerLimits:
-    """The largest plan that a follower carries out itself; a larger one is left to a DAG, which has time and machines.
+    """The largest plan that a follower executes itself; a larger one is left to a DAG, which has time and workers.
 
     Args:
         max_bytes: what is to be copied.
@@ -123,14 +123,14 @@ class _DeferredPlan:
 
 @dataclass
 class Follower:
-    """Whoever follows `main` for a region.
+    """A process that follows `main` for a region.
 
     Args:
         on_published: called with the report of each publication.
-        notify: called with lines for people about what else is worth telling.
+        notify: called with lines for people about failures and recoveries.
         progress: called with lines about each step.
         engine: where to localize; default: here, since what Spark is for is not small.
-        stop: set by who wants it to end at the next chance.
+        stop: ends it after the current step.
     """
 
     region: RegionSource
@@ -142,7 +142,7 @@ class Follower:
     stop: Event = field(default_factory=Event)
 
     def __post_init__(self) -> None:
-        self._synced_hashes: tuple[str, ...] = ()  # heads of `main` that need no look any more
+        self._synced_hashes: tuple[str, ...] = ()  # heads of `main` that are already synced
         self._busy_until = 0.0
         self._backoff = Backoff()
         self._deferred: _DeferredPlan | None = None
@@ -150,7 +150,7 @@ class Follower:
         """What is in transit."""
         self._completed, self._bulk_poll_at = frozenset[tuple[str, str]](), 0.0
         self.failures = 0
-        """Looks in a row that went wrong."""
+        """Consecutive failed polls."""
         self._last_error = ""
         self._sync_count = 0
 
@@ -171,7 +171,7 @@ class Follower:
             self.region.disconnect()
 
     def _step(self) -> float:
-        """Look once, sync where that is needed, and return how long to wait then."""
+        """Poll once, sync where that is needed, and return how long to wait then."""
         try:
             pause = self._poll()
         except SternaError as error:
@@ -182,7 +182,7 @@ class Follower:
             log.exception("a sync failed unexpectedly")
             return self._record_failure(error)
         if self._last_error:
-            self.notify(f"goes on after {self.failures} failures")
+            self.notify(f"continues after {self.failures} failures")
         self.failures, self._last_error = 0, ""
         return pause
 

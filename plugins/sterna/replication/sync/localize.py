@@ -1,7 +1,7 @@
 """Localizing: every path-bearing file of a plan, bottom up, in Spark's Python workers, or here where there is
 little to do.
 
-Each file is one item of work: read it where it stands, change the paths inside, write the result at its mapped place,
+Each file is one item of work: read it at its source, change the paths inside, write the result at its mapped place,
 unless an object is there already. A parent takes the URI and the length of its children from their results.
 """
 
@@ -111,14 +111,13 @@ def localize_files(
 
     Args:
         run: URI of the run's folder.
-        files: the plan's list of files (`sterna.replication.replica.file_list`), without tables that can't go on.
+        files: the plan's list of files (`sterna.replication.replica.file_list`), without tables that can't continue.
         engine: does what is too much to be done here.
-        overwrite: targets that hold something wrong and are written over, and so are their parents whose lengths that
-            changes (for `repair` alone); None: what is there stays.
+        overwrite: wrong targets that are overwritten, and so are their parents whose lengths that changes (for `repair`
+            alone); None: existing files are kept.
 
     Returns:
-        How many files and bytes stand localized, and the tables that failed; one that failed is left out of the later
-        passes.
+        How many files and bytes are localized, and the tables that failed, which later passes skip.
 
     Raises:
         EngineError, StoreError: the engine or the region's own store can't be used; a later run resumes.
@@ -169,7 +168,7 @@ def _not_yet_localized(
 ) -> list[dict[str, Any]]:
     """Return those of many files that aren't there yet: the plan wrote manifests, and an earlier run others.
 
-    A look at each goes with its work, where they are few.
+    Where they are few, each is checked with its work.
     """
     if len(rows) <= LISTING_MIN_FILES:
         return rows
@@ -264,7 +263,7 @@ def _read_children(objects: Objects, uri: str) -> Children:
 
 
 def _localize(objects: Objects, task: _LocalizeTask) -> tuple[LocalizedFile, bool]:
-    """Return where the localized file stands, and whether it was written just now."""
+    """Return the localized file, and whether it was written just now."""
     size = objects.size(task.target)
     if size is not None and not task.overwrite:
         # Its content is a function of its URI: whatever was written there before is what would be written now.

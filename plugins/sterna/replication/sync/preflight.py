@@ -38,8 +38,8 @@ class _LocalizedFiles:
     Args:
         roles: by target.
         sources: by target.
-        sizes: of what stands at each target, None where nothing does.
-        proven: length by target, of the manifests that the replica's head proves, as its own lists say.
+        sizes: of the object at each target, None where there is none.
+        proven: length by target, of the manifests that the replica's head proves, by its own lists.
     """
 
     roles: dict[str, str]

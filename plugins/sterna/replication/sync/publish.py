@@ -62,7 +62,7 @@ def publish_plan(
 
     Args:
         plan: made for the head that is expected.
-        resolution: what goes ahead and what is held.
+        resolution: the actions to publish, and the held keys.
         held: the held keys that the commit lists; default: those of the resolved plan.
 
     Returns:
@@ -110,7 +110,7 @@ def publish_plan(
 def invalidate_plans(context: RegionContext, run_id: str) -> None:
     """Repeat the properties of the replica branch's head in a new commit, so that no earlier plan can be published.
 
-    For who wrote over files that such a plan may count on.
+    Called after files were overwritten on which such a plan may count.
 
     Args:
         run_id: names the commit.
@@ -164,7 +164,7 @@ def _commit_early_drops(
 
     Nessie can't put another kind over a key in one commit: it reports an error, and commits it. The puts follow in a
     second commit; until then the branch's watermark is the old one, and a run that starts here compares all keys. A
-    retry that finds its own first commit goes on with the second.
+    retry that finds its own first commit continues with the second.
     """
     first_half = {
         **commit_properties,
@@ -202,7 +202,7 @@ def _deletes(actions: Iterable[Action]) -> list[Operation]:
 def _early_drops(actions: Iterable[Action]) -> list[Action]:
     """Return drops that have to be over before the rest.
 
-    Of keys that change their kind, and of what stands below them.
+    Of keys that change their kind, and of the keys below them.
     """
     all_actions = list(actions)
     changed_kinds = [parse_key(action.key) for action in all_actions if action.clears and action.change == "drop"]
@@ -236,7 +236,7 @@ def _commit_properties(context: RegionContext, plan: Plan, resolution: Resolutio
         properties.SOURCE_REF: SOURCE_BRANCH,
         properties.SOURCE_HASH: watermark,
         properties.PLANNED_HASH: plan.source_hash,
-        # What is left for later may have been made by an older registry: the next sync has to look at everything again.
+        # What is left for later may have been made by an older registry: the next sync has to compare everything again.
         properties.DIGEST: "" if plan.filtered or plan.more else plan.digest,
         properties.REGISTRY: context.registry.digest(),
         properties.BINDINGS: properties.bindings_text(plan.bindings),

@@ -1,8 +1,8 @@
 """Restoring a replica branch: foreign changes are reverted, by one more commit on top of them.
 
-The branch then has the content of sterna's newest commit again, for the same commit of `main`, and a sync goes on from
-there. Nothing is reset: the history keeps what happened. A table that is held meanwhile is at its last good version,
-not at a foreign one.
+The branch then has the content of sterna's newest commit again, for the same commit of `main`, and a sync continues
+from there. Nothing is reset: the history keeps what happened. A table that is held meanwhile is at its last good
+version, not at a foreign one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _build_plan(context: RegionContext, replica_hash: str, own: Commit | None, h
         replica_hash=replica_hash,
         digest="",
         bindings=head.bindings or {},
-        filtered=True,  # the watermark stays, and the next sync looks at everything
+        filtered=True,  # the watermark stays, and the next sync compares everything
         actions=actions,
         held=head.held,
         was_held=tuple(held_key.key for held_key in head.held),

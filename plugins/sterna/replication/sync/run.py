@@ -32,10 +32,11 @@ def sync(
     """Run all stages in this process, again while the plan has more to do.
 
     What is large comes last: the small lane publishes the others first, then the large lane copies. When all files of
-    a table are here, the small lane publishes it, and the copy goes on. Meanwhile another sync may publish small ones.
+    a table are here, the small lane publishes it, and the copy continues. Meanwhile another sync may publish small
+    ones.
 
     Args:
-        options: what the caller asks for.
+        options: those of the sync.
         until_done: follow up at once when a seed has further groups, or `main` moved on while a file was gone.
             Otherwise one plan takes everything.
         engine: where to localize; default: the region's Spark.

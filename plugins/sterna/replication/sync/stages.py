@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Seconds that a sync waits for a clean-up, which deletes for half a minute at a time: enough to see that one is dead.
 MAX_WAIT_SECONDS = 1.25 * GC_EXPIRY_SECONDS
-# Says why a plan is not to be carried out by who made it; "" where it is.
+# Returns why the planning process must not execute a plan; "" where it may.
 DeferralCheck = Callable[[RegionContext, Plan, "pa.Table | None"], str]
 
 
@@ -76,10 +76,10 @@ def plan(
 ) -> PlannedRun:
     """Plan a sync and write the plan beside the replica, unless there is nothing to do.
 
-    Where it was asked for, restore the branch first.
+    On request, restore the branch first.
 
     Args:
-        options: what the caller asks for.
+        options: those of the sync.
         deferral_check: returns why a plan that has something to do is left to others; with it the plan needs no Spark.
         engine: lists the new files of tables that have very many; by default the region's Spark.
 
@@ -157,7 +157,7 @@ def copy(
         engine: where to localize; by default the region's Spark.
 
     Raises:
-        StoreError, EngineError: it could not be done as a whole, or it fails all that is to be published; doing it
+        StoreError, EngineError: it failed altogether, or it fails all that is to be published; doing it
             again sends nothing twice that arrived.
         UsageError: the registry changed since the plan.
     """
@@ -205,7 +205,7 @@ def localize(
     """Localize what a plan lists, but for tables that failed to be copied; by default on the region's Spark.
 
     Raises:
-        StoreError, EngineError: it could not be done as a whole, or nothing is left to be published since stores of
+        StoreError, EngineError: it failed altogether, or nothing is left to be published since stores of
             others can't be used; a later run resumes.
         UsageError: the registry changed since the plan.
     """
@@ -224,7 +224,7 @@ def localize(
 
 
 def blocking_error(context: RegionContext, run: str, copied: StageReport) -> SternaError | None:
-    """Return what keeps every change of a plan from being published, where its copies say so; None where one goes on.
+    """Return the error that keeps every change of a plan from being published; None where one can be.
 
     Localizing again helps as little as the first time: what is missing has to be copied.
 

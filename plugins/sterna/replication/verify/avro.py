@@ -67,7 +67,7 @@ def read_list(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> tuple[d
         uri: its URI, for errors.
 
     Returns:
-        The header's metadata, and a table with a column for each field that verify looks at, named as the specification
+        The header's metadata, and a table with a column for each field that verify checks, named as the specification
         does.
 
     Raises:
@@ -159,7 +159,7 @@ def _read_batch(
 
 
 def _path_bounds(container: Container, data: bytes, kind: Any, start: Any, end: Any, is_delete: Any) -> pa.Array:
-    """Return the bound of `file_path` in each position delete's bounds; other entries are not looked into."""
+    """Return the bound of `file_path` in each position delete's bounds; other entries are not read."""
     import fastavro
     import pyarrow as pa
 
@@ -169,7 +169,7 @@ def _path_bounds(container: Container, data: bytes, kind: Any, start: Any, end: 
     try:
         schema: Any = fastavro.parse_schema(kind) if rows else None
     except SchemaParseException as error:
-        raise NotWalkable("the type of bounds stands elsewhere") from error
+        raise NotWalkable("the type of bounds is defined elsewhere") from error
     for row in rows:
         try:
             value = fastavro.schemaless_reader(io.BytesIO(data[start[row] : end[row]]), schema, None)
@@ -206,7 +206,7 @@ def data_file_fields(container: Container, names: dict[int, str]) -> tuple[str, 
 def _read_records(
     container: Container, top: tuple[ProjectedField, ...], nested: tuple[ProjectedField, ...], schema: pa.Schema
 ) -> pa.Table:
-    """Read whole records, for schemas in which a wanted field has a shape that the walk does not take down."""
+    """Read complete records, for schemas in which a wanted field has a shape that the walk doesn't support."""
     import pyarrow as pa
 
     file_name, inner = (

@@ -1,6 +1,4 @@
-"""Whether a replica's manifests and manifest lists say what their sources say, record by record, decoded by
-fastavro.
-"""
+"""Comparison of a replica's manifests and manifest lists with their sources, record by record, decoded by fastavro."""
 
 from __future__ import annotations
 

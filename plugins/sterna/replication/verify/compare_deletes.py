@@ -91,7 +91,7 @@ def _sorted(table: pa.Table) -> pa.Table:
 
 
 def _read_description(data: bytes, uri: str, file_format: str, limits: Limits) -> dict[str, Any]:
-    """Return what a file says of itself beside its rows."""
+    """Return a file's metadata beside its rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyarrow import orc
@@ -107,7 +107,7 @@ def _read_description(data: bytes, uri: str, file_format: str, limits: Limits) -
             schema, texts = parquet.schema_arrow, parquet.metadata.metadata or {}
     except (pa.ArrowException, OSError) as error:
         raise BrokenMetadata(f"not readable as {file_format}: {type(error).__name__}", file=uri) from error
-    # Arrow's own copy of the schema says nothing more.
+    # Arrow's own copy of the schema adds nothing.
     texts = {key: value for key, value in texts.items() if key != b"ARROW:schema"}
     return {"schema": schema.remove_metadata().serialize().to_pybytes(), "key-value metadata": texts}
 

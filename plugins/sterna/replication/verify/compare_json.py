@@ -1,5 +1,5 @@
-"""Whether a replica's metadata.json says what its source says, apart from places and the few values that are
-changed on purpose.
+"""Comparison of a replica's metadata.json with its source, apart from locations and the few values that are changed on
+purpose.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _shorten(value: Any) -> str:
 
 
 def _with_source_uris(document: dict[str, Any], places: Places) -> dict[str, Any]:
-    """Return a document with every URI below a replica root, in a place where URIs stand, taken back to its origin."""
+    """Return a document whose URI fields are mapped from below a replica root back to their origin."""
 
     def to_source(value: Any) -> Any:
         return (places.origin(value) or value) if isinstance(value, str) else value

@@ -49,7 +49,7 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class _RewrittenFile:
-    """A file whose meaning is to be compared with that of the first of its possible sources that is there."""
+    """A file whose content is to be compared with that of the first of its possible sources that exists."""
 
     uri: str
     sources: Sequence[str]

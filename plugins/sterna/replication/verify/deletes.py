@@ -56,7 +56,7 @@ def _check_rows(table: pa.Table, uri: str, entries: list[Entry], places: Places,
 
 
 def _description_errors(paths: list[str], entries: Iterable[Entry]) -> Iterator[str]:
-    """Engines trust what a manifest says of a delete file: where it is wrong, rows come back."""
+    """Engines trust a manifest's fields on a delete file: where they are wrong, deleted rows reappear."""
     keys = [path.encode() for path in paths]
     for entry in entries:
         referenced, lower, upper = entry["referenced_data_file"], entry["lower_bounds"], entry["upper_bounds"]

@@ -39,7 +39,7 @@ def _text(data: bytes, uri: str, limits: Limits) -> str:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
             data = stream.read(limits.json_bytes + 1)
     elif uri.endswith(_GZIP_SUFFIXES):
-        raise BrokenMetadata("the name says gzip, the content does not", file=uri)
+        raise BrokenMetadata("by its name it is gzip, by its content not", file=uri)
     validate_json_size(data, uri, limits)
     return data.decode("utf-8")
 

@@ -62,7 +62,7 @@ class Places:
         """Return the distinct ones among many URIs that are not in this region; nulls are passed over."""
         import pyarrow.compute as pc
 
-        # Nothing but copies lies below the replica root, so nearly all of a replica's URIs are judged by this one
+        # Only copies are below the replica root, so nearly all of a replica's URIs are judged by this one
         # prefix.
         is_unusual = pc.match_substring_regex(uris, _UNUSUAL)
         is_below_root = pc.and_not(pc.starts_with(uris, f"{self._root}/"), is_unusual)

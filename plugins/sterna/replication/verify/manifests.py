@@ -1,4 +1,4 @@
-"""Manifest lists and manifests: what they name, and whether the one says of the other what it is."""
+"""Manifest lists and manifests: the files that they name, and whether a list's fields match its manifests."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class ListedManifest:
-    """What a manifest list says of a manifest.
+    """A manifest list's entry on a manifest.
 
-    None where it says nothing, as snapshots with inline manifests do of all but the path.
+    Fields that it lacks are None: snapshots with inline manifests have only the path.
     """
 
     path: str
@@ -97,7 +97,7 @@ def check_list(
 
 
 def check_length(uri: str, size: int, listings: dict[ListedManifest, str], findings: Findings) -> None:
-    """Check a manifest's size against what lists say of it: engines read as much of it, and no more."""
+    """Check a manifest's size against its length in lists: engines read as much of it, and no more."""
     for row, file in listings.items():
         if row.length not in (None, size):
             findings.add(SIZE, uri, f"{size} bytes, {file} says {row.length}")
@@ -106,12 +106,12 @@ def check_length(uri: str, size: int, listings: dict[ListedManifest, str], findi
 def check_manifest(
     uri: str, header: dict[str, bytes], entries: pa.Table, listings: dict[ListedManifest, str], findings: Findings
 ) -> None:
-    """Check a manifest against everything that lists say of it.
+    """Check a manifest against all its list entries.
 
     Args:
         header: its Avro metadata.
         entries: its entries, as `avro.read_manifest` returns them.
-        listings: what lists say of it, each with the list's URI.
+        listings: its list entries, each with the list's URI.
     """
     for message in _manifest_errors(header, entries):
         findings.add(DISAGREES, uri, message)
@@ -194,7 +194,7 @@ def _sequence_number_errors(row: ListedManifest, entries: pa.Table) -> Iterator[
         row.snapshot,
         _UNSET_SNAPSHOT_ID,
     }
-    # In v1 Iceberg itself says of a manifest that was inline that the first snapshot to list it had added it.
+    # In v1 Iceberg itself lists a formerly inline manifest as added by the first snapshot that lists it.
     if row.snapshot is not None and row.sequence_number and other_snapshots:
         yield f"entries added by snapshot {sorted(other_snapshots)[0]}, its list says {row.snapshot}"
     live = entries.filter(pc.not_equal(entries.column("status"), DELETED))

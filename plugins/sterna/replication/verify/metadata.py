@@ -1,4 +1,4 @@
-"""What a replica's metadata.json must say of itself: of a table, and of a view."""
+"""Required fields of a replica's metadata.json, of a table and of a view."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SnapshotEntry:
     Args:
         id: snapshot id.
         sequence_number: 0 in format v1.
-        manifest_list: URI of its manifest list, None where the manifests stand in the snapshot itself.
+        manifest_list: URI of its manifest list, None where the manifests are inline in the snapshot.
         manifests: URIs of those manifests.
     """
 
@@ -96,7 +96,7 @@ def check_table(document: dict[str, Any], table: TableDocument, uri: str, places
     Args:
         document: the file, parsed.
         table: what it leads to.
-        findings: takes the faults; paths of lists, manifests and statistics are for those who follow them.
+        findings: takes the faults; paths of lists, manifests and statistics are checked by their readers.
     """
     summaries = (item.get("summary") for item in document.get("snapshots") or ())
     _check_locations(document, uri, places, findings)
@@ -131,7 +131,7 @@ def check_view(document: dict[str, Any], uri: str, places: Places, findings: Fin
             uri,
             f"its SQL names {', '.join(sorted(other_catalogs))}: a reader of the replica reads there, be it `main` "
             "or dark; "
-            "say in the registry's `views` what the name means, or create the view again without it",
+            "define the name in the registry's `views`, or create the view again without it",
         )
 
 

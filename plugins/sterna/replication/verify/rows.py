@@ -24,7 +24,7 @@ def read_rows(
 
     Args:
         data: the file's bytes.
-        file_format: PARQUET, ORC or AVRO, as its manifest says.
+        file_format: PARQUET, ORC or AVRO, by its manifest.
         uri: its URI, for errors.
         all_columns: all columns (the deleted rows too), not the two that every file has alone.
 

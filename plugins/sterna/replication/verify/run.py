@@ -1,4 +1,4 @@
-"""Verifying a replica branch: its structure always, and as much of its content as was asked for."""
+"""Verifying a replica branch: its structure always, and as much of its content as requested."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def verify(
         progress: called with a line per table, and now and then while many files are compared.
 
     Returns:
-        Counts and findings; no finding means that nothing is wrong with what was looked at.
+        Counts and findings; no finding means that nothing is wrong with what was checked.
 
     Raises:
         UsageError: a name or pattern fits no table or view on the branch; the message names those that are.
         CatalogError, StoreError: something does not answer.
-        EngineError: there is no room on local disk for the files of a very large table.
+        EngineError: local disk is too small for the files of a very large table.
     """
     head = load_held_list(context.objects, read_head(context.catalog, context.region.replica_branch))
     branch_entries = context.catalog.entries(context.region.replica_branch, head.hash) if head.exists else ()
@@ -141,7 +141,7 @@ def verify_structure(
     Raises:
         UsageError: a table isn't on the branch; the message names those that are.
         CatalogError, StoreError: something does not answer.
-        EngineError: there is no room on local disk for the files of a very large table.
+        EngineError: local disk is too small for the files of a very large table.
     """
     return verify(context, Depth(), tables, progress)
 
@@ -232,7 +232,7 @@ def _format_findings(findings: Findings, depth: Depth) -> str:
 
 
 def _select_entries(context: RegionContext, entries: dict[str, Content], names: list[str]) -> dict[str, Content]:
-    """Return the entries that names or patterns ask for, sorted; all where there are none."""
+    """Return the entries that match names or patterns, sorted; all where there are none."""
     matches = {
         text: {name for name in entries if name == text or Policy(tables=[text]).matches(name)} for text in names
     }

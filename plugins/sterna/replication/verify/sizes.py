@@ -1,4 +1,4 @@
-"""Whether files exist with the sizes that metadata claims: each asked for once, however many name it."""
+"""Whether files exist with the sizes in metadata: each is checked once, however many files name it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ExpectedFiles:
         """Add the files that a manifest or a metadata.json names.
 
         Raises:
-            EngineError: there is no room on local disk.
+            EngineError: local disk is full.
         """
         import pyarrow as pa
 
@@ -35,7 +35,7 @@ class ExpectedFiles:
         self._rows.add(pa.table([uris.cast(pa.large_string()), sizes, number], ["uri", "size", "namer"]))
 
     def check(self, objects: Objects, findings: Findings) -> None:
-        """Ask the stores for the sizes of all files, in the order of keys, so that one listing answers for many.
+        """Read the sizes of all files from the stores, in the order of keys, so that one listing covers many.
 
         Args:
             findings: takes the faults, and counts.

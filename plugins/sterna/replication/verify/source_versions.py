@@ -19,12 +19,12 @@ _DIGEST = re.compile(r"-[0-9a-f]{16}(-s-?[0-9]{1,19})?(?=(\.gz)?\.metadata\.json
 def find_origins(context: RegionContext, head: Head, entries: dict[str, Content], places: Places) -> dict[str, Content]:
     """Find what `main` held under each key when the replica's version of it was made.
 
-    This is the watermark's version; of a held key its last good one; of a key that a sync of chosen tables brought, or
-    a seed that isn't over, the one that its own commit names.
+    This is the watermark's version; of a held key its last good one; of a key that a sync of chosen tables, or an
+    unfinished seed, published, the one that its own commit names.
 
     Args:
         head: the replica branch's head.
-        entries: the tables and views to look up, by key name.
+        entries: the tables and views, by key name.
         places: the region's judgement of URIs.
 
     Returns:

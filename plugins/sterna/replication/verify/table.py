@@ -1,7 +1,7 @@
 """The structure of one table of a replica: every path that it reaches is in this region, exists, and has its size.
 
-URIs are judged by the registry's prefixes, and position deletes are read row by row. What this shares with localizing
-says `sterna.replication.verify`.
+URIs are judged by the registry's prefixes, and position deletes are read row by row. See `sterna.replication.verify`
+for what this shares with localizing.
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ def check_structure(
     """
     uri = content.metadata_location or ""
     if origin is not None and not is_derived_from(content, origin, places):
-        findings.add(DISAGREES, uri, f"does not stand for what main had under this key: {origin.metadata_location}")
+        findings.add(DISAGREES, uri, f"is not of the version that main had under this key: {origin.metadata_location}")
     check = _TableCheck(context, places, findings, TableReach(findings.table, uri))
     check.run(content)
     return check.reached
 
 
 def check_source(context: RegionContext, places: Places, content: Content, findings: Findings) -> None:
-    """Check what a table's own metadata on `main` says of itself; files of data are not asked for.
+    """Check a table's metadata on `main` for consistency; data files are not checked.
 
     Args:
         places: its judgement of URIs, to which all of `main` is at home.
@@ -158,7 +158,7 @@ class _TableCheck:
         )
 
     def read_lists(self, table: TableDocument) -> dict[str, dict[ListedManifest, str]]:
-        """Read the manifest lists; return what they say of each manifest, by its URI."""
+        """Read the manifest lists; return the entries on each manifest, by its URI."""
         uri = self.reached.metadata
         snapshots = {snapshot.manifest_list: snapshot for snapshot in table.snapshots if snapshot.manifest_list}
         inline = [path for snapshot in table.snapshots for path in snapshot.manifests]
@@ -209,7 +209,7 @@ class _TableCheck:
         is_deleted = pc.equal(entries.column("status"), DELETED)
         live, deleted = entries.filter(pc.invert(is_deleted)), entries.filter(is_deleted)
         foreign = {path for column in path_columns(live) for path in self.places.select_foreign(column)}
-        # Nobody opens these: a name that is in no location stays as it is on `main`.
+        # These are never opened: a name that is in no location stays as it is on `main`.
         deleted_foreign = {path for column in path_columns(deleted) for path in self.places.select_foreign(column)}
         deleted_foreign = {
             path for path in (*deleted_foreign, *foreign_bounds(deleted, self.places)) if self.places.is_foreign(path)
@@ -269,7 +269,8 @@ class _TableCheck:
         self.findings.add(UNREADABLE, uri, error.message)
 
     def select_local(self, uris: Iterable[str], referrer: str) -> list[str]:
-        """Return those of some URIs that are in this region, each once; the others are faults of who names them."""
+        """Return those of some URIs that are in this region, each once; the others are faults of the file that names
+        them."""
         local_by_uri = {uri: self.places.is_local(uri) for uri in uris}
         self.findings.add_foreign(
             referrer, [uri for uri, local in local_by_uri.items() if not local], self.places.region

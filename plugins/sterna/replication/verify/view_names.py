@@ -1,4 +1,4 @@
-"""Which catalogs a view of a replica names: a reader reads there, whatever branch the view stands on."""
+"""Catalogs that a replica's view names: readers read there, whatever branch the view is on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-UNKNOWN_CATALOG: Final = "a catalog that can't be told"
+UNKNOWN_CATALOG: Final = "a catalog that can't be determined"
 _FOLDED: Final = ("trino", "presto", "athena")
 _LEXED: Final = (*_FOLDED, "spark", "hive", "flink", "dremio", "duckdb", "postgres", "postgresql")
 _NESTED: Final = r"/\*(?:[^/*]|\*(?!/)|/(?!\*){})*\*/"  # Spark's, to a depth of three
@@ -61,7 +61,7 @@ def referenced_catalogs(
             tokens, is_ambiguous = _lex(sql, dialect)
             relations, functions = _find_names(tokens)
             prefixes = {tokens[at].parts[0] for at in (*relations, *functions) if len(tokens[at].parts) > 1}
-            # `t@branch` and `t#hash` are Nessie's; one of the table's metadata tables may stand behind it.
+            # `t@branch` and `t#hash` are Nessie's; one of the table's metadata tables may follow.
             prefixes |= {part for at in relations for part in tokens[at].parts[-2:] if "@" in part or "#" in part}
             first_parts = {token.parts[0] for token in tokens if len(token.parts) > 1}
             catalogs |= (
@@ -129,7 +129,7 @@ def _lex(sql: str, dialect: str) -> tuple[list[_Token], bool]:
 
 
 def _find_names(tokens: list[_Token]) -> tuple[list[int], list[int]]:
-    """Return where names of relations stand, without what the SQL itself defines, and where those of functions do."""
+    """Return the positions of relation names, without those that the SQL itself defines, and of function names."""
     defined = {
         token.parts[0].lower()
         for token, *following in zip(tokens, tokens[1:], tokens[2:], strict=False)
@@ -152,7 +152,7 @@ def _is_built_in(parts: tuple[str, ...]) -> bool:
 
 
 def _find_relations(tokens: list[_Token], at: int, function: str, in_from_clause: bool, relations: list[int]) -> None:
-    """Add where relations stand in one pair of brackets, by the shape of what it holds."""
+    """Add the positions of relation names in one pair of brackets, by the shape of its content."""
     start, shape, positions, brackets = at, "F" if in_from_clause else "", [at] if in_from_clause else [], list[int]()
     while at < len(tokens) and tokens[at].raw != ")":
         letter = _classify_token(tokens, at, start, function)

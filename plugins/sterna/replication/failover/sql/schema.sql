@@ -1,8 +1,8 @@
 -- The tables of a region's catalog, as Nessie 0.99 makes them (version store JDBC2), and what sterna adds. Run by a superuser in the
 -- database of every region; safe to repeat. `{role}` is the login of the region's Nessie servers.
 
--- A copy's Nessie can't make its own tables: they have to stand before the copy is filled, and the server starts after that.
-CREATE TABLE IF NOT EXISTS refs2 (
+-- A copy's Nessie can't make its own tables: they have to exist before the copy is filled, and the server starts after
+that. CREATE TABLE IF NOT EXISTS refs2 (
     repo character varying NOT NULL COLLATE pg_catalog.ucs_basic,
     ref_name character varying NOT NULL COLLATE pg_catalog.ucs_basic,
     pointer bytea,
@@ -22,8 +22,8 @@ CREATE TABLE IF NOT EXISTS objs2 (
     PRIMARY KEY (repo, obj_id)
 );
 
--- Who was the primary, from when on, and where each reference stood at that moment: what an old primary has beyond it was lost.
--- Replicated with the catalog itself, so that each region knows the newest epoch that its own copy has seen.
+-- The primaries, with the start and each reference's hash at that moment: what an old primary has beyond it was lost.
+-- Replicated with the catalog itself, so that each region has the newest epoch that its own copy received.
 CREATE TABLE IF NOT EXISTS sterna_epoch (
     epoch integer NOT NULL,
     region text NOT NULL,

@@ -5,7 +5,7 @@
 """
 
 LOCALIZER_VERSION = 2
-"""Part of where each localized file stands, and of a metadata.json's name.
+"""Part of the path of each localized file, and of a metadata.json's name.
 
 A change in what localizing writes increments it, so that tables are rewritten (`sterna.config.registry.fingerprint`).
 """

@@ -1,7 +1,7 @@
 """Editing JSON by tokens: a replaced value changes its own characters and no others.
 
 The standard library's decoder parses one value at a given place, and returns where it ends. That suffices to walk
-the few objects whose members are of interest and to step over everything else, whatever it holds.
+the few objects whose members are of interest and to skip everything else.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Document:
         while self.text[at] != "}":
             key, end = _DECODER.raw_decode(self.text, at)
             if key in members:
-                raise self.broken(f"the key {key!r} stands twice in one object")
+                raise self.broken(f"the key {key!r} appears twice in one object")
             colon = _skip_whitespace(self.text, end)
             value = self._value(_skip_whitespace(self.text, colon + 1))
             members[sys.intern(key)] = value  # the same few in each of a million objects
@@ -290,7 +290,7 @@ def read_document(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Doc
     limits.check("file_bytes", len(data), "bytes of a metadata file", uri)
     gzipped = data.startswith(_GZIP_MAGIC)
     if not gzipped and uri.endswith((".gz.metadata.json", ".metadata.json.gz")):
-        raise BrokenMetadata("the name says gzip, the content does not", file=uri)
+        raise BrokenMetadata("by its name it is gzip, by its content not", file=uri)
     return decode_document(_gunzip(data, uri, limits) if gzipped else data, uri, limits, gzipped=gzipped)
 
 

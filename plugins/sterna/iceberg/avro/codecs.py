@@ -82,7 +82,7 @@ def _copy_null(payload: bytes, limit: int) -> bytes:
 
 def _deflate(data: bytes) -> bytes:
     # isal takes half the time, 0.4 us an entry less. But it has other code for each kind of processor, and was seen to
-    # find another match for the same bytes. Whoever writes a file again has to write the same.
+    # find another match for the same bytes. Writing a file again has to produce the same bytes.
     return bytes(cramjam.deflate.compress(data, _DEFLATE_LEVEL))
 
 

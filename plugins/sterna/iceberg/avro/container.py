@@ -144,7 +144,7 @@ class Container:
             ) from None
 
     def _block_limit(self, preceding_bytes: int) -> tuple[int, str, str]:
-        """Return how large the next block may be, which limit says so, and what it is about."""
+        """Return how large the next block may be, the limit's name, and its subject."""
         size, limits = len(self.data), self.limits
         return min(
             (limits.block_bytes, "block_bytes", f"a block behind {preceding_bytes} bytes, all of which"),

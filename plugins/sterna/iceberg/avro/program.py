@@ -1,7 +1,7 @@
 """From the writer's schema to a program that walks its records and captures the positions of the wanted fields.
 
 `walk.walk` runs the program. Fields are found by their Iceberg field id (the attribute `field-id` of
-the Avro schema); by name only in a record that carries no ids at all.
+the Avro schema); by name only in a record that has no ids at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 class NotWalkable(Exception):
-    """Internal: a wanted field has a shape that the walk can't take down; decoding whole records may."""
+    """Internal: a wanted field has a shape that the walk doesn't support; decoding complete records may."""
 
 
 class Capture(Enum):
@@ -44,7 +44,7 @@ class Capture(Enum):
 
     LONG = "an int or a long"
     BYTES = "a string or bytes"
-    SPAN = "where the whole value stands, the number of its union branch included"
+    SPAN = "the span of the value, the number of its union branch included"
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class _Compiler:
             matches = [by_name.get(str(avro_field.get("name"))) for avro_field in avro_fields]
         matched_ids = [projected.id for projected in matches if projected]
         if len(set(matched_ids)) != len(matched_ids):
-            raise self.broken("one field id stands twice in a record")
+            raise self.broken("one field id appears twice in a record")
         return list(zip(avro_fields, matches, strict=True))
 
     def compile_record(self, schema: dict[str, Any], projection: tuple[ProjectedField, ...] = ()) -> None:

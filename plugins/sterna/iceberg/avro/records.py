@@ -1,8 +1,7 @@
-"""Whole records of an Avro file, decoded by fastavro.
+"""Complete records of an Avro file, decoded by fastavro.
 
-It is for schemas in which a wanted field has a shape that the walk does not take down, and for whoever compares what
-two files say. Some thirty times slower than the walk, and the same record for record; tests hold the two against each
-other.
+It is for schemas in which a wanted field has a shape that the walk doesn't support, and for comparing the records of
+two files. About thirty times slower than the walk, with the same result; tests compare the two.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def nullable_fields(schema: Any) -> frozenset[str]:
 
 
 def parse_schema(container: Container) -> Any:
-    """Return a file's schema as fastavro wants it.
+    """Return a file's schema in fastavro's form.
 
     Raises:
         BrokenMetadata: it is no valid schema.

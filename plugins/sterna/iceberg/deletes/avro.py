@@ -28,7 +28,7 @@ from sterna.iceberg.deletes.rows import (
     validate_size,
 )
 
-# The writer's record is put inside one of ours, behind a field that takes no bytes: where that stands, the row begins.
+# The writer's record is wrapped in another one, behind a field that takes no bytes: its position is the row's start.
 _START: Final = ProjectedField(0, ("start",), Capture.SPAN)
 _ROW: Final = 1
 _PROJECTED_FIELDS: Final = {

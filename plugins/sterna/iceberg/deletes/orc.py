@@ -1,8 +1,9 @@
 """Position delete files in ORC: their localized copy.
 
-Not read and written by Arrow, whose ORC reader crashes on damaged files and knows few years of a timestamp, and whose
-writer has no user metadata. Types, attributes, user metadata and everything else of the footer that does not depend on
-the order of rows is the source's. Row indexes, stripe statistics and Bloom filters, all optional, are dropped.
+Not read and written by Arrow, whose ORC reader crashes on damaged files and supports few years of a timestamp, and
+whose writer has no user metadata. Types, attributes, user metadata and everything else of the footer that does not
+depend on the order of rows is the source's. Row indexes, stripe statistics and Bloom filters, all optional, are
+dropped.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ def _field_id(field: Any) -> int | None:
 
 
 def _validate_types(path: Any, pos: Any, uri: str) -> None:
-    # A stored Arrow schema may say dictionary, large or view; some writers leave out that the bytes are text, and
-    # readers take a position of any width.
+    # A stored Arrow schema may have dictionary, large or view types; some writers leave out that the bytes are text,
+    # and readers take a position of any width.
     value = path.value_type if pa.types.is_dictionary(path) else path
     if not any(test(value) for test in _TEXT_TYPE_CHECKS) or not pa.types.is_integer(pos):
         raise BrokenMetadata(f"position deletes of the types {path} and {pos}", file=uri)
@@ -145,8 +145,8 @@ def _read_rows(reader: Any, names: list[str], uri: str, limits: Limits) -> Any:
 
 
 def _write(source: Any, groups: list[Any], localized: LocalizedDeletes, uri: str) -> bytes:
-    # Arrow ends the process when Python asks for a chunk whose metadata is damaged, so only those that were read may be
-    # asked for.
+    # Arrow ends the process when Python requests a chunk with damaged metadata, so only those that were read may be
+    # requested.
     group = next(group for group in groups if group.num_rows)
     chunks = [group.column(number) for number in range(group.num_columns)]
     sink = pa.BufferOutputStream()

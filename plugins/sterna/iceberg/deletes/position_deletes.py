@@ -1,7 +1,7 @@
 """Position deletes in every format: their localized copy.
 
-Source of the formats: Iceberg specification, "Position Delete Files" and "Deletion Vectors". The paths stand in the
-rows, or in a Puffin footer; copied as they are, they would match no data file and the deleted rows would come back.
+Source of the formats: Iceberg specification, "Position Delete Files" and "Deletion Vectors". The paths are in the rows,
+or in a Puffin footer; copied as they are, they would match no data file and the deleted rows would reappear.
 """
 
 from __future__ import annotations

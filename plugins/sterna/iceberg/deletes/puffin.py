@@ -67,7 +67,7 @@ def _decompress_footer(payload: bytes, uri: str, limits: Limits) -> bytes:
         raise BrokenMetadata("a compressed Puffin footer that is no LZ4 frame with its size", file=uri)
     size = int.from_bytes(payload[6:_LZ4_SIZE_END], "little")
     if size > _LZ4_MAX_RATIO * len(payload):
-        raise BrokenMetadata("a compressed Puffin footer of another size than it tells", file=uri)
+        raise BrokenMetadata("a compressed Puffin footer of another size than its header has", file=uri)
     limits.check("json_bytes", size, "bytes of JSON", uri)
     buffer = bytearray(size + 1)
     try:
@@ -75,7 +75,7 @@ def _decompress_footer(payload: bytes, uri: str, limits: Limits) -> bytes:
     except cramjam.DecompressionError as error:
         raise BrokenMetadata(f"a Puffin footer that is no valid LZ4: {error}", file=uri) from error
     if length != size:
-        raise BrokenMetadata("a compressed Puffin footer of another size than it tells", file=uri)
+        raise BrokenMetadata("a compressed Puffin footer of another size than its header has", file=uri)
     return bytes(buffer[:size])
 
 

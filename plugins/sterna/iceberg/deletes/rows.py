@@ -84,7 +84,7 @@ def validate_size(rows: int, size: int, uri: str, limits: Limits) -> None:
 
 
 def find_column(ids: Sequence[int | None], names: Sequence[str], field_id: int, name: str, uri: str) -> int:
-    """Find a column by its field id; by its name only in a file that carries no ids at all.
+    """Find a column by its field id; by its name only in a file that has no ids at all.
 
     Args:
         ids: the field id of each column.

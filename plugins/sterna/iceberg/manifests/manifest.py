@@ -77,7 +77,7 @@ def scan_manifest(
         map_deleted: maps the URI of one in a DELETED entry, which isn't opened; None: as `map_content`.
 
     Returns:
-        Both, or None where the mapping alone doesn't tell what the manifest becomes: it has position deletes, or
+        Both, or None where the mapping alone doesn't determine the manifest: it has position deletes, or
         entries that refer to other files.
 
     Raises:

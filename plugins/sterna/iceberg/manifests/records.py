@@ -1,4 +1,4 @@
-"""A manifest's entries as whole records, read and rewritten: for schemas that `spans` does not support."""
+"""A manifest's entries as complete records, read and rewritten: for schemas that `spans` does not support."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def _strings(container: Container, group: Group, positions: FieldPositions, fiel
 
 
 def _path_splices(positions: FieldPositions, paths: list[str], targets: list[str]) -> list[Splice]:
-    """The fast way, for manifests whose entries name nothing but their own file."""
+    """The fast path, for manifests whose entries refer to nothing but their own file."""
     starts, ends = (positions.column(ids.FILE_PATH, part) for part in (0, 2))
     return [
         (start, end, encode_string(new))

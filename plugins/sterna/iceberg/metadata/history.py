@@ -92,8 +92,8 @@ def operations_since(metadata: TableMetadata, previous: int | None) -> tuple[str
         previous: id of the snapshot after which to begin; None: with the oldest that is left.
 
     Returns:
-        The operations that led to the current snapshot. None where the file doesn't tell: a snapshot on the way has
-        expired, or says nothing of its operation, or the table was rolled back behind `previous`.
+        The operations that led to the current snapshot. None where the file lacks them: a snapshot between has expired,
+        or has no operation, or the table was rolled back behind `previous`.
     """
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     parents = {id: snapshot.parent_id for id, snapshot in by_id.items()}
@@ -136,8 +136,8 @@ def staged_snapshots(metadata: TableMetadata) -> frozenset[int]:
 def configured_snapshots(metadata: TableMetadata, now_ms: float) -> frozenset[int] | None:
     """Return the ids of the snapshots that a table's own settings, or a branch's, keep; None where one is no number.
 
-    Only what somebody has set counts: Iceberg's defaults (five days, one snapshot) don't. Of each branch its newest
-    snapshots stay, as many as it asks for, and beyond these the ones behind them that are young enough.
+    Only explicit settings count: Iceberg's defaults (five days, one snapshot) don't. Of each branch its newest
+    snapshots are kept, as many as its setting has, and older ones that are young enough.
 
     Args:
         metadata: the table, as on `main`.

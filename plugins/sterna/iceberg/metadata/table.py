@@ -88,7 +88,7 @@ def localize_table_metadata(
         map_property: maps a whole value that is a URI with a registered prefix; None for every other value.
         manifest_lists: source URI of each manifest list of a snapshot that stays, to its replica URI.
         manifests: the same for inline manifests.
-        select_snapshots: tells from the file's content the ids of the snapshots that stay; those of the refs and the
+        select_snapshots: returns from the file's content the ids of the snapshots to keep; those of the refs and the
             current one must.
         filter_existing: returns those of some statistics files that are there; readers can do without, so that the
             entries of others are left out.

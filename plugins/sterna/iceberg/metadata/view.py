@@ -80,8 +80,8 @@ def localize_view_metadata(
 ) -> bytes:
     """Return the replica's copy of a view's metadata.json: its paths changed, all other characters as they were.
 
-    Where a version names its own catalog, it does so no more, if that leaves no other meaning: `default-catalog` is
-    null, and names of tables in the SQL begin with the namespace.
+    Names of a version's own catalog are removed where the meaning is the same without: `default-catalog` is null, and
+    names of tables in the SQL begin with the namespace.
 
     Args:
         data: the file's bytes, gzip or not; the result has the same form.
@@ -122,7 +122,7 @@ def named_catalogs(
     has_namespace: Callable[[str], bool],
     limits: Limits = DEFAULT_LIMITS,
 ) -> tuple[str, ...]:
-    """Return which catalogs the current version of a view's localized copy names, as far as nobody vouches for them.
+    """Return the catalogs that the current version of a view's localized copy names and no setting accepts.
 
     `UNCERTAIN` is among them where its SQL can't be read with certainty.
 

@@ -1,10 +1,10 @@
-"""Which catalogs a view's SQL names, and its text without the names of its own catalog.
+"""The catalogs that a view's SQL names, and its text without the names of its own catalog.
 
 An engine reads a name without a catalog in the catalog where the view is stored, or in the version's `default-catalog`
 (Iceberg view specification, "Versions"). So a view that names neither reads the branch that its reader reads.
 
-SQL is read only as far as names need it: its tokens, then what stands behind FROM, JOIN and TABLE, and behind a comma
-among these. Where the tokens leave a doubt, the text stays as it is, and `Sql.unambiguous` is false.
+SQL is read only as far as names need it: its tokens, then what follows FROM, JOIN and TABLE, and a comma among these.
+Where the tokens leave a doubt, the text stays as it is, and `Sql.unambiguous` is false.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from sterna.iceberg.metadata.sql_tokens import Tokens
 
-UNCERTAIN: Final = "a catalog that can't be told"
+UNCERTAIN: Final = "a catalog that can't be determined"
 """A marker among the names of catalogs for SQL that can't be read with certainty."""
 
 _LOWERCASE_DIALECTS: Final = frozenset(
@@ -88,9 +88,9 @@ class Sql:
         ]
 
     def catalog_candidates(self) -> set[str]:
-        """Return what relations and functions begin with where that may be a catalog, and names with a reference.
+        """Return the first parts of relations and functions that may be a catalog, and names with a reference.
 
-        Nessie reads `t@branch` and `t#hash` as the table `t` there, whatever branch the view stands on.
+        Nessie reads `t@branch` and `t#hash` as the table `t` there, whatever branch the view is on.
         """
         functions = [name for name in self.names if name.is_function and not _is_built_in(name.parts)]
         first = {name.parts[0] for name in (*self.relations(), *functions) if len(name.parts) > 1}

@@ -229,7 +229,7 @@ def _pair(first: Any, second: Any) -> Any:
 
 
 def _offsets(lengths: Any) -> Any:
-    # Floats don't wrap: lengths that add up to more than 64 bits must not look small.
+    # Floats don't wrap: lengths that add up to more than 64 bits must not appear small.
     if len(lengths) and (lengths.min() < 0 or lengths.sum(dtype=np.float64) > 1 << 62):
         raise OrcDamaged("a negative or senseless length")
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))

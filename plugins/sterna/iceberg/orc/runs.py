@@ -1,7 +1,7 @@
 """The run lengths that ORC's streams are encoded in.
 
 Source: ORC specification v1, "Run Length Encoding". Every reader takes the number of values that must come out, so that
-no stream can make more; what stands after them is ignored, as ORC's own libraries do: its C++ writer puts values there
+no stream can produce more; what follows them is ignored, as ORC's own libraries do: its C++ writer puts values there
 that belong to no row. Integers are of 64 bits and wrap.
 """
 

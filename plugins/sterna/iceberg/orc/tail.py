@@ -141,7 +141,7 @@ def _streams(footer: Message, data: bytes, at: int, end: int) -> dict[tuple[int,
     # As Java reads them: all index streams precede all others, whatever the order in the list.
     for column, kind, length in sorted(stream_entries, key=lambda stream: stream[1] not in _INDEX_STREAMS):
         if kind not in _INDEX_STREAMS | _DATA_STREAMS or (column, kind) in streams or at + length > end:
-            raise OrcDamaged(f"stream {kind} of column {column} is unknown, stands twice, or outside the stripe")
+            raise OrcDamaged(f"stream {kind} of column {column} is unknown, appears twice, or outside the stripe")
         streams[column, kind] = data[at : at + length]
         at += length
     return streams

@@ -24,6 +24,6 @@ def require_airflow(installed: str) -> None:
         )
 
 
-# The core alone may be installed, or nothing: what is imported of it says so.
+# The core alone may be installed, or nothing: then the imports raise.
 with suppress(PackageNotFoundError):
     require_airflow(version("apache-airflow"))

@@ -1,4 +1,4 @@
-"""The lag alert as an operator: it looks at a region, reports metrics, and fails when somebody has to be told."""
+"""The lag alert: reads a region's state, reports metrics, and fails when there are alarms."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SternaLagOperator(SternaOperator):
 def read_limits(
     lag: timedelta, ignore_held: Sequence[str] | None, gc: timedelta | None, slot: float | None
 ) -> AlarmLimits:
-    """Return from where on something is an alarm: what a caller gives, else what Airflow's configuration says.
+    """Return the limits of alarms: the caller's values, else those of Airflow's configuration.
 
     Raises:
         UsageError: a setting is wrong.
@@ -96,10 +96,10 @@ def read_limits(
 def check_region(
     region: RegionContext, limits: AlarmLimits, progress: Progress, maintenance: Maintenance | None = None
 ) -> float | None:
-    """Look at a region and report metrics; return its lag in seconds, without the tables that may be held.
+    """Read a region's state and report metrics; return its lag in seconds, without the tables that may be held.
 
     Args:
-        limits: from where on something is an alarm.
+        limits: the thresholds of alarms.
         progress: called with lines for people.
         maintenance: section `maintenance` of the services file; None where there is none.
 

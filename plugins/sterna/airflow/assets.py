@@ -5,8 +5,8 @@
     sterna://eu/                the replica of eu has a new head
     sterna://eu/shop.orders     the table shop.orders is fresh in eu
 
-The path is one segment: the key as `key_name` writes it, percent-encoded. A table whose whole key is `main` or
-`transit` would share that asset, which costs runs with nothing to do and no more.
+The path is one segment: the key as `key_name` writes it, percent-encoded. A table whose key is just `main` or `transit`
+would share that asset, which only costs runs with nothing to do.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main_asset(region: str, registry: str = "", poll_interval: float = 0) -> Ass
     Args:
         region: name of the region.
         registry: path of the registry; given, the asset is watched: Airflow's triggerer polls the region's catalog.
-        poll_interval: seconds between two looks.
+        poll_interval: seconds between two polls.
 
     Raises:
         UsageError: no region is called so.
@@ -98,7 +98,7 @@ def transit_asset(region: str) -> Asset:
 
 
 def asset_alias() -> AssetAlias:
-    """Return the alias through which assets are announced: which tables there are is known at run time only."""
+    """Return the alias through which assets are announced: the tables are known at run time only."""
     from airflow.sdk import AssetAlias
 
     return AssetAlias(SCHEME)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _DOC = """\
 ### Follow databases, for region `{region}`
 
-Changes of their rows are applied to tables on `main`: whole transactions, each change once. The run continues for
+Changes of their rows are applied to tables on `main`: complete transactions, each change once. The run continues for
 `[sterna] cdc_follow_for`, with the reading engine and Spark warm.
 
 Section `cdc` of the services file lists the databases. Without one for this region the task is skipped.
 
-**When it fails**: a source waits for an operator. Its reason is in the log, and in `sterna cdc status`. The others
-have continued. What to do is in docs/operations.md, *By what you see*.
+**When it fails**: a source needs an operator. The reason is in the log, and in `sterna cdc status`. The others have
+continued. For what to do see docs/operations.md, *By what you see*.
 """
 
 
@@ -87,7 +87,7 @@ def cdc_dag(
     follow_for: str | None = None,
     **kwargs: Any,
 ) -> DAG:
-    """Return a DAG whose task follows databases, run after run.
+    """Return a DAG whose task follows databases repeatedly.
 
     Args:
         region: name of the region; None for `[sterna] region`.

@@ -36,7 +36,7 @@ def run(arguments: list[str]) -> None:
     for option in ("region", "registry", "services"):
         if value := conf.get(SECTION, option, fallback=""):
             os.environ.setdefault(f"STERNA_{option.upper()}", value)
-    # Through its entry point: the command line is this package's sibling, and neither knows the other's modules.
+    # Through its entry point: the command line is this package's sibling, and neither imports the other.
     (script,) = entry_points(group="console_scripts", name="sterna")
     script.load()(arguments or ["--help"], secrets=command_secrets)
 

@@ -29,29 +29,29 @@ from sterna.replication.plan.options import OptionForm, SyncOptions, option_form
 # All but backfills: what these DAGs do, they do to what is there now, whatever day a run is for.
 _RUN_TYPES = ("scheduled", "manual", "operator_triggered", "asset_triggered", "asset_materialization")
 _SYNC_DOC = """\
-### Bring region `{region}` up to date with `main`
+### Sync region `{region}` with `main`
 
 | task | what it does |
 |---|---|
 | plan | compares `main` with the region's replica branch; its log explains what will be done, and what is held |
-| copy | copies the files that lie in other regions, a task a batch, and proves each of them present |
+| copy | copies the files of other regions, a task for each batch, and proves each of them present |
 | localize | writes this region's own copy of every file that holds paths |
-| publish | makes the whole batch visible in one commit on the replica branch |
+| publish | makes all changes visible in one commit on the replica branch |
 | announce | updates the assets `sterna://{region}/<key>` of the tables that became fresh |
-| linger | where that is set: after a publication goes on following `main` for a while |
+| linger | where that is set: after a publication follows `main` for a while |
 
-A commit on `main` starts a run, and so does the clock, as a net. With nothing to do a run ends after `plan`.
-A failed run leaves the replica as it was; the next one takes up what was copied.
+A commit on `main` starts a run, and so does the schedule, as a fallback. With nothing to do a run ends after `plan`. A
+failed run leaves the replica as it was; the next one uses what was copied.
 
-**By hand**: *Trigger* offers which tables, a dry run (the plan's log tells what would be done), and the size of
+**By hand**: *Trigger* offers a choice of tables, a dry run (the plan's log shows what would be done), and the size of
 batches.
 
-**When it fails**: the last lines of the failed task name what is wrong. Errors that time may cure were repeated;
-the others (registry, credentials, a branch changed by somebody else) wait for you.
+**When it fails**: the last lines of the failed task have the error. Transient errors were retried; the others
+(registry, credentials, a foreign commit on the branch) need an operator.
 """
 
 _BULK_DOC = """\
-### Bring the tables of region `{region}` of which much is to be copied
+### Copy the large tables of region `{region}`
 
 The sync leaves them out, as *in transit*, so that all others are published meanwhile (`bulk_copy_threshold` in the \
 registry).
@@ -59,44 +59,44 @@ registry).
 | task | what it does |
 |---|---|
 | plan | lists what the tables in transit lack here |
-| copy | copies the files that lie in other regions, and proves each present; when all of a table are here, it is \
+| copy | copies the files of other regions, and proves each present; when all of a table are here, it is \
 localized, and a run of the sync publishes it |
 | localize | writes this region's own copy of every file that holds paths |
 | arrive | ends the round, and starts a run of the sync, which publishes what is here |
 
-It publishes nothing itself. A sync that puts tables in transit starts a run, and so does the clock, as a net. With
-nothing in transit a run ends after `plan`.
+It publishes nothing itself. A sync that puts tables in transit starts a run, and so does the schedule, as a fallback.
+With nothing in transit a run ends after `plan`.
 
-**When it fails**: the tables stay in transit, and the lag alert tells how long. The next run takes up what was copied.
+**When it fails**: the tables stay in transit, and the lag alert shows for how long. The next run uses what was copied.
 """
 
 _LAG_DOC = """\
-### Alert when region `{region}` needs somebody
+### Alert when region `{region}` needs an operator
 
-Fails, with a line an alarm, when
+Fails, with a line for each alarm, when
 
 * the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`
 * a table is held for as long, unless `[sterna] ignore_held` names it
 * the replica branch can't be used, or the region is cut off from the primary's catalog
-* no clean-up has got ahead for `[sterna] gc_limit`
+* no clean-up has made progress for `[sterna] gc_limit`
 * a replication slot is near its limit (`[sterna] slot_limit`)
 
-It looks at the region and not at the runs of the sync, so it also tells when no run happens at all. Put your notifier
-into `on_failure_callback`, or alert on the metric `sterna.alarms`. What to do stands in docs/operations.md, *The lag
+It reads the region's state, not the runs of the sync, so it also detects that no run happens at all. Set your notifier
+as `on_failure_callback`, or alert on the metric `sterna.alarms`. For what to do see docs/operations.md, *The lag
 alert*.
 """
 
 _GC_DOC = """\
 ### Clean up below the replica root of region `{region}`
 
-Deletes what no kept head of the region's replica branch reaches: a file goes when passes at least `grace` apart found
-it unreachable. Safe beside syncs, which wait for half a minute at most. Unpause it where a replica should not keep
-everything for ever.
+Deletes what no kept head of the region's replica branch reaches: a file is deleted when passes at least `grace` apart
+found it unreachable. Safe beside syncs, which wait for half a minute at most. Unpause it where a replica should not
+keep everything for ever.
 
-**By hand**: *Trigger* offers a dry run (the log tells what would be deleted), other limits, and `evict`: files of
-tables that policies or residency refuse go at once.
+**By hand**: *Trigger* offers a dry run (the log shows what would be deleted), other limits, and `evict`: files of
+tables that policies or residency refuse are deleted at once.
 
-**When it fails**: nothing that readers need was deleted, and the next run goes on.
+**When it fails**: nothing that readers need was deleted, and the next run continues.
 """
 
 
@@ -119,9 +119,9 @@ def sync_dag(
         dag_id: the DAG's id; one a region.
         schedule: cron expression (UTC) of the runs that catch what events missed, "" for none; None for `[sterna]
             schedule`.
-        poll_interval: seconds between two looks at the head of `main`; None for `[sterna] poll_interval`.
+        poll_interval: seconds between two polls of the head of `main`; None for `[sterna] poll_interval`.
         lanes: leave what is large to the DAG of `bulk_dag`, which then has to be there. Otherwise one run takes all.
-        follow_for: for how long a run that published goes on following `main`, such as `60s`; "" for not at all; None
+        follow_for: for how long a run that published follows `main`, such as `60s`; "" for not at all; None
             for `[sterna] follow_for`.
         kwargs: see `DAG`; they go before what is set here.
 
@@ -191,7 +191,7 @@ def lag_dag(
 ) -> DAG:
     """Return a DAG that fails while a region, or a table that it holds, lags behind `main` by more than a limit.
 
-    And while something else is wrong that somebody has to be told; see `SternaLagOperator`.
+    It also fails on other alarms; see `SternaLagOperator`.
 
     Args:
         region: name of the region; None for `[sterna] region`.
@@ -373,7 +373,7 @@ def _gc_params(keep: str, grace: str) -> dict[str, Param]:
             False,
             type="boolean",
             title="Dry run",
-            description_md="Only tell, in the log, what would be deleted.",
+            description_md="Only log what would be deleted.",
         ),
         "keep": Param(
             keep,

@@ -1,4 +1,4 @@
-"""Online features as operators and as a DAG: rows brought into the region's store, and a look at how late they are."""
+"""Online features as operators and as a DAG: rows are written into the region's store, and their lag is checked."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _DOC = """\
 
 | task | what it does |
 |---|---|
-| materialize | brings rows that changed in the replica into the region's store |
-| look | fails when a view is later than its `max_staleness`, or the store may lack rows of it |
+| materialize | writes rows that changed in the replica into the region's store |
+| look | fails when a view is staler than its `max_staleness`, or the store may lack rows of it |
 | watcher | fails where one of these did, so that the run is red; else it is skipped |
 
-A new head of the replica starts a run, and so does the clock, as a net. With something to do, `materialize` stays for
-`[sterna] features_follow_for`, with Spark warm. Without `features.online.{region}` in the services file it does \
-nothing.
+A new head of the replica starts a run, and so does the schedule, as a fallback. With something to do, `materialize`
+runs for `[sterna] features_follow_for`, with Spark warm. Without `features.online.{region}` in the services file it
+does nothing.
 
-**When it fails**: the gateway goes on telling what the store holds. What to do stands in docs/operations.md, *By what
+**When it fails**: the gateway continues to serve what the store has. For what to do see docs/operations.md, *By what
 you see*.
 """
 
 
 class SternaFeaturesOperator(SternaOperator):
-    """What both tasks share.
+    """The base of both operators.
 
     Args:
         services: path of the services file; None for `[sterna] services`.
@@ -68,10 +68,10 @@ class SternaFeaturesOperator(SternaOperator):
 
 
 class SternaMaterializeOperator(SternaFeaturesOperator):
-    """Bring all views to what the replica shows, for a while; return rows that were written, by view.
+    """Update all views from the replica, for a while; return rows that were written, by view.
 
     Args:
-        follow_for: for how long it looks for more.
+        follow_for: for how long it polls for more.
         kwargs: see `SternaFeaturesOperator`.
     """
 
@@ -80,7 +80,7 @@ class SternaMaterializeOperator(SternaFeaturesOperator):
         self.follow_for = follow_for
 
     def execute(self, context: TaskContext) -> dict[str, int]:
-        """Fill, and tell of each view."""
+        """Update the views, log each, and return the number of rows by view."""
         from sterna.pipelines.features.region import materialize_all
 
         region = self.open()
@@ -97,7 +97,7 @@ class SternaMaterializeOperator(SternaFeaturesOperator):
 
 
 class SternaFeaturesStatusOperator(SternaFeaturesOperator):
-    """Report how late each view is, and fail while one needs somebody; return the seconds, by view."""
+    """Report how late each view is, and fail while one has an alarm; return the seconds, by view."""
 
     def execute(self, context: TaskContext) -> dict[str, float]:
         """Set gauges for each view, and return by how many seconds each is behind.
@@ -148,7 +148,7 @@ def features_dag(
         dag_id: the DAG's id; one a region.
         schedule: cron expression (UTC) of the runs that catch what events missed, "" for none; None for `[sterna]
             features_schedule`.
-        follow_for: for how long a run looks for more, such as `5m`; None for `[sterna] features_follow_for`.
+        follow_for: for how long a run polls for more, such as `5m`; None for `[sterna] features_follow_for`.
         kwargs: see `DAG`; they go before what is set here.
 
     Raises:

@@ -57,7 +57,7 @@ class SternaGcOperator(SternaOperator):
             self._collecting = False
         self.log_text(collected_text(collected, evict=options.evict))
         if collected.failed:
-            raise AirflowFailException(f"{collected.failed} files could not be deleted: the next clean-up tries again")
+            raise AirflowFailException(f"{collected.failed} files could not be deleted: the next clean-up retries them")
         return {
             "pass_id": collected.pass_id,
             "dry_run": collected.dry_run,
@@ -81,7 +81,7 @@ class SternaGcOperator(SternaOperator):
         from airflow.sdk.exceptions import AirflowTaskTerminated
 
         if self._collecting:
-            raise AirflowTaskTerminated("the clean-up was ended: the next one goes on")
+            raise AirflowTaskTerminated("the clean-up was ended: the next one continues")
 
 
 def parse_gc_options(raw_options: Mapping[str, Any] | str) -> GcOptions:

@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 
 _DOC = """\
-### Publish uploads of region `{region}` on `main`
+### Publish the ingested files of region `{region}` on `main`
 
-Each task is a worker: it takes closed batches, one after another, and puts each on `main` once, as few files near the
-writer. It stays warm for `[sterna] ingest_follow_for`. Workers share the work by the tracker's queue, and any of them
-may be killed: another one continues.
+Each task is a worker: it takes closed batches, one after another, and publishes each on `main` once, as few files near
+the writer. It runs for `[sterna] ingest_follow_for`. Workers share the work by the tracker's queue, and any of them may
+be killed: another one continues.
 
 Without `ingest` for this region in the services file it does nothing.
 
-**When it fails**: a batch waits for an operator. Its reason is in the log, and in the tracker. What to do is in
+**When it fails**: a batch needs an operator. The reason is in the log, and in the tracker. For what to do see
 docs/operations.md, *By what you see*.
 """
 
 
 class SternaIngestOperator(SternaOperator):
-    """Work off closed batches for a while; return how many were settled, by state.
+    """Process closed batches for a while; return how many were settled, by state.
 
     Args:
-        follow_for: for how long it looks for more.
+        follow_for: for how long it polls for more.
         services: path of the services file; None for `[sterna] services`.
         kwargs: see `SternaOperator`.
     """
@@ -130,7 +130,7 @@ def ingest_dag(
     workers: int | None = None,
     **kwargs: Any,
 ) -> DAG:
-    """Return the DAG whose tasks publish a region's uploads on `main`.
+    """Return the DAG whose tasks publish a region's ingested files on `main`.
 
     Args:
         region: name of the region; None for `[sterna] region`.
@@ -138,7 +138,7 @@ def ingest_dag(
         services: path of the services file; None for `[sterna] services`.
         dag_id: the DAG's id; one a region.
         schedule: cron expression (UTC), "" for none; None for `[sterna] ingest_schedule`.
-        follow_for: for how long a worker looks for more, such as `10m`; None for `[sterna] ingest_follow_for`.
+        follow_for: for how long a worker polls for more, such as `10m`; None for `[sterna] ingest_follow_for`.
         workers: how many work at once; None for `[sterna] ingest_workers`.
         kwargs: see `DAG`; they go before what is set here.
 

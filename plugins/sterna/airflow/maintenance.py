@@ -1,4 +1,4 @@
-"""Maintenance of `main` as operators and as a DAG, one a region: each rewrites the files that lie there."""
+"""Maintenance of `main` as operators and as a DAG, one a region: each rewrites the files of its region."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from sterna.config.sections.maintenance import Maintenance
 
 _DOC = """\
-### Keep tables on `main` in shape: files that lie in region `{region}`
+### Maintain tables on `main`: files in region `{region}`
 
 | task | what it does |
 |---|---|
-| plan | says what would be rewritten, what is shipped again, and what that costs |
+| plan | shows what would be rewritten, what is shipped again, and what that costs |
 | run | rewrites small files, and files many of whose rows are deleted, into fewer |
-| expire | lets snapshots go from tables' metadata that nobody needs any more |
+| expire | removes snapshots from tables' metadata that are no longer needed |
 | sweep | deletes files that nothing needs, in two passes, where the registry has `sweep: true` |
 | watcher | fails where one of these did, so that the run is red; else it is skipped |
 
-Which tables, and how, says section `maintenance` of the services file. Without one all tasks are skipped. Writers go on
-meanwhile.
+Section `maintenance` of the services file defines which tables, and how. Without one all tasks are skipped. Writers
+continue meanwhile.
 
-**By hand**: *Trigger* offers which tables, and a dry run.
+**By hand**: *Trigger* offers a choice of tables, and a dry run.
 
-**When it fails**: nothing is lost, and the next run goes on. The log names each table and what is wrong with it.
+**When it fails**: nothing is lost, and the next run continues. The log names each table and its error.
 """
 
 
@@ -59,7 +59,7 @@ class SternaMaintenanceOperator(SternaOperator, SkipMixin):
 
     @property
     def parsed_options(self) -> tuple[tuple[str, ...], bool]:
-        """The tables that are asked for, and whether only to look.
+        """The requested tables, and whether it is a dry run.
 
         Raises:
             UsageError: there is no such option.
@@ -67,7 +67,7 @@ class SternaMaintenanceOperator(SternaOperator, SkipMixin):
         return parse_maintenance_options(self.options)
 
     def settings(self) -> Maintenance | None:
-        """Return section `maintenance` of the services file; None where it says nothing.
+        """Return section `maintenance` of the services file; None where there is none.
 
         Raises:
             ServicesError: the file is wrong, or was named and is missing.
@@ -91,10 +91,10 @@ class SternaMaintenanceOperator(SternaOperator, SkipMixin):
 
 
 class SternaMaintenancePlanOperator(SternaMaintenanceOperator):
-    """Say what maintenance would rewrite; skip what comes after where nothing is configured."""
+    """Log what maintenance would rewrite; skip the following tasks where nothing is configured."""
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
-        """Plan, and tell in the log."""
+        """Plan, log the plan, and return its numbers."""
         from sterna.maintenance.tables.plan import plan_maintenance
         from sterna.text.maintenance import plan_text
 
@@ -127,15 +127,13 @@ class SternaMaintenanceRunOperator(SternaMaintenanceOperator):
         self.log_text(done_text(summary))
         if summary.failed:
             raise AirflowFailException(
-                f"maintenance failed for {', '.join(summary.failed)}: the log says why. Groups that are written down "
-                "as not writable are tried again when their files or the rule are others, or after a day; what else "
-                "failed, by the next run"
+                f"maintenance failed for {', '.join(summary.failed)}: the log has the reasons. Groups recorded as not "
+                "writable are retried when their files or the rule change, or after a day; other failures by the next "
+                "run"
             )
         if summary.starved:
             raise AirflowFailException(
-                f"files of {', '.join(summary.starved)} are starved: others write there all the time; the log says "
-                "what "
-                "waits"
+                f"files of {', '.join(summary.starved)} are starved by other writers; the log has what waits"
             )
         return {
             "run_id": summary.run_id,
@@ -148,7 +146,7 @@ class SternaMaintenanceRunOperator(SternaMaintenanceOperator):
 
 
 class SternaMaintenanceExpireOperator(SternaMaintenanceOperator):
-    """Let snapshots go that lie behind the horizon, and return how many."""
+    """Expire snapshots that are no longer needed, and return how many."""
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """Expire, and tell what was found and done; fail where a table had to be left as it is."""
@@ -198,7 +196,7 @@ class SternaMaintenanceSweepOperator(SternaMaintenanceOperator):
 
 
 def parse_maintenance_options(raw_options: Mapping[str, Any] | str) -> tuple[tuple[str, ...], bool]:
-    """Return the tables that a mapping, or its JSON text, asks for, and whether only to look.
+    """Return the tables in a mapping, or its JSON text, and whether it is a dry run.
 
     Raises:
         UsageError: there is no such option.
@@ -221,7 +219,7 @@ def maintenance_dag(
     schedule: str | None = None,
     **kwargs: Any,
 ) -> DAG:
-    """Return a DAG that keeps tables on `main` in shape, as far as their files lie in one region.
+    """Return a DAG that maintains tables on `main`, as far as their files are in one region.
 
     Args:
         region: name of the region; None for `[sterna] region`.
@@ -236,7 +234,7 @@ def maintenance_dag(
     region, registry = region or get_option("region"), registry or get_option("registry")
     cron = get_option("maintenance_schedule") if schedule is None else schedule
     settings: dict[str, Any] = {
-        "description": f"Keep tables on main in shape: files in region {region}",
+        "description": f"Maintain tables on main: files in region {region}",
         "doc_md": _DOC.format(region=region),
         "schedule": build_schedule(cron),
         "params": _params(),
@@ -247,8 +245,8 @@ def maintenance_dag(
         plan = SternaMaintenancePlanOperator(task_id="plan", execution_timeout=get_timedelta("plan_timeout"), **common)
         deadline = get_timedelta("maintenance_timeout")
         run = SternaMaintenanceRunOperator(task_id="run", execution_timeout=deadline, **common)
-        # What a compaction replaced is theirs. One table's trouble in `run` holds up nobody's expiry, and a region that
-        # expiry has to wait for is told by the sweep as well.
+        # They remove what a compaction replaced. A table's failure in `run` delays no other's expiry, and the sweep
+        # also reports a region that expiry has to wait for.
         cleanup_settings: dict[str, Any] = {
             "trigger_rule": "none_skipped",
             "execution_timeout": deadline,
@@ -273,6 +271,6 @@ def _params() -> dict[str, Param]:
             False,
             type="boolean",
             title="Dry run",
-            description_md="Only tell, in the log of `plan`, what it would do.",
+            description_md="Only show, in the log of `plan`, what it would do.",
         ),
     }

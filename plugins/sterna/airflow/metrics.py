@@ -1,4 +1,4 @@
-"""What sterna tells Airflow's statistics (StatsD or OpenTelemetry, as Airflow is configured)."""
+"""Metrics for Airflow's statistics (StatsD or OpenTelemetry, as Airflow is configured)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record_sync(report: Report) -> None:
 def record_lags(
     region: str, watermark: float | None, lagging: Sequence[Held], allowed: Sequence[str], bytes_left: int
 ) -> None:
-    """Report a region's lags in seconds, and how many tables stay behind; of a lag that is unknown nothing is said.
+    """Report a region's lags in seconds, and how many tables stay behind; an unknown lag is not reported.
 
     Args:
         watermark: its lag without the tables that stay behind, None when it is unknown.
@@ -78,7 +78,7 @@ def record_unreadable_held(status: RegionStatus) -> None:
 
 
 def record_alarms(status: RegionStatus, active_alarms: Sequence[Alarm]) -> None:
-    """Report what the alert looks at beside the lags, and how many alarms there are."""
+    """Report what the alert checks beside the lags, and how many alarms there are."""
     from airflow.sdk.observability import stats
 
     from sterna.operations.alarms import evidence_age
@@ -103,7 +103,7 @@ def record_alarms(status: RegionStatus, active_alarms: Sequence[Alarm]) -> None:
 
 
 def count_watch_error(region: str) -> None:
-    """Count one failed look at the head of `main`."""
+    """Count one failed poll of the head of `main`."""
     from airflow.sdk.observability import stats
 
     stats.incr("sterna.watch_errors", tags={"region": region})

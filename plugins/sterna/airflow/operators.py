@@ -1,6 +1,6 @@
 """The stages of a sync as operators: thin, so that users' own DAGs can string them together as well.
 
-    plan → copy (a task a share of the batches) → localize → publish → announce → linger, where that is asked for
+    plan → copy (a task a share of the batches) → localize → publish → announce → linger, where that is set
     plan → copy (a task a share of the batches) → localize → arrive     the large lane, which publishes nothing
 
 XComs carry the URI of the run's folder, batch numbers and counts; the plan and its list of files stay in that folder.
@@ -55,7 +55,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
     """
 
     template_fields = (*SternaOperator.template_fields, "options")
-    # Clearing a skipped task alone must not run it: Airflow then looks at what this one skipped.
+    # Clearing a skipped task alone must not run it: Airflow then checks what this one skipped.
     inherits_from_skipmixin = True
 
     def __init__(self, *, options: Mapping[str, Any] | str | None = None, **kwargs: Any) -> None:
@@ -72,7 +72,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
         options, dry_run = parse_sync_options(self.options)
         planned = stages.plan(region, options, self.log_progress)
         if planned.report is not None:
-            if options.lane != "large":  # it looked at few tables, and knows no lag
+            if options.lane != "large":  # it compared few tables, and has no lag
                 record_sync(planned.report)
                 if not dry_run:
                     trigger_bulk_lane(context, planned.report)
@@ -101,7 +101,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
 class SternaCopyOperator(SternaOperator):
     """Copy batches of foreign files, one after the other, and prove each file present; return the counts.
 
-    Where the large lane has brought all files of a table, it localizes that, and updates the asset of `main`: a sync
+    Where the large lane has copied all files of a table, it localizes that, and updates the asset of `main`: a sync
     publishes it.
 
     Args:
@@ -177,7 +177,7 @@ class SternaLocalizeOperator(SternaOperator):
         from sterna.replication.sync import stages
 
         region, copied = self.open(), merge_stage_reports(self.copied, self.run)
-        # What the copies said stays the same, however often this task is repeated.
+        # The copies' reports stay the same, however often this task is repeated.
         if copied.failed and (error := stages.blocking_error(region, self.run, copied)):
             raise AirflowFailException(f"{type(error).__name__}: {error}; {_CLEAR_RUN_HINT}")
         return STAGE_REPORT.dumps(stages.localize(region, self.run, copied, self.log_progress))
@@ -361,7 +361,7 @@ class SternaSyncOperator(SternaOperator):
 
 
 def parse_sync_options(raw_options: Mapping[str, Any] | str) -> tuple[SyncOptions, bool]:
-    """Return what a mapping, or its JSON text, asks of a sync, and whether it is a dry run only.
+    """Return the options of a sync in a mapping, or its JSON text, and whether it is a dry run.
 
     Raises:
         UsageError: there is no such option.
@@ -427,7 +427,7 @@ def report_summary(report: Report) -> dict[str, Any]:
 
 
 def _operator_class(task: Any) -> type:
-    # A mapped task stands for its operator without being one.
+    # A mapped task wraps its operator's class without being an instance.
     operator_class: type = task.operator_class if task.is_mapped else type(task)
     return operator_class
 

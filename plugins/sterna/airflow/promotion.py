@@ -27,10 +27,10 @@ PROMOTION_XCOM_KEY = "promotion"
 _DOC = """\
 ### Make region `{region}`'s catalog the primary
 
-Trigger it by hand. `look` says what would happen and what may be lost. Then it waits for a person, under *Required
-Actions*; `promote` does it. With *planned* the present primary stops taking commits first, and nothing is lost;
-without, it has to be gone: that is for the person who approves to make sure of.
-It is run by the Airflow of the region that is promoted, whose connections need the rights of `sterna catalog promote`.
+Trigger it by hand. `look` shows what would happen and what may be lost. Then it waits for an approval, under *Required
+Actions*; `promote` executes it. With *planned* the current primary stops taking commits first, and nothing is lost;
+without, it has to be gone: the approver has to make sure of that. It is run by the Airflow of the region that is
+promoted, whose connections need the rights of `sterna catalog promote`.
 """
 
 
@@ -39,8 +39,8 @@ class SternaPromotionOperator(SternaOperator):
 
     Args:
         planned: the present primary is there and stops first; "True" or "False" as a template gives it.
-        lost: regions whose storage is lost, separated by commas, and whose tables go on from this region's replica; ""
-            for none.
+        lost: regions whose storage is lost, separated by commas, and whose tables continue from this region's replica;
+            "" for none.
         approved: what a person has approved, as `APPROVAL` has it; None where nothing is to be done yet.
         kwargs: see `SternaOperator`.
     """
@@ -103,7 +103,7 @@ def require_approval(approved: str, promotion: Promotion, moves: MovePlan | None
 
     hint = "trigger the DAG again"
     if not approved:
-        raise UsageError("nobody has approved this promotion: nothing is done", hint=hint)
+        raise UsageError("this promotion is not approved: nothing is done", hint=hint)
     try:
         approval = APPROVAL.loads(approved)
     except MalformedRecord as error:
@@ -125,7 +125,7 @@ def require_approval(approved: str, promotion: Promotion, moves: MovePlan | None
         lines = " ".join(unverified_lines(promotion))
         raise UsageError(f"less was seen than when this was approved: {lines}", hint=hint)
     if approval.tables != current.tables:
-        raise UsageError("other tables would go on, or lose something else, than was approved", hint=hint)
+        raise UsageError("other tables would continue, or lose something else, than was approved", hint=hint)
     return approval
 
 
@@ -156,7 +156,7 @@ class SternaApprovalOperator(ApprovalOperator):
         from sterna.errors import UsageError
 
         if not (self.shown and self.promotion):
-            raise UsageError("nobody has looked what would happen: there is nothing to approve", hint="clear `look`")
+            raise UsageError("there is no preview of the promotion, and nothing to approve", hint="clear `look`")
         try:
             return super().execute(context)
         except (TaskAwaitingInput, TaskDeferred) as waiting:
@@ -168,7 +168,7 @@ class SternaApprovalOperator(ApprovalOperator):
 
         Args:
             event: the answer.
-            promotion: what the person was shown. The field of that name was rendered anew for the answer, and `look`
+            promotion: what the approver was shown. The field of that name was rendered again for the answer, and `look`
                 may have been cleared since.
         """
         return {**super().execute_complete(context, event), PROMOTION_XCOM_KEY: promotion}
@@ -205,7 +205,7 @@ def promotion_dag(
                 type="string",
                 title="Lost storage",
                 description_md=(
-                    "With tables: regions whose storage is lost, too; their tables go on from this region's replica."
+                    "With tables: regions whose storage is lost, too; their tables continue from this region's replica."
                 ),
             ),
         },

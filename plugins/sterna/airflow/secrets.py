@@ -52,7 +52,7 @@ def command_secrets(id: str) -> Credential:
 
 def _missing_credential(id: str) -> CredentialError:
     searched = f"AIRFLOW_CONN_{id.upper()}, Airflow's secrets backends and its own connections"
-    return CredentialError(f"credential {id!r} is missing: looked in {searched}", hint="add a connection of that id")
+    return CredentialError(f"credential {id!r} is missing: searched {searched}", hint="add a connection of that id")
 
 
 def _credential(id: str, connection: Any) -> Credential:
@@ -71,6 +71,6 @@ def _mask(credential: Credential) -> None:
     mask_secret(dict(credential.extra))
     keyfile = credential.extra.get("keyfile_dict")
     if isinstance(keyfile, str):
-        # Given as text, Airflow sees one long secret in it, and not the private key.
+        # As text, Airflow would mask it as one long secret, and not the private key.
         with suppress(ValueError):
             mask_secret(json.loads(keyfile))

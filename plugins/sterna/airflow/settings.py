@@ -58,7 +58,7 @@ OPTIONS = {
     "localize_timeout": Option("Deadline of the localize task, in seconds.", "integer", "21600"),
     "publish_timeout": Option("Deadline of the publish task and of the announce task, in seconds.", "integer", "1800"),
     "follow_for": Option(
-        "For how long a run that published goes on following main, so that commits that follow one another need no run "
+        "For how long a run that published follows main, so that commits in quick succession need no run "
         "each; empty: not at all.",
         default="",
         example="60s",
@@ -96,7 +96,7 @@ OPTIONS = {
     ),
     "maintenance_timeout": Option("Deadline of one run of maintenance, in seconds.", "integer", "21600"),
     "ingest_schedule": Option(
-        "Cron expression (UTC) of the runs of the DAG sterna_ingest, whose workers go on in between; empty: by hand "
+        "Cron expression (UTC) of the runs of the DAG sterna_ingest, whose workers continue in between; empty: by hand "
         "alone.",
         default="*/10 * * * *",
     ),
@@ -110,13 +110,13 @@ OPTIONS = {
     "cdc_follow_for": Option("For how long a run of sterna_cdc follows databases.", default="9m"),
     "cdc_timeout": Option("Seconds that a run of sterna_cdc may take beyond that.", "integer", "3600"),
     "transforms_sources": Option(
-        "Tables whose news start the DAG sterna_flows, with commas between them; empty: whatever becomes fresh in the "
+        "Tables whose changes start the DAG sterna_flows, separated by commas; empty: all that become fresh in the "
         "region.",
         default="",
         example="acme.ods, acme.dwd",
     ),
     "transforms_follow_for": Option(
-        "For how long a run of sterna_flows goes on with its Spark warm; empty: each transform once.", default="9m"
+        "For how long a run of sterna_flows continues with its Spark warm; empty: each transform once.", default="9m"
     ),
     "transforms_timeout": Option("Seconds that a run of sterna_flows may take beyond that.", "integer", "3600"),
     "features_schedule": Option(
@@ -126,7 +126,7 @@ OPTIONS = {
     "features_follow_for": Option("For how long a run of sterna_features continues; empty: not at all.", default="5m"),
     "features_timeout": Option("Seconds that a run of sterna_features may take beyond that.", "integer", "3600"),
     "feature_service_url": Option(
-        "Address of the feature service, for the inspector among the pages; empty: it says that there is none.",
+        "Address of the feature service, for the inspector among the pages; empty: there is none.",
         default="",
         example="http://features.example:8000",
     ),

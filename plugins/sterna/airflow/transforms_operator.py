@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from sterna.config.sections.transforms import Transform
 
 _DOC = """\
-### Let tables follow others, as region `{region}` has them
+### Transform tables, from the replica of region `{region}`
 
-Each step reads what changed in a transform's source since the last one, from the region's replica, and puts on `main`
-what follows, once. The run goes on for `[sterna] transforms_follow_for` with Spark warm. Where nothing has come it
+Each step reads what changed in a transform's source since the last one, from the region's replica, and publishes the
+result on `main`, once. The run continues for `[sterna] transforms_follow_for` with Spark warm. Without changes it
 starts no Spark.
 
-Which table follows which says section `transforms` of the services file. Without one the task is skipped. It may run in
+Section `transforms` of the services file defines them. Without one the task is skipped. It may run in
 several regions at once.
 
-**When it fails**: a transform waits for somebody. Its reason stands in the log, and in `sterna transforms status`. The
-others have gone on. What to do stands in docs/operations.md, *By what you see*.
+**When it fails**: a transform needs an operator. The reason is in the log, and in `sterna transforms status`. The
+others have continued. For what to do see docs/operations.md, *By what you see*.
 """
 
 
@@ -40,7 +40,7 @@ class SternaTransformsOperator(SternaOperator):
 
     Args:
         transforms: names of transforms; none: all.
-        follow_for: for how long it looks for more.
+        follow_for: for how long it polls for more.
         services: path of the services file; None for `[sterna] services`.
         kwargs: see `SternaOperator`.
     """
@@ -92,7 +92,7 @@ class SternaTransformsOperator(SternaOperator):
         return counts
 
     def _selected_transforms(self) -> tuple[list[Transform], Path]:
-        """Return the transforms, and the folder in which their SQL stands."""
+        """Return the transforms, and the folder of their SQL files."""
         from sterna.config.services_file import read_services, services_folder
         from sterna.pipelines.transforms.run import select_flows
 
@@ -112,16 +112,16 @@ def transforms_dag(
     follow_for: str | None = None,
     **kwargs: Any,
 ) -> DAG:
-    """Return a DAG whose task takes transforms' steps, whenever a table that they follow is fresh in the region.
+    """Return a DAG whose task runs transforms' steps, whenever a source table is fresh in the region.
 
     Args:
         region: name of the region; None for `[sterna] region`.
         registry: path of the registry; None for `[sterna] registry`.
         services: path of the services file; None for `[sterna] services`.
         transforms: names of transforms; none: all of the services file.
-        sources: tables whose news start a run; none: whatever becomes fresh in the region; None for
+        sources: tables whose changes start a run; none: whatever becomes fresh in the region; None for
             `[sterna] transforms_sources`.
-        follow_for: for how long a run looks for more, such as `10m`; None for `[sterna] transforms_follow_for`.
+        follow_for: for how long a run polls for more, such as `10m`; None for `[sterna] transforms_follow_for`.
         kwargs: see `DAG`; they go before what is set here.
 
     Raises:

@@ -29,17 +29,16 @@ _HELD_LIST_MISSING = Held("", "ObjectMissing", "the list of held tables can't be
 class NessieCommitTrigger(BaseEventTrigger):
     """Fire when the head of `main` is not the commit that the region's replica is at, and then at each new commit.
 
-    It fires again, after 30 seconds and then ever more seldom, while the replica's head holds tables for a reason that
-    passes: there is no commit to `main` when a store comes back.
+    It fires again, after 30 seconds and then at growing intervals, while the replica's head has tables held for a
+    transient reason: there is no commit to `main` when a store is available again.
 
-    It remembers nothing that matters: where it starts from is the watermark on the replica branch, and what is held
-    stands there too. So a triggerer that dies before its event is stored loses none, and the price is at most one run
-    with nothing to do.
+    It keeps no state: it starts from the watermark on the replica branch, which also has the held tables. So a
+    triggerer that dies before its event is stored loses none, and the price is at most one run with nothing to do.
 
     Args:
         region: name of the region whose catalog is polled.
         registry: path of the registry. Credentials are found by the ids in it, none is kept here.
-        poll_interval: seconds between two looks.
+        poll_interval: seconds between two polls.
     """
 
     def __init__(self, *, region: str, registry: str, poll_interval: float = 1.0, **kwargs: Any) -> None:
@@ -64,21 +63,21 @@ class NessieCommitTrigger(BaseEventTrigger):
         backoff = Backoff()
         while True:
             try:
-                # Blocking calls go to a thread: one loop carries all triggers.
+                # Blocking calls run in a thread: all triggers share one loop.
                 if poller is None:
                     poller = await asyncio.to_thread(RegionPoller, self.region, self.registry)
                 if last_head is None:
                     last_head = await asyncio.to_thread(poller.watermark)
                 head = await asyncio.to_thread(poller.head)
                 backoff = backoff.after_poll(await asyncio.to_thread(poller.held), time.monotonic())
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next look may succeed; it is logged and counted
+            except Exception as error:  # noqa: BLE001 - logged and counted; the next poll may succeed
                 if poller is not None:
                     poller.close()
                 poller = None  # the registry or a connection may have been corrected meanwhile
                 failures += 1
                 count_watch_error(self.region)
                 self.log.warning(
-                    "can't look at the head of main (failure %d in a row): %s: %s",
+                    "can't read the head of main (failure %d in a row): %s: %s",
                     failures,
                     type(error).__name__,
                     error,
@@ -92,7 +91,7 @@ class NessieCommitTrigger(BaseEventTrigger):
                 last_head, backoff = head, backoff.after_run(now)
             elif now >= backoff.next_attempt_at:
                 held_reason = f"what holds {len(backoff.keys)} of the tables may have passed"
-                reason = held_reason if now >= backoff.retry_at else "tables that waited to be shipped go on"
+                reason = held_reason if now >= backoff.retry_at else "tables that waited to be shipped are due"
                 yield trigger_event({"region": self.region, "from": last_head, "to": head, "reason": reason})
                 backoff = backoff.after_retry(now)
             await asyncio.sleep(self.poll_interval)

@@ -33,7 +33,7 @@ class SternaWatcherOperator(BaseOperator):
         """
         from airflow.sdk.exceptions import AirflowFailException
 
-        raise AirflowFailException("a task of this run failed: its own log says why")
+        raise AirflowFailException("a task of this run failed: see its log")
 
 
 def add_watcher(dag: DAG) -> None:

@@ -147,7 +147,7 @@ def test_tables_that_were_not_approved_do_not_go_on(
     done: list[Promotion], monkeypatch: pytest.MonkeyPatch, other: MovePlan | None
 ) -> None:
     monkeypatch.setattr(ha_tables, "plan_moves", lambda *_: MOVES)
-    with pytest.raises(UsageError, match=r"other tables would go on"):
+    with pytest.raises(UsageError, match=r"other tables would continue"):
         act(approval(moves=other), "us")
     assert done == []
     act(approval(moves=MOVES), "us")
@@ -156,7 +156,7 @@ def test_tables_that_were_not_approved_do_not_go_on(
 
 @pytest.mark.parametrize(("shown", "promotion"), [("", ""), ("", approval()), (SHOWN, "")])
 def test_a_question_without_a_look_before_it_is_not_asked(shown: str, promotion: str) -> None:
-    with pytest.raises(UsageError, match=r"nobody has looked"):
+    with pytest.raises(UsageError, match=r"no preview"):
         SternaApprovalOperator(task_id="approve", subject="?", shown=shown, promotion=promotion).execute({})
 
 

@@ -1,4 +1,4 @@
-"""Who may see the pages, and who may change something there: Airflow mounts plugins' apps without asking anybody."""
+"""Authorization of the pages: Airflow mounts plugins' apps without checks of its own."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fastapi import HTTPException, Request
 
 @dataclass(frozen=True)
 class Guards:
-    """What routes depend on.
+    """Dependencies of the routes.
 
     Args:
-        view: refuses who may not see plugins' pages; of every route.
-        change: refuses who may not send dead letters again.
+        view: rejects users that may not see plugins' pages; on every route.
+        change: rejects users that may not replay dead letters.
     """
 
     view: Callable[..., Any]
@@ -26,7 +26,7 @@ class Guards:
 def airflow_guards() -> Guards:
     """Return the guards that check with Airflow's auth manager.
 
-    To change something needs the right to edit connections: who has it decides anyhow what is sent, and as whom.
+    Changes need the permission to edit connections, which already determines what is sent, and by which login.
     """
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import AccessView

@@ -57,7 +57,7 @@ def create_app(source: Source, guards: Guards, client: upstream.ClientFactory = 
 
     Args:
         source: where its facts are from.
-        guards: who may see it, and change something.
+        guards: who may see the pages, and who may make changes.
         client: makes clients for other services.
     """
     # Documentation of the routes would be routes of its own, without a guard.

@@ -20,7 +20,7 @@ from sterna.text.plain import to_plain
 
 _RETENTION = timedelta(days=7)
 _MAX_COMMITS_PER_READ = 200  # commits that are read at once
-_STREAM_SECONDS = 600.0  # then the browser comes back, and its right is asked for anew
+_STREAM_SECONDS = 600.0  # then the browser reconnects, and is authorized again
 _POLL_SECONDS = 1.0
 _MAX_SHOWN_LETTERS = 100
 
@@ -30,8 +30,8 @@ async def event_stream(source: Source, reads: SingleFlightReads, after: str) -> 
 
     Args:
         source: where the facts are from.
-        reads: runs what asks the catalog.
-        after: an event's id, as the browser gives it when it comes back; "": it is new.
+        reads: runs the reads of the catalog.
+        after: an event's id, as the browser sends it when it reconnects; "": it is new.
     """
     yield b"retry: 2000\n\n"
     with ExitStack() as stack:
@@ -59,10 +59,10 @@ async def event_stream(source: Source, reads: SingleFlightReads, after: str) -> 
 
 
 def sinks_view(source: Source) -> dict[str, Any]:
-    """Return how far this region's sinks are, as `sterna events status` says it.
+    """Return the positions of this region's sinks, as `sterna events status` shows them.
 
     Raises:
-        SternaError: it can't be told.
+        SternaError: they can't be read.
     """
     from sterna.notifications.sinks.status import read_sinks
 
@@ -108,7 +108,7 @@ def replay_dead_letters(source: Source, sink: str, expected: int) -> dict[str, A
     with source.open_own() as context:
         count = replay_dead_letters(context, sink, None).left
         if count != expected:
-            raise UsageError(f"{sink} has {count} dead letters by now, not {expected}", hint="look, then confirm anew")
+            raise UsageError(f"{sink} has {count} dead letters by now, not {expected}", hint="read and confirm again")
         sender = open_sender(settings, source.secrets)
         try:
             summary: dict[str, Any] = to_plain(replay_dead_letters(context, sink, sender))
@@ -130,7 +130,7 @@ def _initial_events(log: EventLog, cursor: Cursor | None) -> tuple[list[Event], 
         try:
             return list(log.read_after(cursor, head)), Cursor(head)
         except UsageError:
-            pass  # the log has it no more: begin anew
+            pass  # no longer in the log: start over
     changes = log.read_since(None, head, _MAX_COMMITS_PER_READ).commits
     events = [event for change in changes for event in change.events]
     return events[-1:], Cursor(head)
@@ -145,7 +145,7 @@ def _events_after(log: EventLog, cursor: Cursor, head: str) -> list[Event]:
     try:
         return list(log.read_after(cursor, head))
     except UsageError:
-        return []  # the branch was made anew: what comes from here on is told
+        return []  # the branch was recreated: events from here on are sent
 
 
 def _event_frame(event: Event) -> bytes:

@@ -26,7 +26,7 @@ def ingest_view(source: Source, state: str, tenant: str) -> dict[str, Any]:
 
     Raises:
         UsageError: there is no such state.
-        SternaError: it can't be read.
+        SternaError: the tracker can't be read.
     """
     from sterna.pipelines.ingest.model import State
     from sterna.pipelines.ingest.status import read_ingest_status
@@ -60,7 +60,7 @@ def find_upload(source: Source, id: str) -> dict[str, Any]:
     """Return where an upload is: by the id of its receipt, of its batch, or its channel.
 
     Raises:
-        SternaError: it can't be read.
+        SternaError: the tracker can't be read.
     """
     if not _is_configured(source):
         return {"configured": False}

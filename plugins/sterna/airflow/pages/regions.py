@@ -26,7 +26,7 @@ def region_names(source: Source) -> dict[str, Any]:
 def region_card(source: Source, name: str) -> dict[str, Any]:
     """Return what a region's card shows.
 
-    A region whose catalog doesn't answer is `dark`: then the card has what this Airflow's own catalog knows of it.
+    A region whose catalog doesn't answer is `dark`: then the card shows what this Airflow's own catalog has of it.
     """
     try:
         with source.open_region(name) as context:
@@ -43,7 +43,7 @@ def _card(source: Source, context: RegionContext) -> dict[str, Any]:
     try:
         maintenance = source.services().maintenance
     except ServicesError as error:  # it hides nothing else
-        unread_services = printable(f"whom maintenance waits for: {error}")
+        unread_services = printable(f"regions that maintenance waits for: {error}")
     status = read_alarm_status(context, maintenance=maintenance)
     status = replace(status, unseen=(*status.unseen, unread_services)) if unread_services else status
     active_alarms = find_alarms(status, source.limits())

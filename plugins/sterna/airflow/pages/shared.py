@@ -1,4 +1,4 @@
-"""Looking off the event loop: in threads of the pages' own, for a limited time, and once for all who ask at a time."""
+"""Reads off the event loop: in the pages' own threads, for a limited time, and shared by concurrent requests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MAX_CACHED_READS = 200
 
 
 class ReadFailed(Exception):
-    """A look that brought nothing.
+    """A failed read.
 
     Args:
-        status: what the browser is answered.
-        message: why, for people, and nothing secret.
+        status: the HTTP status for the browser.
+        message: the reason, without secrets.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -29,11 +29,11 @@ class ReadFailed(Exception):
 
 
 class SingleFlightReads:
-    """Runs looks; the same one that is asked for several times at once runs once.
+    """Runs reads; concurrent requests for the same one share a run.
 
     Args:
-        max_wait: seconds after which whoever waits is told so. The look goes on, and the next one who asks has it.
-        ttl: seconds for which an answer is good.
+        max_wait: seconds after which a waiting request fails. The read continues, for the next request.
+        ttl: seconds for which a result is reused.
     """
 
     def __init__(self, max_wait: float = 20.0, ttl: float = 1.0) -> None:
@@ -47,7 +47,7 @@ class SingleFlightReads:
         """Return what a function does.
 
         Args:
-            function: looks; runs in a thread.
+            function: reads; runs in a thread.
 
         Raises:
             ReadFailed: it failed, or takes too long.
@@ -63,7 +63,7 @@ class SingleFlightReads:
         return await self._wait_for(running)
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """Return what a function does that changes something: it is shared with nobody; errors as `look`."""
+        """Run a function that makes changes, and is never shared; errors as `read`."""
         return await self._wait_for(asyncio.get_running_loop().run_in_executor(self._pool, function))
 
     async def _wait_for(self, future: asyncio.Future[Any]) -> Any:

@@ -27,7 +27,7 @@ ClientFactory = Callable[[float], httpx.AsyncClient]
 
 
 def default_client(seconds: float) -> httpx.AsyncClient:
-    """Return a client that gives up after a while, and goes where it is sent to and nowhere else."""
+    """Return a client with a timeout, that follows no redirects and uses no proxies."""
     return httpx.AsyncClient(timeout=seconds, follow_redirects=False, trust_env=False)
 
 
@@ -51,7 +51,7 @@ async def user_features(user: str, service: FeatureService) -> Response:
 
     Args:
         user: the user's id as it was typed.
-        service: where they are asked for.
+        service: that serves them.
     """
     if not _USER_ID.fullmatch(user) or int(user[:20]) > _MAX_USER_ID or len(user.lstrip("0")) > len(str(_MAX_USER_ID)):
         return _error_response(400, "Invalid user ID format")
@@ -67,7 +67,7 @@ async def view_features(view: FeatureView | None, ids: Sequence[str], service: F
     Args:
         view: the view of features; None: the services file has none of that name.
         ids: the values of its key's columns as they were typed; spaces of any kind are part of them.
-        service: where they are asked for.
+        service: that serves them.
     """
     if view is None:
         return _error_response(404, "There is no such view")

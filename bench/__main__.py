@@ -170,12 +170,12 @@ def idle(
 @app.command(epilog="Example: python3 run.py bench capacity --tables 1 --tables 50 --rounds 3")
 def capacity(
     tables: Annotated[
-        list[int], typer.Option("--tables", min=1, help="Changed tables that a sync brings; repeat for more.")
+        list[int], typer.Option("--tables", min=1, help="Changed tables of a sync; repeat for more.")
     ] = _CHANGED,
     rounds: Rounds = 3,
     work: Work = None,
 ) -> None:
-    """The model of `sterna capacity` against syncs that bring ever more tables. Goal: off by at most 1.5 times."""
+    """The model of `sterna capacity` against syncs of more and more tables. Goal: off by at most 1.5 times."""
     from bench.capacity import bench
 
     bench(tables, rounds, work)
@@ -389,13 +389,13 @@ def replication(
 @app.command(epilog="Example: python3 run.py bench kpi --rows 100000 --askers 100 --rounds 3")
 def kpi(
     rows: Annotated[int, typer.Option("--rows", min=1, help="Rows of the table.")] = 10_000_000,
-    askers: Annotated[int, typer.Option("--askers", min=1, help="How many ask the same at once.")] = 1_000,
+    askers: Annotated[int, typer.Option("--askers", min=1, help="Concurrent equal requests.")] = 1_000,
     rounds: Rounds = 5,
     work: Work = None,
 ) -> None:
     """A named query at one snapshot over HTTP, against the table in pandas. Goal: at least 5 times as fast.
 
-    Then many who ask the same: one run for all of them, and p99 of at most 50 ms where the answer is kept.
+    Then many equal requests: one run for all of them, and p99 of at most 50 ms where the answer is cached.
     """
     from bench.kpi import bench
 
@@ -430,7 +430,7 @@ def training(
         Path, typer.Option("--feast", help="The rival's Python environment; made where it isn't there.")
     ] = _FEAST,
 ) -> None:
-    """What was known at labels' times, against Feast's historical retrieval. Goal: equal answers, at least as fast."""
+    """Training sets at labels' times, against Feast's historical retrieval. Goal: equal results, at least as fast."""
     from bench.training import bench
 
     bench(labels, rounds, work, feast)
@@ -442,7 +442,7 @@ def fresh(
     airflow: Annotated[int, typer.Option("--airflow", min=0, help="Commits through Airflow; 0: none.")] = 20,
     work: Work = None,
 ) -> None:
-    """A commit on main in us until eu's gateway tells it online. Goals: 3 s with sterna follow, 10 s through Airflow
+    """A commit on main in us until eu's gateway serves it online. Goals: 3 s with sterna follow, 10 s through Airflow
     (p50).
     """
     from bench.fresh import bench
@@ -565,13 +565,13 @@ def kafka(
 @app.command(epilog="Example: python3 run.py bench notify --clients 50 --commits 3")
 def notify(
     clients: Annotated[int, typer.Option("--clients", min=1, help="Clients that wait, of each kind.")] = 1_000,
-    commits: Annotated[int, typer.Option("--commits", min=1, help="To be told of, each kind.")] = 20,
+    commits: Annotated[int, typer.Option("--commits", min=1, help="Measured commits of each kind.")] = 20,
     nchan: Annotated[
         Path | None, typer.Option("--nchan", help="Measure nchan, too: where Debian's packages were unpacked to.")
     ] = None,
     work: Work = None,
 ) -> None:
-    """A commit on main until each client in eu knows it: sterna follow and serve, against polling each 1.5 s.
+    """A commit on main until each client in eu has its event: sterna follow and serve, against polling each 1.5 s.
 
     Goals: from the replica commit to 1,000 clients 0.5 s (p99), to 10,000 2 s, at most 1.5 times nchan's; from main to
     a client 1 s (p50).
@@ -615,7 +615,7 @@ def outlet(
 
 @app.command(epilog="Example: python3 run.py bench table")
 def table() -> None:
-    """Bring the table of results in bench/README.md up to date."""
+    """Update the table of results in bench/README.md."""
     from bench.table import write_table
 
     write_table()

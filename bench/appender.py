@@ -1,7 +1,8 @@
-"""A Spark in a process of its own that appends a row a commit: `python -m bench.appender`, told what by standard input.
+"""A Spark in a process of its own that appends a row a commit: `python -m bench.appender`, controlled by standard
+input.
 
-The first line is JSON: `settings` of the catalog, `table`, `ids`, and `every` so many seconds. It says `ready`, and
-begins at the next line. At its end it says the seconds of each append, from when it was due, and the failures.
+The first line is JSON: `settings` of the catalog, `table`, `ids`, and `every` so many seconds. It prints `ready`, and
+begins at the next line. At its end it prints the seconds of each append, from when it was due, and the failures.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sterna.spark.start import spark_errors
 
 
 def main() -> None:
-    """Append what the first line says."""
+    """Append rows as the first line of standard input defines."""
     job = json.loads(sys.stdin.readline())
     spark = start_session(os.environ, name="rival")
     for key, value in job["settings"].items():

@@ -1,7 +1,7 @@
 """A small table's first seed while the metadata of a very large one is seeded, against the same seed alone.
 
 The large lane is a process of its own, as in Airflow, with its own Spark on the same cores. No data file of the large
-table exists: the end of the round is told that all were copied.
+table exists: the bulk run's end gets a report that all were copied.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _large_lane(world: Regions, table: BigTable) -> Iterator[subprocess.Popen[st
 
 
 def _large_round(registry: str, entries: str) -> None:
-    """Be the large lane: say a line once Spark is there, and bring what is in transit when told to."""
+    """Run the large lane: print a line once Spark is ready, and sync what is in transit on the next line of input."""
     with (
         open_region(registry, "eu", environment_secrets()) as context,
         spark_engine(context, report_progress) as engine,

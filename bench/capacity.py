@@ -1,4 +1,5 @@
-"""The model of `sterna capacity` against what syncs take here: how a sync's time grows with the tables it brings."""
+"""The model of `sterna capacity` against what syncs take here: how a sync's time grows with the number of its
+tables."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _SNAPSHOTS = 3  # of a table here, in the mean
 
 
 def bench(sizes: list[int], rounds: int, work: Path | None) -> None:
-    """Measure syncs that bring so many changed tables each."""
+    """Measure syncs of so many changed tables each."""
     with regions(work, memory="1g", postgres=True, count_requests=True) as world:
         world.spark.sql(f"CREATE NAMESPACE {MAIN}.bench")
         for number in range(max(sizes)):

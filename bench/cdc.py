@@ -199,7 +199,7 @@ class _Side:
 
 
 class _Upserts:
-    """The rival: what the engine told since the last commit becomes a delete and an upsert."""
+    """The rival: the engine's changes since the last commit become a delete and an upsert."""
 
     def __init__(self, table: Any, engine: Engine) -> None:
         self._table, self._engine = table, engine

@@ -31,7 +31,7 @@ _WRITERS = 4
 
 @dataclass(frozen=True)
 class Load:
-    """Who commits how often.
+    """The rate of commits.
 
     Args:
         tables: how many tables are written, in turn.
@@ -109,7 +109,7 @@ def _commit(pool: ThreadPoolExecutor, load: Load, tables: Sequence[SmallTable], 
 
 
 def commit_on(load: Load, tables: Sequence[SmallTable], ended: threading.Event) -> int:
-    """Commit at the pace of a load, one commit after the other, until somebody says that it is over; return how many.
+    """Commit at the pace of a load, one commit after the other, until the event is set; return how many.
 
     Args:
         load: its tables in turn.
@@ -139,7 +139,7 @@ def sync_on(context: RegionContext, ended: threading.Event) -> int:
 
 
 def _lags(world: Pair, context: RegionContext, before: str) -> list[float]:
-    """Return, commit by commit of `main`, the seconds until the replica stood for it or for a later one."""
+    """Return, for each commit of `main`, the seconds until the replica was at it or at a later one."""
     commits = list(reversed(_history(world, SOURCE_BRANCH, before)))
     places = {commit.hash: place for place, commit in enumerate(commits)}
     lags: list[float] = []

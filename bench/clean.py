@@ -22,7 +22,7 @@ from sterna.replication.replica.region import RegionContext
 from sterna.replication.sync.run import sync
 
 AT_MOST = 5.0
-"""So many times as long as with nobody else at work a clean-up may take."""
+"""The longest time of a clean-up beside writers and syncs, as a multiple of that of one alone."""
 LOAD = Load(20, 60)
 _LOOK_SECONDS = 1.0
 _OPTIONS = GcOptions(keep=timedelta(0), grace=MIN_GRACE, delete=True)
@@ -30,7 +30,7 @@ _LONG_AGO = 30 * 86_400
 
 
 def bench(files: int, work: Path | None) -> None:
-    """Delete so much garbage with nobody at work, and as much beside writers and syncs."""
+    """Delete so much garbage alone, and as much beside writers and syncs."""
     with pair(work) as world, world.context() as context:
         tables = [SmallTable(world, open_writer(world), f"t{number}").create() for number in range(LOAD.tables)]
         sync(context, SyncOptions(), report_progress)

@@ -79,7 +79,7 @@ class Result:
         return self.figure >= self.goal if self.bound == "at least" else self.figure <= self.goal
 
     def as_json(self) -> dict[str, Any]:
-        """Return the line that stands for this result."""
+        """Return the result as a line of its file."""
         return {
             "name": self.name,
             "case": self.case,
@@ -102,7 +102,7 @@ class Result:
 
 
 def report(result: Result) -> dict[str, Any]:
-    """Append a result to its bench's file, draw the bench anew, print the line, and return it."""
+    """Append a result to its bench's file, redraw the bench's plot, print the line, and return it."""
     from bench.plot import draw
 
     folder = Path(os.environ.get(RESULTS_VARIABLE) or RESULTS)
@@ -175,7 +175,7 @@ def peak_memory(pid: int | None = None, every: float = 1.0) -> Iterator[dict[str
 
     Args:
         pid: the process; None: this one.
-        every: seconds between two looks, each of which takes some milliseconds from what is measured.
+        every: seconds between two samples, each of which takes some milliseconds from what is measured.
     """
     peaks: dict[str, float] = {}
     ended = threading.Event()

@@ -1,4 +1,4 @@
-"""Compaction of many small files, with nobody else at work and beside writers, against Iceberg's own procedure."""
+"""Compaction of many small files, alone and beside writers, against Iceberg's own procedure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _measure(table: _Table, case: str, beside: Callable[[], Any], rounds: int) -
         with beside() as wrote:
             started = time.monotonic()
             reports = [run()]
-            # A group in conflict is left as it was: both sides are asked until the work is done.
+            # A group in conflict is left as it was: both sides run until the work is done.
             while table.count() > table.files // 10 and len(reports) < _MOST_RUNS:
                 reports.append(run())
             seconds = time.monotonic() - started
@@ -96,7 +96,7 @@ class _Table:
         self._snapshot = self._sql(f"SELECT snapshot_id FROM {_TABLE}.snapshots")[0][0]
 
     def as_it_was(self) -> None:
-        """Take it back to its first snapshot, whose files are all there still."""
+        """Roll the table back to its first snapshot, whose files all still exist."""
         self._sql(
             f"CALL {MAIN}.system.set_current_snapshot(table => '{NAMESPACE}.small', snapshot_id => {self._snapshot})"
         )
@@ -107,7 +107,7 @@ class _Table:
             {"tables": [{"match": [f"{NAMESPACE}.small"], "min_age": "1s"}], "spark": "local"}
         )
         with open_region(self.world.stage.registry, "us", environment_secrets()) as context:
-            # What was written a moment ago counts as quiet: nobody waits for it in a bench.
+            # With a clock an hour ahead, recently written files count as settled.
             now = datetime.now(UTC) + timedelta(hours=1)
             (done,) = run_maintenance(context, settings, (), report_progress, dry_run=False, now=now).tables or (
                 TableReport("nothing"),

@@ -88,7 +88,7 @@ class Sink:
             "connector.client.config.override.policy": "All",
             "consumer.auto.offset.reset": "earliest",
             "consumer.max.poll.records": 5000,
-            "offset.flush.interval.ms": 1000,  # how long it may sleep before it looks for a commit that begins
+            "offset.flush.interval.ms": 1000,  # how long it may sleep before it checks for a commit that begins
         }
 
     def _connector(self) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Copying content files between two S3 endpoints: the batches of a sync, against plain `rclone copy` of the same
 tree at its best flags.
 
-Ours includes what the rival leaves out: each file is looked up by name, and every one is proven present with its size.
+Ours includes what the rival leaves out: each file is checked by name, and every one is proven present with its size.
 """
 
 from __future__ import annotations
@@ -164,4 +164,4 @@ def _path(stage: Deployment, uri: str) -> Path:
 
 def _clear(stage: Deployment, context: RegionContext) -> None:
     shutil.rmtree(_path(stage, context.region.replica_root), ignore_errors=True)
-    stage.endpoints["eu"].start()  # it would go on believing in what was written through it
+    stage.endpoints["eu"].start()  # it would still list what was written through it

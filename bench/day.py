@@ -24,7 +24,7 @@ RATE, BYTES = 8.1, 17.4e6  # files and bytes a second: 700,000 files and 1.5 TB 
 GOAL = 60.0
 _DLT = "1.31.0"
 _TABLES = 7
-_AGE = 20  # seconds: each batch costs a commit of its table, whatever it brings
+_AGE = 20  # seconds: each batch costs a commit of its table, whatever its size
 _ROW = 16
 _MAX_WAIT_SECONDS = 600.0
 
@@ -102,7 +102,7 @@ def _theirs(folder: Path, python: Path, files: int, rows: int) -> dict[str, Any]
     job = {"folder": str(come), "order": order, "rate": RATE, "into": str(folder / "into"), "every": _AGE}
     job["up"] = files / RATE * 2
     output = subprocess.run(
-        # -P: beside that file lie some that are named as the standard library's.
+        # -P: files beside that one have names of the standard library's modules.
         [python, "-P", Path(__file__).with_name("dlt_child.py")],
         input=json.dumps(job),
         stdout=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """Loads files that come at a rate with dlt, as its rival does: run by a Python that has dlt, and nothing of sterna.
 
 Standard input is JSON: `folder` with files `<table>-<number>.parquet`, `order` of their names, `rate` a second, `into`,
-`every` so many seconds a load, and when to give `up`. It says the seconds of each file from when it was due until it
+`every` so many seconds a load, and when to give `up`. It prints the seconds of each file from when it was due until it
 was loaded.
 """
 
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 
 def main() -> None:
-    """Load what standard input says."""
+    """Load the files that standard input names."""
     job = json.load(sys.stdin)
     target = dlt.destinations.filesystem(bucket_url=f"file://{job['into']}")
     pipeline = dlt.pipeline("rival", pipelines_dir=f"{job['into']}-state", destination=target, dataset_name="bench")

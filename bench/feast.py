@@ -95,12 +95,12 @@ def environment(folder: Path) -> Path:
 
 
 def repository(folder: Path, program: Path, rows: Path, names: list[str], valkey: ValkeyServer) -> Feast:
-    """Make a repository with one view of users, and tell Feast of it.
+    """Create a repository with one view of users, and apply it to Feast.
 
     Args:
         program: the command `feast`.
         rows: a Parquet file with them.
-        names: columns that are features; the first letter says their type.
+        names: columns that are features; the first letter is their type's.
         valkey: the online store.
     """
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""A commit on `main` until another region tells it online: replica, store of features, gateway."""
+"""A commit on `main` until another region serves it online: replica, feature store, gateway."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def bench(commits: int, airflow: int, work: Path | None) -> None:
 
 @dataclass
 class _Users:
-    """A table of users in us, told online in eu.
+    """A table of users in us, served online in eu.
 
     Args:
         last: the newest user.
@@ -84,7 +84,7 @@ class _Users:
         return users
 
     def measure(self, url: str, case: str, goal: float, commits: int) -> None:
-        """Commit one user after the other, and report from when each was on `main` until it is told."""
+        """Commit one user after the other, and report the seconds from each one's commit until it is served."""
         with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
             latencies = tuple(self._one(client) for _ in range(commits + _WARM_UP))[_WARM_UP:]
         details = {
@@ -102,7 +102,7 @@ class _Users:
         committed = time.monotonic()  # PyIceberg has the answer: the commit was made a moment before
         assert self.world.catalog.reference(SOURCE_BRANCH).hash != before
         while client.get(f"/features/user/{self.last}").headers.get("X-Sterna-Cache") != "hit":
-            assert time.monotonic() < committed + _MAX_WAIT_SECONDS, f"user {self.last} is not told"
+            assert time.monotonic() < committed + _MAX_WAIT_SECONDS, f"user {self.last} is not served"
             time.sleep(_LOOK)
         seconds = time.monotonic() - committed
         report_progress(f"user {self.last}: {seconds:.2f} s")

@@ -43,7 +43,7 @@ class Door:
     Args:
         url: the gateway's address.
         region: the region's name.
-        ingest: the region's ingestion, looked at from here.
+        ingest: the region's ingestion, read from this process.
     """
 
     url: str

@@ -1,7 +1,7 @@
 """What syncs leave beside a replica: the bytes after an hour of commits to a table of long history, before and after a
 clean-up.
 
-The clock is compressed: the commits follow one another, and the clean-up is told that it is later.
+The clock is compressed: the commits follow one another, and the clean-up gets a later time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KEY = (NAMESPACE, "long")
 
 
 def bench(commits: int, snapshots: int, work: Path | None) -> None:
-    """Commit and sync so many times, and report what lies below the replica root before and after a clean-up."""
+    """Commit and sync so many times, and report the bytes below the replica root before and after a clean-up."""
     with pair(work) as world, world.context("here") as context:
         table = _with_history(world, snapshots)
         _commit(world, table)

@@ -106,7 +106,7 @@ def _address(log: Path) -> str:
 
 @dataclass
 class Endpoint:
-    """A gateway, and the table that it is asked about."""
+    """A gateway, and the table of its query."""
 
     world: Pair
     url: str
@@ -114,7 +114,7 @@ class Endpoint:
     snapshot: int
 
     def path(self, least: int) -> str:
-        """Return the question for rows from an id on: each is another one, which nobody has asked before."""
+        """Return the request for rows from an id on: each differs from all earlier ones."""
         return f"/kpi?snapshotId={self.snapshot}&n={least}"
 
     def executions(self) -> int:
@@ -124,7 +124,7 @@ class Endpoint:
 
 
 def measure_figure(endpoint: Endpoint, rows: int, rounds: int) -> None:
-    """Measure and report one asker whose question was not asked before, against the whole table in pandas."""
+    """Measure and report one client with new requests, against a read of the full table in pandas."""
     figures: dict[str, list[float]] = {"ours": [], "theirs": []}
     least = {side: count() for side in figures}
     client = httpx.Client(timeout=120)
@@ -174,11 +174,11 @@ def measure_askers(endpoint: Endpoint, rows: int, askers: int, rounds: int) -> N
 
 
 async def ask(port: int, path: str, askers: int, spread: float) -> list[float]:
-    """Let many ask, each over a connection of its own, at a time that is fixed before and waits for nobody's answer.
+    """Send many requests, each over its own connection, at fixed times that don't wait for other responses.
 
     Args:
         port: of the gateway, on the loopback.
-        path: what is asked.
+        path: of the request.
         spread: seconds over which they come; 0: all at once.
 
     Returns:

@@ -55,8 +55,8 @@ def bench(commits: int, gigabytes: float, megabytes_per_second: float, work: Pat
 def _cheap_etags(world: Pair) -> None:
     """Let endpoints answer HEAD and listings as stores do.
 
-    By default these ones read each file through for its MD5 whenever they are asked about it: of a large copy that is
-    gigabytes at once, on the cores that are measured.
+    By default these read each file for its MD5 on every such request: of a large copy that is gigabytes at once, on the
+    cores that are measured.
     """
     for endpoint in world.stage.endpoints.values():
         endpoint.start("--etag-hash", "")
@@ -90,7 +90,7 @@ def _large(world: Pair, table: SmallTable, gigabytes: float) -> int:
 
 
 def _registry(world: Pair, megabytes_per_second: float) -> Path:
-    """Write the registry of who copies over the link; return where it is."""
+    """Write a registry whose copies go over the link; return its path."""
     document = yaml.safe_load(world.stage.registry.read_text())
     for region in document["regions"]:
         region["bulk_copy_threshold"] = 2 * _FILE - 1
@@ -104,7 +104,7 @@ def _registry(world: Pair, megabytes_per_second: float) -> Path:
 
 @contextmanager
 def _large_lane(context: RegionContext, registry: Path) -> Iterator[Callable[[], bool]]:
-    """Run the large lane as a process of its own; yield what tells whether it still copies."""
+    """Run the large lane as a process of its own; yield a function that returns whether it is still copying."""
     command = [sys.executable, "-m", "sterna.cli.main", "sync", "--region", "eu", "--lane", "large"]
     with subprocess.Popen([*command, "--registry", str(registry)], stdout=subprocess.DEVNULL) as process:
         try:

@@ -54,7 +54,7 @@ def bench(rate: int, every: float, minutes: float, work: Path | None) -> None:
 
 @dataclass
 class _Load:
-    """Commits to the first layer, and a look at the third.
+    """Commits to the first layer, and reads of the third.
 
     Args:
         space: the namespace of the three tables.
@@ -88,7 +88,7 @@ class _Load:
 
     def play(self) -> list[float]:
         """Commit at the rate; return for each commit how many seconds later the third layer had all of it."""
-        self._commit()  # whoever follows starts his Spark meanwhile; that isn't measured
+        self._commit()  # the followers start Spark meanwhile; that isn't measured
         self._arrived(self._rows)
         self._committed.clear()
         lags: list[float] = []
@@ -165,7 +165,7 @@ def _flows(load: _Load) -> Iterator[None]:
 
 @contextmanager
 def _streams(load: _Load) -> Iterator[None]:
-    """Run two of Spark's own streams, in the bench's Spark: an append, and the minutes of each batch computed anew."""
+    """Run two of Spark's own streams, in the bench's Spark: an append, and the minutes of each batch recomputed."""
     spark, folder = load.world.spark, load.world.stage.work / "checkpoints"
 
     def second(rows: DataFrame, batch: int) -> None:

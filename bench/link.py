@@ -15,7 +15,7 @@ _CHUNK = 64 * 1024
 
 @dataclass
 class Link:
-    """A proxy on this machine, between the one who asks and an endpoint far away.
+    """A proxy on this machine, between a client and a distant endpoint.
 
     Args:
         port: the endpoint's.

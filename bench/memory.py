@@ -2,7 +2,7 @@
 
 No real million files is copied. For the command, the data files are at home already (sparse files of the right size),
 so that it plans, localizes and publishes. For the tasks nothing is at home: the plan lists all files and cuts them into
-batches, one of these is really copied, and publish is told that the others were.
+batches, one of these is really copied, and publish gets a report that the others were.
 """
 
 from __future__ import annotations

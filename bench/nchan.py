@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 _EVENT_BYTES = 1_000  # an event of ours with what is around it
-_LOOK_SECONDS = 0.2  # as the gateway looks
+_LOOK_SECONDS = 0.2  # as the gateway polls
 _CONF = """\
 load_module {module};
 pid {folder}/pid;
@@ -79,7 +79,7 @@ async def publishing(url: str, branch: str) -> AsyncIterator[None]:
 
     Args:
         url: nchan's address.
-        branch: where the catalog answers for the branch.
+        branch: the catalog's URL of the branch.
     """
     task = asyncio.create_task(_publish(url, branch))
     try:

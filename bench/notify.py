@@ -79,7 +79,7 @@ def bench(clients: int, commits: int, unpacked: Path | None, work: Path | None) 
 
 
 async def _poll(address: str, last_head: str, ended: asyncio.Event) -> tuple[str, float]:
-    """Ask the catalog each 1.5 s for the branch's head, over a connection that stays open, until it is another one."""
+    """Poll the branch's head from the catalog each 1.5 s, over one connection, until it changes."""
     at = urlsplit(address)
     reader, writer = await asyncio.open_connection(at.hostname, at.port)
     await asyncio.sleep(random.uniform(0, POLL_SECONDS))

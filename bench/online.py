@@ -85,13 +85,13 @@ class _Side:
         return path
 
     def change(self) -> None:
-        """Update a thousand rows that lie together, in us, and sync eu."""
+        """Update a thousand adjacent rows, in us, and sync eu."""
         table = f"{MAIN}.{NAMESPACE}.{self.name}"
         self._sql(f"UPDATE {table} SET f0 = f0 + 1 WHERE user_id < {_CHANGED}")
         self.sync()
 
     def sync(self) -> None:
-        """Bring eu up to main."""
+        """Sync eu with main."""
         with self.world.context() as context:
             sync(context, SyncOptions(), lambda line: None)
 
@@ -217,14 +217,14 @@ def _p99(latencies: list[float]) -> float:
 
 
 def _same(ours: _Server, theirs: _Server, rows: int) -> None:
-    """See that both tell the same of a user."""
+    """Assert that both serve the same features of a user."""
     (mine,), (other,) = (server.values(asyncio.run(_answer(server, [rows - 1]))) for server in (ours, theirs))
     assert [str(value) for value in mine] == [str(value) for value in other], (mine, other)
 
 
 @dataclass(frozen=True)
 class _Server:
-    """Who is asked for features of some users."""
+    """A server of features of users."""
 
     url: str
 
@@ -277,7 +277,7 @@ async def _answer(server: _Server, ids: list[int]) -> dict[str, Any]:
 
 
 async def _ask(server: _Server, questions: list[list[int]], at_once: int) -> list[float]:
-    """Ask one question after the other over each of some connections; return the seconds of each."""
+    """Send one request after the other over each of some connections; return the seconds of each."""
     seconds: list[float] = []
 
     async def one(mine: list[list[int]]) -> None:

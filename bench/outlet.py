@@ -51,8 +51,8 @@ class _Target:
     """One kind of target.
 
     Args:
-        settings: returns those of an outlet that sends to a place that nobody sent to before.
-        bare: sends the same to another such place by the client alone.
+        settings: returns those of a sink with a new destination.
+        bare: sends the same to another new destination by the client alone.
     """
 
     settings: Callable[[], dict[str, Any]]
@@ -114,10 +114,10 @@ def _deliver(world: Pair, target: _Target, base: str, events: int) -> float:
     with world.context() as context:
         tag = sink_tag("eu", _OUTLET)
         context.ports.writable_primary.create_tag(tag, _BRANCH, base)
-        room = SinkService(context, services, _KEEP, opener=lambda outlet, _: open_sender(outlet, lambda id: _KEY))
-        (deliverer,) = room.deliverers
+        service = SinkService(context, services, _KEEP, opener=lambda outlet, _: open_sender(outlet, lambda id: _KEY))
+        (deliverer,) = service.deliverers
         began = time.monotonic()
-        room.start()
+        service.start()
         while not deliverer.age:
             time.sleep(0.001)
         read, began = time.monotonic() - began, time.monotonic()
@@ -126,7 +126,7 @@ def _deliver(world: Pair, target: _Target, base: str, events: int) -> float:
             time.sleep(0.002)
         seconds = time.monotonic() - began
         report_progress(f"the log was read in {read:.3f} s")
-        room.stop()
+        service.stop()
         context.ports.writable_primary.delete_tag(tag, world.catalog.reference(tag).hash)
     return seconds
 
@@ -276,7 +276,7 @@ class _Sink(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Listing what to copy: the plan stage of a sync, against Spark's reading of the table's file paths.
 
-The stage reads the same manifests as Spark does, and beyond that asks the region's own store which of the files are
-there already, cuts the rest into batches and writes the list down.
+The stage reads the same manifests as Spark does, and beyond that checks in the region's own store which of the files
+are there already, cuts the rest into batches and writes the list.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAIN = "main_us"
-"""The catalog of `main` in Spark, over us's own endpoint: no proxy stands between Spark and the store."""
+"""The catalog of `main` in Spark, over us's own endpoint: no proxy is between Spark and the store."""
 _QUICK_START = "-XX:TieredStopAtLevel=1"
-_STORE_SEES_SECONDS = 1.5  # until an endpoint sees what was put into its folder
+_STORE_SEES_SECONDS = 1.5  # until an endpoint lists what was put into its folder
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Pair:
         return replace(opened, region=opened.region.model_copy(update={"localize": localize}))
 
     def path(self, uri: str) -> Path:
-        """Return where a URI's object stands on disk."""
+        """Return the path of a URI's object on disk."""
         if uri.startswith("file://"):
             return Path(uri.removeprefix("file://"))
         bucket, _, key = uri.removeprefix("s3://").partition("/")
@@ -54,11 +54,11 @@ class Pair:
         return folder / bucket / key
 
     def remove(self, *uris: str) -> None:
-        """Take away whatever stands below some URIs."""
+        """Delete everything below some URIs."""
         for uri in uris:
             shutil.rmtree(self.path(uri), ignore_errors=True)
         for bucket in {uri.removeprefix("s3://").partition("/")[0] for uri in uris}:
-            # An endpoint goes on believing in what was written through it and taken away behind its back.
+            # An endpoint caches objects that were written through it, and misses their deletion on disk.
             self.stage.endpoints[bucket.removesuffix("-lake")].start()
 
 
@@ -84,7 +84,7 @@ def settle() -> None:
 def pair(
     work: Path | None, *, postgres: bool = True, airflow: bool = False, count_requests: bool = False
 ) -> Iterator[Pair]:
-    """Bring up both regions.
+    """Start both regions.
 
     Args:
         work: a folder for everything, new or empty; None for a temporary one, removed at the end.
@@ -145,7 +145,7 @@ def sync_one_file(context: RegionContext, engine: Engine | None = None) -> float
 
 
 def run_sterna(*arguments: str) -> str:
-    """Run the command line as a process of its own, and return what it said.
+    """Run the command line as a process of its own, and return its output.
 
     Raises:
         CalledProcessError: it failed.
@@ -156,7 +156,7 @@ def run_sterna(*arguments: str) -> str:
 
 
 def report_progress(line: str) -> None:
-    """Tell people how far it is; standard output is for the result."""
+    """Print progress to stderr; standard output is for the result."""
     print(line, file=sys.stderr, flush=True)
 
 

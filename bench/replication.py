@@ -77,7 +77,7 @@ def measure(world: Sites, rate: float, seconds: float, rounds: int) -> None:
 
 
 def _round(world: Sites, rate: float, seconds: float) -> tuple[list[float], int]:
-    """Return each commit's seconds from its acknowledgement until eu showed it, and how often eu was asked."""
+    """Return each commit's seconds from its acknowledgement until eu showed it, and how often eu was polled."""
     ended, shown = threading.Event(), dict[str, float]()
     with ThreadPoolExecutor(_WRITERS + 1) as pool:
         watch = pool.submit(_watch, world.by_region["eu"].uri, shown, ended)
@@ -215,7 +215,7 @@ def _promote(world: Sites, region: str, *, planned: bool) -> None:
 
 
 def _keep_committing(world: Sites, times: list[float], ended: threading.Event) -> None:
-    """Commit to `main` through whichever region accepts, as fast as it goes; note when."""
+    """Commit to `main` through whichever region accepts, as fast as possible; record the times."""
     short = Deadlines(connect=1.0, read=5.0, total=5.0, attempts=1)
     catalogs = [NessieCatalog(site.uri, deadlines=short) for site in world.by_region.values()]
     while not ended.is_set():

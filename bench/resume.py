@@ -1,4 +1,4 @@
-"""Clients that come back all at once, and are told everything that they missed."""
+"""Clients that reconnect all at once, and receive every event that they missed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bench(clients: int, events: int, work: Path | None) -> None:
             wanted = _missed(url, cursor, events)
             seconds, received = asyncio.run(_come_back(address, cursor, clients, events))
     lost = {ids for ids in received if ids != wanted}
-    assert not lost, f"{len(lost)} ways of being told something else"
+    assert not lost, f"{len(lost)} clients received other events"
     details = {"p50": rounded(percentile(seconds, 0.5)), "slowest": rounded(max(seconds)), "lost": 0}
     sides = {"the last client has everything": (max(seconds),)}
     report(Result("resume", f"{clients} clients, {events} events", GOAL, "at most", "s", sides, max(seconds), details))
@@ -56,11 +56,11 @@ def _make(world: Pair, tables: list[SmallTable], events: int) -> None:
 
 
 def _missed(url: str, cursor: str, events: int) -> str:
-    """Return the digest of all that was missed, as long polls tell it."""
+    """Return the digest of all missed events, as long polls return them."""
     ids: list[str] = []
     while len(ids) < events:
         answer = httpx.get(f"{url}/v1/events", params={"after": cursor, "wait": 5, "tables": f"{NAMESPACE}.*"}).json()
-        assert answer["events"], f"{len(ids)} of {events} events are told"
+        assert answer["events"], f"{len(ids)} of {events} events were received"
         ids += [event["id"] for event in answer["events"]]
         cursor = answer["cursor"]
     assert max(Counter(ids).values()) == 1
@@ -68,7 +68,7 @@ def _missed(url: str, cursor: str, events: int) -> str:
 
 
 async def _come_back(url: str, cursor: str, clients: int, events: int) -> tuple[list[float], set[str]]:
-    """Let all come back; return when each had everything, and what they were told."""
+    """Reconnect all clients; return when each had every event, and what they received."""
     started = time.monotonic()
     async with asyncio.timeout(_MAX_WAIT_SECONDS):
         outcomes = await asyncio.gather(*(_one(url, cursor, events, started) for _ in range(clients)))

@@ -1,7 +1,7 @@
 """All metadata of a table's first seed, plan to publication, against Iceberg's `rewrite_table_path`.
 
 Both run on one Spark application with the same cores, read every manifest from an S3 endpoint and write it to one, and
-list what is to be copied. No data file exists: publish is told that all were copied.
+list what is to be copied. No data file exists: publish gets a report that all were copied.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def plan_of(
 
 
 def _seed(context: RegionContext, key: Key, entries: int, engine: Engine) -> list[float]:
-    """Bring a table's metadata, and return the seconds of each stage."""
+    """Sync a table's metadata, and return the seconds of each stage."""
     times = [time.monotonic()]
     planned, copied = plan_of(context, SyncOptions(tables=(key_name(key),)), entries, engine)
     times.append(time.monotonic())

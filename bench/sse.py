@@ -18,7 +18,7 @@ class Streams:
     """So many clients of one address.
 
     Args:
-        url: what they ask for.
+        url: that they request.
         count: how many they are.
     """
 
@@ -66,7 +66,7 @@ class Streams:
 
 
 async def open_stream(url: str, **headers: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Ask for a stream, and return it behind its headers."""
+    """Request a stream, and return it after its headers."""
     at = urlsplit(url)
     reader, writer = await asyncio.open_connection(at.hostname, at.port)
     request = [f"GET {at.path}?{at.query} HTTP/1.1", f"Host: {at.netloc}", "Accept: text/event-stream"]

@@ -1,5 +1,5 @@
-"""One stage of a sync, or verify, in a process of its own, as an Airflow task or the command line has it; it says how
-much memory it took.
+"""One stage of a sync, or verify, in a process of its own, as an Airflow task or the command line has it; it reports
+how much memory it took.
 
 `python -m bench.stage {"stage": "plan", "registry": "…"}` prints one JSON line; see `bench.memory`.
 """

@@ -42,7 +42,7 @@ class BigTable:
         key: its content key.
         entries: how many data files it has.
         per_manifest: how many of them a manifest lists.
-        file_size: bytes of each, as its metadata says.
+        file_size: bytes of each, by its metadata.
         metadata: URI of its metadata.json.
     """
 
@@ -106,7 +106,7 @@ def place_files(
     """Make data files of a table, sparse ones of the right size, below a URI: its own location, or where its copies go.
 
     Args:
-        root: what stands for the table's location.
+        root: in place of the table's location.
         manifests: those whose files are made; None: all.
         linked: let the files of a folder be one, with many names: millions are more than a disk has inodes for.
     """
@@ -171,7 +171,7 @@ class AvroTemplate:
 
 @dataclass(frozen=True)
 class _Variant:
-    """An entry's bytes around what differs from manifest to manifest, and how many rows it says the file has."""
+    """An entry's bytes around what differs from manifest to manifest, and the file's number of rows by it."""
 
     head: bytes
     middle: bytes
@@ -229,7 +229,7 @@ def _write_list(world: Regions, table: BigTable, uri: str) -> str:
 
 
 def _variants(table: BigTable, manifest: AvroTemplate) -> list[_Variant]:
-    """Return entries whose statistics differ, as many as make a manifest that compresses as real ones do."""
+    """Return entries whose statistics differ, enough for a manifest that compresses as real ones do."""
     numbers = random.Random(0)
     variants = []
     path = f"part={_NO_PART}/{_NO_FILE}"

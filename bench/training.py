@@ -1,4 +1,4 @@
-"""Training sets: labels with what was known at their times, beside Feast's historical retrieval, with equal answers."""
+"""Training sets: point-in-time features of labels, against Feast's historical retrieval, with equal results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ print(time.monotonic() - started)
 
 
 def bench(labels: int, rounds: int, work: Path | None, env: Path) -> None:
-    """Measure so many labels about a tenth as many users, whose rows came with a few commits."""
+    """Measure so many labels about a tenth as many users, whose rows were added by a few commits."""
     with regions(work, memory="4g") as world:
         stage = world.stage
         add_catalog(
@@ -54,7 +54,7 @@ def bench(labels: int, rounds: int, work: Path | None, env: Path) -> None:
         history = _History.make(world, max(labels // 10, 10))
         labels_path = stage.work / "labels.parquet"
         pq.write_table(history.labels(labels), labels_path)
-        valkey = start_valkey(stage.work / "valkey")  # Feast wants an online store, too
+        valkey = start_valkey(stage.work / "valkey")  # Feast needs an online store, too
         try:
             feast = repository(stage.work / "feast", environment(env), history.parquet(stage.work), _NAMES, valkey)
             _measure(world, feast, labels_path, labels, rounds)
@@ -100,7 +100,7 @@ class _History:
         places = rng.integers(0, len(self.gaps), count)
         begins, ends = (np.array(side)[places] for side in zip(*self.gaps, strict=True))
         times = begins + (rng.random(count) * (ends - begins)).astype(np.int64)
-        # Feast answers one of two labels of the same user and moment, and leaves the other one out.
+        # Of two labels of the same user and time Feast returns one, and omits the other.
         users, times = np.unique(np.stack([users, times]), axis=1)
         count = len(users)
         moments = pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC"))
@@ -166,9 +166,9 @@ def _service() -> TrainingService:
 
 
 def _same(folder: Path, labels: int) -> tuple[int, int]:
-    """See that both have the same for each label; return how many have features, and how many Feast leaves out.
+    """Assert that both have the same for each label; return how many have features, and how many Feast omits.
 
-    It leaves out labels of users all of whose rows are of later: ours have to be without features.
+    It omits labels of users that only have later rows: ours have to be without features.
     """
     mine = pq.read_table(folder / "ours.parquet").to_pandas().set_index("label").sort_index()
     other = pq.read_table(folder / "theirs.parquet").to_pandas().set_index("label").sort_index()

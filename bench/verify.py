@@ -40,7 +40,7 @@ def bench(entries: list[int], rounds: int, per_manifest: int, work: Path | None)
 
 
 def seeded(world: Regions, entries: int, per_manifest: int) -> BigTable:
-    """Make a table whose data files are at home already, sparse ones of the right size, and replicate it."""
+    """Create a table whose data files are local already, sparse ones of the right size, and replicate it."""
     table = build_table(world, entries, per_manifest=per_manifest, file_size=_FILE_SIZE)
     with world.context() as context:
         place_files(world, table, context.mapping.replica_uri(table.location), linked=True)

@@ -27,9 +27,7 @@ def open_writer(world: Pair) -> Catalog:
 
 
 def properties(endpoint: Endpoint, url: str = "") -> dict[str, str]:
-    """Return the settings with which PyIceberg reads and writes at one endpoint, or at an address that stands
-    before it.
-    """
+    """Return the settings with which PyIceberg reads and writes at one endpoint, or at a proxy's address."""
     return {
         "s3.endpoint": url or endpoint.url,
         "s3.access-key-id": endpoint.access_key,

@@ -248,7 +248,7 @@ class ObjectMissing(StoreError, remedy=Remedy.RETRY):
 
 
 class EngineError(SternaError, remedy=Remedy.RETRY):
-    """rclone or Spark is missing, too old, or failed as a whole."""
+    """rclone or Spark is missing, too old, or failed altogether."""
 
 
 class EngineRefused(EngineError, remedy=Remedy.STOP, exit_code=ExitCode.HELD):

@@ -73,7 +73,7 @@ class _PendingMessages:
         return self._ready[0] if self._ready else None
 
     def mark_sent(self) -> None:
-        """Record that the message at `next_index` was handed over."""
+        """Record that the message at `next_index` was passed to the producer."""
         self._ready.popleft()
 
     def delivery_callback(self, index: int) -> Callable[[KafkaError | None, Any], None]:
@@ -188,7 +188,7 @@ class KafkaSender:
                     return
 
     def produce(self, producer: Producer, pending: _PendingMessages, record: Callable[[int], Record]) -> None:
-        """Hand over the messages that may be sent, as many as fit into the queue."""
+        """Pass the messages that may be sent to the producer, as many as fit into its queue."""
         topic = self._settings.topic
         while (index := pending.next_index()) is not None:
             try:

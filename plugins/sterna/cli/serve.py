@@ -65,9 +65,8 @@ def serve(
         services, sql_check=check_sql if components is None or "queries" in components else None
     )
     with open_context(registry, region) as context:
-        _ = (
-            context.catalog
-        )  # opened, not asked: a credential that is missing is said at once, a dark catalog waited for
+        # Without a request: a missing credential is an error at once, a catalog that is down is waited for.
+        _ = context.catalog
         server = build_server(context, services_config, options, parse_duration("--keep", keep), only=components)
         configure_logging()
         server.run()

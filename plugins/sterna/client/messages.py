@@ -25,7 +25,7 @@ class TableEvent:
         time: when the replica was updated.
         source_hash: the commit of `main` that was replicated.
         replica_hash: the commit of the replica branch.
-        document: the whole event, with fields that this version of the client doesn't know.
+        document: the whole event, with fields that this version of the client doesn't have.
     """
 
     id: str

@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 @dataclass(eq=False)
 class Flight(Generic[R]):
-    """A question that is worked on.
+    """A request that runs or waits for a slot.
 
     Args:
         digest: tells the question from others.
@@ -41,12 +41,12 @@ Work = Callable[[Flight[R]], Coroutine[None, None, R]]
 class SingleFlight(Generic[R]):
     """Runs each request once at a time and shares its result; used from one event loop.
 
-    All places are there for any reader, until others need them: who has most gives one up to who has fewer, and of
-    those who wait the one with fewest questions at work comes next, or whose turn was longest ago.
+    Any reader may use all slots, until others need them: the reader with most gives one up to a reader with fewer. Of
+    the waiting readers the one with the fewest running requests is next, or the least recently served one.
 
     Args:
-        max_concurrency: questions that have one of the slots at the same time.
-        max_queued: questions beside those.
+        max_concurrency: number of slots: requests that run at the same time.
+        max_queued: requests that wait beside those.
     """
 
     def __init__(self, max_concurrency: int, max_queued: int) -> None:

@@ -1,4 +1,4 @@
-"""`sterna demo --disaster`: a region is killed whole; the other reads on, is promoted and takes commits.
+"""`sterna demo --disaster`: one region is killed; the other continues to serve reads, is promoted and takes commits.
 
 The first comes back.
 """
@@ -110,7 +110,7 @@ class _DisasterScenario:
         self.writer("us", "us").load_table(_US_TABLE).append(nyc.rows("airlines"))
         self.progress("the line between the regions breaks; us still takes one commit, which no other region has")
         site.kill()
-        self.progress("us is killed whole: catalog, database and store")
+        self.progress("us is killed: catalog, database and store")
         self.check("eu reads on", self.count("eu", _US_TABLE) == nyc.rows("airlines").num_rows)
         self.progress(
             f"eu reads on, alone: {self.count('eu', _US_TABLE)} airlines, {self.count('eu', _EU_TABLE)} airports"
@@ -163,7 +163,7 @@ class _DisasterScenario:
     def check_replica(self, region: str) -> None:
         with open_region(self.sites.registry, region, self.sites.secrets) as context:
             faults = verify_structure(context).findings
-        self.check(f"{region}'s replica is whole", not faults)
+        self.check(f"{region}'s replica is complete", not faults)
         airlines, airports = self.count(region, _US_TABLE), self.count(region, _EU_TABLE)
         self.progress(f"{region}: {airlines} airlines, {airports} airports, faults: {len(faults)}")
         self.check(f"{region} has eu's commit to airlines", airlines == 2 * nyc.rows("airlines").num_rows)

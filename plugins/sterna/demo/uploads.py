@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sterna.servers.valkey import ValkeyServer
 
 TABLE = "acme.uploads"
-VIEW = "user"  # as the pages' inspector asks
+VIEW = "user"  # as the pages' inspector requests
 QUERIES = {"uploads": {"sql": f"SELECT count(*) AS users, min(user_id) AS first, max(user_id) AS last FROM {TABLE}"}}  # noqa: S608
 FILES, ROWS = 12, 25
 _MAX_WAIT_SECONDS = 120.0

@@ -1,8 +1,8 @@
 """Class archives: a JVM that maps its classes, read and checked once before, starts in half the time.
 
-Spark loads 14,000 classes before its first answer, Nessie half as many. Java can keep them as they stand in memory then
-(CDS, JEP 350). An archive is made for one Java and one class path, by a rehearsal: a JVM that does what later ones
-will do, and writes the archive as it ends. It stands in sterna's cache, beside one of Java's own classes, on which it
+Spark loads 14,000 classes before its first answer, Nessie half as many. Java can archive them as they are in memory
+then (CDS, JEP 350). An archive is made for one Java and one class path, by a rehearsal: a JVM that does what later ones
+will do, and writes the archive as it ends. It is in sterna's cache, beside one of Java's own classes, on which it
 is built: some Javas come without theirs. Without an archive all works as well, only later.
 """
 

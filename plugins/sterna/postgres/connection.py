@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sterna.postgres.timeouts import LimitedConnection, PostgresLimits
 
 _CONNECT_SECONDS = 3  # for each address, of a Postgres that connects to another one
-_REJECTS_CONNECTIONS = "answers and lets nobody in"
+_REJECTS_CONNECTIONS = "answers and accepts no connections"
 _STALLED = "let sterna in and does not answer"
 # A server's own words come as `<severity>:  <text>`, with two spaces, in whatever language `lc_messages` names.
 _SERVER_MESSAGE = re.compile(r"failed: \w[\w ]*:  (.*)")

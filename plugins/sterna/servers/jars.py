@@ -53,8 +53,8 @@ ALL_JARS = (NESSIE, ICEBERG_SPARK, ICEBERG_AWS)
 def fetch_jars(jars: Iterable[Jar] = ALL_JARS, *, console: Console | None = None) -> list[Path]:
     """Return the jars' paths in the cache, downloading those that are missing.
 
-    A file in the cache is always whole: it is renamed into it after its digest is checked. Processes that want the same
-    jars at the same time wait for one another.
+    A file in the cache is always complete: it is renamed into it after its digest is checked. Processes that want the
+    same jars at the same time wait for one another.
 
     Args:
         console: where progress is shown; None for standard error.

@@ -1,4 +1,4 @@
-"""Child processes of the embedded deployment: started, waited for and ended with their whole family."""
+"""Child processes of the embedded deployment: started, waited for and ended with all their descendants."""
 
 from __future__ import annotations
 

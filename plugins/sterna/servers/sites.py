@@ -1,6 +1,6 @@
 """Regions with a catalog of their own on one machine.
 
-Each has its Postgres, its Nessie and its S3 endpoint, and can be killed whole.
+Each has its Postgres, its Nessie and its S3 endpoint, and can be killed as one.
 """
 
 from __future__ import annotations

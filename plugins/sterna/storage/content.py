@@ -1,4 +1,4 @@
-"""The whole content of one object, requested again where a response breaks off."""
+"""The content of one object, requested again where a response breaks off."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_object(store: OpenStore, key: str, uri: str, timeout: float, validate_s
         validate_size: called with its size before it is read; raises when it is not to be read.
 
     Raises:
-        StoreUnreachable: less than the whole came, each time.
+        StoreUnreachable: the content was incomplete, each time.
         BaseError: of the client; see `call_store`.
     """
     import obstore

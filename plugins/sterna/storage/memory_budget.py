@@ -24,7 +24,7 @@ DEFAULT_OBJECT_BYTES: Final = 1 << 20
 class MemoryBudget:
     """A number of bytes that many threads share.
 
-    What is larger than the whole budget gets all of it, alone.
+    An object larger than the budget gets all of it, alone.
 
     Args:
         size: how many bytes.

@@ -298,7 +298,7 @@ def _as_account(account: pwd.struct_passwd) -> list[str]:
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         raise EngineError(
-            f"Patroni has to run as {account.pw_name}, who can't enter {Path(sys.executable).resolve().parent}",
+            f"Patroni has to run as {account.pw_name}, which can't enter {Path(sys.executable).resolve().parent}",
             hint="install util-linux, or a Python in a place that is open to everyone",
         )
     capabilities = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]

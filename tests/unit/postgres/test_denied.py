@@ -1,4 +1,4 @@
-"""A Postgres that answers and lets nobody in is at work: it does not count as one that is gone.
+"""A Postgres that answers and accepts no connections is at work: it does not count as one that is gone.
 
 The kind: a server's words recognised by their text, which `lc_messages` translates, severity included. And one that
 grants a connection and is slow from then on: a lock, a disk, a load. It may take commits, or know a newer epoch.
@@ -58,7 +58,7 @@ def full(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def test_it_is_told_from_one_that_does_not_answer(full: str) -> None:
     with (
-        pytest.raises(DatabaseUnreachable, match=r"answers and lets nobody in: sorry, too many clients") as excinfo,
+        pytest.raises(DatabaseUnreachable, match=r"answers and accepts no connections: sorry, too many clients") as excinfo,
         probe_connection(registry("us", us=full).region("us"), secrets),
     ):
         pass

@@ -220,16 +220,7 @@ class Location(StrictModel):
 
 
 class Registry(StrictModel):
-    """The whole registry, shared by all regions.
-
-    Args:
-        version: of this file's format.
-        regions: the regions.
-        locations: the locations.
-        policies: in the order in which they are tried; none: all tables, full history.
-        residency: rules that keep keys out of regions; all that match count.
-        views: what catalogs' names in views mean; default: none is spoken of.
-    """
+    """The registry, shared by all regions."""
 
     version: Literal[1] = 1
     regions: list[Region] = Field(min_length=1)

@@ -112,7 +112,7 @@ class TenantLimits(StrictModel):
         tables: tables that may be written to; None: no such limit.
         channels: channels that may be written to, each table's counted.
         partitions: partitions that may wait at once for being closed, each channel's counted.
-        asks: status requests a second, in one gateway.
+        asks: limit of status requests a second, in one gateway.
     """
 
     backlog: Size = 10 << 30

@@ -265,7 +265,7 @@ def _format_names(names: frozenset[str]) -> str:
 
 
 class NamedQueries(StrictModel):
-    """The whole section: `limits`, and each query under its name."""
+    """The section: `limits`, and each query under its name."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     __pydantic_extra__: dict[str, NamedQuery] = Field(init=False)

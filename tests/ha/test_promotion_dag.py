@@ -204,12 +204,12 @@ def test_what_a_person_marks_as_success_promotes_nothing(promoting: Promoting) -
     promoting.mark(run, "look")
     promoting.airflow.patch(f"/dags/{DAG}", {"is_paused": False})
     assert promoting.ended(run) == {"look": "success", "approve": "failed", "promote": "upstream_failed"}
-    assert "nobody has looked what would happen" in promoting.task_log(run, "approve")
+    assert "there is no preview of the promotion" in promoting.task_log(run, "approve")
     run = promoting.trigger()
     promoting.wait_for_question(run)
     promoting.mark(run, "approve")
     assert promoting.ended(run) == {"look": "success", "approve": "success", "promote": "failed"}
-    assert "nobody has approved this promotion" in promoting.task_log(run, "promote")
+    assert "this promotion is not approved" in promoting.task_log(run, "promote")
     promoting.assert_primary("us", "eu")
 
 

@@ -113,7 +113,7 @@ def commit_on(load: Load, tables: Sequence[SmallTable], ended: threading.Event) 
 
     Args:
         load: its tables in turn.
-        ended: it is over.
+        ended: set when the load is over.
     """
     for number in count():
         due = time.monotonic() + 60 / load.per_minute

@@ -67,7 +67,6 @@ class _History:
     """Rows of users by commit, and the moments in between, at which a label's answer is beyond doubt.
 
     Args:
-        rows: all of them.
         gaps: microseconds since 1970: from behind a commit until before the next one's rows are true.
     """
 

@@ -52,7 +52,7 @@ class WebhookSender:
     """Posts events, one after another.
 
     Args:
-        settings: the receiver.
+        settings: of the receiver.
         credential: holds the signing keys.
         resolver: returns a host's addresses.
         drain_seconds: the time to read an answer's body.

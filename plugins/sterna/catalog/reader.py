@@ -64,7 +64,7 @@ class CatalogReader(Protocol):
         Args:
             ref: the reference whose rights are used for both.
             old_hash: the older commit, None to compare with an empty catalog.
-            new_hash: the newer commit.
+            new_hash: hash of the newer commit.
 
         Yields:
             One entry a key, in no promised order.
@@ -90,7 +90,7 @@ def entries_since(catalog: CatalogReader, ref: str, since: str | None, hash: str
     Args:
         ref: the reference whose rights are used.
         since: the earlier commit; None or the catalog's "no ancestor": nothing was read.
-        hash: the commit.
+        hash: hash of the commit.
     """
     if hash == catalog.no_ancestor():
         return

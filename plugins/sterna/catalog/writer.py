@@ -32,7 +32,7 @@ class CatalogWriter(CatalogReader, Protocol):
 
         Args:
             branch: the branch that has the commit.
-            at_hash: the commit.
+            at_hash: hash of the commit.
 
         Raises:
             CatalogConflict: the name is taken by another commit, or by a branch.
@@ -46,7 +46,7 @@ class CatalogWriter(CatalogReader, Protocol):
         Args:
             from_hash: the commit that it is at, as the caller read it.
             branch: the branch that has the other commit.
-            to_hash: that commit.
+            to_hash: hash of that commit.
 
         Raises:
             CatalogConflict: it is at another commit by now.

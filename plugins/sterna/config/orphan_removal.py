@@ -17,7 +17,6 @@ def may_sweep(mapping: Mapping, uri: str, location: Location) -> bool:
     """Return whether a file may be deleted, by its URI.
 
     Args:
-        mapping: the region's mapping.
         location: its location: the one of the longest prefix.
     """
     if not location.sweep or location.region != mapping.region.name or is_state_uri(uri):

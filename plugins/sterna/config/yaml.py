@@ -100,7 +100,7 @@ def parse_model(
         text: the file's content.
         name: the file's name, for errors.
         kind: the model of the whole file.
-        error: what is raised.
+        error: the class to raise.
         renamed: settings that had another name, as `config.renamed` has them: the error names the new one.
         context: what the model's validators are given.
 
@@ -144,7 +144,7 @@ class _Key:
     Args:
         text: as it is written.
         equivalents: whatever it is equal to once it is read: `1`, `0x1`, `"1"` and `true` are one, or become it.
-        is_merge: it is `<<`.
+        is_merge: it is the merge key `<<`.
     """
 
     text: str

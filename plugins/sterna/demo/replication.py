@@ -49,7 +49,7 @@ class RegionResult:
         files, bytes: copied from the other region.
         lag_seconds: from the last commit on `main` until this region had it.
         foreign_uris: URIs outside the region that its replica branch names; 0 is right.
-        faults: what `verify` found.
+        faults: number of `verify`'s findings.
         rows: by table, rows on `main` and on the replica.
         runs: how many runs of the DAG there were.
     """

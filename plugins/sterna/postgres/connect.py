@@ -112,7 +112,7 @@ def libpq_parameters(name: str, credential: Credential, sslmode: str) -> dict[st
     Args:
         name: of the database.
         credential: the credential to connect with.
-        sslmode: libpq's.
+        sslmode: as in libpq.
     """
     return {
         "dbname": name,

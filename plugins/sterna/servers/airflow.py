@@ -87,7 +87,6 @@ class Airflow:
 
         Args:
             path: the path below `/api/v2`.
-            body: what is sent.
 
         Raises:
             EngineError: no answer, or one that isn't 2xx.
@@ -99,7 +98,6 @@ class Airflow:
 
         Args:
             path: the path below `/api/v2`.
-            body: what is sent.
 
         Raises:
             EngineError: no answer, or one that isn't 2xx.

@@ -35,7 +35,7 @@ class PlannedGroup:
     Args:
         paths: their URIs.
         spec_id: their partition spec, which the new ones have, too.
-        size: their bytes.
+        size: in bytes, all together.
         target_bytes: how large the new ones should be.
         expected_files: how many new ones are expected.
         target_prefix: the URI prefix below which the new ones are written; "" where the table writes anyway.

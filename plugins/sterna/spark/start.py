@@ -227,7 +227,7 @@ def run_with_timeout(seconds: float, call: Callable[[], _T], abort: Callable[[],
     """Return what a call to Spark returns, or give up after a while.
 
     Args:
-        seconds: the deadline.
+        seconds: until the deadline.
         call: as in `run_in_thread`.
         abort: as in `run_in_thread`.
         label: what messages call it.
@@ -250,7 +250,6 @@ def run_in_thread(call: Callable[[], _T], abort: Callable[[], object], seconds: 
     cancelling call would wait behind the cancelled one. Here it only interrupts the waiting.
 
     Args:
-        call: what to run.
         abort: ends what the call waits for; called after the deadline, and on Ctrl-C or whatever else ends the
             waiting, and again while the call runs.
         seconds: the deadline; None for none.

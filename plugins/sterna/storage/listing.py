@@ -55,7 +55,7 @@ def list_folders(store: OpenStore, uri: str, prefix: str) -> list[str]:
 
     Args:
         uri: the folder, for errors.
-        prefix: its key.
+        prefix: the prefix of its objects' keys.
     """
     import obstore
 

@@ -28,8 +28,8 @@ class RangeReader:
         """Return one part.
 
         Args:
-            start: where it begins.
-            length: its bytes.
+            start: offset of its first byte.
+            length: in bytes.
             throttled: the bandwidth was waited for already.
 
         Raises:

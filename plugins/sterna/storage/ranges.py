@@ -22,7 +22,7 @@ class ObjectReader(io.RawIOBase):
     """An object that is read by seeking; there is no request before the first read.
 
     Args:
-        size: its bytes.
+        size: in bytes.
         before_request: called before each request; what it raises ends the reading.
         on_error: called with an error before it is raised: callers in C++ hand on no more than its text.
     """

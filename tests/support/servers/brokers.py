@@ -97,8 +97,8 @@ def java_command(jars: str, main: str, *arguments: object, memory: str, options:
 
     Args:
         jars: the list, a file beside this module.
-        main: the class.
-        memory: its heap.
+        main: the main class.
+        memory: heap size, as in `-Xmx`.
         options: further ones for the JVM.
 
     Raises:

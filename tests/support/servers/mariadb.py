@@ -56,7 +56,6 @@ class MariaDb:
         port: its TCP port on the loopback.
         password: that of `admin`, which has all rights.
         settings: beyond the deployment's own.
-        programs: what it runs.
         log: its log file.
     """
 

@@ -196,7 +196,7 @@ class NessieHttp:
         Args:
             path: below the base URI, already percent-encoded.
             body: what to send as JSON.
-            method: HTTP's.
+            method: the HTTP method.
 
         Returns:
             The JSON object of the answer.

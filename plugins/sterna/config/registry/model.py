@@ -47,9 +47,9 @@ class CatalogDatabase(StrictModel):
         credential_id: connection whose login may read the epoch; for operators a superuser's.
         replication_hosts: the same servers as other regions' Postgres reach them; default: `hosts`.
         replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
-        sslmode: libpq's.
-        look_timeout: seconds for reading it, connecting included; one that takes longer counts as unseen.
-        work_timeout: seconds for a statement of a command (promote, rejoin, resync).
+        sslmode: as in libpq.
+        look_timeout: seconds for reading it, connecting included; one that takes longer counts as unreachable.
+        work_timeout: seconds for one statement of an operator's command (promote, rejoin, reseed).
     """
 
     hosts: list[Host] = Field(min_length=1)

@@ -58,7 +58,7 @@ def validate_key(uri: str, mapped: str) -> None:
 
     Args:
         uri: the URI, for errors.
-        mapped: its place.
+        mapped: its URI in a replica.
 
     Raises:
         UnsafeUri: the key is too long, a name in it is, or it is another key in Azure's stores.

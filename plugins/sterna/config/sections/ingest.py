@@ -158,8 +158,8 @@ class CloseRules(StrictModel):
     """When uploads become a batch, for each channel and partition of a table; the first that is met closes.
 
     Args:
-        files: so many uploads.
-        bytes: so many bytes.
+        files: number of drops at which a batch is closed.
+        bytes: bytes at which a batch is closed.
         age: seconds since the oldest.
         late_age: the same, for partitions that aren't the table's newest, by their names; None: as `age`.
     """

@@ -182,9 +182,9 @@ class SharedLimits(StrictModel):
     """The defaults of each query, and what all of them share.
 
     Args:
-        seconds: a run's time.
+        seconds: that a run may take.
         memory: a run's memory, beside what its process takes idle.
-        rows, bytes: an answer's size.
+        rows, bytes: limits of an answer's size.
         spark_bytes: bytes that the region's Spark returns for a run; they are spooled to this machine's disk.
         max_concurrency: runs at the same time.
         queue: runs that wait for one of those.

@@ -148,8 +148,7 @@ class AmqpAddress(BrokerSettings):
     """A broker that speaks AMQP 1.0.
 
     Args:
-        host: its name; with TLS no address, for its certificate is compared with that.
-        port: its port.
+        host: host name or address.
         topic: the address: a queue or a topic.
     """
 

@@ -69,7 +69,7 @@ class Container:
     """An Avro file: its parsed header, and the raw bytes that its blocks are read from.
 
     Args:
-        data: the whole file.
+        data: the file's bytes.
         uri: the file's name, for errors.
         metadata: the header's metadata.
         schema: the writer's schema, parsed from JSON.
@@ -182,7 +182,7 @@ def open_container(
     """Parse the header of an Avro file.
 
     Args:
-        data: the whole file.
+        data: the file's bytes.
         uri: its name, for errors.
         record_limit: which of them is for the number of records.
 

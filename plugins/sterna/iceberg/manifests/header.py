@@ -12,7 +12,7 @@ def open_manifest_container(data: bytes, uri: str, file_kind: str, limits: Limit
     """Parse the header of a manifest or a manifest list.
 
     Args:
-        data: the whole file.
+        data: the file's bytes.
         uri: its name, for errors.
         file_kind: what kind of file it is, for errors.
 

@@ -31,7 +31,7 @@ def read_integers(data: bytes, count: int, signed: bool) -> Any:
     """Decode integers of run length encoding version 2.
 
     Args:
-        data: the whole stream.
+        data: the stream's bytes.
         count: how many values to read.
         signed: whether values are zigzag encoded.
 

@@ -84,7 +84,7 @@ def read_tail(data: bytes, uri: str, budget: Budget) -> Tail:
     """Parse the end of an ORC file.
 
     Args:
-        data: the whole file.
+        data: the file's bytes.
         uri: its URI, for errors.
         budget: pays for the footer.
 
@@ -119,7 +119,7 @@ def read_stripe(data: bytes, tail: Tail, number: int, budget: Budget) -> Stripe:
     """Parse a stripe's footer.
 
     Args:
-        data: the whole file.
+        data: the file's bytes.
         number: which stripe.
         budget: pays for the footer.
 

@@ -34,7 +34,6 @@ class Rules:
     """What the decision depends on beside the files.
 
     Args:
-        mapping: the region's mapping.
         location_ids: ids of the locations whose copies are stored below the replica root, including those that the
             registry no longer has.
         keep, grace: as in `GcOptions`.

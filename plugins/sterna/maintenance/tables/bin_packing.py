@@ -115,7 +115,6 @@ def eligible_since(files: Iterable[LiveFile], target: int) -> int:
     """Return when there were enough of a group's files for a rewrite, in milliseconds since 1970.
 
     Args:
-        files: the group's.
         target: the table's.
 
     Returns:

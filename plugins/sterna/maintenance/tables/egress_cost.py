@@ -21,7 +21,7 @@ class Prices:
         Args:
             table: key name.
             target_uri: a URI of where the file is written.
-            size: its bytes.
+            size: in bytes.
         """
         home = self._mappings[self._registry.regions[0].name].locate(target_uri).location.region
         return {

@@ -39,7 +39,7 @@ class ReferenceVersions:
     """A branch or tag other than `main`, at its head.
 
     Args:
-        versions: what it shows.
+        versions: those that it shows.
         replica_of: the region whose replica it shows, where sterna created it; else "".
     """
 
@@ -103,7 +103,7 @@ class RetentionInputs:
 
     Args:
         head: the head of `main`.
-        main: what it shows.
+        main: the versions that `main` shows.
         commits: the commits of `main`, newest first, back to the oldest that a region needs; all of them where a region
             names one that isn't there.
         base: what `main` showed at the last of these.

@@ -50,7 +50,7 @@ class UnwrittenGroup:
         table: key name.
         partition: as text, "" where there is none.
         files: how many they are.
-        reason: the error.
+        reason: the error's message.
         unproven: how many runs in a row couldn't write it, where none had a proof that its store takes writes; 0: one
             had.
     """
@@ -98,7 +98,7 @@ def build_unwritten_group(table: str, group: Group, rule: MaintenanceRule, reaso
 
     Args:
         table: key name.
-        reason: the error.
+        reason: the error's message.
     """
     return UnwrittenGroup(_digest(table, group, rule), table, group.partition, group.files, reason, at)
 

@@ -65,7 +65,7 @@ class Group:
         shipped: by region, the bytes that it gets again.
         price: of that, by the registry.
         when: `now`, `quiet` (written too recently) or `price` (beyond what a day may cost).
-        paths: the files.
+        paths: URIs of the files.
         into: the URI prefix below which the new ones are written; "": the table's own data path.
     """
 

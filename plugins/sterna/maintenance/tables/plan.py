@@ -33,7 +33,7 @@ class MatchedTable:
 
     Args:
         name: key name.
-        content: what `main` holds.
+        content: the entry on `main`.
         rule_index: the rule's, in the settings' order.
     """
 

@@ -147,7 +147,7 @@ class RegionStatus:
     Args:
         replica_hash: the branch's head, "" when it doesn't exist yet.
         watermark: hash of `main` that it is at, "" while it is being seeded.
-        source_hash: `main`'s head.
+        source_hash: hash of `main`'s head.
         lag_seconds: how far it is behind with all tables: the oldest of the three lags below. None when one of them is
             unknown.
         last_run: id of the run that made the head.

@@ -41,7 +41,7 @@ class CopyFile:
     Args:
         table: the table's key.
         source: its URI on `main`.
-        target: its place here.
+        target: its URI in this region.
         size: bytes, as the metadata says.
     """
 
@@ -106,7 +106,7 @@ def copy_batch(
 
     Args:
         files: what to copy; a target that is listed twice is copied once.
-        mapping: finds both sides.
+        mapping: maps targets to their origins.
         objects: reads the sizes of the copies.
         progress: called now and then.
         deadline: seconds after which the copy is ended.

@@ -27,7 +27,7 @@ class Placement:
     Args:
         role: their role.
         bytes: their size as far as their parents list it.
-        where: `spark` or `here`.
+        where: `spark` or `here`: in this process.
         why: the reason, for people.
     """
 

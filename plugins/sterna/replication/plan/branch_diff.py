@@ -53,7 +53,7 @@ class Changes:
     """Everything that planning needs of the catalog.
 
     Args:
-        source_hash: H.
+        source_hash: H, the head of `main`.
         candidates: by key name.
         atomic_groups: groups of key names that commits of `main` changed together; those with a relaxed table among
             them not joined to others.
@@ -244,7 +244,7 @@ def _replicated_contents(
 
     Args:
         head: its replica branch's head.
-        source_hash: H.
+        source_hash: H, the head of `main`.
         replica: what the replica branch holds under the keys that are compared.
         changed: what differs between W and H; None where unknown.
         source: what `main` holds at H.

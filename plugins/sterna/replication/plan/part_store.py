@@ -21,8 +21,8 @@ class Part:
     """A part of a table's list: files of one origin, sorted by their targets.
 
     Args:
-        name: identifies it.
-        size: its bytes.
+        name: unique in its store.
+        size: in bytes.
         rows: how many files it lists.
         first: the first target.
     """

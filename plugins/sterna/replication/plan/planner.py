@@ -114,7 +114,7 @@ class _Comparison:
 
     Args:
         head: of the replica branch.
-        digest: the present one.
+        digest: the current one.
         changes: the keys that may differ.
         draft: the changes of those that do.
         seeding: the branch has no watermark yet.

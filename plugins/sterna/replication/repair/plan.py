@@ -32,7 +32,7 @@ class FileRepair:
 
     Args:
         table: key name.
-        file: its URI here.
+        file: its URI in this region.
         source: the file on `main` that it is made from.
         how: `copy`, byte for byte, or `localize`.
         why: its fault.

@@ -190,7 +190,7 @@ def read_bulk_state(objects: Objects, region: Region, *, count_remaining: bool =
     """Return the large lane's state; None where there is none, or where it can't be parsed.
 
     Args:
-        region: whose large lane.
+        region: of the large lane.
         count_remaining: find out how much is left, too; costs a request a batch.
 
     Raises:

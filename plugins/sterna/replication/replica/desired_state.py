@@ -30,7 +30,7 @@ def desired_content(
 
     Args:
         name: the key's name.
-        source: what `main` holds.
+        source: the entry on `main`.
         current: the replica's content, whose generation it keeps.
         generation: the one that it is to have at least.
 

@@ -30,7 +30,7 @@ def validate_reset_target(context: RegionContext, source_hash: str, watermark: s
     """Require that the commit which an operator confirms is `main`'s present head, or below it.
 
     Args:
-        source_hash: `main`'s head.
+        source_hash: hash of `main`'s head.
         watermark: the hash of `main` that the replica is at, "" when the catalog doesn't have it.
         target_hash: the confirmed hash: `main`'s head, or a commit before it that the replica's own history lacks.
 
@@ -70,7 +70,7 @@ def commits_since_fork(context: RegionContext, source_hash: str, watermark: str)
     What is read follows the distance to that point, on whichever line it is longer, and not the length of `main`.
 
     Args:
-        source_hash: `main`'s head.
+        source_hash: hash of `main`'s head.
         watermark: a hash that the catalog has; where it is on `main`, it is itself the fork point (`follows`).
 
     Returns:

@@ -13,7 +13,7 @@ def current_metadata_version(mapping: Mapping, replica_uri: str = "", generation
 
     Args:
         replica_uri: the replica's file whose path has the table's generation; "" for none.
-        generation: the least one.
+        generation: the lowest allowed.
     """
     previous = mapping.metadata_version(replica_uri)
     return MetadataVersion(LOCALIZER_VERSION, max(previous.rewrite_count if previous else 0, generation))

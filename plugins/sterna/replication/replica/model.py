@@ -76,7 +76,7 @@ class Plan:
     Args:
         run_id: names the run, in the branch's log and below `_sterna/runs/`.
         region: the region that is synced.
-        source_hash: H.
+        source_hash: H, the head of `main`.
         watermark: W before this sync, "" when there is none.
         replica_hash: head of the replica branch that the plan was made for, and that publish expects.
         digest: over registry and localizer, as the commit will record it.

@@ -28,7 +28,6 @@ class RegionContext:
     Its catalog can't commit; code that commits imports `sterna.replication.replica.commit_access`.
 
     Args:
-        registry: the whole registry.
         secrets: finds a credential by its id.
         ports: its connections.
         run: URI of the folder of the run that it is opened for; "" where nothing may be written.

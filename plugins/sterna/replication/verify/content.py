@@ -64,7 +64,7 @@ class _ComparisonResult:
         uri: the file.
         size: its size, None when it could not be compared.
         faults: what is wrong with it.
-        kind: of these faults.
+        kind: of faults in its comparison.
         missing: the replica's own file is gone, which is a fault of structure.
     """
 

@@ -97,7 +97,7 @@ def check_source(context: RegionContext, places: Places, content: Content, findi
 
     Args:
         places: its judgement of URIs, to which all of `main` is at home.
-        content: what `main` holds.
+        content: the entry on `main`.
 
     Raises:
         StoreUnreachable, StoreDenied: the source's store can't be used.

@@ -112,8 +112,8 @@ def copy_files(
     """Copy files that have the same name on both sides, whatever is there already.
 
     Args:
-        origin: where they are.
-        replica: where they go.
+        origin: the source folder.
+        replica: the target folder.
         names: paths below both folders.
         progress: called with the bytes and files sent so far.
         timeout: seconds after which the copy is ended; None: no end.

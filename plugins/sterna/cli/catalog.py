@@ -65,7 +65,7 @@ def catalog_promote(
         bool,
         typer.Option(
             "--with-tables",
-            help="The storage of the primary until now is lost, too: let its tables go on from this region's replica. "
+            help="The storage of the primary until now is lost, too: its tables continue from this region's replica. "
             "What they lose is listed first.",
         ),
     ] = False,
@@ -233,7 +233,7 @@ def _rejoin(region: str, registry: Path, text: str, *, keep: bool, yes: bool, dr
 def _recovered_batches(
     registry: Registry, region: str, rejoined: Rejoined, progress: Callable[[str], object]
 ) -> tuple[RecoveredBatches, ...]:
-    """Return which batches of ingestion only a region had, and whether they came back; all else is done by now."""
+    """Return the batches of ingestion that only one region had, and whether they were recovered."""
     from sterna.pipelines.ingest.recovered_batches import list_recovered
 
     batches: tuple[RecoveredBatches, ...] = ()

@@ -21,7 +21,7 @@ WorkFolder = Annotated[
     Path | None, typer.Option("--work", help="Keep everything in this folder, new or empty; default: a temporary one.")
 ]
 Disaster = Annotated[
-    bool, typer.Option("--disaster", help="Run another demo: the region of the primary is lost, and comes back.")
+    bool, typer.Option("--disaster", help="Run another demo: the region of the primary is lost, and rejoins.")
 ]
 
 

@@ -64,7 +64,7 @@ def run(
 ) -> None:
     """Rewrite this region's small files, and files many of whose rows are deleted, into fewer. A dry run until --yes.
 
-    Writers go on meanwhile. Safe to interrupt and to repeat.
+    Writers continue meanwhile. Safe to interrupt and to repeat.
     """
     from sterna.maintenance.tables.run import run_maintenance
     from sterna.text.maintenance import done_fields, done_text

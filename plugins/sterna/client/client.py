@@ -1,4 +1,4 @@
-"""The client itself: connects, reads, comes back, and hands on each event once."""
+"""The client itself: connects, reads, reconnects, and yields each event once."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _DROPPED = "sterna.table.dropped"
 
 @dataclass(frozen=True)
 class TableEvent:
-    """A change of a table, which can be read in the region by now.
+    """A change of a table that is readable in the region.
 
     Args:
         id: the event's id, which is also a cursor.

@@ -1,6 +1,6 @@
 """`sterna demo --disaster`: one region is killed; the other continues to serve reads, is promoted and takes commits.
 
-The first comes back.
+The first rejoins.
 """
 
 from __future__ import annotations

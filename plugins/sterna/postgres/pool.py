@@ -87,7 +87,7 @@ class PostgresPool:
                 self._release(connection)
 
     def close(self) -> None:
-        """Close what is kept; what is lent is closed when it comes back."""
+        """Close what is kept; borrowed ones are closed when they are returned."""
         with self._lock:
             self._closed, idle = True, self._idle
             self._idle = []

@@ -1,9 +1,9 @@
 """An old primary that is cut off deletes nothing: it may not know who the primary is by now.
 
 The kind: an epoch that is read from the regions that answer may be an old one. Of the same kind are a region that
-answers and accepts no connections, two regions with the same number, a primary that has lost its own epoch, one that is in no
-registry, a region that falls silent between the decision and the deletion, and one that has no replica: it is out of
-the horizon, and may still become the primary.
+answers and accepts no connections, two regions with the same number, a primary that has lost its own epoch, one that is
+in no registry, a region that falls silent between the decision and the deletion, and one that has no replica: it is out
+of the horizon, and may still become the primary.
 """
 
 from __future__ import annotations

@@ -58,7 +58,9 @@ def full(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def test_it_is_told_from_one_that_does_not_answer(full: str) -> None:
     with (
-        pytest.raises(DatabaseUnreachable, match=r"answers and accepts no connections: sorry, too many clients") as excinfo,
+        pytest.raises(
+            DatabaseUnreachable, match=r"answers and accepts no connections: sorry, too many clients"
+        ) as excinfo,
         probe_connection(registry("us", us=full).region("us"), secrets),
     ):
         pass

@@ -202,7 +202,7 @@ class NessieHttp:
             The JSON object of the answer.
 
         Raises:
-            CatalogStateUnknown: it was sent and no clear answer came back: it may have happened.
+            CatalogStateUnknown: it was sent and got no clear answer: it may have happened.
             CatalogUnreachable: it was not sent, or the server was too busy to process it.
             NotPrimary: this server may not write.
             CatalogError: another subclass; nothing has changed.

@@ -140,7 +140,7 @@ _ADVICE = {
         "another writer wrote below the replica root: `sterna repair --deep` lists faults, with --yes it repairs them"
     ),
     "NotCopied": "see the store's error for that object: an archive class, a key of its own, a missing permission",
-    "StoreUnreachable": "see that the address named comes back; the table is tried again at every sync",
+    "StoreUnreachable": "make the named address reachable again; the table is retried at every sync",
     "StoreDenied": "give the credential named the right to read that store; the table is tried again at every sync",
     "CredentialError": "put the credential named where it is looked for; the table is tried again at every sync",
     "EngineError": "see the copy's error for that store; the table is retried at every sync",

@@ -30,7 +30,7 @@ _cdc = partial(Mutation, component="change capture", near=("unit/cdc",), servers
 
 WAP: Final = (
     _wap(
-        name="the mark is not compared",
+        name="the position is not compared",
         file="pipelines/publish/decide.py",
         old=("    if position == step.previous:\n        return\n"),
         new=("    if position == step.previous or not step.is_numbered:\n        return\n"),
@@ -70,7 +70,7 @@ WAP: Final = (
         first=("unit/publish/test_decide.py",),
     ),
     _wap(
-        name="a rollback to the mark's own number",
+        name="a rollback to the position's own number",
         file="pipelines/publish/decide.py",
         old="return is_first or 0 < oldest.sequence <= int(sequence)",
         new="return is_first or 0 < oldest.sequence < int(sequence)",
@@ -89,7 +89,7 @@ CDC: Final = (
         first=("unit/cdc/test_merge.py",),
     ),
     _cdc(
-        name="the order of drops is forgotten",
+        name="the order of segments is ignored",
         file="pipelines/cdc/apply.py",
         old="pc.add(table[SEQUENCE], sequence(number, 0))",
         new="pc.add(table[SEQUENCE], sequence(0, 0))",
@@ -100,7 +100,7 @@ CDC: Final = (
         ),
     ),
     _cdc(
-        name="a drop is cut within a transaction",
+        name="a segment is cut within a transaction",
         file="pipelines/cdc/change_buffer.py",
         old='self.in_transaction = event["status"] == "BEGIN" and not self.schemas',
         new='self.in_transaction = event["status"] == "BEGIN" and bool(self.schemas)',
@@ -111,7 +111,7 @@ CDC: Final = (
         ),
     ),
     _cdc(
-        name="a mark of an older reading counts",
+        name="a position of an older capture counts",
         file="pipelines/cdc/plan.py",
         old="applied_number = applied if applied_id == capture_id else 0",
         new="applied_number = applied",

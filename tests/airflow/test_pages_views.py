@@ -159,7 +159,7 @@ def test_a_region_that_is_cut_off_and_being_seeded_says_all_it_knows(page: Page)
     expect(card.get_by_text("at most 15 min")).to_be_visible()
     for text in (
         "the primary us does not answer",
-        "us, epoch 3",
+        "us, term 3",
         "cut off",
         "being seeded",
         "2.0 KiB",

@@ -174,13 +174,13 @@ def test_a_region_is_promoted_once_a_person_has_approved(promoting: Promoting) -
     report = promoting.returned(run, "look")
     assert report == promotion_text(promotion)
     assert question["body"] == f"```text\n{report}\n```"
-    assert f"eu becomes the primary: epoch {promotion.epoch} begins" in report
+    assert f"eu becomes the primary: term {promotion.term} begins" in report
     # Until somebody has approved us is the primary; what it takes meanwhile comes along.
     promoting.assert_primary("us", "eu")
     meanwhile = regions.head("us")
     promoting.answer(run, "Approve")
     assert promoting.states(run) == {"look": "success", "approve": "success", "promote": "success"}
-    assert promoting.returned(run, "promote") == f"eu is the primary, epoch {promotion.epoch}\n  us follows it"
+    assert promoting.returned(run, "promote") == f"eu is the primary, term {promotion.term}\n  us follows it"
     assert regions.head("eu") == meanwhile
     promoting.assert_primary("eu", "us")
 
@@ -191,8 +191,8 @@ def test_nothing_is_promoted_when_the_person_rejects(promoting: Promoting) -> No
     assert promoting.wait_for_question(run)["subject"] == "Make region eu's catalog the primary?"
     promoting.answer(run, "Reject")
     assert promoting.states(run) == {"look": "success", "approve": "success", "promote": "skipped"}
-    assert {name: site.epoch for name, site in promoting.regions.read_sites().items()} == {
-        name: site.epoch for name, site in before.items()
+    assert {name: site.term for name, site in promoting.regions.read_sites().items()} == {
+        name: site.term for name, site in before.items()
     }
     promoting.assert_primary("us", "eu")
 

@@ -201,7 +201,7 @@ class Upkeeping:
         """Another region becomes the primary; whoever is connected to the old one reads there what was."""
         self._term += 1
         self._silent = self._term % 2 == 0
-        self._world.tell(f"promoted: epoch {self._term}")
+        self._world.tell(f"promoted: term {self._term}")
         for actor in self.actors:
             catalog = _catalog_of(actor.context)
             if not catalog.old:
@@ -225,7 +225,7 @@ class Upkeeping:
             UpkeepBlocked, Busy: as that does.
         """
         if self.is_old(context) and self._silent and FAR_REGION not in gone:
-            own, far = CatalogSite("eu", epoch=Term(1, "eu")), CatalogSite(FAR_REGION, problem="no answer")
+            own, far = CatalogSite("eu", term=Term(1, "eu")), CatalogSite(FAR_REGION, problem="no answer")
             try:
                 certain_term.require_certain_primary((own, far), gone)
             except UpkeepBlocked:

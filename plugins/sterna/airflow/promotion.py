@@ -110,9 +110,9 @@ def require_approval(approved: str, promotion: Promotion, moves: MovePlan | None
         raise UsageError(f"what was approved can't be read: {error}", hint=hint) from None
     # One that has begun has no primary to replace any more: the same steps again are what was approved.
     current = approval_of(replace(promotion, old=promotion.old or approval.old), moves)
-    if (approval.region, approval.epoch, approval.old, approval.planned) != (
+    if (approval.region, approval.term, approval.old, approval.planned) != (
         current.region,
-        current.epoch,
+        current.term,
         current.old,
         current.planned,
     ):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 TERM_TABLE = "sterna_epoch"
-"""The table of epochs in a catalog's Postgres; `sterna.replication.failover`'s SQL makes it."""
+"""The table of terms in a catalog's Postgres; `sterna.replication.failover`'s SQL makes it."""
 REPLICATION_NAME = "sterna"
 """The publication of a catalog, the subscription to it, and what slots for it begin with."""
 _LOG = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Term:
 
     Args:
         number: counts up with each promotion.
-        region: the primary; so two promotions that knew nothing of each other have two epochs, and one order.
+        region: the primary; so two promotions that knew nothing of each other have two terms, and one order.
     """
 
     number: int

@@ -53,7 +53,7 @@ def _site_fields(site: CatalogSite) -> Mapping[str, object]:
 
 def _primary_lines(sites: Sequence[CatalogSite], primary: Primary) -> list[str]:
     if primary.known and primary.newest:
-        return [f"primary: {primary.newest.region}, epoch {primary.newest}"]
+        return [f"primary: {primary.newest.region}, term {primary.newest}"]
     if primary.known:
         return ["no primary yet: sterna catalog promote --region <the first one>"]
     reasons = [f"{site.region} {site.unseen_reason}" for site in sites if site.problem]
@@ -103,7 +103,7 @@ def unverified_lines(promotion: Promotion) -> list[str]:
     ]
     if promotion.resumed:
         lines.append(
-            f"{promotion.region} is the one of epoch {promotion.epoch} and takes no commits now: it takes them again."
+            f"{promotion.region} is the one of term {promotion.term} and takes no commits now: it takes them again."
         )
     lines += [
         f"{_unreachable_text(name, promotion)}: it has to rejoin later. It may be the primary by now."
@@ -119,7 +119,7 @@ def _unreachable_text(name: str, promotion: Promotion) -> str:
 
 def promotion_headline(promotion: Promotion) -> str:
     """Return the lines that identify a promotion."""
-    return f"{promotion.region} becomes the primary: epoch {promotion.epoch} begins"
+    return f"{promotion.region} becomes the primary: term {promotion.term} begins"
 
 
 def _unplanned_lines(promotion: Promotion) -> list[str]:
@@ -138,7 +138,7 @@ def _unplanned_lines(promotion: Promotion) -> list[str]:
 def promoted_text(promoted: Promoted) -> str:
     """Return what a promotion did, for people."""
     return join_lines(
-        [f"{promoted.epoch.region} is the primary, epoch {promoted.epoch}"]
+        [f"{promoted.term.region} is the primary, term {promoted.term}"]
         + [f"  {name} follows it" for name in promoted.following]
         + [f"  {name} does not follow it yet: {reason}" for name, reason in promoted.left.items()]
         + _lost_lines(promoted.lost)
@@ -209,7 +209,7 @@ def _site_text(site: CatalogSite, primary: Primary) -> str:
             f"{'primary' if primary.known else 'primary as far as was seen'}, {main}, "
             f"{rights}{_unwritable_reason(site, primary)}"
         )
-    # This holds whatever was not seen: epochs only grow, and a rejoin keeps what only this region has.
+    # This holds whatever was not seen: terms only grow, and a rejoin keeps what only this region has.
     warning = ", AN OLD PRIMARY: sterna catalog rejoin" if site.writable and primary_region else ""
     subscription = site.following
     if subscription is None:
@@ -230,7 +230,7 @@ def _site_text(site: CatalogSite, primary: Primary) -> str:
 
 
 def _unwritable_reason(site: CatalogSite, primary: Primary) -> str:
-    """Return why the region of the newest epoch takes no commits, and what to do where that is known."""
+    """Return why the region of the newest term takes no commits, and what to do where that is known."""
     if site.writable:
         return ""
     if primary.known:

@@ -200,7 +200,7 @@ class Cluster:
         assert {name for name, site in sites.items() if site.writable} == {primary}
         assert {name for name, site in sites.items() if site.following} == set(REGIONS) - {primary}
         assert {site.following.region for site in sites.values() if site.following} == {primary}
-        assert len({site.epoch for site in sites.values()}) == 1
+        assert len({site.term for site in sites.values()}) == 1
         assert {slot.name for slot in sites[primary].slots} == {f"sterna_{name}" for name in REGIONS if name != primary}
         assert all(not site.slots for name, site in sites.items() if name != primary)
         self.wait_until_replicated(self.commit(primary))

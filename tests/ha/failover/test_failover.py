@@ -157,6 +157,6 @@ def test_nothing_is_done_where_nobody_can_be_asked(
     assert ended.value.code == 2
     assert "there is no terminal" in capsys.readouterr().err
     after = cluster.read_sites()
-    assert {name: (site.epoch, site.writable) for name, site in after.items()} == {
-        name: (site.epoch, site.writable) for name, site in before.items()
+    assert {name: (site.term, site.writable) for name, site in after.items()} == {
+        name: (site.term, site.writable) for name, site in before.items()
     }

@@ -38,7 +38,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[Promotion]:
 
     def promote(registry: Any, secrets: Any, promotion: Promotion, progress: Any, *, moves: Any) -> Promoted:
         promoted.append(promotion)
-        return Promoted(promotion.epoch, (), {})
+        return Promoted(promotion.term, (), {})
 
     opened = SimpleNamespace(registry=None, secrets=None, region=SimpleNamespace(name="eu"))
     monkeypatch.setattr(SternaPromotionOperator, "open", lambda self: nullcontext(opened))
@@ -79,7 +79,7 @@ def test_one_that_ended_in_the_middle_goes_on_by_the_same_approval(
     act(approval(replace(NEXT, silent=("us",))))
     assert done == [begun]
     with pytest.raises(UsageError, match="another promotion was approved"):
-        act(approval(replace(NEXT, epoch=Term(1, "eu"))))
+        act(approval(replace(NEXT, term=Term(1, "eu"))))
     assert done == [begun]
 
 
@@ -99,7 +99,7 @@ OF_AN_OLDER_STERNA = '{"region":"eu","epoch":"2-eu","unknown":[],"tables":""}'
     "approved",
     [
         "",
-        approval(replace(NEXT, epoch=Term(1, "eu"))),
+        approval(replace(NEXT, term=Term(1, "eu"))),
         approval(replace(NEXT, old="ap")),
         approval(replace(NEXT, planned=False)),
         approval(replace(NEXT, newest=datetime(2026, 11, 1, tzinfo=UTC))),
@@ -174,7 +174,7 @@ def test_what_is_handed_on_is_what_was_shown_whatever_a_later_look_says(
     asking = SternaApprovalOperator(task_id="approve", subject="?", shown=SHOWN, promotion=approval())
     with pytest.raises(kind) as waiting:
         asking.execute({})
-    later = approval(replace(NEXT, epoch=Term(4, "eu")))
+    later = approval(replace(NEXT, term=Term(4, "eu")))
     answered = SternaApprovalOperator(task_id="approve", subject="?", shown="another", promotion=later)
     answer = {"chosen_options": ["Approve"]}
     resume_arguments = {**waiting.value.kwargs, "event": answer}

@@ -115,7 +115,7 @@ def test_on_a_terminal_it_asks(
 
 
 def test_moments_are_texts_in_json(done: list[str], sterna: Sterna, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = CatalogSite("eu", epoch=EPOCH, main="ab" * 32, following=CatalogSubscription("us", True, 7, MOMENT))
+    site = CatalogSite("eu", term=EPOCH, main="ab" * 32, following=CatalogSubscription("us", True, 7, MOMENT))
     monkeypatch.setattr(catalog, "inspect_sites", lambda regions, secrets: {"eu": site})
     (shown,) = json.loads(sterna("catalog", "status", "--json").out)["sites"]
     assert (shown["region"], shown["following"]["heard"]) == ("eu", MOMENT.isoformat())
@@ -127,7 +127,7 @@ def test_moments_are_texts_in_json(done: list[str], sterna: Sterna, monkeypatch:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"epoch": Term(3, "eu")}, "epoch 3-eu"),
+        ({"term": Term(3, "eu")}, "term 3-eu"),
         ({"old": "ap"}, "another promotion"),
         ({"resumed": True}, "another promotion"),
         ({"silent": ("ap",)}, "ap stopped answering"),

@@ -49,14 +49,14 @@ TWO = registry(us=CLOSED_ADDRESS, eu=CLOSED_ADDRESS)
 
 
 def site(region: str, state: str, named: str) -> CatalogSite:
-    """Return what a region looks like in a state, where region `named` began epoch 1."""
+    """Return what a region looks like in a state, where region `named` began term 1."""
     epoch = Term(1, named)
     return {
-        "primary": CatalogSite(region, epoch=Term(1, region), writable=True, main=MAIN, references="r"),
+        "primary": CatalogSite(region, term=Term(1, region), writable=True, main=MAIN, references="r"),
         "follower": CatalogSite(
-            region, epoch=epoch, main=MAIN, references="r", following=CatalogSubscription(named, True, 5, None)
+            region, term=epoch, main=MAIN, references="r", following=CatalogSubscription(named, True, 5, None)
         ),
-        "fenced": CatalogSite(region, epoch=epoch, main=MAIN, references="r"),
+        "fenced": CatalogSite(region, term=epoch, main=MAIN, references="r"),
         "unseeded": CatalogSite(region),
         "unreachable": CatalogSite(region, problem=f"Postgres of {region} does not answer"),
         "refuses": CatalogSite(region, problem=f"Postgres of {region} refused", refuses=True),
@@ -73,7 +73,7 @@ def matrix(first: str) -> Iterator[tuple[str, ...]]:
 
 
 def cluster(*states: str) -> dict[str, CatalogSite]:
-    """Return regions in some states; the one that may be the primary began epoch 1."""
+    """Return regions in some states; the one that may be the primary began term 1."""
     regions = REGIONS[: len(states)]
     may = [name for name, state in zip(regions, states, strict=True) if state == "primary"]
     may += [name for name, state in zip(regions, states, strict=True) if state in UNSEEN]
@@ -161,9 +161,9 @@ def test_status_does_not_end_well_where_something_was_not_seen(
 def test_in_an_outage_of_the_primary_status_says_what_it_knows_and_whose_decision_it_is() -> None:
     text = status_text(list(cluster("unreachable", "follower", "follower").values()))
     assert text.splitlines()[:3] == [
-        "can't determine the primary: us does not answer",
-        "as far as was seen, primary: us, epoch 1-us",
-        "us is down, or can't be reached from here; to replace it is the operator's "
+        "can't tell who the primary is: us does not answer",
+        "as far as was seen, primary: us, term 1-us",
+        "whether us is down, or only can't be reached, can't be told from here; to replace it is the operator's "
         'decision, once it is certain that it takes no commits: docs/operations.md, "The primary is gone"',
     ]
     assert "eu: main abababababab, takes no commits, follows us" in text
@@ -189,7 +189,7 @@ def test_where_all_were_seen_what_is_known_is_advised() -> None:
 
 def test_one_that_lost_its_epoch_is_not_taken_for_the_primary_that_it_was() -> None:
     text = status_text(list(cluster("unseeded", "follower").values()))
-    assert "us itself does not know its epoch 1-us" in text
+    assert "us itself does not know its term 1-us" in text
     assert "promot" not in text
 
 
@@ -261,7 +261,7 @@ def test_a_promotion_is_refused_or_says_what_nobody_can_tell(
 def test_in_a_real_outage_a_region_can_be_promoted(states: tuple[str, ...], look: Callable[..., None]) -> None:
     look(cluster(*states))
     promotion = plan_promotion(THREE, secrets, "eu", planned=False)
-    assert (promotion.epoch, promotion.old) == (Term(2, "eu"), "us")
+    assert (promotion.term, promotion.old) == (Term(2, "eu"), "us")
     text = promotion_text(promotion)
     assert "us does not answer. It may take commits: make sure that it takes none." in text
     assert "us takes no commits" not in text, "nobody knows that"
@@ -276,7 +276,7 @@ def test_an_operator_gives_up_a_region_in_whose_place_something_answers(look: Ca
             plan_promotion(THREE, secrets, "eu", planned=False)
         assert f"--gone {blocking}" in (caught.value.hint or "")
         promotion = plan_promotion(THREE, secrets, "eu", planned=False, gone=[blocking])
-        assert promotion.epoch == Term(2, "eu")
+        assert promotion.term == Term(2, "eu")
         assert f"{blocking} is given up" in promotion_text(promotion)
     look(cluster("primary", "follower", "follower"))
     for name in ("us", "eu", "nowhere"):
@@ -289,16 +289,16 @@ def test_a_first_epoch_begins_only_where_every_region_was_seen(look: Callable[..
     with pytest.raises(CatalogUnreachable, match="there may be a primary already: Postgres of us"):
         plan_promotion(TWO, secrets, "eu", planned=False)
     look(cluster("unseeded", "unseeded"))
-    assert plan_promotion(TWO, secrets, "eu", planned=False).epoch == Term(1, "eu")
+    assert plan_promotion(TWO, secrets, "eu", planned=False).term == Term(1, "eu")
 
 
 def test_a_primary_that_was_emptied_is_not_begun_again(look: Callable[..., None]) -> None:
     """The others would become copies of nothing."""
     look(cluster("unseeded", "follower"))
     for planned in (True, False):
-        with pytest.raises(UsageError, match="us does not have its own epoch 1-us"):
+        with pytest.raises(UsageError, match="us does not know its own term 1-us"):
             plan_promotion(TWO, secrets, "us", planned=planned)
-    assert plan_promotion(TWO, secrets, "eu", planned=False).epoch == Term(2, "eu")
+    assert plan_promotion(TWO, secrets, "eu", planned=False).term == Term(2, "eu")
 
 
 def test_a_fenced_primary_gets_its_right_back_by_nobody_who_can_not_see_whether_it_was_replaced(
@@ -311,8 +311,8 @@ def test_a_fenced_primary_gets_its_right_back_by_nobody_who_can_not_see_whether_
         with pytest.raises(UsageError, match=r"us takes no commits, and may have been replaced"):
             plan_promotion(THREE, secrets, name, planned=True)
     text = promotion_text(plan_promotion(THREE, secrets, "us", planned=False))
-    assert "us is the one of epoch 1-us and takes no commits now" in text
-    assert "ap does not answer: it has to rejoin later. It may be the primary by now." in text
+    assert "us is the one of term 1-us and takes no commits now" in text
+    assert "ap does not answer: it has to rejoin later. Whether it is the primary by now can't be told" in text
     look(cluster("fenced", "follower", "follower"))
     assert plan_promotion(THREE, secrets, "us", planned=True).resumed
 
@@ -339,7 +339,7 @@ def test_a_guard_says_yes_only_where_every_region_was_seen(
                 assert guarded.unseen == {}, "another one is newer for certain"
                 continue
             assert fenced == []
-            assert own.epoch == guarded.epoch
+            assert own.term == guarded.term
             assert set(guarded.unseen) == {region for region, site in sites.items() if site.problem}
             if guarded.unseen:
                 with pytest.raises(CatalogUnreachable, match=f"can't tell whether {name} is still the primary"):
@@ -350,7 +350,7 @@ def test_a_guard_that_repeats_goes_on_whatever_it_can_not_see(
     monkeypatch: pytest.MonkeyPatch, look: Callable[..., None], fenced: list[str]
 ) -> None:
     """What it can't see now it may see the next time: it must still be there then, to fence."""
-    newer = {"us": site("us", "primary", "us"), "eu": replace(site("eu", "primary", "eu"), epoch=Term(2, "eu"))}
+    newer = {"us": site("us", "primary", "us"), "eu": replace(site("eu", "primary", "eu"), term=Term(2, "eu"))}
     seen = iter(
         [
             cluster("primary", "unreachable"),
@@ -375,7 +375,7 @@ def test_a_guard_that_repeats_goes_on_whatever_it_can_not_see(
         guard_loop(TWO, secrets, "us", 1.0, lines.append)
     assert fenced == ["us"]
     assert [line.partition(" (")[0] for line in lines] == [
-        "no other region answers, so that us may no longer be the primary; it has epoch 1-us: "
+        "no other region answers, so that nobody can tell whether us may still be the primary; it knows term 1-us: "
         "Postgres of eu does not answer",
         "Postgres of us refused",
         "no credential of us",
@@ -388,7 +388,7 @@ def test_a_guard_of_a_primary_that_was_emptied_does_not_call_it_one(
     look: Callable[..., None], fenced: list[str]
 ) -> None:
     look(cluster("unseeded", "follower"))
-    with pytest.raises(NotPrimary, match="us is named the primary of epoch 1-us and has epoch None itself"):
+    with pytest.raises(NotPrimary, match="us is named the primary of term 1-us and knows term None itself"):
         guard_region(TWO.region("us"), TWO, secrets)
     assert fenced == []
 
@@ -417,14 +417,14 @@ def test_a_region_follows_only_one_that_says_itself_that_it_is_the_primary(
                 continue
             (source,) = (sites[region] for region in followed)
             assert not own.problem and source.writable
-            assert source.epoch == Term(1, source.region)
+            assert source.term == Term(1, source.region)
             assert not set(states) & MAY_BE_AT_WORK
             silent = [region for region, site in sites.items() if site.is_silent]
             assert [line.partition(" was not seen")[0] for line in lines] == silent
 
 
 def test_what_a_region_without_an_epoch_has_is_not_forgotten_by_a_rejoin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it knows no epoch nobody can tell which commits only it has."""
+    """Where it knows no term nobody can tell which commits only it has."""
     heads = {"main": "cd" * 32}
     seeded: list[str] = []
 
@@ -437,7 +437,7 @@ def test_what_a_region_without_an_epoch_has_is_not_forgotten_by_a_rejoin(monkeyp
     monkeypatch.setattr(ha_rejoin, ha_rejoin.read_references.__name__, lambda connection: heads)
     monkeypatch.setattr(ha_rejoin, "seed", lambda target, *rest: seeded.append(target.name))
     us, eu = TWO.regions
-    with pytest.raises(UsageError, match="region eu has commits and no epoch"):
+    with pytest.raises(UsageError, match="region eu has commits and knows no term"):
         rejoin_to_primary(TWO, eu, us, secrets, lambda line: None)
     assert seeded == []
     rejoin_to_primary(TWO, eu, us, secrets, lambda line: None, keep=False)

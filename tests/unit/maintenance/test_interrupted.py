@@ -80,10 +80,10 @@ UNCERTAIN: list[tuple[Answers, str]] = [
     ({"eu": SILENT}, "eu was not seen: .*does not answer"),
     ({"eu": REFUSES}, "eu was not seen: .*refused the login"),
     ({"eu": UNASKED}, "no credential eu-pg"),
-    ({"us": THEIRS, "eu": None}, "eu itself does not know its epoch 2-eu"),
-    ({"us": Term(2, "us"), "eu": Term(2, "eu")}, "both began an epoch 2"),
+    ({"us": THEIRS, "eu": None}, "eu itself does not know its term 2-eu"),
+    ({"us": Term(2, "us"), "eu": Term(2, "eu")}, "both began a term 2"),
     ({"us": Term(2, "ap"), "eu": OURS}, "ap was not seen: it is not in this registry"),
-    ({"us": None, "eu": None}, "no region has an epoch"),
+    ({"us": None, "eu": None}, "no region knows a term"),
 ]
 
 

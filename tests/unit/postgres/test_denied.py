@@ -109,7 +109,7 @@ def test_no_other_region_is_forced_into_the_place_of_one_that_is_slow(
 ) -> None:
     ours = registry(us=slow, eu=CLOSED_ADDRESS)
     us = inspect_site(ours.region("us"), secrets)
-    eu = CatalogSite("eu", epoch=Term(1, "us"), main="ab" * 32, following=CatalogSubscription("us", True, 5, None))
+    eu = CatalogSite("eu", term=Term(1, "us"), main="ab" * 32, following=CatalogSubscription("us", True, 5, None))
     monkeypatch.setattr(promote, "inspect_sites", lambda regions, secrets: {"us": us, "eu": eu})
     monkeypatch.setattr(promote, promote.newest_commit_time.__name__, lambda region, secrets: None)
     with pytest.raises(UsageError, match="the primary us answers, and may take commits") as refused:
@@ -124,7 +124,7 @@ def test_no_other_region_is_forced_into_the_place_of_one_that_is_slow(
 
 def test_nothing_is_deleted_while_a_region_that_was_left_out_is_slow(slow: str) -> None:
     us = inspect_site(registry(us=slow).region("us"), secrets)
-    eu = CatalogSite("eu", epoch=Term(2, "eu"), writable=True)
+    eu = CatalogSite("eu", term=Term(2, "eu"), writable=True)
     with pytest.raises(UpkeepBlocked, match="us was not seen"):
         require_certain_primary([us, eu], ["us"])
     gone = inspect_site(registry(us=CLOSED_ADDRESS).region("us"), secrets)
@@ -135,7 +135,7 @@ def test_no_other_region_is_forced_into_its_place(full: str, monkeypatch: pytest
     ours = registry("us", us=full, eu=CLOSED_ADDRESS)
     us = inspect_site(ours.region("us"), secrets)
     assert us.refuses
-    eu = CatalogSite("eu", epoch=Term(1, "us"), following=CatalogSubscription("us", True, 5, None))
+    eu = CatalogSite("eu", term=Term(1, "us"), following=CatalogSubscription("us", True, 5, None))
     monkeypatch.setattr(promote, "inspect_sites", lambda regions, secrets: {"us": us, "eu": eu})
     with pytest.raises(UsageError, match="the primary us answers, and may take commits"):
         plan_promotion(ours, secrets, "eu", planned=False)

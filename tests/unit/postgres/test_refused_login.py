@@ -69,7 +69,7 @@ def test_where_one_is_silent_as_well_a_later_try_may_succeed(monkeypatch: pytest
 
 
 def test_a_look_at_all_regions_shows_it_as_one_with_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, us=refused("us"), eu=CatalogSite("eu", epoch=Term(2, "eu")), ap=CatalogSite("ap"))
+    answers(monkeypatch, us=refused("us"), eu=CatalogSite("eu", term=Term(2, "eu")), ap=CatalogSite("ap"))
     sites = inspect_sites(OURS.regions, secrets)
     assert "refused the login" in sites["us"].problem
     assert sites["us"].refuses
@@ -81,7 +81,7 @@ def test_a_look_at_all_regions_shows_it_as_one_with_a_problem(monkeypatch: pytes
 def test_a_primary_that_refuses_the_login_is_alive_and_no_other_is_forced_into_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    follower = CatalogSite("eu", epoch=Term(1, "us"), following=CatalogSubscription("us", True, 5, None))
+    follower = CatalogSite("eu", term=Term(1, "us"), following=CatalogSubscription("us", True, 5, None))
     answers(monkeypatch, us=refused("us"), eu=follower, ap=CatalogSite("ap"))
     with pytest.raises(UsageError, match=r"the primary us answers.*may take commits"):
         plan_promotion(OURS, secrets, "eu", planned=False)
@@ -90,6 +90,6 @@ def test_a_primary_that_refuses_the_login_is_alive_and_no_other_is_forced_into_i
 
 
 def test_one_that_refuses_the_login_is_promoted_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, us=CatalogSite("us", epoch=Term(1, "us")), eu=refused("eu"), ap=CatalogSite("ap"))
+    answers(monkeypatch, us=CatalogSite("us", term=Term(1, "us")), eu=refused("eu"), ap=CatalogSite("ap"))
     with pytest.raises(DatabaseRefused, match=r"region eu can't be promoted: .*refused the login"):
         plan_promotion(OURS, secrets, "eu", planned=True)

@@ -49,7 +49,13 @@ def test_where_a_batch_goes_is_its_lane_in_json() -> None:
         (TableStatus, {"mark"}),
         (ResyncSummary, {"epoch"}),
         (RebuildSummary, {"mark"}),
+        (CatalogSite, {"epoch"}),
+        (Promotion, {"epoch"}),
+        (Promoted, {"epoch"}),
+        (GuardCheck, {"epoch"}),
+        (ExpiryReport, {"epoch"}),
+        (SweepReport, {"epoch"}),
     ],
 )
-def test_facts_of_pipelines_keep_their_json_names(kind: type, names: set[str]) -> None:
+def test_facts_keep_their_json_names(kind: type, names: set[str]) -> None:
     assert {member.metadata["json"] for member in fields(kind) if "json" in member.metadata} == names

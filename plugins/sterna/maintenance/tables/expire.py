@@ -142,7 +142,7 @@ def expire_snapshots(
         dry_run=remove is None,
         at=at.isoformat(),
         main=state.inputs.head,
-        epoch=state.inputs.term,
+        term=state.inputs.term,
         tables=tuple(done[key] for key in sorted(done)),
         blocks=state.retention.blocks,
     )

@@ -99,7 +99,7 @@ class UnknownPosition:
 
 @dataclass(frozen=True)
 class RetentionInputs:
-    """All that retention depends on, read from the primary under one epoch.
+    """All that retention depends on, read from the primary under one term.
 
     Args:
         head: the head of `main`.
@@ -109,7 +109,7 @@ class RetentionInputs:
         base: what `main` showed at the last of these.
         references: all other branches and tags, and what this region's own copy of the catalog shows.
         regions: all regions.
-        term: the epoch; "" where the regions share one catalog.
+        term: the term; "" where the regions share one catalog.
         consumer_positions: how far each transform and each view of features has come.
         unknown_positions: those of them with an unknown position.
     """

@@ -1,4 +1,4 @@
-"""Reads the inputs of retention: at the primary, under its epoch, since a follower may not have the newest pin yet."""
+"""Reads the inputs of retention: at the primary, under its term, since a follower may not have the newest pin yet."""
 
 from __future__ import annotations
 

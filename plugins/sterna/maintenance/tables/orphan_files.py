@@ -218,7 +218,7 @@ def build_report(
         dry_run=not delete,
         at=inputs.now.isoformat(),
         main=inputs.head,
-        epoch=inputs.term,
+        term=inputs.term,
         locations=tuple(location.id for location in swept_locations(context.mapping)),
         objects=listing.objects,
         strange=listing.strange,

@@ -21,7 +21,7 @@ SWEEP_REPORT: Final = Record(
         Field("dry_run", FLAG),
         Field("at", TEXT),
         Field("main", TEXT),
-        Field("epoch", TEXT),
+        Field("epoch", TEXT, attribute="term"),
         Field("locations", tuple_of(TEXT)),
         Field("objects", AMOUNT.codec),
         Field("strange", AMOUNT.codec),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount, NotDeleted
 from sterna.maintenance.tables.retention import Block
@@ -40,7 +40,7 @@ class ExpiryReport:
         dry_run: nothing was to be changed.
         at: when it began (ISO 8601, UTC).
         main: the commit of `main` that was read last.
-        epoch: of the primary; "" where the regions share one catalog.
+        term: of the primary; "" where the regions share one catalog.
         tables: those that a rule of the services file and the requested patterns match.
         blocks: regions that maintenance has to wait for.
     """
@@ -49,7 +49,7 @@ class ExpiryReport:
     dry_run: bool
     at: str
     main: str
-    epoch: str
+    term: str = field(metadata={"json": "epoch"})
     tables: tuple[ExpiredTable, ...]
     blocks: tuple[Block, ...] = ()
 
@@ -71,7 +71,7 @@ class SweepReport:
         dry_run: nothing was to be deleted.
         at: when it began (ISO 8601, UTC).
         main: the commit of `main` that was read.
-        epoch: of the primary; "" where the regions share one catalog.
+        term: of the primary; "" where the regions share one catalog.
         locations: ids of the locations that were swept.
         objects: all objects there.
         strange: of these, those that are no files of tables; they are never deleted.
@@ -88,7 +88,7 @@ class SweepReport:
     dry_run: bool
     at: str
     main: str
-    epoch: str
+    term: str = field(metadata={"json": "epoch"})
     locations: tuple[str, ...]
     objects: Amount
     strange: Amount

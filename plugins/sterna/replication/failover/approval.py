@@ -19,7 +19,7 @@ class Approval:
 
     Args:
         region: the primary to be.
-        epoch: the epoch that begins.
+        term: the term that begins.
         old: the primary until then; "" for none.
         planned: that one stops first.
         newest: time of the last commit that the region has; None where unknown.
@@ -28,7 +28,7 @@ class Approval:
     """
 
     region: str
-    epoch: str
+    term: str
     old: str
     planned: bool
     newest: datetime | None
@@ -40,7 +40,7 @@ APPROVAL: Final = Record(
     Approval,
     (
         Field("region", TEXT),
-        Field("epoch", TEXT),
+        Field("epoch", TEXT, attribute="term"),
         Field("old", TEXT),
         Field("planned", FLAG),
         Field("newest", nullable(TIME)),
@@ -55,7 +55,7 @@ def approval_of(promotion: Promotion, moves: MovePlan | None) -> Approval:
     """Return the facts by which a promotion, with its moves of tables, is approved."""
     return Approval(
         region=promotion.region,
-        epoch=str(promotion.epoch),
+        term=str(promotion.term),
         old=promotion.old,
         planned=promotion.planned,
         newest=promotion.newest,

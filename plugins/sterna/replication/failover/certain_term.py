@@ -1,6 +1,6 @@
-"""The epoch that deletions rely on: every region was seen, and nothing contradicts it.
+"""The term that deletions rely on: every region was seen, and nothing contradicts it.
 
-A sync may follow the newest epoch of the regions that answer: what it publishes can be corrected. A deletion can't.
+A sync may follow the newest term of the regions that answer: what it publishes can be corrected. A deletion can't.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sterna.replication.replica.region import RegionContext
 
 
 def require_certain_term(context: RegionContext, gone: Collection[str] = ()) -> str:
-    """Return the epoch that the primary's catalog is read under; "" where the regions share one catalog.
+    """Return the term that the primary's catalog is read under; "" where the regions share one catalog.
 
     Args:
         gone: names of the regions that an operator declared lost (`maintenance.gone`): one that is silent is not waited
@@ -37,11 +37,11 @@ def require_certain_term(context: RegionContext, gone: Collection[str] = ()) -> 
 
 
 def require_same_term(context: RegionContext, gone: Collection[str], expected: str) -> None:
-    """Require that the epoch has not changed since it was read.
+    """Require that the term has not changed since it was read.
 
     Args:
         gone: as in `require_certain_term`.
-        expected: the epoch as it was read.
+        expected: the term as it was read.
 
     Raises:
         UpkeepBlocked: that isn't certain any more.
@@ -50,18 +50,18 @@ def require_same_term(context: RegionContext, gone: Collection[str], expected: s
     current = require_certain_term(context, gone)
     if current != expected:
         raise Busy(
-            f"the epoch changed from {expected} to {current} meanwhile: nothing more is changed", hint="start again"
+            f"the term changed from {expected} to {current} meanwhile: nothing more is changed", hint="start again"
         )
 
 
 def require_certain_primary(sites: Sequence[CatalogSite], gone: Collection[str]) -> None:
-    """Require that the epoch to delete by is certainly the newest.
+    """Refuse to delete by a term that may be an old one.
 
     A region that answers but refuses the login may be running: it has to be read, even one named in `gone`. So has the
     primary.
 
     Args:
-        sites: of all regions, with their epochs.
+        sites: of all regions, with their terms.
         gone: as in `require_certain_term`.
 
     Raises:

@@ -52,12 +52,12 @@ class CatalogSite:
 
     Args:
         region: its name.
-        problem: why it can't be read, or ""; the fields below are empty then.
-        refuses: that is because it answers and refuses: so it may be running.
-        unasked: that is because its credential is missing here: so it may be running.
-        slow: that is because it granted a connection and gave no answer in time, or its name could not be resolved: so
-            it may be running.
-        epoch: the newest epoch in its table of epochs.
+        problem: why it can't be read, or ""; then nothing below is known.
+        refuses: that is because it answers and refuses: so it may be at work.
+        unasked: that is because its credential is missing here: so it may be at work.
+        slow: that is because it granted a connection and gave no answer in time, or its name could not be looked up:
+            so it may be at work.
+        term: the newest term in its table of terms.
         writable: its Nessie has the right to write references.
         main: head of `main` as it serves it, "" when it was not seeded yet.
         references: digest over all references and where they point, "" when it was not seeded yet.
@@ -70,7 +70,7 @@ class CatalogSite:
     refuses: bool = False
     unasked: bool = False
     slow: bool = False
-    epoch: Term | None = None
+    term: Term | None = field(default=None, metadata={"json": "epoch"})
     writable: bool = False
     main: str = ""
     references: str = ""
@@ -98,8 +98,8 @@ class Primary:
     Args:
         known: every region was seen, and nothing contradicts anything.
         region: the primary; "" where there is none yet, or it isn't certain.
-        newest: the newest epoch that was seen, None where no region that was seen has one.
-        unseen: by region, why its catalog was not seen: it may have a newer epoch.
+        newest: the newest term that was seen, None where no region that was seen has one.
+        unseen: by region, why its catalog was not seen: it may have a newer term.
         doubts: contradictions in what was seen.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from sterna.catalog.nessie.catalog import open_nessie
@@ -39,20 +39,20 @@ class Promotion:
 
     Args:
         region: the primary to be.
-        epoch: the epoch that begins.
+        term: the term that begins.
         old: the primary until now; "" where there is none yet.
         planned: the old primary is fenced first, so that nothing is lost.
         heard: when the region last received a message from the old primary; None once the connection has ended.
         main: head of `main` that the region has.
         newest: when that was committed, None where its Nessie doesn't answer: what the old primary took later is lost,
             unless it returns.
-        silent: regions that don't answer and have to be seeded once they do; they may have a newer epoch.
+        silent: regions that don't answer and have to be seeded once they do; they may have a newer term.
         gone: those among them that an operator gave up.
-        resumed: the region is the one of the newest epoch, and takes no commits: another one may have replaced it.
+        resumed: the region is the one of the newest term, and takes no commits: another one may have replaced it.
     """
 
     region: str
-    epoch: Term
+    term: Term = field(metadata={"json": "epoch"})
     old: str
     planned: bool
     heard: datetime | None
@@ -68,14 +68,14 @@ class Promoted:
     """What a promotion did.
 
     Args:
-        epoch: the epoch that began.
+        term: the term that began.
         following: regions that follow the new primary.
         left: regions that have to rejoin, with the reason.
         lost: commits that a following region had and the new primary had not; they are kept on branches.
         tables: what was done to `main`, for a promotion with tables.
     """
 
-    epoch: Term
+    term: Term = field(metadata={"json": "epoch"})
     following: tuple[str, ...]
     left: Mapping[str, str]
     lost: tuple[LostCommits, ...] = ()
@@ -119,7 +119,7 @@ def plan_promotion(
     require_readable(sites.values(), "; or, once it is certain that it takes no commits, --gone {region}")
     return Promotion(
         region=name,
-        epoch=term,
+        term=term,
         old="" if old == name else old,
         planned=planned,
         heard=target.following.heard if target.following else None,
@@ -139,7 +139,7 @@ def require_unchanged(approved: Promotion, current: Promotion) -> None:
         current: the promotion as planned after the approval.
 
     Raises:
-        UsageError: another epoch would begin, another primary be replaced, less of `main` be there, or less was seen.
+        UsageError: another term would begin, another primary be replaced, less of `main` be there, or less was seen.
     """
     hint = "run it again, and read its output; nothing was changed"
     if (current.epoch, current.old, current.planned, current.resumed) != (
@@ -186,8 +186,8 @@ def promote(
         # In one transaction: a region without a subscription could not be promoted again, were this killed in between.
         with connection.transaction():
             unsubscribe(connection)
-            begin_term(connection, target, promotion.epoch.number)
-    progress(f"{target.name} is the primary, epoch {promotion.epoch}")
+            begin_term(connection, target, promotion.term.number)
+    progress(f"{target.name} is the primary, term {promotion.term}")
     following: list[str] = []
     not_following: dict[str, str] = {}
     lost: list[LostCommits] = []
@@ -203,10 +203,10 @@ def promote(
         except SternaError as error:
             not_following[other.name] = f"{error}; sterna catalog rejoin, when it is back"
     if moves is None:
-        return Promoted(promotion.epoch, tuple(following), not_following, tuple(lost))
+        return Promoted(promotion.term, tuple(following), not_following, tuple(lost))
     with RegionContext.of(registry, target, secrets) as context:
         return Promoted(
-            promotion.epoch, tuple(following), not_following, tuple(lost), apply_moves(context, moves, progress)
+            promotion.term, tuple(following), not_following, tuple(lost), apply_moves(context, moves, progress)
         )
 
 
@@ -234,22 +234,22 @@ def _with_abandoned_regions(
 
 
 def _validate_first_term(primary: Primary) -> None:
-    """Refuse to begin the first epoch unless it is certain that there is none."""
+    """Refuse to begin the first term unless it is certain that there is none."""
     if primary.unseen:
         raise CatalogUnreachable(
-            f"there may be a primary already: {'; '.join(primary.unseen.values())}",
-            hint="before the first epoch every region has to be seen; nothing was changed",
+            f"can't tell whether there is a primary already: {'; '.join(primary.unseen.values())}",
+            hint="before the first term every region has to be seen; nothing was changed",
         )
     if primary.doubts:
         raise UsageError(f"there may be a primary already: {'; '.join(primary.doubts)}")
 
 
 def _validate_resumed_term(sites: Mapping[str, CatalogSite], newest_term: Term, planned: bool) -> None:
-    """Refuse to resume an epoch that the region itself does not have, or after which another one may have begun."""
+    """Refuse to resume a term that the region itself does not have, or after which another one may have begun."""
     target = sites[newest_term.region]
-    if target.epoch != newest_term:
+    if target.term != newest_term:
         raise UsageError(
-            f"region {target.region} does not have its own epoch {newest_term}: its database was emptied or "
+            f"region {target.region} does not know its own term {newest_term}: its database was emptied or "
             "restored, and the others would become copies of it",
             hint="another region has the catalog; nothing was changed",
         )

@@ -80,7 +80,7 @@ def rejoin(
 
     Raises:
         UsageError: the region is the primary; or another region is at work and can't be read.
-        NotPrimary: the region of the newest epoch takes no commits, or has another epoch itself.
+        NotPrimary: the region of the newest term takes no commits, or has another term itself.
         CatalogUnreachable: which region is the primary isn't certain.
         DatabaseUnreachable: one of the two does not answer.
         DatabaseRefused: one of the two refuses the login.
@@ -107,7 +107,7 @@ def rejoin_to_primary(
 
     Raises:
         DatabaseUnreachable: one of the two does not answer.
-        UsageError: the region has commits and no epoch: which of them only it has isn't known.
+        UsageError: the region has commits and no term: which of them only it has isn't known.
     """
     lost: tuple[LostCommits, ...] = ()
     with open_connection(target, secrets) as target_connection, open_connection(source, secrets) as source_connection:
@@ -128,18 +128,19 @@ class GuardCheck:
     """What a guard found out.
 
     Args:
-        primary: the region of the newest epoch that was seen.
+        primary: the region of the newest term that was seen.
+        term: that term.
         unseen: by region, why it was not seen, where that leaves open whether the guarded region is the primary; empty
-            where another one is, for epochs only grow.
+            where another one is, for terms only grow.
     """
 
     primary: str
-    epoch: Term
+    term: Term = field(metadata={"json": "epoch"})
     unseen: Mapping[str, str] = field(default_factory=dict)
 
 
 def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardCheck:
-    """Fence a region's catalog when another region has a newer epoch; run before and beside a region's Nessie servers.
+    """Fence a region's catalog when another region has a newer term; run before and beside a region's Nessie servers.
 
     It never lifts a fence.
 
@@ -150,8 +151,8 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
         DatabaseUnreachable: the region's own Postgres does not answer.
         DatabaseRefused: it refuses the login.
         CredentialError: its credential is missing.
-        CatalogUnreachable: no other region was seen, or one of them was not and the others have no epoch.
-        NotPrimary: no region was ever promoted; or the newest epoch is the region's, and it doesn't have it itself.
+        CatalogUnreachable: no other region was seen, or one of them was not and the others have no term.
+        NotPrimary: no region was ever promoted; or the newest term is the region's, and it doesn't have it itself.
     """
     sites = inspect_sites(registry.regions, secrets)
     own = sites.pop(region.name)
@@ -159,17 +160,17 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
         raise unseen_error(own)
     if sites and all(site.problem for site in sites.values()):
         raise CatalogUnreachable(
-            f"no other region answers, so that {region.name} may no longer be the primary; it "
-            f"has epoch {own.epoch}: {'; '.join(site.problem for site in sites.values())}",
+            f"no other region answers, so that nobody can tell whether {region.name} may still be the primary; it "
+            f"knows term {own.term}: {'; '.join(site.problem for site in sites.values())}",
             hint="once one answers, run this again; to continue without one, see docs/operations.md",
         )
     primary = resolve_primary([own, *sites.values()])
     newest_term = primary.newest
     if newest_term is None:
         raise _no_primary_error(primary)
-    if newest_term.region == region.name and own.epoch != newest_term:
+    if newest_term.region == region.name and own.term != newest_term:
         raise NotPrimary(
-            f"{region.name} is named the primary of epoch {newest_term} and has epoch {own.epoch} itself: its "
+            f"{region.name} is named the primary of term {newest_term} and knows term {own.term} itself: its "
             "database was emptied or restored",
             hint="start no Nessie of it before it is certain which region has the catalog: sterna catalog status",
         )
@@ -182,7 +183,7 @@ def guard_region(region: Region, registry: Registry, secrets: Secrets) -> GuardC
 
 
 def _resolve_source(sites: Mapping[str, CatalogSite], name: str) -> str:
-    """Return the region to follow: the primary by its own epoch, which takes commits."""
+    """Return the region to follow: the primary by its own term, which takes commits."""
     if sites[name].problem:
         raise unseen_error(sites[name], f"region {name} may be the primary itself: ")
     primary = resolve_primary(list(sites.values()))
@@ -199,7 +200,7 @@ def _resolve_source(sites: Mapping[str, CatalogSite], name: str) -> str:
     if source.epoch != newest_term or not source.writable:
         contradiction = "takes no commits" if source.epoch == newest_term else f"has epoch {source.epoch} itself"
         raise NotPrimary(
-            f"{newest_term.region} is named the primary of epoch {newest_term}, and {contradiction}: which region "
+            f"{newest_term.region} is named the primary of term {newest_term}, and {contradiction}: which region "
             "to follow isn't certain",
             hint="sterna catalog status",
         )
@@ -208,7 +209,7 @@ def _resolve_source(sites: Mapping[str, CatalogSite], name: str) -> str:
 
 
 def _no_primary_error(primary: Primary) -> CatalogUnreachable | NotPrimary:
-    """Return the error where no region that was seen has an epoch."""
+    """Return the error where no region that was seen has a term."""
     if not primary.known:
         reasons = "; ".join((*primary.unseen.values(), *primary.doubts))
         return CatalogUnreachable(f"can't determine which region's catalog is the primary: {reasons}")
@@ -216,7 +217,7 @@ def _no_primary_error(primary: Primary) -> CatalogUnreachable | NotPrimary:
 
 
 def _require_no_commits(connection: Connection[Any], target: Region) -> None:
-    """Refuse a region that has commits and no epoch: which of them are its own isn't known, so they would be lost."""
+    """Refuse a region that has commits and no term: which of them are its own isn't known, so they would be lost."""
     is_seeded = connection.execute("SELECT to_regclass('refs2') IS NOT NULL").fetchone()
     branches = (
         [name for name, head in read_references(connection).items() if head != _NO_ANCESTOR]
@@ -225,7 +226,7 @@ def _require_no_commits(connection: Connection[Any], target: Region) -> None:
     )
     if branches:
         raise UsageError(
-            f"region {target.name} has commits and no epoch, so that the ones only it has are unknown: "
+            f"region {target.name} has commits and knows no term: which of them only it has can't be told: "
             f"{', '.join(sorted(branches)[:5])}",
             hint="sterna catalog resync forgets them; nothing was changed",
         )
@@ -267,14 +268,14 @@ def _preserve_lost_commits(
 
 
 def lost_branch(since: datetime, head: str) -> str:
-    """Return the branch that keeps what only an old primary had, by the time of the epoch that followed."""
+    """Return the branch that keeps what only an old primary had, by the time of the term that followed."""
     return f"lost/{since:%Y-%m-%d}/{head[:16]}"
 
 
 def _next_switch(
     target_connection: Connection[Any], source_connection: Connection[Any]
 ) -> tuple[dict[str, str], datetime] | None:
-    """Return the heads of references at the beginning of the first epoch that this region doesn't have, and its time.
+    """Return the heads of references at the beginning of the first term that this region doesn't have, and its time.
 
     None where it has all: since the newest one it was a copy, without commits of its own.
     """

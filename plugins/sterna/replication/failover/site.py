@@ -65,8 +65,8 @@ def inspect_site(region: Region, secrets: Secrets) -> CatalogSite:
 
 
 def inspect_term(region: Region, secrets: Secrets) -> CatalogSite:
-    """Return a region's catalog with only its epoch; as `inspect_site`, but it needs only the right to read epochs."""
-    return _inspect(region, secrets, lambda connection: CatalogSite(region.name, epoch=read_term(connection)))
+    """Return a region's catalog with only its term; as `inspect_site`, but it needs only the right to read terms."""
+    return _inspect(region, secrets, lambda connection: CatalogSite(region.name, term=read_term(connection)))
 
 
 def read_slots(region: Region, secrets: Secrets) -> tuple[Slot, ...]:
@@ -120,8 +120,8 @@ def unseen_error(site: CatalogSite, prefix: str = "") -> SternaError:
 
 
 def newest_term(sites: Sequence[CatalogSite]) -> Term | None:
-    """Return the newest epoch that any of some sites has."""
-    return max((site.epoch for site in sites if site.epoch), default=None)
+    """Return the newest term that any of some sites has."""
+    return max((site.term for site in sites if site.term), default=None)
 
 
 def require_readable(sites: Iterable[CatalogSite], alternative: str) -> None:
@@ -138,7 +138,7 @@ def require_readable(sites: Iterable[CatalogSite], alternative: str) -> None:
         if site.problem and not site.is_silent:
             remedy = "see why it is slow" if site.slow else "mend its login here"
             raise UsageError(
-                f"region {site.region} may be at work, and know a newer epoch: {site.problem}",
+                f"region {site.region} may be at work, and know a newer term: {site.problem}",
                 hint=f"{remedy}{alternative.format(region=site.region)}",
             )
 
@@ -146,8 +146,8 @@ def require_readable(sites: Iterable[CatalogSite], alternative: str) -> None:
 def resolve_primary(sites: Sequence[CatalogSite]) -> Primary:
     """Return which region is the primary, by the state of some sites.
 
-    That is certain only where every region was read without contradiction: one that was not read may have a
-    newer epoch than all others.
+    That is known only where every region was seen and nothing contradicts anything: one that was not seen may have a
+    newer term than all others.
     """
     term = newest_term(sites)
     unseen = {site.region: site.problem for site in sites if site.problem}
@@ -165,19 +165,19 @@ def _contradictions(sites: Sequence[CatalogSite], term: Term | None) -> Iterator
         for site in readable:
             if site.following or site.slots:
                 activity = f"follows {site.following.region}" if site.following else "keeps slots for others"
-                yield f"{site.region} {activity}, and no region that was seen has an epoch"
+                yield f"{site.region} {activity}, and no region that was seen knows a term"
         return
-    claimants = {site.epoch.region for site in readable if site.epoch and site.epoch.number == term.number}
+    claimants = {site.term.region for site in readable if site.term and site.term.number == term.number}
     for region in sorted(claimants - {term.region}):
-        yield f"{region} and {term.region} both began an epoch {term.number}"
+        yield f"{region} and {term.region} both began a term {term.number}"
     for site in readable:
         if site.region == term.region:
-            if site.epoch != term:
-                yield f"{site.region} itself does not know its epoch {term}: its database was emptied or restored"
+            if site.term != term:
+                yield f"{site.region} itself does not know its term {term}: its database was emptied or restored"
             if site.following:
-                yield f"{site.region} began epoch {term} and follows {site.following.region}"
-        elif site.writable and site.epoch == term:
-            yield f"{site.region} has epoch {term} and takes commits, too"
+                yield f"{site.region} began term {term} and follows {site.following.region}"
+        elif site.writable and site.term == term:
+            yield f"{site.region} knows term {term} and takes commits, too"
 
 
 def fence(connection: Connection[Any], region: Region, *, max_wait: float = MAX_WAIT_SECONDS) -> None:
@@ -273,7 +273,7 @@ def read_site(connection: Connection[Any], region: Region) -> CatalogSite:
     subscription = connection.execute(_SUBSCRIPTION_QUERY).fetchone()
     return CatalogSite(
         region=region.name,
-        epoch=read_term(connection),
+        term=read_term(connection),
         writable=writable,
         main=main,
         references=references,

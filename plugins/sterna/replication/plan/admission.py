@@ -57,7 +57,7 @@ def held_in_transit(bulk_state: BulkState | None, head: Head, actions: Iterable[
 
 
 def current_term(context: RegionContext) -> str:
-    """Return the primary's epoch; where another region becomes the primary just now, what is no epoch."""
+    """Return the primary's term; where another region becomes the primary just now, what is no term."""
     try:
         return read_primary_term(context)
     except Busy:

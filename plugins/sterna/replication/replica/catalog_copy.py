@@ -134,7 +134,7 @@ def _last_contact(context: RegionContext) -> datetime | None:
 
 
 def read_primary_term(context: RegionContext) -> str:
-    """Return the epoch that the primary's catalog is read under; "" where the regions share one.
+    """Return the term that the primary's catalog is read under; "" where the regions share one.
 
     Raises:
         Busy: another region became the primary since the connection was opened.

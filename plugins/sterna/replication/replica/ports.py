@@ -69,7 +69,7 @@ class Ports:
 
     @property
     def primary_region(self) -> Region:
-        """The region whose catalog takes commits: where each has a copy, that of the newest epoch; else this one."""
+        """Whose catalog takes commits: where each region has a copy, that of the newest term; else this one."""
         if not self._registry.has_regional_catalogs:
             return self._region
         if self.cached_primary is None:

@@ -5,7 +5,7 @@ const SAID = {
   loading: ["Loading…", "加载中…"], unknown: ["unknown", "未知"], never: ["never", "从未"], none: ["none", "无"], all: ["all", "全部"],
   thisRegion: ["this region", "本区域"], noAnswer: ["no answer", "无响应"], dark: ["dark", "无法访问"], needsYou: ["needs a person", "需要处理"], someHeld: ["tables held", "有表被暂停"], well: ["well", "正常"], notStarted: ["not started", "尚未启动"],
   atMost: ["at most ", "最多 "], lagNow: ["lag now", "当前延迟"], lagDay: ["Lag over the last day, at most {most}", "最近一天的延迟,最多 {most}"], lagDayNone: ["No commit in the last day", "最近一天没有提交"],
-  watermark: ["watermark", "水位"], seeding: ["being seeded", "正在初始化"], mainAt: ["main at", "main 位于"], primary: ["primary", "主区域"], sharedCatalog: ["one shared catalog", "共享目录"], reign: ["{primary}, epoch {epoch}", "{primary},纪元 {epoch}"],
+  watermark: ["watermark", "水位"], seeding: ["being seeded", "正在初始化"], mainAt: ["main at", "main 位于"], primary: ["primary", "主区域"], sharedCatalog: ["one shared catalog", "共享目录"], reign: ["{primary}, term {epoch}", "{primary},纪元 {epoch}"],
   lastCommit: ["last commit", "最近提交"], lastRun: ["last run", "最近运行"], connection: ["connection", "连接"], connected: ["reaches the primary", "可访问主区域"], cutOff: ["cut off", "已断开"], seenFrom: ["seen from", "观察自"],
   evidence: ["evidence", "运行记录"], garbage: ["garbage", "垃圾"], notCounted: ["not counted yet", "尚未统计"], transit: ["In transit", "传输中"], transitLeft: ["{tables} tables, {bytes} left", "{tables} 张表,剩余 {bytes}"],
   nothingHeld: ["No table is held.", "没有被暂停的表。"], heldTables: ["Held tables: {count}", "被暂停的表:{count}"], since: ["since", "自"], reason: ["reason", "原因"], file: ["file", "文件"], remedy: ["remedy", "处理办法"], more: ["and {count} more", "另有 {count} 张"], notLookedAt: ["Not looked at:", "未查看:"],

@@ -2,7 +2,7 @@
 
 A value is a line of text, and the row behind it:
 
-    1 <epoch> <run> <snapshot> <its commit's time, ms> row|gone
+    1 <generation> <run> <snapshot> <its commit's time, ms> row|gone
     ["30","Shanghai"]
 
 The row is the JSON of `sterna.pipelines.features.codec`: its values in the order of the view's columns.
@@ -45,7 +45,7 @@ class State:
         snapshot: the view's snapshot in the store; None: none yet.
         committed_ms: that snapshot's commit time, in milliseconds since 1970.
         pending: the snapshot that a run is on its way to, or was when it died; None: none.
-        complete_server: the mark of the server that held all rows when the last run ended; "": it may lack some.
+        complete_server: the id of the server that held all rows when the last run ended; "": it may lack some.
         digest: what the rows are made of; see `rows_digest`.
         columns: the columns of each row.
         exclusion: why the view has no rows in this region; "": it has.

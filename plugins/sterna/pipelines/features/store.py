@@ -1,4 +1,4 @@
-"""A view's rows in the store, for runs: each step is one of the store's own, guarded by epoch and run."""
+"""A view's rows in the store, for runs: each step is one of the store's own, guarded by generation and run."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class FillRun:
 
     Args:
         view: the view's name.
-        generation: the epoch that it began in.
+        generation: the one that it began in.
         number: its number there.
         snapshot: the snapshot that it leads to.
         committed_ms: that snapshot's commit time, in milliseconds since 1970.
-        server_id: the server's mark when it began; what a full run stands by.
+        server_id: the server's id when it began, which a full run relies on.
     """
 
     view: str
@@ -93,7 +93,7 @@ class FeatureStore:
             target: the snapshot that it leads to, and its commit time.
             digest: what the rows are made of.
             columns: their columns.
-            full: it begins a new epoch.
+            full: it begins a new generation.
 
         Raises:
             FeaturesMoved: the state is another one by now.
@@ -115,7 +115,7 @@ class FeatureStore:
         """Write rows, or tombstones for None.
 
         Raises:
-            FeaturesMoved: a newer run, or another epoch, has begun.
+            FeaturesMoved: a newer run, or another generation, has begun.
         """
         heads = {
             gone: value_head(run.generation, run.number, run.snapshot, run.committed_ms, gone=gone)
@@ -194,7 +194,9 @@ class FeatureStore:
 
     def _require_current_run(self, run: FillRun, answer: int) -> None:
         if answer < 0:
-            raise FeaturesMoved(f"another run fills view {run.view}: run {run.number} of epoch {run.generation} stops")
+            raise FeaturesMoved(
+                f"another run fills view {run.view}: run {run.number} of generation {run.generation} stops"
+            )
 
 
 def parse_server_id(info: Any) -> str:

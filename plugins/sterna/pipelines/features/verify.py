@@ -141,7 +141,7 @@ def _surplus_ids(
     store: FeatureStore, loaded_view: LoadedView, state: State, replica_ids: set[str], sample: int
 ) -> Iterator[str]:
     for id, value in store.rows(loaded_view.view.name):
-        # First: an id of an epoch before may be of a key with other columns, and has no such parts.
+        # First: an id of a generation before may be of a key with other columns, and has no such parts.
         if value.generation != state.generation or value.row is None or id in replica_ids:
             continue
         if sample == 1 or zlib.crc32(SEPARATOR.join(split_id(loaded_view.entity, id)).encode()) % sample == 0:

@@ -115,7 +115,7 @@ def test_where_a_flow_has_come_to_is_checked(layers: Layers) -> None:
     layers.insert(f"{ods(1, 1, 'a')}, {ods(2, 2, 'b')}")
     layers.insert("(DATE'2026-01-09', 1, 1)", "own")
     layers.sync_and_step(dws)
-    assert_refused(layers, own, FlowStopped, "the target has rows, and no mark")
+    assert_refused(layers, own, FlowStopped, "the target has rows, and no position")
     # Files of a time without that partition: a step can't replace a part of one.
     layers.sql("ALTER TABLE {} DROP PARTITION FIELD day", "dws")
     options = "options => map('rewrite-all', 'true')"
@@ -132,6 +132,6 @@ def test_where_a_flow_has_come_to_is_checked(layers: Layers) -> None:
     layers.sql("ALTER TABLE {} ADD COLUMN user STRING")
     layers.insert("(4, DATE'2026-01-01', 1, 'd')")
     layers.world.sync("eu")
-    assert_refused(layers, dws, FlowStopped, "user was dropped and added anew")
+    assert_refused(layers, dws, FlowStopped, "user was dropped and added again")
     layers.sql(f"ALTER TABLE {{}} UNSET TBLPROPERTIES ({WAP.partition('=')[0]})", "dws")
     assert "NotStaged" in check(layers, dws[0])

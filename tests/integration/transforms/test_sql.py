@@ -73,8 +73,8 @@ OTHER = "it may read the view `changes` and nothing else"
             "may tie",
         ),
         ("SELECT id FROM changes WHERE 'a date' <> 'timestamp' /* DATE 'now' */", ""),
-        ("SELECT CAST(id AS DOUBLE) AS id FROM changes", "tells no rows apart"),
-        ("SELECT map(1, id) AS id FROM changes", "tells no rows apart"),
+        ("SELECT CAST(id AS DOUBLE) AS id FROM changes", "identifies no rows"),
+        ("SELECT map(1, id) AS id FROM changes", "identifies no rows"),
         ("SELECT CAST(id AS STRING COLLATE UTF8_LCASE) AS id FROM changes", "by a collation other texts are equal"),
         (
             "SELECT id FROM changes GROUP BY id, CAST(id AS STRING COLLATE UTF8_LCASE)",

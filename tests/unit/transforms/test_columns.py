@@ -36,10 +36,10 @@ def struct(*fields: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("new", "expected"),
     [
-        ([field(3, "a"), B], ["a was dropped and added anew"]),
+        ([field(3, "a"), B], ["a was dropped and added again"]),
         ([A, field(2, "b", "long")], ["b was int and is long"]),
         ([field(2, "a", "int"), field(1, "b")], ["a was b", "b was a"]),
-        ([field(1, "b"), field(3, "a")], ["b was a", "a was dropped and added anew"]),
+        ([field(1, "b"), field(3, "a")], ["b was a", "a was dropped and added again"]),
         ([A, B, field(3, "s", **{"initial-default": 7})], ["s came, with a value for rows from before"]),
     ],
 )
@@ -125,7 +125,7 @@ DEEP = [*POINT[:2], field(7, "in", struct(field(8, "a", "long"), field(9, "b", "
         (DEEP, "s.in", ["s.in was struct and is struct"]),
         (DEEP, "s", ["s was struct and is struct"]),
         (swapped(POINT), "s.x", ["s.x was s.y"]),
-        ([field(16, "x", "int"), *POINT[1:]], "s.x", ["s.x was dropped and added anew"]),
+        ([field(16, "x", "int"), *POINT[1:]], "s.x", ["s.x was dropped and added again"]),
         ([*POINT, field(13, "z", **{"initial-default": 7})], "s.z", ["s.z came, with a value for rows from before"]),
         ([*POINT, field(13, "z", **{"initial-default": 7})], "s.x", []),
         ([*POINT[:2], field(7, "in", "int")], "s.in.a", ["s.in was struct and is int"]),

@@ -84,7 +84,7 @@ def test_a_batch_comes_next_or_was_there_or_is_refused() -> None:
     assert not decide_batch(at, 4, ("a",), at.offsets)
     with pytest.raises(FlowStopped, match="restore"):
         decide_batch(at, 0, ("",), ("b",))
-    with pytest.raises(FlowStopped, match="made anew"):
+    with pytest.raises(FlowStopped, match="recreated"):
         decide_batch(None, 3, ("a",), ("b",))
     for mark in ("yesterday", "{}", "[]", '{"batch": "x", "offsets": []}'):
         with pytest.raises(FlowStopped):

@@ -123,7 +123,7 @@ class PositionTag:
             try:
                 writer(self._context).move_tag(self.name, self._stored, branch, target)
             except ReferenceNotFound:
-                log.warning("%s is gone: it is made anew", self.name)
+                log.warning("%s is gone: it is recreated", self.name)
                 writer(self._context).create_tag(self.name, branch, target)
         self._stored = target
         self._unconfirmed.clear()
@@ -139,7 +139,7 @@ class PositionTag:
             self._stored = position
             return
         self.taken_over = True
-        log.warning("%s was moved by somebody else: another gateway delivers", self.name)
+        log.warning("%s was moved by another client: another gateway delivers", self.name)
 
     def _record_failure(self, error: CatalogError) -> None:
         if self.problem != type(error).__name__:

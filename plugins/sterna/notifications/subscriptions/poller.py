@@ -185,7 +185,7 @@ class BranchPoller:
                 self._wake()
                 return
             self.counts.rewinds += 1
-            log.warning("the branch has left %s: clients are told to begin anew", self.buffer.head[:12])
+            log.warning("the branch has left %s: clients have to restart", self.buffer.head[:12])
         segment = await asyncio.to_thread(self.source.read_since, None, head, self.options.initial_commits)
         buffer = EventBuffer(segment.base, self.options.buffer_events)
         buffer.append(segment.commits)

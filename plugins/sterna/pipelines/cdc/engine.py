@@ -111,7 +111,7 @@ class Engine:
             yield {**message, "size": len(line or b"")}
 
     def confirm(self, number: int) -> None:
-        """Say that all up to a number is durable: the source may forget it."""
+        """Confirm that all up to a number is durable: the source may purge it."""
         self._send({"durable": number})
 
     def kill(self) -> None:

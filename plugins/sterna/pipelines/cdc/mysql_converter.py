@@ -178,10 +178,10 @@ public static boolean isFollowed(String table) {
   return followed.contains(table.toLowerCase(java.util.Locale.ROOT));
 }"""
 _TELL = """
-public static void tell(String table, String said) { listener.accept(new String[] { table, "", "", said }); }"""
+public static void report(String table, String said) { listener.accept(new String[] { table, "", "", said }); }"""
 _TELL_OF = """
 public static void tellOf(String table, Throwable error) {
-  if (isFollowed(table)) tell(table, "a change of it can't be read: " + words(error));
+  if (isFollowed(table)) report(table, "a change of it can't be read: " + words(error));
 }"""
 # The message of such an error may repeat a value, or a statement with a password in it: the engine's own log has it.
 _WORDS = """
@@ -203,11 +203,11 @@ protected boolean sternaSkips(long table, java.util.BitSet columns) {{
   String name = sternaName(table);
   if (!{_TROUBLE}.isFollowed(name)) return true;
   if (map.getColumnMetadata() == null) {{
-    {_TROUBLE}.tell(name, "a column is of a type that isn't read");
+    {_TROUBLE}.report(name, "a column is of a type that isn't read");
     return true;
   }}
   if (columns.cardinality() == map.getColumnTypes().length) return false;
-  {_TROUBLE}.tell(name, "a change lacks columns: its session had a binlog_row_image other than FULL");
+  {_TROUBLE}.report(name, "a change lacks columns: its session had a binlog_row_image other than FULL");
   return true;
 }}"""
 _MAP = f"""{{
@@ -252,7 +252,7 @@ _UNREAD = f"""{{
     {_ROWS}.TableMapEventData map = ({_ROWS}.TableMapEventData) tableMapEventByTableId.get(number);
     if (map == null) throw new IllegalStateException("rows of a table that the log doesn't name");
     String name = map.getDatabase() + "." + map.getTable();
-    if ({_TROUBLE}.isFollowed(name)) {_TROUBLE}.tell(name, said);
+    if ({_TROUBLE}.isFollowed(name)) {_TROUBLE}.report(name, said);
     return null;
   }} }}"""
 _QUERY_COMPRESSED, _ROWS_COMPRESSED = 165, (166, 171)  # in MariaDB's log_event.h
@@ -272,7 +272,7 @@ _DISPATCHED = f"""{{
 _INVALID = f'{{ {_TROUBLE}.tellOf($1 == null ? "" : $1.id().identifier(), $e); return; }}'
 _UNKNOWN = f"""{{
   if ($4 != null && {_TROUBLE}.isFollowed($4.identifier())) {{
-    {_TROUBLE}.tell($4.identifier(), "a change was read of a table whose schema is unknown");
+    {_TROUBLE}.report($4.identifier(), "a change was read of a table whose schema is unknown");
     return;
   }} }}"""
 
@@ -365,7 +365,7 @@ def _patch_rows(pool: Any) -> None:
 
 
 def _patch_statements(pool: Any) -> None:
-    """Tell what isn't understood or has no place, instead of ending."""
+    """Report statements and values that aren't understood, instead of ending."""
     ct_class = pool.get("io.debezium.antlr.AntlrDdlParser")
     ct_class.getDeclaredMethod("parse").addCatch(_PARSING, pool.get("java.lang.Throwable"))
     _load(ct_class, "io.debezium.antlr.ParsingErrorListener")

@@ -105,7 +105,7 @@ class _Engine:
         self._output.flush()
 
     def supportsTombstoneEvents(self) -> bool:
-        """Say that a deletion needs no second message (`ChangeConsumer`)."""
+        """Declare that a deletion needs no second message (`ChangeConsumer`)."""
         return False
 
     def listen(self, lines: BinaryIO) -> None:

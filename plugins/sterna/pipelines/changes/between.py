@@ -40,7 +40,7 @@ def between(
         table: the table's name in SQL, on whatever branch its catalog reads.
         start: a snapshot's id, or a branch or tag of the table; None: before the first row.
         end: the same; None: the current snapshot.
-        key: columns that tell rows apart. Then each changed key comes once: as `insert` or `update_after` with its
+        key: columns that identify rows. Then each changed key is there once: as `insert` or `update_after` with its
             newest row, or as `delete` with its last one.
         view: a temporary view by that name is made, too.
 
@@ -63,8 +63,8 @@ def between(
 def create_view(rows: DataFrame, view: str) -> None:
     """Make a temporary view of what `to_frame` returned.
 
-    Spark 4.1 loads a view's table anew at each use, so that no view holds what is staged for it: here it is held, until
-    another view takes the name.
+    Spark 4.1 loads a view's table again at each use, so that no view holds what is staged for it: here it is held,
+    until another view takes the name.
 
     Args:
         view: the view's name.

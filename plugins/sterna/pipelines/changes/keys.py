@@ -16,8 +16,8 @@ _MAX_BROADCAST_ROWS = 1_000_000
 def check_keys(changes: DataFrame, snapshot: DataFrame, key: Sequence[str]) -> DataFrame:
     """Return changes by key, checked against the snapshot that they lead to: each key has the one row that they say.
 
-    A second row of a key may lie in a file that didn't change. When one of the two goes, the changes say that the key
-    is gone. So rows are counted by key in the whole snapshot, of which the key's columns alone are read.
+    A second row of a key may be in a file that didn't change. When one of the two is deleted, by the changes the key is
+    gone. So rows are counted by key in the whole snapshot, of which the key's columns alone are read.
 
     Args:
         changes: what `sterna.pipelines.changes.between.to_frame` returned for the key.

@@ -1,7 +1,7 @@
 """The difference of two multisets of rows, exactly, and which of its rows are updates of one another.
 
-Rows are compared by a canonical form. Spark takes -0.0 for 0.0, and compares no maps: so numbers with a point stand
-there as text, which has as many digits as tell them apart, and maps as their sorted entries.
+Rows are compared by a canonical form. Spark takes -0.0 for 0.0, and compares no maps: so numbers with a point are
+compared as text with enough digits to distinguish them, and maps as their sorted entries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def difference(
         before: rows of the files that differ, at the start; None for none.
         after: the same at the end.
         schema: the table's schema at the end.
-        key: which of its columns tell rows apart; none: rows are paired by their ids, where they have some.
+        key: which of its columns identify rows; none: rows are paired by their ids, where they have some.
         lineage: whether rows have ids at both ends.
     """
     kinds = [field.dataType for field in schema.fields]
@@ -64,7 +64,7 @@ def _columns(count: int) -> list[str]:
 
 
 def signed_rows(frame: DataFrame, sign: int, count: int, lineage: bool) -> DataFrame:
-    """Return the rows of one side of a comparison by their columns' places, with a sign that tells the side.
+    """Return the rows of one side of a comparison by their columns' places, with a sign for the side.
 
     Args:
         sign: 1 for those that came, -1 for those that went.
@@ -134,13 +134,13 @@ def _pair_by_key(rows: DataFrame, kinds: Sequence[DataType], key: Sequence[int])
     )
     has_both_signs = f.min(_SIGN).over(same) != f.max(_SIGN).over(same)
     flagged = rows.withColumn(_IS_DUPLICATE, is_duplicate).withColumn(_IS_PAIRED, has_both_signs)
-    # A filter: Spark leaves out a column that nobody reads, and the check with it.
+    # A filter: Spark leaves out an unused column, and the check with it.
     checked = f.when(f.col(_IS_DUPLICATE), f.raise_error(f.lit(NOT_A_KEY)).cast("boolean")).otherwise(f.lit(True))
     return flagged.where(checked).drop(_IS_DUPLICATE)
 
 
 NOT_A_KEY = "NotAKey: several rows of a snapshot have the same key"
-"""By what Spark tells that what was given as a key isn't one."""
+"""The text by which Spark's error reports that a key isn't one."""
 
 
 def _with_change_type(rows: DataFrame, *, keyed: bool) -> DataFrame:

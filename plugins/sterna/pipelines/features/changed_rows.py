@@ -95,7 +95,7 @@ class Frames:
             frame = frame.where(f.crc32(id) % sample == 0)
         if not self._view.unique:
             newest = [f.col(quote_backtick(str(self._view.event_time))).desc_nulls_last()]
-            # Of several that are as new, always the same one, and the one that the replica tells.
+            # Of several that are as new, always the same one, and the one that the replica returns.
             newest += [_sortable(self._column(column), column).desc_nulls_last() for column in self._columns]
             rank = f.row_number().over(Window.partitionBy(*map(self._column, self._keys)).orderBy(*newest))
             frame = frame.withColumn(_RANK_COLUMN, rank).where(f.col(_RANK_COLUMN) == 1)

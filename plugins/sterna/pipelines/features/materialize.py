@@ -1,4 +1,4 @@
-"""A view's rows brought into the store: those that changed between two snapshots of the replica, or all of them."""
+"""A view's rows written to the store: those that changed between two snapshots of the replica, or all of them."""
 
 from __future__ import annotations
 

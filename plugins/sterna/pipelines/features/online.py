@@ -91,7 +91,7 @@ class Source(Protocol):
     async def rows(self, view: FeatureView, ids: Sequence[str], as_of: AsOf | None, slot: ReadSlot) -> SourceRows:
         """Return rows at a time, by default as the replica shows them now; cancelled, it ends what it reads.
 
-        What is looked up before takes no place of those who read.
+        What is looked up before takes no place of a reader.
         """
         ...
 
@@ -296,7 +296,7 @@ class FeatureReader:
             if state.exclusion:
                 return None
             stored = self._stored_rows(view, state, dict(zip(ids, values, strict=True)))
-            # What can't be read may be a row: of a complete view, too, the replica knows.
+            # What can't be read may be a row: of a complete view, too, the replica decides.
             readable = UNREADABLE not in values
             complete = readable and len(stored) < len(ids) and await self._is_complete(view, state)
         except (FeaturesError, CredentialError):

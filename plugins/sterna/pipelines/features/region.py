@@ -61,8 +61,8 @@ def materialize_all(
     rebuild: bool = False,
     follow_for: float = 0.0,
     report: Report = lambda _: None,
-) -> RunSummary[Materialization]:
-    """Bring views to what the replica shows: once, or again whenever its head has moved, while Spark is kept warm.
+) -> tuple[list[Materialization], list[FailedView]]:
+    """Materialize views at the replica's head; with a time to follow for, again whenever it has moved.
 
     Args:
         features: the section of the services file.

@@ -1,6 +1,6 @@
 """Lua scripts: atomic steps of the store, so that a view's state can't change between its read and a write.
 
-Source: Valkey's documentation, "Scripting with Lua": a script runs whole before anybody else is answered.
+Source: Valkey's documentation, "Scripting with Lua": a script runs to its end before any other client is answered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STOP_IF_REPLACED = (
 )
 
 # KEYS: the state. ARGV: the generation and the run that were seen, "full" or "", target, digest, columns.
-# The run: one that began since may have written, and died, which nobody has planned for.
+# The run: one that began since may have written, and died, which the plan doesn't include.
 # A full run begins a new generation, with a number that no other had: neither the one before, nor one before the store
 # was lost.
 BEGIN = f"""

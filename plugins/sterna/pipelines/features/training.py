@@ -183,8 +183,8 @@ def _number_snapshots(lookups: DataFrame, spark: SparkSession, table: str) -> tu
 def _had_rows_before(jvm_table: Any, oldest: int) -> bool:
     """Return whether a table may have had rows before the oldest snapshot of its line.
 
-    Its parent tells it. A table that was replaced names none, nor does what Nessie's Iceberg REST keeps, which is the
-    current snapshot alone: there the log, the counts and the sequence number tell.
+    Its parent shows it. A table that was replaced names none, nor does what Nessie's Iceberg REST keeps, which is the
+    current snapshot alone: there the log, the counts and the sequence number show it.
     """
     first = jvm_table.snapshot(oldest)
     replaced = any(record.snapshotId() != oldest for record in jvm_table.history()[:1])

@@ -174,4 +174,4 @@ def _reply_error(store: str, text: str) -> Exception:
         return FeatureStoreFull(f"{store} has no memory left", hint="give it more, or keep less in it")
     if code.startswith(_TRANSIENT_CODES) or "READONLY" in text[:200]:
         return FeatureStoreUnreachable(f"{store} can't do it now: {code}")
-    return FeatureStoreRefused(f"{store} says no: {code}")
+    return FeatureStoreRefused(f"{store} refuses: {code}")

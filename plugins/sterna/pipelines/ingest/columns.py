@@ -34,7 +34,7 @@ METADATA_COLUMNS = frozenset(
 Source: Apache Iceberg, "Spec", "Reserved Field IDs", and `MetadataColumns` of its Java library.
 """
 MAX_COLUMNS = 2_000
-"""Columns that a table may get where no setting says so: more cost every planner of the table, and so other tenants."""
+"""Columns that a table may get without a setting: more cost every planner of the table, and so other tenants."""
 
 
 @dataclass(frozen=True)

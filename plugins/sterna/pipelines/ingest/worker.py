@@ -28,7 +28,7 @@ from sterna.runtime.failures import unexpected_error
 log = logging.getLogger(__name__)
 _SHORT_WAIT_SECONDS = 0.3
 _MAX_WAIT_SECONDS = 60.0  # seconds between two tries of what time may cure
-_STOPPED_WAIT_SECONDS = 300.0  # of what waits for an operator, who runs `sterna ingest run --once` when it is fixed
+_STOPPED_WAIT_SECONDS = 300.0  # of what waits for an operator: `sterna ingest run --once` retries it sooner
 _IDLE_SECONDS = 0.5
 _ONCE_SECONDS = 600.0
 

@@ -34,7 +34,7 @@ def audit(rows: DataFrame, rules: Sequence[str], table: str, after_rule: Callabl
         if after_rule is not None:
             after_rule()
     if broken := broken_rules(rules, answers):
-        raise BatchRejected(f"the audit says no: {'; '.join(broken)}", table=table, hint="see BatchRejected")
+        raise BatchRejected(f"the audit failed: {'; '.join(broken)}", table=table, hint="see BatchRejected")
 
 
 def _evaluate_rules(rows: DataFrame, rules: Sequence[str], table: str) -> list[object]:

@@ -13,7 +13,7 @@ class Published:
     """It is on `main`: there is nothing to do.
 
     Args:
-        snapshot: the one that it is in; None: that is expired, and only the mark shows it.
+        snapshot: the one that it is in; None: that is expired, and only the position shows it.
     """
 
     snapshot: int | None
@@ -43,7 +43,7 @@ class Append:
 
 @dataclass(frozen=True)
 class PositionOnly:
-    """It was published without its mark, by other means: the mark is set now.
+    """It was published without its position, by other means: the position is set now.
 
     Args:
         snapshot: the one that it is in.
@@ -74,9 +74,9 @@ def decide(state: TableState, step: Step) -> Decision:
         step: what is to be on `main`.
 
     Raises:
-        Rewound: the mark refers to a snapshot that the table's history has lost.
+        Rewound: the position refers to a snapshot that the table's history has lost.
         OutOfTurn: an earlier number has to be published first.
-        MarkMoved: the mark is neither what the step sets nor what it was made for.
+        MarkMoved: the position is neither what the step sets nor what it was made for.
     """
     position = state.properties.get(step.channel.position_property, "")
     if not (step.is_full_reload and position == step.previous):
@@ -116,16 +116,17 @@ def is_staged(state: TableState, step: Step) -> bool:
 
 
 def is_rewound(state: TableState, channel: Channel) -> bool:
-    """Return whether a channel's mark refers to a snapshot that the table's history has lost, or can't be judged.
+    """Return whether a channel's applied position refers to a snapshot that the table's history has lost, or can't be
+    judged.
 
     One that is expired isn't lost. History is kept from its newest end: where older snapshots are kept, the one of the
-    mark would be, too.
+    position would be, too.
     """
     return bool(rewind_reason(state, channel))
 
 
 def rewind_reason(state: TableState, channel: Channel) -> str:
-    """Return what contradicts a channel's mark, or keeps it from being judged; "" where nothing does."""
+    """Return what contradicts a channel's applied position, or keeps it from being judged; "" where nothing does."""
     reference = state.properties.get(channel.snapshot_property)
     if reference is None and not state.properties.get(channel.position_property, ""):
         return ""
@@ -135,7 +136,7 @@ def rewind_reason(state: TableState, channel: Channel) -> str:
     if lacks_snapshot_reference(state, channel):
         return (
             f"the property {channel.snapshot_property} is gone or names no snapshot: whether it was rolled back "
-            "can't be told"
+            "is unknown"
         )
     if _is_lost(state, id, sequence):
         return "the snapshot of that is no ancestor of the table's current one: it was rolled back or replaced"
@@ -143,7 +144,8 @@ def rewind_reason(state: TableState, channel: Channel) -> str:
 
 
 def lacks_snapshot_reference(state: TableState, channel: Channel) -> bool:
-    """Return whether the property beside a channel's mark is gone, or names no snapshot: the mark can't be judged."""
+    """Return whether the property beside a channel's position is gone, or names no snapshot: the position can't be
+    judged."""
     reference = state.properties.get(channel.snapshot_property)
     if reference is None:
         return bool(state.properties.get(channel.position_property, ""))
@@ -177,7 +179,7 @@ def _is_applied(step: Step, position: str) -> bool:
 
 
 def require_previous(step: Step, position: str) -> None:
-    """See that the mark is the one that a step was built for.
+    """See that the position is the one that a step was built for.
 
     Raises:
         OutOfTurn, MarkMoved: it is not.
@@ -191,7 +193,8 @@ def require_previous(step: Step, position: str) -> None:
 
 
 def decide_staged(state: TableState, step: Step) -> Decision:
-    """Return how a step is published whose mark `main` lacks: by a snapshot that is staged for it, or by a new one."""
+    """Return how a step is published whose position `main` lacks: by a snapshot that is staged for it, or by a new
+    one."""
     ancestor_ids = {snapshot.id for snapshot in state.ancestors}
     staged = [
         candidate for candidate in state.snapshots if candidate.wap_id == step.id and candidate.id not in ancestor_ids

@@ -50,7 +50,7 @@ class Channel:
 
     @property
     def snapshot_property(self) -> str:
-        """The table's property with the snapshot that the mark was set with."""
+        """The table's property with the snapshot that the position was set with."""
         return f"{_SNAPSHOT_PREFIX}{self}"
 
 
@@ -64,7 +64,11 @@ def flow_channel(name: str) -> Channel:
 
 
 def numbered_positions(properties: Mapping[str, str]) -> dict[str, int]:
-    """Return the marks of a table that are numbers, by their channels' whole names."""
+    """Return the positions of a table that are numbers, by their channels' whole names.
+
+    Args:
+        properties: the table's.
+    """
     return {
         name.removeprefix(_POSITION_PREFIX): int(position)
         for name, position in properties.items()
@@ -73,13 +77,17 @@ def numbered_positions(properties: Mapping[str, str]) -> dict[str, int]:
 
 
 def position_snapshots(properties: Mapping[str, str]) -> set[int]:
-    """Return the ids of the snapshots that the marks of a table's channels were set with."""
+    """Return the ids of the snapshots that the positions of a table's channels were set with.
+
+    Args:
+        properties: the table's.
+    """
     references = (value for name, value in properties.items() if name.startswith(_SNAPSHOT_PREFIX))
     return {int(id) for id in (reference.partition("/")[0] for reference in references) if id.isdigit()}
 
 
 def position_number(position: str) -> int:
-    """Return the number that a mark is, 0 where it is none."""
+    """Return the number that a position is, 0 where it is none."""
     return int(position) if position.isdigit() else 0
 
 
@@ -89,14 +97,15 @@ class Step:
 
     Args:
         id: its WAP id; no other step has it.
-        position: the channel's mark once it is on `main`.
-        previous: the mark that it requires, "" for none.
-        is_numbered: marks are numbers, and a step is published when its number is not above the mark. Else a mark is a
-            value that is only compared for equality: a snapshot, a position.
+        channel: its channel.
+        position: the channel's applied position once it is on `main`.
+        previous: the applied position that it requires, "" for none.
+        is_numbered: positions are numbers, and a step is published when its number is not above the position. Else a
+            position is a value that is only compared for equality: a snapshot, a position.
         is_snapshot_bound: what is staged depends on what the table held, as with MERGE and DELETE: it is published as
             it was staged, on top of the very snapshot that it was made for, or staged again.
-        is_full_reload: all rows come again with it and the steps after it. So it goes on also from a mark that the
-            table's history contradicts.
+        is_full_reload: all rows are loaded again with it and the steps after it. So it also continues from a position
+            that the table's history contradicts.
     """
 
     id: str

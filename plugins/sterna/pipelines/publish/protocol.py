@@ -57,7 +57,8 @@ class WapTable(Protocol[Base]):
         """
 
     def commit(self, loaded: LoadedTable[Base], change: Change, step: Step) -> TableCommit:
-        """Make a change and set the step's mark, in one commit, against exactly the metadata that was loaded.
+        """Make a change and set the step's applied position, in one commit, against exactly the metadata that was
+        loaded.
 
         Never retries.
 
@@ -72,7 +73,7 @@ class PublishOutcome:
     """The outcome of publishing a step.
 
     Args:
-        snapshot: the snapshot that it is in; None: that is expired, and only the mark shows it.
+        snapshot: the snapshot that it is in; None: that is expired, and only the position shows it.
         commit: a commit of `main` that has it; "" where the catalog doesn't return it.
         is_own: whether this very call published it.
         attempts: how often the table was loaded.
@@ -173,7 +174,7 @@ class _Publication(Generic[Base]):
     def _load_and_stage(self, loaded: LoadedTable[Base], decision: Stage) -> None:
         if self._expects_staged and not decision.outdated:
             raise NotStaged(
-                f"what was written as {self._step.id} isn't staged: it may be live, without its mark",
+                f"what was written as {self._step.id} isn't staged: it may be live, without its position",
                 hint="look at the table's newest snapshots before anything else is put there",
             )
         self._stage(loaded)
@@ -216,7 +217,7 @@ def stage_ahead(loaded: LoadedTable[Base], step: Step, stage: Callable[[LoadedTa
         stage: as in `publish_step`.
 
     Raises:
-        Rewound: the table isn't what the marks say.
+        Rewound: the table contradicts its applied positions.
         TableGone: there is no such table.
     """
     if is_staged(loaded.state, step):

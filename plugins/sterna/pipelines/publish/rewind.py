@@ -1,4 +1,5 @@
-"""Setting a channel's mark by an operator, where it and the table's history contradict one another (`Rewound`)."""
+"""Setting a channel's applied position by an operator, where it and the table's history contradict one another
+(`Rewound`)."""
 
 from __future__ import annotations
 
@@ -14,9 +15,12 @@ def set_position(table: SparkTable, channel: Channel, position: str, expected: s
     """Set what of a channel is on `main`: later steps may be published again.
 
     Args:
-        position: what its mark is to be; as it is where the rows that are gone are to stay away.
-        expected: what its mark is now, as the operator saw it.
-        last_published: the number of a batch that is known to have been published; a mark below contradicts it, too.
+        table: the table.
+        channel: the channel.
+        position: what its position is to be; as it is where the rows that are gone are not loaded again.
+        expected: what its position is now, as the operator saw it.
+        last_published: the number of a batch that is known to have been published; a position below contradicts it,
+            too.
 
     Raises:
         UsageError: it isn't, or nothing contradicts it and it can be judged.
@@ -34,14 +38,14 @@ def set_position(table: SparkTable, channel: Channel, position: str, expected: s
 
 
 def require_contradiction(state: TableState, channel: Channel, expected: str, last_published: int = 0) -> None:
-    """See that a mark is what an operator saw, and contradicts its table's history.
+    """See that a position is what an operator saw, and contradicts its table's history.
 
     Raises:
         UsageError: it isn't, or doesn't.
     """
     position = state.properties.get(channel.position_property, "")
     if position != expected:
-        raise UsageError(f"the mark of channel {channel} is {position!r}, not {expected!r}: look again")
+        raise UsageError(f"the position of channel {channel} is {position!r}, not {expected!r}: read it again")
     number = position_number(position)
     if not is_rewound(state, channel) and number >= last_published:
-        raise UsageError(f"nothing contradicts the mark {position!r} of channel {channel}: it stays as it is")
+        raise UsageError(f"nothing contradicts the position {position!r} of channel {channel}: it stays as it is")

@@ -57,7 +57,7 @@ class SparkTable:
         load: returns Iceberg's `Table`, freshly loaded.
 
     Raises:
-        NotStaged: a Spark Connect session: it doesn't reach the JVM, and its procedures can't set a mark.
+        NotStaged: a Spark Connect session: it doesn't reach the JVM, and its procedures can't set a position.
     """
 
     def __init__(self, spark: SparkSession, name: str, load: Callable[[], Any]) -> None:
@@ -97,7 +97,7 @@ class SparkTable:
         return LoadedTable(TableState.parse(document), JavaBase(operations, metadata))
 
     def commit(self, loaded: LoadedTable[JavaBase], change: Change, step: Step) -> TableCommit:
-        """Publish by compare-and-swap, the mark in the same commit (`TableMetadata.Builder`)."""
+        """Publish by compare-and-swap, the position in the same commit (`TableMetadata.Builder`)."""
         base, iceberg = loaded.base, jvm(self.spark).org.apache.iceberg
         with translate_java_errors(self.name):
             builder = iceberg.TableMetadata.buildFrom(base.metadata)
@@ -114,7 +114,8 @@ class SparkTable:
         return TableCommit(snapshot, commit)
 
     def set_position(self, loaded: LoadedTable[JavaBase], channel: Channel, position: str) -> None:
-        """Set a channel's mark and that it was set with the current snapshot, by compare-and-swap, for an operator."""
+        """Set a channel's position and that it was set with the current snapshot, by compare-and-swap, for an
+        operator."""
         base, iceberg = loaded.base, jvm(self.spark).org.apache.iceberg
         with translate_java_errors(self.name):
             current = base.metadata.currentSnapshot()
@@ -216,7 +217,7 @@ class SparkTable:
 
 
 def advance_position(table: SparkTable, step: Step) -> PublishOutcome:
-    """Move a channel's mark where a step changes no row, as after a compaction: no snapshot is made of nothing.
+    """Move a channel's position where a step changes no row, as after a compaction: no snapshot is made of nothing.
 
     Raises:
         TableMoved: the table was changed by others each time.
@@ -246,7 +247,7 @@ def require_jvm(spark: SparkSession) -> None:
 
     if not isinstance(spark, Classic):
         raise NotStaged(
-            "Spark Connect reaches no JVM: its procedures publish without a mark, so nothing is published through it",
+            "Spark Connect reaches no JVM: its procedures publish without an applied position, so it publishes nothing",
             hint="a classic Spark, local or of a cluster",
         )
     require_iceberg(spark)

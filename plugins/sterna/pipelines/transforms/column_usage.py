@@ -27,7 +27,7 @@ class ColumnUsage:
     """Which of the source's columns some queries read.
 
     Args:
-        named: by expressions, in their order: a `*` in one stands for what the source has.
+        named: by expressions, in their order: a `*` in one means all that the source has.
         passed: as they are, by the result or by a DISTINCT.
     """
 
@@ -40,7 +40,7 @@ class ColumnUsage:
         return self.passed.union(self.named)
 
     def changed_since(self, old: ColumnUsage) -> str:
-        """Return, for people, what a `*` stands for now that it didn't, "" where a rebuild would give the same rows.
+        """Return, for people, what a `*` means now that it didn't, "" where a rebuild would give the same rows.
 
         A column that only passes, and was NULL in all rows from before, changes none of them.
         """
@@ -48,7 +48,7 @@ class ColumnUsage:
         if removed:
             return f"{_format_paths(removed)} went"
         if self.named != old.named:
-            return f"`*` stands for {_format_paths(self.named)}, and stood for {_format_paths(old.named)}"
+            return f"`*` means {_format_paths(self.named)}, and meant {_format_paths(old.named)}"
         return ""
 
 

@@ -52,7 +52,7 @@ def _changed_fields(
         elif old_field is not None:
             yield from _changed_type(old_field["type"], field["type"], paths, name)
         elif field["name"] in old_names:
-            yield f"{name} was dropped and added anew"
+            yield f"{name} was dropped and added again"
         elif field.get("initial-default") is not None:
             yield f"{name} came, with a value for rows from before"
 

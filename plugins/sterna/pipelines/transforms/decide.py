@@ -45,7 +45,7 @@ class Position:
             return cls(None, int(match[1]), True)
         match = _APPLIED.fullmatch(text)
         if match is None:
-            raise FlowStopped(f"the mark {text!r} is no transform's", hint="sterna transforms rebuild")
+            raise FlowStopped(f"the applied position {text!r} is no transform's", hint="sterna transforms rebuild")
         return cls(int(match[1]), int(match[3] or 0))
 
     @property
@@ -127,7 +127,7 @@ def read_position(flow: Transform, target: TableState) -> Position:
         raise FlowStopped(f"a rebuild of transform {flow.name} isn't done", table=flow.into, hint=_rebuild_hint(flow))
     if position.snapshot is None and target.current is not None:
         raise FlowStopped(
-            f"the target has rows, and no mark of transform {flow.name}: it was made anew, or others write there",
+            f"the target has rows, and no position of transform {flow.name}: it was recreated, or others write there",
             table=flow.into,
             hint=_rebuild_hint(flow),
         )

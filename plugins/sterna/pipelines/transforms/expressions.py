@@ -137,8 +137,8 @@ def find_disallowed(expressions: Iterable[tuple[str, Any]]) -> Iterator[str]:
 def subexpressions(expression: Any) -> Iterator[Any]:
     """Yield the expressions that an expression is made of, and whose own values count.
 
-    What `collect_list` and `collect_set` gather comes in any order. Where it is sorted at once, or only counted or
-    searched, that is nobody's to see: then their argument alone counts. Floating-point numbers may be equal and differ.
+    What `collect_list` and `collect_set` gather is in any order. Where it is sorted at once, or only counted or
+    searched, that has no effect: then their argument alone counts. Floating-point numbers may be equal and differ.
 
     Args:
         expression: Spark's own object.

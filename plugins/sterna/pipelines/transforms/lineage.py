@@ -5,9 +5,9 @@ where no row of the result is made of rows of two partitions, and a column of it
 in groups, windows, joins and DISTINCT. So each of these has to be by the partition's value. Here that is shown from
 Spark's analysis alone; what can't be shown is refused.
 
-An expression is known by a text of it, in which each column stands for what it is made of. Two equal texts are equal
-values of the same row: the text has the class of each expression and all that it was made with, and constants stand in
-quotes. Spark's own text of an expression has neither, and leaves out what is long.
+An expression is identified by a text of it, in which each column is replaced by what it is made of. Two equal texts are
+equal values of the same row: the text has the class of each expression and all that it was made with, and constants
+stand in quotes. Spark's own text of an expression has neither, and leaves out what is long.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class StreamPosition:
             record = json.loads(text)
             return cls(int(record["batch"]), tuple(str(offset) for offset in record["offsets"]))
         except (ValueError, KeyError, TypeError):
-            raise FlowStopped(f"the mark {text!r} is no stream's") from None
+            raise FlowStopped(f"the applied position {text!r} is no stream's") from None
 
     @property
     def text(self) -> str:
@@ -76,7 +76,7 @@ def decide_batch(position: StreamPosition | None, batch: int, starts: Sequence[s
         if batch == 0:
             return True
         raise FlowStopped(
-            f"batch {batch} comes first to a target without a mark: it was made anew, or isn't this stream's",
+            f"batch {batch} is first at a target without a position: it was recreated, or isn't this stream's",
             hint="begin with a checkpoint of its own, and an empty one",
         )
     if tuple(ends) == position.offsets:
@@ -184,9 +184,9 @@ class StreamSink:
             starts = tuple(_json(leaf.startOffset()) for leaf in relations)
             ends = tuple(_json(leaf.endOffset()) for leaf in relations)
         except spark_errors() as error:
-            raise EngineError(f"the batch's offsets can't be told: {summarize_error(error, 3)}") from None
+            raise EngineError(f"the batch's offsets can't be read: {summarize_error(error, 3)}") from None
         if not relations:
-            raise FlowStopped("the stream's source tells no offsets: Kafka and Iceberg do, files don't")
+            raise FlowStopped("the stream's source reports no offsets: Kafka and Iceberg do, files don't")
         return starts, ends
 
 

@@ -117,7 +117,7 @@ def _find_unproven(spark: SparkSession, flow: Transform, plan: Any, source: Stru
 
 
 def _is_source_column(lineage: str, source: StructType, name: str) -> bool:
-    """Tell whether a column of the result is one of the source's, or that as a longer integer."""
+    """Return whether a column of the result is one of the source's, or that as a longer integer."""
     column = column_text(source.names.index(name))
     wider = {"byte": ("short", "integer", "long"), "short": ("integer", "long"), "integer": ("long",)}
     kinds = wider.get(source[name].dataType.typeName(), ())
@@ -206,7 +206,7 @@ def _expressions(node: Any) -> Iterator[Any]:
 
 
 def _is_totally_ordered(node: Any) -> bool:
-    """Tell whether rows that tie in a window's order are equal in all that they have."""
+    """Return whether rows that tie in a window's order are equal in all that they have."""
     if str(node.nodeName()) != "Window":
         return False
     keys = [*iter_seq(node.partitionSpec()), *(order.child() for order in iter_seq(node.orderSpec()))]
@@ -218,7 +218,7 @@ def _is_totally_ordered(node: Any) -> bool:
 
 
 def _is_nondeterministic(expression: Any) -> bool:
-    """Tell whether it is an expression itself that gives another value each time, and not a part of it."""
+    """Return whether it is an expression itself that gives another value each time, and not a part of it."""
     return not expression.deterministic() and all(child.deterministic() for child in iter_seq(expression.children()))
 
 
@@ -248,7 +248,7 @@ def _validate_columns(flow: Transform, frame: DataFrame, source: StructType, tar
         if not all(is_plain(kind) for kind in kinds):
             raise _sql_error(
                 flow,
-                f"column {name} is a {kinds[-1].simpleString()}, which tells no rows apart: 0.0 and "
+                f"column {name} is a {kinds[-1].simpleString()}, which identifies no rows: 0.0 and "
                 "-0.0, NaN, a map's entries, and texts by a collation are equal by one rule and differ by another",
             )
     if target is not None and set(names) != set(target.names):

@@ -141,7 +141,7 @@ def _check_flow(context: RegionContext, flow: Transform, folder: Path, flow_spar
         return FlowCheck(flow.name, f"{type(error).__name__}: {error}", exit_code=error.exit_code)
     except Exception as error:
         # An unexpected error of one must not end the check of the other transforms.
-        log.exception("whether transform %s can be worked off can't be told", flow.name)
+        log.exception("transform %s can't be checked", flow.name)
         return FlowCheck(flow.name, f"{type(error).__name__}: {format_reason(error)}", exit_code=EngineError.exit_code)
     if create:
         return FlowCheck(flow.name, f"there is no table {flow.into} on main yet", create, TableGone.exit_code)

@@ -49,12 +49,12 @@ def validate_key_types(flow: Transform, result: StructType, target: StructType) 
             raise ServicesError(
                 f"transform {flow.name}: {flow.into} has {name} as {target_type.simpleString()}, and the SQL gives "
                 f"{result_type.simpleString()}: other values would stand there, which the next step doesn't find",
-                hint=f"make {flow.into} anew with {name} {result_type.simpleString()}, or correct the SQL",
+                hint=f"recreate {flow.into} with {name} {result_type.simpleString()}, or correct the SQL",
             )
 
 
 def preserves_values(result_type: DataType, target_type: DataType) -> bool:
-    """Tell whether each value of a type is as it was, or refused, in a column of another one; pure.
+    """Return whether each value of a type is as it was, or refused, in a column of another one; pure.
 
     Args:
         result_type: the type of what is written.
@@ -95,7 +95,7 @@ def validate_writes(spark: SparkSession, flow: Transform, sql: str, name: str, s
     except spark_errors() as error:
         raise ServicesError(
             f"transform {flow.name}: its result can't be written to {flow.into}: {summarize_error(error, 3)}",
-            hint=f"correct the SQL, or make {flow.into} anew: sterna transforms check",
+            hint=f"correct the SQL, or recreate {flow.into}: sterna transforms check",
         ) from None
 
 

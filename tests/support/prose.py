@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -191,3 +193,11 @@ def _split(block: str) -> Iterator[str]:
         while "\0" in piece:
             piece = piece.replace("\0", codes.pop(0), 1)
         yield piece
+
+
+def spoken_lines(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a module's comments and texts, docstrings and messages among them, with their numbers."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in (tokenize.COMMENT, tokenize.STRING):
+            for offset, line in enumerate(token.string.splitlines()):
+                yield token.start[0] + offset, line

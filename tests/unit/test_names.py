@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -45,6 +45,22 @@ PERSONS = frozenset(_PERSONS.split())
 ALLOWED = {
     "tell": "the name that Python's file objects have for their position",
     "events_forget": "the command `sterna events forget`, which removes an outlet's position",
+}
+
+RETIRED: Mapping[str, tuple[str, ...]] = {
+    "lane": ("pipelines", "serving", "text"),
+    "reseed": ("",),
+    "epoch": ("",),
+    "drops": ("pipelines", "text"),
+    "mark": ("pipelines/cdc", "pipelines/ingest", "pipelines/transforms", "text"),
+}
+"""Words that something else has, or nothing any more, and below which folders no name has them: the sync's `lane`."""
+RETIRED_ALLOWED = {
+    **dict.fromkeys(("_EPOCH", "_EPOCH_INSTANT", "_EPOCH_ORDINAL", "_UNIX_EPOCH"), "1970, as everywhere"),
+    "epoch": "the parameter of a file of SQL, as its column is named",
+    **dict.fromkeys(("mark_published", "mark_rejected", "mark_staged"), "the verb"),
+    **dict.fromkeys(("markBatchFinished", "markProcessed"), "Debezium's"),
+    "MarkMoved": "the name of an error, which stands in lists",
 }
 
 
@@ -93,6 +109,18 @@ def persons(modules: dict[str, ast.AST]) -> set[str]:
     }
 
 
+def retired(modules: Mapping[str, ast.AST]) -> set[str]:
+    """Return the names that have a retired word where it has no meaning."""
+    return {
+        name
+        for path, tree in modules.items()
+        for word, folders in RETIRED.items()
+        if path.startswith(tuple(f"plugins/sterna/{folder}" for folder in folders))
+        for name in names(tree)
+        if not {word, f"{word}s"}.isdisjoint(words(name))
+    }
+
+
 @cache
 def sources() -> dict[str, ast.AST]:
     """Return the modules of sterna, its DAGs and what starts it, by their paths."""
@@ -111,6 +139,28 @@ def test_vague_words_did_not_take_their_place() -> None:
 
 def test_nothing_is_a_person_or_a_shop() -> None:
     assert persons(sources()) == set(ALLOWED)
+
+
+def test_a_word_has_one_meaning() -> None:
+    assert retired(sources()) == set(RETIRED_ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "name"),
+    [
+        ("pipelines/ingest/model.py", "class Lane: pass", "Lane"),
+        ("serving/http/ingest_limits.py", "usage.lanes", "lanes"),
+        ("replication/failover/model.py", "CatalogSite(epoch=1)", "epoch"),
+        ("cli/sync.py", "def reseed(): pass", "reseed"),
+        ("pipelines/cdc/status.py", "last_mark = 1", "last_mark"),
+    ],
+)
+def test_a_planted_second_meaning_is_seen(path: str, text: str, name: str) -> None:
+    assert retired({f"plugins/sterna/{path}": ast.parse(text)}) == {name}
+
+
+def test_the_sync_has_its_lanes() -> None:
+    assert not retired({"plugins/sterna/replication/sync/run.py": ast.parse("class Lane: pass")})
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_what_cannot_be_read_is_not_taken_for_no_failure(tmp_path: Path, damaged
     context = make_world(tmp_path).context()
     context.objects.overwrite(f"{state_folder(context.region.replica_root, TRANSFORMS)}/dwd.json", damaged)
     with pytest.raises(
-        FlowError, match=r"can't tell whether the last step of transform dwd failed.*dwd\.json"
+        FlowError, match=r"whether the last step of transform dwd failed is unknown.*dwd\.json"
     ) as damage:
         read_failure(context, "dwd", "7/1")
     assert damage.value.exit_code != 0

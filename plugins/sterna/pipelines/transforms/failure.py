@@ -177,7 +177,7 @@ def _read(context: RegionContext, flow: str) -> Failure | None:
         return None
     except MalformedRecord as error:
         raise FlowError(
-            f"can't tell whether the last step of transform {flow} failed: can't read {_uri(context, flow)}: {error}",
+            f"whether the last step of transform {flow} failed is unknown: can't read {_uri(context, flow)}: {error}",
             hint="the next step writes it again: sterna transforms run; where a newer sterna wrote it, use that one",
         ) from None
 

@@ -207,7 +207,7 @@ def _primary_line(name: str, check: GuardCheck) -> str:
     """
     if check.unseen:
         raise CatalogUnreachable(
-            f"can't tell whether {name} is still the primary: as far as was seen it is, epoch {check.epoch}; not seen: "
+            f"can't tell whether {name} is still the primary: as far as was seen it is, term {check.term}; not seen: "
             f"{'; '.join(f'{region}: {reason}' for region, reason in check.unseen.items())}",
             hint="once all answer, run this again; to go on without, see docs/operations.md",
         )

@@ -184,7 +184,7 @@ def replay(
 
     With --batch and --accept a rejected batch, or the dead letters of a published one, are no alarm any more.
     """
-    from sterna.pipelines.ingest.model import Lane
+    from sterna.pipelines.ingest.model import Destination
     from sterna.pipelines.ingest.replay import accept_batch, replay_rejected, replay_rewound
     from sterna.pipelines.ingest.step_context import open_step_context
     from sterna.text.ingest_worker import replayed_text
@@ -202,9 +202,11 @@ def replay(
             replayed = (accept_batch if accept else replay_rejected)(ingest.pool, batch, apply=apply)
         else:
             assert to is not None
-            lane = Lane("", table, channel)
+            destination = Destination("", table, channel)
             with open_step_context(context, ingest) as step_context:
-                replayed = replay_rewound(ingest.pool, step_context.catalog, lane, to, accept=accept, apply=apply)
+                replayed = replay_rewound(
+                    ingest.pool, step_context.catalog, destination, to, accept=accept, apply=apply
+                )
     output.result(replayed, replayed_text(replayed))
 
 

@@ -62,8 +62,8 @@ def _primary_lines(sites: Sequence[CatalogSite], primary: Primary) -> list[str]:
     reasons += [f"{region}: {reason}" for region, reason in primary.unseen.items() if region not in listed_regions]
     lines = [f"can't determine the primary: {'; '.join([*reasons, *primary.doubts]) or 'there is no region'}"]
     if primary.newest is None:
-        return [*lines, "as far as was seen, no region has an epoch"]
-    lines.append(f"as far as was seen, primary: {primary.newest.region}, epoch {primary.newest}")
+        return [*lines, "as far as was seen, no region has a term"]
+    lines.append(f"as far as was seen, primary: {primary.newest.region}, term {primary.newest}")
     lines += [
         _unreachable_primary_line(site) for site in sites if site.problem and site.region == primary.newest.region
     ]

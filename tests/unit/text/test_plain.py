@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from sterna.maintenance.tables.results import ExpiryReport, SweepReport
 from sterna.pipelines.cdc.status import ResyncSummary, SourceStatus, TableStatus
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 from sterna.pipelines.ingest.model import Batch, Destination, State
@@ -15,6 +16,9 @@ from sterna.pipelines.ingest.rebuild import RebuildOutcome
 from sterna.pipelines.ingest.replay import ReplayOutcome
 from sterna.pipelines.ingest.tracker import ChannelState, Usage
 from sterna.pipelines.transforms.rebuild import RebuildSummary
+from sterna.replication.failover.model import CatalogSite
+from sterna.replication.failover.promote import Promoted, Promotion
+from sterna.replication.failover.rejoin import GuardCheck
 from sterna.text.plain import to_plain
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -61,7 +61,7 @@ def materialize_all(
     rebuild: bool = False,
     follow_for: float = 0.0,
     report: Report = lambda _: None,
-) -> tuple[list[Materialization], list[FailedView]]:
+) -> RunSummary[Materialization]:
     """Materialize views at the replica's head; with a time to follow for, again whenever it has moved.
 
     Args:

@@ -71,7 +71,7 @@ def require_certain_primary(sites: Sequence[CatalogSite], gone: Collection[str])
     newest = primary.newest.region if primary.newest else ""
     left_out = {site.region for site in sites if site.is_silent and site.region in gone and site.region != newest}
     unseen = [f"{region} was not seen: {reason}" for region, reason in primary.unseen.items() if region not in left_out]
-    contradictions = [*primary.doubts, *([] if newest or unseen else ["no region has an epoch"])]
+    contradictions = [*primary.doubts, *([] if newest or unseen else ["no region has a term"])]
     if unseen or contradictions:
         raise UpkeepBlocked(
             "nothing is expired or deleted while another region may be the primary: "

@@ -142,13 +142,13 @@ def require_unchanged(approved: Promotion, current: Promotion) -> None:
         UsageError: another term would begin, another primary be replaced, less of `main` be there, or less was seen.
     """
     hint = "run it again, and read its output; nothing was changed"
-    if (current.epoch, current.old, current.planned, current.resumed) != (
-        approved.epoch,
+    if (current.term, current.old, current.planned, current.resumed) != (
+        approved.term,
         approved.old,
         approved.planned,
         approved.resumed,
     ):
-        raise UsageError(f"since the approval another promotion became due: epoch {current.epoch}", hint=hint)
+        raise UsageError(f"since the approval another promotion became due: term {current.term}", hint=hint)
     if unseen := sorted({*current.silent} - {*approved.silent}):
         raise UsageError(f"since the approval {', '.join(unseen)} stopped answering", hint=hint)
     if approved.newest and (current.newest is None or current.newest < approved.newest):

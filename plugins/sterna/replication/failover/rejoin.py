@@ -90,7 +90,7 @@ def rejoin(
     source = registry.region(_resolve_source(sites, name))
     for site in sites.values():
         if site.problem:
-            progress(f"{site.region} was not seen, and may have a newer epoch: {site.problem}")
+            progress(f"{site.region} was not seen, and may have a newer term: {site.problem}")
     return rejoin_to_primary(registry, registry.region(name), source, secrets, progress, keep=keep)
 
 
@@ -197,8 +197,8 @@ def _resolve_source(sites: Mapping[str, CatalogSite], name: str) -> str:
         raise UsageError(f"the primary {newest_term.region} is not in this registry")
     if source.problem:
         raise unseen_error(source, f"the primary {newest_term.region} has to be seen: ")
-    if source.epoch != newest_term or not source.writable:
-        contradiction = "takes no commits" if source.epoch == newest_term else f"has epoch {source.epoch} itself"
+    if source.term != newest_term or not source.writable:
+        contradiction = "takes no commits" if source.term == newest_term else f"has term {source.term} itself"
         raise NotPrimary(
             f"{newest_term.region} is named the primary of term {newest_term}, and {contradiction}: which region "
             "to follow isn't certain",

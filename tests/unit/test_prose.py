@@ -37,13 +37,14 @@ DIALECT = re.compile(
     re.IGNORECASE,
 )
 """Words that plain ones have replaced: persons', and second names of one thing."""
-PLAIN_SOURCES = ("notifications", "pipelines")
+PLAIN_SOURCES = ("notifications", "pipelines", "serving")
 PLAIN_DOCUMENTS = ("cdc.md", "ingest.md")
 LASTING = {
+    '"asks"': "the name of a setting",
     "`main` has lost it, in a promotion: it is published anew": "a reason that the tracker keeps and compares",
     "it was never written down in the inbox, and the tracker was made anew: its uploads": "one that the tracker keeps",
 }
-"""Texts that outlive the version that wrote them."""
+"""Texts that users' files have, or that outlive the version that wrote them."""
 
 BAD = """\
 # A title

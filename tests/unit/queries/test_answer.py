@@ -200,7 +200,7 @@ def test_a_table_that_a_rule_keeps_out_isn_t_there_whatever_is_kept(synced: Worl
         ({"snapshotId": "1", "x": "1"}, 400, "unknown parameter"),
         ({"name": "nope", "snapshotId": "1"}, 404, "no query"),
         ({"snapshotId": "5"}, 410, "not here"),
-        ({"at": "ab" * 32}, 410, "knows no cursor"),
+        ({"at": "ab" * 32}, 410, "has no cursor"),
     ],
 )
 def test_what_was_asked_wrongly_is_told(synced: World, asking: QueryClient, given: Any, status: int, says: str) -> None:

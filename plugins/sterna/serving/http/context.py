@@ -1,4 +1,4 @@
-"""What all routers of a gateway share: who may read, how many streams there may be, and what is counted."""
+"""What all routers of a gateway share: authorization, the limit of streams, and counters."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class RequestError(Exception):
 
     Args:
         status: the HTTP status.
-        error: what is wrong, for people; never what the machine knows beside it.
+        error: what is wrong with the request; no details of the machine.
         headers: of the answer.
         fields: more of the answer.
     """

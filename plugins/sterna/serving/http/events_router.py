@@ -79,7 +79,9 @@ class EventsRouter:
         self,
         request: Request,
         tables: Patterns = [],  # noqa: B006
-        after: str = Query("", description="An event's id, or the cursor of an answer: tell what came after it."),
+        after: str = Query(
+            "", description="An event's id, or the cursor of an answer: answer with what came after it."
+        ),
         wait: str = Query("", description="Long poll: answer with JSON, after so many seconds at most (0 to 60)."),
         delivery: str = Query("newest", description="When falling behind: `newest` of each table, or `all`."),
         ticket: str = Query("", description="From `POST /v1/tickets`, in the token's place."),

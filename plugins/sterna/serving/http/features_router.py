@@ -45,7 +45,7 @@ _EXPECTED_TYPES = {"int": "a whole number of 32 bits", "long": "a whole number o
 _AsOf = Annotated[
     str,
     Query(
-        description="A snapshot of the view's table, or a time with an offset: what was told then.",
+        description="A snapshot of the view's table, or a time with an offset: the answer of then.",
         examples=["8744736658442914487", "2026-01-31T12:00:00Z"],
     ),
 ]
@@ -71,7 +71,7 @@ class FeaturesRouter:
         id: Annotated[str, Path(description="The entity's id.", examples=["123"])],
         as_of: _AsOf = "",
     ) -> Response:
-        """Tell one entity's features, flat.
+        """Return one entity's features, flat.
 
         Whole numbers of 64 bits and decimals are text, and so are times and what JSON has no number for.
         """
@@ -94,7 +94,7 @@ class FeaturesRouter:
         asked: Annotated[dict[str, Any], Body(openapi_examples=REQUEST_EXAMPLES)],
         as_of: _AsOf = "",
     ) -> Response:
-        """Tell features of many entities: a service's, or a list of them. An entity without a row has nulls.
+        """Return features of many entities: a service's, or a list of them. An entity without a row has nulls.
 
         With `"statuses": true` the answer has, for each row, `statuses` and `event_timestamps` of its values, by the
         same names.
@@ -222,7 +222,7 @@ def _requester(request: Request) -> Requester:
     async def wait_for(work: Coroutine[Any, Any, SourceRows]) -> SourceRows:
         source_rows = await run_while_connected(request.receive, work)
         if source_rows is None:
-            raise RequestError(CLIENT_CLOSED_REQUEST, "whoever asked has gone")
+            raise RequestError(CLIENT_CLOSED_REQUEST, "the client has disconnected")
         return source_rows
 
     reader: Reader = request.scope["state"]["reader"]

@@ -128,7 +128,7 @@ class ReplicaRows:
             NotAKey: several rows have the same key.
         """
         history, snapshot, entity = table_snapshot.history, table_snapshot.snapshot, self._features.entity_of(view)
-        # What was told before a column got its present name is asked for by that name.
+        # A column of an older answer is requested by its present name.
         table = PinnedTable(
             parse_key(view.table), table_snapshot.metadata, snapshot, own_schema=snapshot == history.current
         )

@@ -70,7 +70,8 @@ class BodyReader:
         """Return a request's body, an object of JSON.
 
         Args:
-            reader: who asks.
+            request: the request.
+            reader: the client.
 
         Raises:
             RequestError: 400: it is something else, has too many values or too deep ones; 408, 413 or 429.
@@ -186,7 +187,7 @@ def validate_parse_cost(body: bytes | bytearray, max_values: int = MAX_VALUES, m
         remaining = remaining.replace(b"[]", b"")  # the innermost of each branch
         if not remaining:
             return
-    # Deeper, or no JSON. One with so many ends is none, and a parser says so at the first that is too many.
+    # Deeper, or no JSON. One with so many ends is none, and a parser fails at the first that is too many.
     if len(brackets) <= 2 * max_values and max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > max_depth:
         raise _too_costly(f"is nested deeper than {max_depth} levels")
 

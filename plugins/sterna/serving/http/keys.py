@@ -26,7 +26,7 @@ class TokenKey:
 
     Args:
         key: its public half.
-        issuer: who makes tokens with it; "": that isn't known.
+        issuer: the issuer of tokens signed with it; "": unknown.
     """
 
     key: Any = field(repr=False)
@@ -34,12 +34,13 @@ class TokenKey:
 
 
 class ServerKeys:
-    """The keys of one server, found by its discovery document; for any number of threads, of which one at a time asks.
+    """The keys of one server, found by its discovery document; for any number of threads, of which one at a time
+    fetches.
 
     Args:
         server: its address.
-        clock: tells seconds.
-        require_issuer: whether the document must say who the issuer is; else whoever takes a key has to know.
+        clock: returns seconds.
+        require_issuer: whether the document must name the issuer; else the key's user has to check it.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class ServerKeys:
         """Return the key that a token names; for one that names none, the only key without a name.
 
         Raises:
-            PyJWKClientConnectionError: the server doesn't answer, is being asked, or doesn't say who it is.
+            PyJWKClientConnectionError: the server doesn't answer, is being queried, or names no issuer.
             PyJWTError: it has no such key, or this is no token.
         """
         import jwt
@@ -80,7 +81,7 @@ class ServerKeys:
         import jwt
 
         # A look that hangs takes one thread, else forged tokens would take them all.
-        # In an outage the last keys do. Else whoever names one waits: it may be the one that was taken back.
+        # In an outage the last keys do. Else a token that names one waits: that key may have been revoked.
         is_cached = name in self._keys
         wait = not self._keys or (is_cached and self._failed_at <= self._fetched_at)
         if not (
@@ -90,7 +91,7 @@ class ServerKeys:
         ):
             if is_cached:
                 return
-            raise jwt.PyJWKClientConnectionError("somebody is asking")
+            raise jwt.PyJWKClientConnectionError("another thread is fetching the keys")
         try:
             if self._is_fetch_due(name):  # and wasn't asked for while this one waited
                 self._keys, self._fetched_at = self._fetch(), self._clock()
@@ -120,7 +121,7 @@ class ServerKeys:
         signing = [key for key in keys if key.public_key_use in ("sig", None)]
         nameless = [key for key in signing if key.key_id is None]
         return {
-            # With several, none: which of them is meant nobody can tell.
+            # With several, none: which of them is meant is ambiguous.
             **({None: TokenKey(nameless[0].key, issuer)} if len(nameless) == 1 else {}),
             **{key.key_id: TokenKey(key.key, issuer) for key in signing if isinstance(key.key_id, str)},
         }

@@ -30,7 +30,7 @@ class Metrics:
         requests: answers, by path and status.
         skipped: events that slow clients were not sent.
         refused_streams: streams that found no place.
-        client_resets: clients that were told to begin anew, by reason.
+        client_resets: clients that had to start again, by reason.
         closed: streams that the gateway closed, by reason.
     """
 

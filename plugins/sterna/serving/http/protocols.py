@@ -75,7 +75,7 @@ class _HttpProtocol(_WriteTimeoutProtocol, HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._rejected:
-            return  # who closes while more comes takes the answer away: the time for headers ends it
+            return  # closing while more arrives would lose the answer: the time for headers ends it
         in_headers = self._in_headers
         super().data_received(data)
         if in_headers and self._in_headers:

@@ -35,7 +35,7 @@ from sterna.serving.queries.service import QueryService
 
 log = logging.getLogger(__name__)
 _MAX_MESSAGE_BYTES = 16 * 1024  # of a WebSocket's client, whose messages are ignored
-_STREAM_CLOSE_SECONDS = 0.2  # at most, in which streams say that they end; WebSockets are closed after that
+_STREAM_CLOSE_SECONDS = 0.2  # at most, in which streams send their end; WebSockets are closed after that
 _POLL_SECONDS = 0.01
 _MAX_LOG_COMMITS = 20_000  # commits that a cursor may be behind
 
@@ -99,7 +99,7 @@ def build_server(
         )
     audience = TableAccess(context.registry, context.region.name, tuple(services.readers))
     if verify is None and audience.rules:
-        log.warning("there are rules for readers and no keys: what they are about is told to nobody")
+        log.warning("there are rules for readers and no keys: no client may read what they cover")
     gateway = Gateway(audience, options, verify)
     gateway_services = GatewayServices(
         BranchPoller(EventLog(context, keep, _MAX_LOG_COMMITS), poller_options) if "events" in names else None,

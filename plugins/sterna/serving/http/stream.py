@@ -26,7 +26,7 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # nginx would keep events back until it has a few KiB
 ]
-_MIN_RETRY_MS, _MAX_RETRY_MS = 1_000, 5_000  # milliseconds: who was sent away doesn't come back all at once
+_MIN_RETRY_MS, _MAX_RETRY_MS = 1_000, 5_000  # milliseconds: clients that were disconnected don't return all at once
 
 
 class EventStream:
@@ -48,7 +48,7 @@ class EventStream:
     async def _send_all(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
         await send(start)
-        # Who goes before the first event comes, and returns, has missed nothing: it has a cursor from here on.
+        # A client that leaves before the first event, and returns, has missed nothing: it has a cursor from here on.
         sent_cursor = self._subscription.caught_up_cursor
         # A client that has to resync gets no cursor before: it would resume there without having read the state.
         preamble = f"retry: {_random_retry_ms()}\n" + (

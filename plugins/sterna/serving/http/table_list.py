@@ -35,10 +35,10 @@ class TablesAnswerCache:
         return len(self._answers)
 
     async def get(self, event_filter: EventFilter, branch_tables: BranchTables) -> bytes:
-        """Return what somebody is told.
+        """Return the body of an answer.
 
         Args:
-            event_filter: what they are told of.
+            event_filter: the client's filter.
             branch_tables: what the branch shows.
         """
         if self._head != branch_tables.head:

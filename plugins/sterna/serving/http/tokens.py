@@ -4,16 +4,17 @@ The settings are those of the catalog's own server (nessie/access.properties), s
 
     QUARKUS_OIDC_AUTH_SERVER_URL    an OpenID Connect server, whose keys are asked for; it goes before a key
     QUARKUS_OIDC_PUBLIC_KEY         or tokens signed by the private half of this key
-    QUARKUS_OIDC_TOKEN_ISSUER       who must have made a token; `any`: anybody. Default: whom the server's discovery
-                                    document names; with a key alone, anybody
+    QUARKUS_OIDC_TOKEN_ISSUER       the required issuer of a token; `any`: any issuer. Default: the one in the server's
+                                    discovery document; with a key alone, any
     QUARKUS_OIDC_TOKEN_AUDIENCE     what a token must be made for: one of these, with commas between; default, or `any`:
                                     anything
     QUARKUS_OIDC_ROLES_ROLE_CLAIM_PATH   where its roles stand, with commas between several places. Default: `groups`;
                                     where that has none, Keycloak's `realm_access/roles`
     QUARKUS_OIDC_CLIENT_ID          and then Keycloak's `resource_access/<this>/roles`, too
 
-What that means is Quarkus' to say: a token is good here if and only if the catalog takes it, which a test asks a real
-one (tests/integration/http/test_tokens_oracle.py). That names where this one is stricter. No clock skew is forgiven.
+What that means is Quarkus' to say: a token is good here if and only if the catalog takes it, which a test checks with
+a real one (tests/integration/http/test_tokens_oracle.py). That names where this one is stricter. No clock skew is
+forgiven.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class TokenRules:
     """Requirements on a token's claims.
 
     Args:
-        issuer: who made it; "any": anybody; "": whoever the key is said to belong to.
+        issuer: the required issuer; "any": any; "": the one of the key.
         audiences: what for, one of these; none, or "any" alone: for anything.
         roles: paths of the claims that have its roles, with `/` between the names of nested ones; none: by default.
         client: the catalog's name at the issuer, which Keycloak gives roles of its own.

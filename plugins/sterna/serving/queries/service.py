@@ -229,7 +229,7 @@ class QueryService:
         name, query = find_query(self._queries, request.params)
         for table in map(key_name, check_sql(query.sql).tables):
             if not request.may_read(table):
-                _LOG.info("a rule keeps table %s, of query %s, from whoever asks", table, name)
+                _LOG.info("a rule keeps table %s, of query %s, from the client", table, name)
                 raise NotAllowed("a rule keeps a table of this query from you", table=table)
 
     async def _answer_question(self, question: Question, etags: frozenset[str], reader: str) -> Answer:

@@ -86,7 +86,7 @@ class SnapshotResolver:
         except ReferenceNotFound:
             exists = False
         if not exists:
-            raise SnapshotGone(f"this region knows no cursor {hash}, or no longer")
+            raise SnapshotGone(f"this region has no cursor {hash}, or no longer")
         for key in tables:
             if key not in contents:
                 raise NoSuchQuery(f"there is no table {key_name(key)} at {hash[:12]}", table=key_name(key))
@@ -123,7 +123,7 @@ class SnapshotResolver:
             for put in commit.puts
             if put.key == key and content_metadata_uri(put.content)
         ]
-        # What was current is told by the content alone; what stood beside it, by the file.
+        # What was current is in the content alone; what was beside it, in the file.
         for content in (*(put for put in puts if put.snapshot_id == snapshot), *puts[:_MAX_OLDER_FILES]):
             try:
                 if snapshot in self._read_snapshots(content).all:

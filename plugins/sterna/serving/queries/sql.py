@@ -173,4 +173,4 @@ def _validate_unambiguous(keys: list[tuple[str, ...]]) -> None:
         raise ValueError("two tables differ by capital letters alone")
     first_parts = [{key[0].lower() for key in keys if len(key) == count} for count in (2, 3)]
     if shared := first_parts[0] & first_parts[1]:
-        raise ValueError(f"{min(shared)} stands before tables of two parts and of three: the engine can't tell them")
+        raise ValueError(f"{min(shared)} precedes names of two parts and of three: the engine can't distinguish them")

@@ -256,7 +256,7 @@ def _environment() -> dict[str, str]:
 
 
 def _stopped_error() -> QueryEnded:
-    return QueryEnded("nobody waits for the query any more")
+    return QueryEnded("no client waits for the query any more")
 
 
 def _fetch_reply(

@@ -82,7 +82,8 @@ class _Inbox:
 
 
 def _exit_with_parent(parent: int) -> None:
-    # Its input tells between two jobs alone. A signal at the parent's death would come at that of a mere thread of it.
+    # Its input shows that between two jobs alone. A signal at the parent's death would come at that of a mere thread of
+    # it.
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_SECONDS)
     os._exit(1)

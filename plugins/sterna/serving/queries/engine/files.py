@@ -50,7 +50,7 @@ class ReadSession:
             raise OutOfTime(f"the query ran for more than {self.seconds:g} s")
 
     def record_failure(self, error: SternaError) -> None:
-        """Remember an error: what calls this in C++ hands on no more than its text."""
+        """Record an error: its C++ caller passes on no more than its text."""
         self.failure = self.failure or error
 
     @contextmanager

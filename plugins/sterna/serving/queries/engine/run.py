@@ -152,7 +152,7 @@ def _bind_params(job: QueryJob) -> dict[str, Any]:
 def _translate_error(
     connection: duckdb.DuckDBPyConnection, job: QueryJob, error: Exception, stop: Stop, schemas: list[pa.Schema]
 ) -> SternaError:
-    """Return what the engine's error is; of one in later rows Arrow hands on no more than its text, as an OSError."""
+    """Return what the engine's error is; of one in later rows Arrow passes on no more than its text, as an OSError."""
     kind, first_line = str(error).partition(":")[0], str(error).partition("\n")[0]
     if kind == "INTERRUPT Error":
         timeout = OutOfTime(f"the query ran for more than {job.seconds:g} s")
@@ -219,7 +219,7 @@ def _cell_json(value: Any, job: QueryJob) -> Any:
     try:
         return json_value(value)
     except (QueryFailed, ValueError, OverflowError) as error:  # a time beyond the calendar, for example
-        raise QueryFailed(f"a value of the answer can't be told: {type(error).__name__}") from None
+        raise QueryFailed(f"a value of the answer can't be represented: {type(error).__name__}") from None
 
 
 def _answer_too_large(job: QueryJob) -> AnswerTooLarge:

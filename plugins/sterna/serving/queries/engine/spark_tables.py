@@ -1,4 +1,4 @@
-"""A table that the region's Spark reads: what it hands over lies in a file of this machine, and DuckDB scans that."""
+"""A table that the region's Spark reads: its rows are written to a file of this machine, and DuckDB scans that."""
 
 from __future__ import annotations
 

@@ -62,14 +62,14 @@ _READAHEAD = {"batch_readahead": 2, "fragment_readahead": 2}  # the defaults hol
 
 
 class PinnedDataset(pads.Dataset):  # type: ignore[misc]
-    """A table at one snapshot, as a dataset of Arrow's: DuckDB asks it for columns and a filter.
+    """A table at one snapshot, as a dataset of Arrow's: DuckDB reads columns of it by a filter.
 
     Args:
         source: what is scanned.
     """
 
     def __init__(self, source: DataFiles | LiveRows | SparkFiles) -> None:
-        # Not Arrow's own: nothing stands behind it but what DuckDB asks for, these two.
+        # Not Arrow's own: it has nothing but what DuckDB calls, these two.
         self._source = source
 
     @property
@@ -99,7 +99,7 @@ class DataFiles:
 
 @dataclass(frozen=True)
 class LiveRows:
-    """Files that PyIceberg reads, one after another: it knows of deletes, field ids and changed schemas."""
+    """Files that PyIceberg reads, one after another: it applies deletes, field ids and changed schemas."""
 
     name: str
     metadata: TableMetadata
@@ -176,7 +176,7 @@ def _validate_readable(schema: Schema, name: str) -> None:
             if not isinstance(kind, (*_EXACT_TYPES, *_SPARK_TYPES)):
                 raise NeedsSpark(f"column {field.name} has the type {kind}, and Spark reads none of those", table=name)
     if len({field.name.lower() for field in schema.fields}) < len(schema.fields):
-        raise NeedsSpark("two columns differ by capital letters alone, which SQL here can't tell", table=name)
+        raise NeedsSpark("two columns differ by capital letters alone, which SQL here can't distinguish", table=name)
 
 
 def _spark_type_reason(schema: Schema) -> str:

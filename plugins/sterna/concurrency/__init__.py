@@ -1,1 +1,1 @@
-"""Threads, cancellation, and work that is shared by equal requests."""
+"""Threads, forked processes with limits, cancellation, and work that is shared by all who need the same."""

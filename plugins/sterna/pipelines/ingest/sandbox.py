@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sterna.concurrency.fork_server import ForkServer
 from sterna.errors import EngineError
+from sterna.pipelines.ingest import read_rows
 from sterna.pipelines.ingest.columns import Column, Evolution, NestedField
 from sterna.pipelines.ingest.read_rows import (
     CURRENT_UPLOAD_FILE,
@@ -19,7 +20,6 @@ from sterna.pipelines.ingest.read_rows import (
     ReadReport,
     UploadFile,
 )
-from sterna.pipelines.ingest.sandbox_pool import ERRORS_FILE, ForkServer
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def read_in_subprocess(
     for _ in range(limits.max_crashes + 1):
         (folder / CURRENT_UPLOAD_FILE).unlink(missing_ok=True)
         (folder / JOB_FILE).write_text(json.dumps(asdict(job)))
-        failure = _run(folder, limits)
+        failure = FORK_SERVER.run(folder, limits.memory, limits.seconds)
         on_progress()
         if failure is None:
             return _parse_report(json.loads((folder / REPORT_FILE).read_text()))
@@ -71,23 +71,7 @@ def _with_failure(upload: UploadFile, failure: str) -> UploadFile:
     return replace(upload, error=f"can't be read: the process that read it {failure}")
 
 
-def _run(folder: Path, limits: ReadLimits) -> str | None:
-    """Return how the process ended that wasn't to end so."""
-    code = FORK_SERVER.run(folder, limits.memory, limits.seconds)
-    if code == 0:
-        return None
-    if code == -signal.SIGALRM:
-        return f"took more than {limits.seconds:g} s"
-    if code < 0:
-        return f"died of signal {-code}"
-    errors = folder / ERRORS_FILE
-    lines = errors.read_text(errors="replace").strip().splitlines() if errors.exists() else []
-    if lines and "MemoryError" in lines[-1]:
-        return "needed more memory than it may have"
-    raise EngineError(f"the process that reads uploads failed: {lines[-1][:300] if lines else code}")
-
-
-FORK_SERVER = ForkServer()
+FORK_SERVER = ForkServer(read_rows.__name__, "reads drops", ("pyarrow.compute", "pyarrow.json", "pyarrow.parquet"))
 
 
 def _parse_report(report: dict[str, Any]) -> ReadReport:

@@ -149,11 +149,11 @@ DELETES: Final = (
         first=("unit/iceberg/test_position_deletes.py::test_paths_change_and_nothing_else",),
     ),
     _delete(
-        name="one path is both bounds in ORC",
+        name="what was read of ORC isn't compared with the statistics",
         file="iceberg/deletes/orc.py",
-        old="put(2, used[-1].as_py())",
-        new="put(2, used[0].as_py())",
-        harm="readers skip deletes of all data files but the first: deleted rows come back",
-        first=("unit/iceberg/test_position_deletes_orc.py::test_statistics_of_paths_are_new_and_others_as_they_were",),
+        old="if statistics.get(name, value) != value:",
+        new="if not statistics:",
+        harm="a damaged file deletes other rows: ORC has no checksums",
+        first=("unit/iceberg/test_position_deletes_orc.py::test_positions_that_disagree_with_the_statistics",),
     ),
 )

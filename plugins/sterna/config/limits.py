@@ -36,9 +36,9 @@ class Limits(StrictModel):
         records: entries of one manifest.
         manifests: manifests of one manifest list.
         delete_rows: rows of one position delete file; sorting them takes some 20 bytes a row.
-        delete_bytes: all columns of one position delete file, decompressed.
-        plan_bytes: what each process of a plan has in memory of these files; by an estimate, where a larger one is read
-            when no other is.
+        delete_bytes: all columns of one position delete file after their codec; in ORC, the memory that its rows take.
+        plan_bytes: what all files that a plan has in memory at once may take, by an estimate; a larger one is read when
+            no other is.
     """
 
     file_bytes: _Limit = 512 * MIB

@@ -36,6 +36,7 @@ WORKER_PACKAGES = {
     "obstore": "obstore",
     "pyarrow": "pyarrow",
     "pydantic": "pydantic",
+    "pyorc": "pyorc",
     "yaml": "pyyaml",
 }
 _PLAIN_PROBE_TASKS = 16  # tasks of the probe without pyarrow

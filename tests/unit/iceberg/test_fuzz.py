@@ -26,6 +26,7 @@ from sterna.iceberg.manifests.manifest_list import localize_manifest_list, read_
 from sterna.iceberg.metadata.history import prune_snapshots, retained_snapshots
 from sterna.iceberg.metadata.table import localize_table_metadata, read_table_metadata
 from sterna.iceberg.metadata.view import localize_view_metadata, read_view_metadata
+from sterna.replication.execution.orc_sandbox import localize_orc_in_subprocess
 from tests.unit.iceberg.avro_files import avro_file, entry, manifest_list_schema, manifest_row, manifest_schema, parts
 from tests.unit.iceberg.metadata_json import VERSIONS, marked
 from tests.unit.iceberg.test_view import VIEW, below, map_property_value
@@ -110,7 +111,7 @@ def view(data: bytes) -> None:
 
 
 def deletes(data: bytes) -> None:
-    localize_position_deletes(data, URI, map_content=below)
+    localize_position_deletes(data, URI, map_content=below, localize_orc=localize_orc_in_subprocess)
 
 
 def raw(rng: random.Random, data: bytes) -> bytes:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sterna.config.limits import Limits
 from sterna.errors import BrokenMetadata, OverLimit, TableError, UnregisteredUri, Unsupported
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
+from sterna.replication.execution.orc_sandbox import localize_orc_in_subprocess
 from tests.unit.iceberg.delete_files import (
     FORMATS,
     GOLDEN,
@@ -95,7 +96,9 @@ def test_any_damage_gives_an_error_of_the_tree_or_a_result(name: str):
     rng = random.Random(name)
     for _ in range(150):
         try:
-            localize_position_deletes(damaged(good, rng), URI, map_content=content)
+            localize_position_deletes(
+                damaged(good, rng), URI, map_content=content, localize_orc=localize_orc_in_subprocess
+            )
         except TableError as error:
             assert error.file == URI
 

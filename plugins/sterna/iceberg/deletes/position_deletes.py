@@ -11,9 +11,16 @@ from collections.abc import Callable
 from sterna.config.limits import DEFAULT_LIMITS, Limits
 from sterna.errors import BrokenMetadata, Unsupported
 
+LocalizeOrc = Callable[[bytes, str, Callable[[str], str], Limits], bytes | None]
+
 
 def localize_position_deletes(
-    data: bytes, uri: str, *, map_content: Callable[[str], str], limits: Limits = DEFAULT_LIMITS
+    data: bytes,
+    uri: str,
+    *,
+    map_content: Callable[[str], str],
+    limits: Limits = DEFAULT_LIMITS,
+    localize_orc: LocalizeOrc | None = None,
 ) -> bytes | None:
     """Return the localized copy of a position delete file, or of a Puffin file with deletion vectors.
 
@@ -40,9 +47,11 @@ def localize_position_deletes(
 
         return localize_parquet(data, uri, map_content, limits)
     if data.startswith(b"ORC"):
-        from sterna.iceberg.deletes.orc import localize_orc
+        if localize_orc is not None:
+            return localize_orc(data, uri, map_content, limits)
+        from sterna.iceberg.deletes.orc import localize_orc as localize_here
 
-        return localize_orc(data, uri, map_content, limits)
+        return localize_here(data, uri, map_content, limits)
     if data.startswith(b"Obj\x01"):
         from sterna.iceberg.deletes.avro import localize_avro
 

@@ -22,6 +22,7 @@ from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone
 from sterna.iceberg.files import LocalizedFile
 from sterna.replication.execution.executor import choose_placement
 from sterna.replication.execution.fault_attribution import attribute_fault
+from sterna.replication.execution.orc_sandbox import localize_orc_in_subprocess
 from sterna.replication.execution.source_sizes import LISTING_MIN_FILES
 from sterna.replication.execution.spark_executor import Engine
 from sterna.replication.execution.work_items import parse_error, run_as_json, run_on_engine, worker_objects
@@ -266,7 +267,7 @@ def _localize(objects: Objects, task: _LocalizeTask) -> tuple[LocalizedFile, boo
     """Return the localized file, and whether it was written just now."""
     size = objects.size(task.target)
     if size is not None and not task.overwrite:
-        # Its content is a function of its URI: whatever was written there before is what would be written now.
+        # Its content is a function of its URI: what was written there before says the same as what would be now.
         return LocalizedFile(task.target, size), False
     try:
         # Position deletes alone are not read by plans.
@@ -300,7 +301,11 @@ def _convert(objects: Objects, task: _LocalizeTask, data: bytes) -> bytes | None
     localized: bytes | None
     if task.role == POSITION_DELETE:
         localized = position_deletes.localize_position_deletes(
-            data, task.source, map_content=mapping.content_uri, limits=limits
+            data,
+            task.source,
+            map_content=mapping.content_uri,
+            limits=limits,
+            localize_orc=localize_orc_in_subprocess,
         )
     elif task.role in (MANIFEST, DELETE_MANIFEST, INLINE_MANIFEST):
         deletes = {source: LocalizedFile(*written) for source, written in child_files.items()}

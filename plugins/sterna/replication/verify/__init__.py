@@ -2,7 +2,7 @@
 
 What localizing wrote is judged by code that localizing does not run, so that a fault of its own is found here:
 
-* Position deletes are read row by row, Parquet and ORC by Arrow's readers. Localizing writes ORC with code of its own.
+* Position deletes are read row by row, Parquet and ORC by Arrow's readers. Localizing runs pyorc for ORC.
 * Deletion vectors: the Puffin footer has a reader of its own, and so has metadata.json.
 * A deep check decodes whole records of manifests and lists by fastavro, on both sides, and compares all that they hold.
 * URIs are judged local or foreign by the registry's prefixes, and taken back to `main` by the mapping's inverse.
@@ -15,6 +15,7 @@ These are shared with plan and localize, and what is wrong in them can stay unse
   file where this region reads it, and where the files of a promoted table were.
 * Reading Avro: the container (blocks, codecs, limits), and without a deep check the walk over raw records, since
   tables of millions of files can't be read record by record. Tests hold the walk against fastavro.
+* ORC in C++: Arrow has another build of the library that pyorc has.
 * The limits (`config/limits.py`), and the localizer's version, which is part of the paths of localized files.
 
 No editor of files is imported: import-linter lists the readers that may be, and rejects all other modules of `iceberg`

@@ -1,1 +1,0 @@
-"""ORC files as far as position deletes need them: frame, compression, run lengths and columns, read and written."""

@@ -9,6 +9,7 @@ import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from sterna.concurrency.fork_server import ForkServer
@@ -23,6 +24,7 @@ _LOCALIZED_FILE: Final = "localized.orc"
 BASE_BYTES: Final = 512 * MIB  # Python and the library, before any row
 _JOB_SECONDS: Final = 900.0
 _FORK_SERVER: Final = ForkServer(__name__, "reads position deletes in ORC", ("sterna.iceberg.deletes.orc",))
+_one_at_a_time = Lock()  # a second fork server would cost more than it saves, and a second file more memory
 
 
 def localize_orc_in_subprocess(
@@ -67,7 +69,8 @@ def _do_job(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
 def _run(folder: Path, uri: str, limits: Limits, new_paths: Sequence[str] | None) -> dict[str, Any]:
     job = {"uri": uri, "limits": limits.model_dump(), "new_paths": new_paths}
     (folder / _JOB_FILE).write_text(json.dumps(job))
-    failure = _FORK_SERVER.run(folder, BASE_BYTES + limits.delete_bytes, _JOB_SECONDS)
+    with _one_at_a_time:
+        failure = _FORK_SERVER.run(folder, BASE_BYTES + limits.delete_bytes, _JOB_SECONDS)
     if failure is not None:
         raise BrokenMetadata(f"an ORC file that can't be read: the process that read it {failure}", file=uri)
     report: dict[str, Any] = json.loads((folder / _REPORT_FILE).read_text())

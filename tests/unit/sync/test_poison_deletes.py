@@ -11,6 +11,7 @@ import pytest
 from pyarrow import orc
 from pyarrow import parquet as pq
 
+from tests.unit.iceberg import orc_files
 from tests.unit.iceberg.avro_files import PATH_COLUMN, avro_file, data_file_fields, entry, manifest_schema
 from tests.unit.iceberg.delete_files import FORMATS, PATH, POS, write_rows
 from tests.unit.iceberg.test_puffin import file_of, footer, frame
@@ -101,6 +102,17 @@ def test_a_file_that_is_no_delete_file(sick: Sick, kind: str) -> None:
         sick.check(with_deletes(sick, data, kind), file=f".{kind}")
     sick.check(with_deletes(sick, good, "lance"))
     sick.check(with_deletes(sick, good, kind, file_size_in_bytes=len(good) + 1), file=f".{kind}")
+
+
+def test_a_file_that_crashes_its_library(sick: Sick) -> None:
+    """The statistics of paths are those of positions, and the other way round: pyorc 0.12 follows a null pointer."""
+    good = write_rows("orc", [(data_file(sick), 0, None)], compression="uncompressed")
+    statistics = orc_files.values(orc_files.footer_of(good), 7)
+    crashing = orc_files.edited(good, orc_files.put(7, *(statistics[at] for at in (0, 2, 1, 3, 4, 5))))
+    (held,) = sick.sync(with_deletes(sick, crashing, "orc"))[0].held
+    assert "died of signal 11" in str(held)
+    sick.check(with_deletes(sick, crashing, "orc"), file=".orc")
+    sick.check(with_deletes(sick, good, "orc"), held=False)
 
 
 def bounded(sick: Sick, lower: Any, upper: Any) -> bytes:

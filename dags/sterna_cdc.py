@@ -5,6 +5,6 @@ Paused until somebody wants it. Without `cdc` in the services file it does nothi
 
 from __future__ import annotations
 
-from sterna.airflow.cdc_operator import cdc_dag
+from sterna.airflow.dags import addon_dag
 
-dag = cdc_dag()
+dag = addon_dag("cdc")

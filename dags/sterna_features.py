@@ -5,6 +5,6 @@ Paused until somebody wants it. Without `features.online` for the region in the 
 
 from __future__ import annotations
 
-from sterna.airflow.features_operator import features_dag
+from sterna.airflow.dags import addon_dag
 
-dag = features_dag()
+dag = addon_dag("features")

@@ -5,6 +5,6 @@ Paused until somebody wants it. Without `transforms` in the services file it doe
 
 from __future__ import annotations
 
-from sterna.airflow.transforms_operator import transforms_dag
+from sterna.airflow.dags import addon_dag
 
-dag = transforms_dag()
+dag = addon_dag("transforms")

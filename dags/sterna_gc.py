@@ -5,6 +5,6 @@ Paused until somebody wants it; section [sterna] of Airflow's configuration says
 
 from __future__ import annotations
 
-from sterna.airflow.dags import gc_dag
+from sterna.airflow.dags import addon_dag
 
-dag = gc_dag()
+dag = addon_dag("gc")

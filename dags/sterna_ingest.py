@@ -5,6 +5,6 @@ Paused until somebody wants it. Without `ingest` in the services file it does no
 
 from __future__ import annotations
 
-from sterna.airflow.ingest_operator import ingest_dag
+from sterna.airflow.dags import addon_dag
 
-dag = ingest_dag()
+dag = addon_dag("ingest")

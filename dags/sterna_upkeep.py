@@ -5,6 +5,6 @@ Does nothing until the services file has a section maintenance; section [sterna]
 
 from __future__ import annotations
 
-from sterna.airflow.maintenance import maintenance_dag
+from sterna.airflow.dags import addon_dag
 
-dag = maintenance_dag()
+dag = addon_dag("maintenance")

@@ -23,11 +23,10 @@ HAND = "by_hand"
 GC = "sterna_gc"
 _FILE = """\
 from datetime import timedelta
-from airflow.sdk import DAG
-from sterna.airflow.dags import _sync_params, _sync_tasks, common_settings
+from sterna.airflow.dags import _sync_params, _sync_tasks, new_dag
 from sterna.airflow.settings import get_option
 
-with DAG("by_hand", schedule=None, params=_sync_params(lanes=False), **common_settings()) as dag:
+with new_dag("by_hand", "eu", "### By hand", {"schedule": None, "params": _sync_params(lanes=False)}) as dag:
     _sync_tasks(get_option("region"), get_option("registry"), timedelta())
 """
 _NUMBERS = count(5000)

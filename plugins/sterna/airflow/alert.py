@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sterna.airflow.base import SternaOperator
+from sterna.airflow.base import SternaServicesOperator
 from sterna.airflow.metrics import record_alarms, record_lags, record_unreadable_held
-from sterna.airflow.settings import get_float, get_option, get_patterns, get_timedelta
+from sterna.airflow.settings import get_float, get_patterns, get_timedelta
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MAX_SHOWN_HELD = 100
 
 
-class SternaLagOperator(SternaOperator):
+class SternaLagOperator(SternaServicesOperator):
     """Fail when a region needs somebody, so that Airflow's own alerts tell them.
 
     It does when the region, or a table that it holds, lags behind `main` by more than a limit. And when its branch
@@ -34,11 +34,8 @@ class SternaLagOperator(SternaOperator):
         gc_limit: how long evidence of a run may stay, which a clean-up deletes; 0 where no clean-up is run; None for
             `[sterna] gc_limit`.
         slot_limit: the share of `max_slot_wal_keep_size` that a slot may need; None for `[sterna] slot_limit`.
-        services: path of the services file, whose section `maintenance` counts; None for `[sterna] services`.
-        kwargs: see `SternaOperator`.
+        kwargs: see `SternaServicesOperator`; of the services file section `maintenance` counts.
     """
-
-    template_fields = (*SternaOperator.template_fields, "services")
 
     def __init__(
         self,
@@ -47,7 +44,6 @@ class SternaLagOperator(SternaOperator):
         ignore_held: Sequence[str] | None = None,
         gc_limit: timedelta | None = None,
         slot_limit: float | None = None,
-        services: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -55,17 +51,15 @@ class SternaLagOperator(SternaOperator):
         self.ignore_held = ignore_held
         self.gc_limit = gc_limit
         self.slot_limit = slot_limit
-        self.services = services
 
     def execute(self, context: TaskContext) -> float | None:
         """Look, report metrics, and return the lag in seconds, without the tables that may be held."""
-        from sterna.config.services_file import read_services
         from sterna.errors import ServicesError
 
         limits = read_limits(self.limit, self.ignore_held, self.gc_limit, self.slot_limit)
         maintenance, services_error = None, None
         try:
-            maintenance = read_services(self.services or get_option("services")).maintenance
+            maintenance = self.read_services().maintenance
         except ServicesError as error:  # told in the end: it hides nothing else
             services_error = error
         lag = check_region(self.open(), limits, self.log_progress, maintenance)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.airflow.settings import get_option
-from sterna.errors import printable_lines
+from sterna.errors import UsageError, printable_lines
 
 if TYPE_CHECKING:
+    from sterna.config.sections.model import Services
     from sterna.replication.replica.region import RegionContext
     from sterna.replication.replica.reloading_region import ReloadingRegion
 
@@ -67,3 +69,45 @@ class SternaOperator(BaseOperator):
         """Write each line of a text to the task's log."""
         for line in text.splitlines():
             self.log_progress(line)
+
+
+class SternaServicesOperator(SternaOperator):
+    """What the operators that read the services file share.
+
+    Args:
+        services: path of the services file; None for `[sterna] services`.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields: Sequence[str] = (*SternaOperator.template_fields, "services")
+
+    def __init__(self, *, services: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.services = services
+
+    @property
+    def services_path(self) -> str:
+        """Path of the services file; "" for the one in the current folder, where there is one."""
+        return self.services or get_option("services")
+
+    def read_services(self) -> Services:
+        """Return the services file's content (see `services_file.read_services`)."""
+        from sterna.config.services_file import read_services
+
+        return read_services(self.services_path)
+
+
+def parse_options(raw_options: Mapping[str, Any] | str, known: Collection[str]) -> dict[str, Any]:
+    """Return an operator's options from a mapping, or its JSON text.
+
+    Args:
+        raw_options: as the operator got them, maybe rendered from the run's parameters.
+        known: the names that there are.
+
+    Raises:
+        UsageError: there is no such option.
+    """
+    options = dict(json.loads(raw_options) if isinstance(raw_options, str) else raw_options)
+    if unknown := sorted(set(options) - set(known)):
+        raise UsageError(f"no such option: {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    return options

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable, Param, XComArg
+from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable, Param, XComArg, chain
 
-from sterna.airflow.assets import asset_alias, main_asset, transit_asset
+from sterna.airflow.addons import ADDONS, Addon, AddonName
+from sterna.airflow.assets import asset_alias, freshness_schedule, main_asset, transit_asset
 from sterna.airflow.operators import (
     RUN_XCOM_KEY,
     SternaAnnounceOperator,
     SternaCopyOperator,
     SternaFinishBulkOperator,
     SternaFollowOperator,
-    SternaGcOperator,
     SternaLagOperator,
     SternaLocalizeOperator,
     SternaPlanOperator,
     SternaPublishOperator,
+    SternaReconcileOperator,
 )
+from sterna.airflow.params import option_param
 from sterna.airflow.retry import RemedyRetryPolicy
-from sterna.airflow.settings import get_float, get_option, get_timedelta, parse_follow_duration
+from sterna.airflow.settings import OPTIONS, get_float, get_option, get_timedelta, parse_follow_duration
+from sterna.airflow.watcher import add_watcher
+from sterna.errors import UsageError
 from sterna.replication.plan.options import OptionForm, SyncOptions, option_form, option_name
 
 # All but backfills: what these DAGs do, they do to what is there now, whatever day a run is for.
@@ -86,19 +90,6 @@ as `on_failure_callback`, or alert on the metric `sterna.alarms`. For what to do
 alert*.
 """
 
-_GC_DOC = """\
-### Clean up below the replica root of region `{region}`
-
-Deletes what no kept head of the region's replica branch reaches: a file is deleted when passes at least `grace` apart
-found it unreachable. Safe beside syncs, which wait for half a minute at most. Unpause it where a replica should not
-keep everything for ever.
-
-**By hand**: *Trigger* offers a dry run (the log shows what would be deleted), other limits, and `evict`: files of
-tables that policies or residency refuse are deleted at once.
-
-**When it fails**: nothing that readers need was deleted, and the next run continues.
-"""
-
 
 def sync_dag(
     *,
@@ -131,14 +122,8 @@ def sync_dag(
     region, registry = region or get_option("region"), registry or get_option("registry")
     head = main_asset(region, registry, poll_interval or get_float("poll_interval"))
     cron = get_option("schedule") if schedule is None else schedule
-    settings: dict[str, Any] = {
-        "description": f"Replicate the tables of main into region {region}",
-        "doc_md": _SYNC_DOC.format(region=region),
-        "schedule": build_schedule(cron, [head]),
-        "params": _sync_params(lanes),
-        **common_settings(),
-    }
-    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+    settings: dict[str, Any] = {"schedule": build_schedule(cron, [head]), "params": _sync_params(lanes)}
+    with new_dag(dag_id, region, _SYNC_DOC, {**settings, **kwargs}) as dag:
         duration = parse_follow_duration(get_option("follow_for") if follow_for is None else follow_for)
         _sync_tasks(region, registry, duration)
     return dag
@@ -166,19 +151,98 @@ def bulk_dag(
         UsageError: a setting is missing or wrong.
     """
     region, registry = region or get_option("region"), registry or get_option("registry")
-    asset = transit_asset(region)
     cron = get_option("schedule") if schedule is None else schedule
-    settings: dict[str, Any] = {
-        "description": f"Copy the tables in transit to region {region}",
-        "doc_md": _BULK_DOC.format(region=region),
-        "schedule": build_schedule(cron, [asset]),
-        **common_settings(),
-    }
-    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+    settings = {"schedule": build_schedule(cron, [transit_asset(region)]), **kwargs}
+    with new_dag(dag_id, region, _BULK_DOC, settings) as dag:
         _add_sync_stages(
             {"lane": "large"}, SternaFinishBulkOperator, "arrive", {"region": region, "registry": registry}
         )
     return dag
+
+
+def addon_dag(
+    addon: AddonName,
+    *,
+    region: str | None = None,
+    registry: str | None = None,
+    services: str | None = None,
+    dag_id: str | None = None,
+    schedule: str | None = None,
+    follow_for: str | None = None,
+    names: Sequence[str] = (),
+    tables: Sequence[str] | None = None,
+    workers: int | None = None,
+    params: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> DAG:
+    """Return the DAG of an add-on, which is paused when it is new.
+
+    Args:
+        addon: which one.
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        services: path of the services file; None for `[sterna] services`.
+        dag_id: the DAG's id, one a region; None for the add-on's own, such as `sterna_cdc`.
+        schedule: cron expression (UTC), "" for none; None for the add-on's option, such as `[sterna] cdc_schedule`.
+        follow_for: for how long a run polls for more, such as `10m`; None for the option, as `[sterna] cdc_follow_for`.
+        names: names of sources (`cdc`), transforms or views (`features`); none: all.
+        tables: tables whose changes start a run of `transforms` or `features`; none: whatever becomes fresh in the
+            region; None for `[sterna] transforms_sources`.
+        workers: how many tasks of `ingest` work at once; None for `[sterna] ingest_workers`.
+        params: what parameters of `gc` and `maintenance` are by default.
+        kwargs: see `DAG`; they go before what is set here.
+
+    Raises:
+        UsageError: a setting is missing or wrong, or isn't one of this add-on.
+    """
+    settings = {"follow_for": follow_for, "workers": workers, "names": names, "tables": tables, "params": params}
+    spec = _find_addon(addon, [name for name, value in settings.items() if value])
+    region, registry = region or get_option("region"), registry or get_option("registry")
+    fresh = freshness_schedule(region, spec.tables() if tables is None else tables) if spec.tables else None
+    runs = build_schedule(_addon_option(addon, "schedule") if schedule is None else schedule, fresh)
+    defaults = {"schedule": runs, "params": spec.params(), "is_paused_upon_creation": True}
+    with new_dag(dag_id or spec.dag_id, region, spec.doc, {**defaults, **kwargs}) as dag:
+        dag.params.update(params or {})
+        duration = parse_follow_duration(_addon_option(addon, "follow_for") if follow_for is None else follow_for)
+        common = {"region": region, "registry": registry, "services": services, "names": names}
+        _add_steps(addon, duration, workers or int(_addon_option(addon, "workers") or 0), common)
+    return dag
+
+
+def _find_addon(addon: AddonName, settings: Sequence[str]) -> Addon:
+    """Return an add-on that has some settings.
+
+    Raises:
+        UsageError: there is no such add-on, or it has no such setting.
+    """
+    if addon not in ADDONS:
+        raise UsageError(f"no such add-on: {addon}; there are {', '.join(ADDONS)}")
+    spec = ADDONS[addon]
+    own = {"names": spec.has_names, "tables": spec.tables is not None, "params": bool(spec.params())}
+    if unknown := [name for name in settings if not own.get(name, f"{addon}_{name}" in OPTIONS)]:
+        raise UsageError(f"the DAG of {addon} has no {', '.join(unknown)}")
+    return spec
+
+
+def _addon_option(addon: AddonName, name: str) -> str:
+    """Return an add-on's option, "" where it has none of the name."""
+    option = f"{addon}_{name}"
+    return get_option(option) if option in OPTIONS else ""
+
+
+def _add_steps(addon: AddonName, follow_for: timedelta, workers: int, common: Mapping[str, Any]) -> None:
+    """Add an add-on's tasks, one behind the other, or a task a worker, side by side."""
+    spec, tasks = ADDONS[addon], []
+    options = "{{ params | tojson }}" if spec.params() else None
+    for name, step in spec.steps.items():
+        duration = follow_for if step.follows else timedelta(0)
+        arguments = {"addon": addon, "step": name, "follow_for": duration, "options": options, **common}
+        arguments["execution_timeout"] = duration + get_timedelta(step.timeout or f"{addon}_timeout")
+        ids = [f"{name}_{worker}" for worker in range(1, workers + 1)] or [name]
+        tasks.append([SternaReconcileOperator(task_id=id, trigger_rule=step.trigger_rule, **arguments) for id in ids])
+    chain(*tasks)
+    if len(tasks) > 1:
+        add_watcher(tasks[0][0].dag)
 
 
 def lag_dag(
@@ -204,63 +268,14 @@ def lag_dag(
         UsageError: a setting is missing or wrong.
     """
     region, registry = region or get_option("region"), registry or get_option("registry")
-    settings: dict[str, Any] = {
-        "description": f"Alert when region {region} lags behind main",
-        "doc_md": _LAG_DOC.format(region=region),
-        "schedule": build_schedule("*/5 * * * *"),
-        **common_settings(),
-    }
-    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+    settings = {"schedule": build_schedule("*/5 * * * *"), **kwargs}
+    with new_dag(dag_id, region, _LAG_DOC, settings) as dag:
         SternaLagOperator(
             task_id="lag",
             region=region,
             registry=registry,
             limit=limit or get_timedelta("lag_limit"),
             execution_timeout=timedelta(minutes=2),
-        )
-    return dag
-
-
-def gc_dag(
-    *,
-    region: str | None = None,
-    registry: str | None = None,
-    dag_id: str = "sterna_gc",
-    schedule: str | None = None,
-    keep: str | None = None,
-    grace: str | None = None,
-    **kwargs: Any,
-) -> DAG:
-    """Return a DAG that deletes what no kept head of a region's replica reaches.
-
-    Args:
-        region: name of the region; None for `[sterna] region`.
-        registry: path of the registry; None for `[sterna] registry`.
-        dag_id: the DAG's id; one a region.
-        schedule: cron expression (UTC), "" for none; None for `[sterna] gc_schedule`.
-        keep: what younger heads reach stays, such as `7d`; None for `[sterna] gc_keep`.
-        grace: how long a file has to be unreachable, such as `24h`; None for `[sterna] gc_grace`.
-        kwargs: see `DAG`; they go before what is set here.
-
-    Raises:
-        UsageError: a setting is missing or wrong.
-    """
-    region, registry = region or get_option("region"), registry or get_option("registry")
-    cron = get_option("gc_schedule") if schedule is None else schedule
-    settings: dict[str, Any] = {
-        "description": f"Delete what nothing reaches below the replica root of region {region}",
-        "doc_md": _GC_DOC.format(region=region),
-        "schedule": build_schedule(cron),
-        "params": _gc_params(keep or get_option("gc_keep"), grace or get_option("gc_grace")),
-        **common_settings(),
-    }
-    with DAG(dag_id, **{**settings, **kwargs}) as dag:
-        SternaGcOperator(
-            task_id="gc",
-            region=region,
-            registry=registry,
-            options="{{ params | tojson }}",
-            execution_timeout=get_timedelta("gc_timeout"),
         )
     return dag
 
@@ -304,6 +319,35 @@ def _add_sync_stages(
     )
 
 
+def new_dag(dag_id: str, region: str, doc: str, settings: Mapping[str, Any]) -> DAG:
+    """Return a DAG without tasks, set up as all of them are.
+
+    Args:
+        dag_id: its id.
+        region: name of the region.
+        doc: what Airflow shows beside it, from a title on; `{region}` is the region's name.
+        settings: see `DAG`; they go before what is set here.
+    """
+    doc = doc.format(region=region)
+    owner, link = get_option("owner"), get_option("owner_link")
+    defaults: dict[str, Any] = {
+        "description": doc.partition("\n")[0].removeprefix("### ").replace("`", ""),
+        "doc_md": doc,
+        "catchup": False,
+        "allowed_run_types": _RUN_TYPES,
+        "max_active_runs": 1,
+        "tags": ["sterna"],
+        "default_args": {
+            "owner": owner,
+            "retries": int(get_float("retries")),
+            "retry_delay": timedelta(seconds=10),
+            "retry_policy": RemedyRetryPolicy(),
+        },
+        "owner_links": {owner: link} if link else {},
+    }
+    return DAG(dag_id, **{**defaults, **settings})
+
+
 def build_schedule(cron: str, assets: Sequence[Asset] | Asset | AssetAny | None = None) -> Any:
     """Return a DAG's schedule.
 
@@ -317,24 +361,6 @@ def build_schedule(cron: str, assets: Sequence[Asset] | Asset | AssetAny | None 
     return assets if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=assets)
 
 
-def common_settings() -> dict[str, Any]:
-    """Return what all DAGs have in common."""
-    owner, link = get_option("owner"), get_option("owner_link")
-    return {
-        "catchup": False,
-        "allowed_run_types": _RUN_TYPES,
-        "max_active_runs": 1,
-        "tags": ["sterna"],
-        "default_args": {
-            "owner": owner,
-            "retries": int(get_float("retries")),
-            "retry_delay": timedelta(seconds=10),
-            "retry_policy": RemedyRetryPolicy(),
-        },
-        "owner_links": {owner: link} if link else {},
-    }
-
-
 def _sync_params(lanes: bool) -> dict[str, Param]:
     """Return the parameters of a sync: its options that have a form, groups last, and `dry_run`."""
     forms = {
@@ -346,53 +372,5 @@ def _sync_params(lanes: bool) -> dict[str, Param]:
         "Only explain, in the log of `plan`, what would be done; the plan stays beside the replica as evidence.",
     )
     ordered = sorted(forms.items(), key=lambda item: item[1][1].section)
-    params = {name: _option_param(default, form) for name, (default, form) in ordered}
-    return {"tables": params.pop("tables"), "dry_run": _option_param(False, dry_run), **params}
-
-
-def _option_param(default: Any, form: OptionForm) -> Param:
-    schema: dict[str, Any] = {"title": form.title}
-    if isinstance(default, tuple):
-        default, schema["type"], schema["items"] = list(default), "array", {"type": "string"}
-    elif isinstance(default, bool):
-        schema["type"] = "boolean"
-    elif isinstance(default, int):
-        schema |= {"type": "integer", "minimum": 1}
-    else:
-        schema["type"] = "string"
-    schema |= {"description_md": form.description} if form.description else {}
-    schema |= {"section": form.section} if form.section else {}
-    schema |= {"enum": list(form.choices)} if form.choices else {}
-    return Param(default, **schema)
-
-
-def _gc_params(keep: str, grace: str) -> dict[str, Param]:
-    pattern = "^[1-9][0-9]{0,8}[smhdw]$"
-    return {
-        "dry_run": Param(
-            False,
-            type="boolean",
-            title="Dry run",
-            description_md="Only log what would be deleted.",
-        ),
-        "keep": Param(
-            keep,
-            type="string",
-            pattern=pattern,
-            title="Keep",
-            description_md="What heads of the replica branch that are no older than this reach stays.",
-        ),
-        "grace": Param(
-            grace,
-            type="string",
-            pattern=pattern,
-            title="Grace",
-            description_md="How long a file has to be unreachable: longer than any run or query takes, 1h at least.",
-        ),
-        "evict": Param(
-            False,
-            type="boolean",
-            title="Evict",
-            description_md="Files of tables that policies or residency refuse go at once.",
-        ),
-    }
+    params = {name: option_param(default, form) for name, (default, form) in ordered}
+    return {"tables": params.pop("tables"), "dry_run": option_param(False, dry_run), **params}

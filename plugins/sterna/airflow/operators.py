@@ -8,7 +8,6 @@ XComs carry the URI of the run's folder, batch numbers and counts; the plan and 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -21,8 +20,9 @@ from sterna.airflow.alert import SternaLagOperator as SternaLagOperator
 from sterna.airflow.assets import asset_alias, main_asset, region_asset, replica_asset, transit_asset
 from sterna.airflow.base import RUN_XCOM_KEY as RUN_XCOM_KEY
 from sterna.airflow.base import SternaOperator as SternaOperator
-from sterna.airflow.gc_operator import SternaGcOperator as SternaGcOperator
+from sterna.airflow.base import parse_options
 from sterna.airflow.metrics import record_sync
+from sterna.airflow.reconcile import SternaReconcileOperator as SternaReconcileOperator
 from sterna.airflow.settings import max_map_length
 from sterna.replication.plan.options import SyncOptions, option_name
 
@@ -366,15 +366,11 @@ def parse_sync_options(raw_options: Mapping[str, Any] | str) -> tuple[SyncOption
     Raises:
         UsageError: there is no such option.
     """
-    from sterna.errors import UsageError
-
-    options = dict(json.loads(raw_options) if isinstance(raw_options, str) else raw_options)
+    options = parse_options(raw_options, (*OPTIONS, "dry_run"))
     dry_run = bool(options.pop("dry_run", False))
     options["tables"] = tuple(options.get("tables") or ())
     if dry_run:
         options.pop("reassert", None)  # it commits before it plans
-    if unknown := sorted(set(options) - set(OPTIONS)):
-        raise UsageError(f"no such option: {', '.join(unknown)}; there are {', '.join(sorted({*OPTIONS, 'dry_run'}))}")
     return SyncOptions(**{OPTIONS[name]: value for name, value in options.items()}), dry_run
 
 

@@ -99,21 +99,24 @@ PYTHON_NAMES: Final[Mapping[str, str]] = {
     "sterna.airflow.dags.large_dag": "sterna.airflow.dags.bulk_dag",
     "sterna.airflow.operators.SternaLingerOperator": "sterna.airflow.operators.SternaFollowOperator",
     "sterna.airflow.operators.SternaArriveOperator": "sterna.airflow.operators.SternaFinishBulkOperator",
-    "sterna.airflow.features_operator.SternaFeaturesLookOperator": (
-        "sterna.airflow.features_operator.SternaFeaturesStatusOperator"
-    ),
-    "sterna.airflow.flows_operator": "sterna.airflow.transforms_operator",
-    "sterna.airflow.flows_operator.SternaFlowsOperator": (
-        "sterna.airflow.transforms_operator.SternaTransformsOperator"
-    ),
-    "sterna.airflow.flows_operator.flows_dag": "sterna.airflow.transforms_operator.transforms_dag",
-    "sterna.airflow.upkeep": "sterna.airflow.maintenance",
-    "sterna.airflow.upkeep.SternaUpkeepOperator": "sterna.airflow.maintenance.SternaMaintenanceOperator",
-    "sterna.airflow.upkeep.SternaUpkeepPlanOperator": "sterna.airflow.maintenance.SternaMaintenancePlanOperator",
-    "sterna.airflow.upkeep.SternaUpkeepRunOperator": "sterna.airflow.maintenance.SternaMaintenanceRunOperator",
-    "sterna.airflow.upkeep.SternaUpkeepExpireOperator": "sterna.airflow.maintenance.SternaMaintenanceExpireOperator",
-    "sterna.airflow.upkeep.SternaUpkeepSweepOperator": "sterna.airflow.maintenance.SternaMaintenanceSweepOperator",
-    "sterna.airflow.upkeep.upkeep_dag": "sterna.airflow.maintenance.maintenance_dag",
+    "sterna.airflow.cdc_operator.SternaCdcOperator": "sterna.airflow.reconcile.SternaReconcileOperator",
+    "sterna.airflow.cdc_operator.cdc_dag": "sterna.airflow.dags.addon_dag",
+    "sterna.airflow.features_operator.SternaFeaturesOperator": "sterna.airflow.reconcile.SternaReconcileOperator",
+    "sterna.airflow.features_operator.SternaFeaturesLookOperator": "sterna.airflow.reconcile.SternaReconcileOperator",
+    "sterna.airflow.features_operator.SternaMaterializeOperator": "sterna.airflow.reconcile.SternaReconcileOperator",
+    "sterna.airflow.features_operator.features_dag": "sterna.airflow.dags.addon_dag",
+    "sterna.airflow.flows_operator.SternaFlowsOperator": "sterna.airflow.reconcile.SternaReconcileOperator",
+    "sterna.airflow.flows_operator.flows_dag": "sterna.airflow.dags.addon_dag",
+    "sterna.airflow.ingest_operator.SternaIngestOperator": "sterna.airflow.reconcile.SternaReconcileOperator",
+    "sterna.airflow.ingest_operator.ingest_dag": "sterna.airflow.dags.addon_dag",
+    "sterna.airflow.ingest_add_operator": "sterna.airflow.ingest_operator",
+    "sterna.airflow.operators.SternaGcOperator": "sterna.airflow.reconcile.SternaReconcileOperator",
+    "sterna.airflow.dags.gc_dag": "sterna.airflow.dags.addon_dag",
+    "sterna.airflow.upkeep.SternaUpkeepPlanOperator": "sterna.airflow.reconcile.SternaReconcileOperator",
+    "sterna.airflow.upkeep.SternaUpkeepRunOperator": "sterna.airflow.reconcile.SternaReconcileOperator",
+    "sterna.airflow.upkeep.SternaUpkeepExpireOperator": "sterna.airflow.reconcile.SternaReconcileOperator",
+    "sterna.airflow.upkeep.SternaUpkeepSweepOperator": "sterna.airflow.reconcile.SternaReconcileOperator",
+    "sterna.airflow.upkeep.upkeep_dag": "sterna.airflow.dags.addon_dag",
 }
 """Public modules, classes and functions: what users' own code, notebooks and DAG files import."""
 

@@ -8,9 +8,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.sdk.exceptions import ParamValidationError
 
-from sterna.airflow import gc_operator
-from sterna.airflow.dags import bulk_dag, gc_dag, lag_dag, sync_dag
+from sterna.airflow.addons import ADDONS
+from sterna.airflow.dags import addon_dag, bulk_dag, lag_dag, sync_dag
+from sterna.airflow.steps import parse_gc_options
 from sterna.config.registry import model
 from sterna.errors import UsageError
 
@@ -137,13 +139,16 @@ def test_the_clean_up_s_shape(bag: Any) -> None:
 @pytest.mark.parametrize("given", [{"keep": "soon"}, {"grace": "1m"}, {"kepe": "7d"}, {"keep": "7"}])
 def test_a_clean_up_that_nobody_can_mean_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        gc_operator.parse_gc_options(given)
+        parse_gc_options(given)
 
 
 def test_a_clean_up_of_one_s_own_may_have_no_schedule() -> None:
-    dag = gc_dag(region="us", registry="/r.yaml", dag_id="mine", schedule="", keep="1d")
+    dag = addon_dag("gc", region="us", registry="/r.yaml", dag_id="mine", schedule="", params={"keep": "1d"})
     assert dag.schedule is None
-    assert dag.params["keep"] == "1d"
+    assert {name: dag.params[name] for name in ("keep", "grace")} == {"keep": "1d", "grace": "24h"}
+    assert dag.get_task("gc").params["keep"] == "1d"
+    with pytest.raises(ParamValidationError):
+        addon_dag("gc", params={"keep": "soon"})
 
 
 def test_a_dag_of_one_s_own_has_its_own_settings() -> None:
@@ -179,7 +184,8 @@ def test_parsing_them_imports_nothing_heavy() -> None:
         "pynessie",
         model.__name__,
     )
-    calls = "; ".join(f"dags.{dag.__name__}()" for dag in (sync_dag, lag_dag, gc_dag, bulk_dag))
+    calls = "; ".join(f"dags.{dag.__name__}()" for dag in (sync_dag, lag_dag, bulk_dag))
+    calls += f"; [dags.addon_dag(name) for name in {list(ADDONS)}]"
     code = f"import sys, {sync_dag.__module__} as dags; {calls}; print([n for n in sys.argv[1:] if n in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"

@@ -13,13 +13,9 @@ import pytest
 from airflow.sdk import AssetAny
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from sterna.airflow.features_operator import (
-    SternaFeaturesOperator,
-    SternaFeaturesStatusOperator,
-    SternaMaterializeOperator,
-    features_dag,
-)
-from sterna.errors import FeatureStoreUnreachable, SternaError
+from sterna.airflow.dags import addon_dag
+from sterna.airflow.reconcile import SternaReconcileOperator
+from sterna.errors import FeaturesError, FeatureStoreUnreachable, SternaError
 from sterna.pipelines.features import region as features_region
 from sterna.pipelines.features import status
 from sterna.pipelines.features.materialize import Materialization
@@ -39,33 +35,43 @@ def services(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     file = tmp_path / "services.yaml"
     file.write_text(SERVICES)
     region = SimpleNamespace(region=SimpleNamespace(name="eu"))
-    monkeypatch.setattr(SternaFeaturesOperator, "open", lambda self: region)
+    monkeypatch.setattr(SternaReconcileOperator, "open", lambda self: region)
     return file
 
 
 def test_the_dag_s_shape() -> None:
-    dag = features_dag(region="eu", registry="/r.yaml")
+    dag = addon_dag("features", region="eu", registry="/r.yaml")
     assert [task.task_id for task in dag.topological_sort()] == ["materialize", "look", "watcher"]
     assert dag.is_paused_upon_creation and dag.max_active_runs == 1 and not dag.catchup
     assert dag.get_task("materialize").follow_for == timedelta(minutes=5)
     assert dag.get_task("look").trigger_rule == "all_done"
-    only = features_dag(region="eu", registry="/r.yaml", tables=["d.t", "d.u"], schedule="", dag_id="of_tables")
+    only = addon_dag(
+        "features", region="eu", registry="/r.yaml", tables=["d.t", "d.u"], schedule="", dag_id="of_tables"
+    )
     assert isinstance(only.timetable.asset_condition, AssetAny)
 
 
 def test_what_is_written_is_counted_and_what_failed_is_raised(services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[float] = []
+    asked: list[tuple[Any, float]] = []
     errors: dict[str, SternaError] = {}
 
-    def played(region: Any, features: Any, *, follow_for: float, report: Any) -> RunSummary[Materialization]:
-        asked.append(follow_for)
+    def played(
+        region: Any, features: Any, views: Any, *, follow_for: float, report: Any
+    ) -> RunSummary[Materialization]:
+        asked.append((views, follow_for))
         return RunSummary((Materialization("user", "changes", "", 7, 3, 1),) * 2, {}, errors)
 
     monkeypatch.setattr(features_region, "materialize_all", played)
-    task = SternaMaterializeOperator(task_id="work", services=str(services), follow_for=timedelta(minutes=1))
-    assert task.execute({}) == {"user": 8} and asked == [60.0]
+    task = SternaReconcileOperator(
+        task_id="work", addon="features", names=["user"], services=str(services), follow_for=timedelta(minutes=1)
+    )
+    assert task.execute({}) == {"user": 8} and asked == [(("user",), 60.0)]
     errors["user"] = FeatureStoreUnreachable("dark")
     with pytest.raises(FeatureStoreUnreachable):
+        task.execute({})
+    errors.clear()
+    errors |= {"item": FeaturesError("the table has no such column"), "user": FeatureStoreUnreachable("dark")}
+    with pytest.raises(AirflowFailException, match=r"^2 failed; item: FeaturesError: the table has no such column$"):
         task.execute({})
     services.write_text("version: 1\n")
     with pytest.raises(AirflowSkipException, match=r"no features\.online\.eu"):
@@ -83,7 +89,7 @@ def test_a_late_view_fails_the_look(services: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(features_region, "open_feature_store", opened)
     monkeypatch.setattr(status, "read_status", lambda *_: tuple(statuses))
     monkeypatch.setattr("airflow.sdk.observability.stats.gauge", lambda name, value, tags: gauges.update({name: value}))
-    task = SternaFeaturesStatusOperator(task_id="look", services=str(services))
+    task = SternaReconcileOperator(task_id="look", addon="features", step="look", services=str(services))
     assert task.execute({}) == {"user": 0.0}
     stale = Condition(ConditionType.BLOCKED, "Stale", "the store is 1000 s behind")
     statuses[0] = replace(statuses[0], lag=1000.0, conditions=(stale,))

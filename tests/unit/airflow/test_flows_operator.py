@@ -11,7 +11,8 @@ import pytest
 from airflow.sdk import AssetAny
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from sterna.airflow.transforms_operator import SternaTransformsOperator, transforms_dag
+from sterna.airflow.dags import addon_dag
+from sterna.airflow.reconcile import SternaReconcileOperator
 from sterna.errors import Gap, StoreUnreachable
 from sterna.pipelines.transforms import run as flows_run
 from sterna.pipelines.transforms.step import StepSummary
@@ -26,7 +27,7 @@ transforms:
 
 
 def test_the_dag_s_shape() -> None:
-    dag = transforms_dag(region="eu", registry="/r.yaml", sources=["acme.ods", "acme.dwd"], follow_for="2m")
+    dag = addon_dag("transforms", region="eu", registry="/r.yaml", tables=["acme.ods", "acme.dwd"], follow_for="2m")
     assert dag.is_paused_upon_creation
     assert dag.max_active_runs == 1
     (task,) = dag.tasks
@@ -34,7 +35,7 @@ def test_the_dag_s_shape() -> None:
     condition = dag.timetable.asset_condition
     assert isinstance(condition, AssetAny)
     assert [asset.uri for asset in condition.objects] == ["sterna://eu/acme.ods", "sterna://eu/acme.dwd"]
-    anything = transforms_dag(region="eu", registry="/r.yaml")
+    anything = addon_dag("transforms", region="eu", registry="/r.yaml")
     assert anything.timetable.asset_condition.uri == "sterna://eu/"
 
 
@@ -53,36 +54,42 @@ class FakeRun:
 
 
 @pytest.fixture
-def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaTransformsOperator:
+def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaReconcileOperator:
     (tmp_path / "services.yaml").write_text(SERVICES)
-    operator = SternaTransformsOperator(
-        task_id="follow", services=str(tmp_path / "services.yaml"), follow_for=timedelta(minutes=1)
+    operator = SternaReconcileOperator(
+        task_id="follow", addon="transforms", services=str(tmp_path / "services.yaml"), follow_for=timedelta(minutes=1)
     )
     kept = SimpleNamespace(current=lambda: None, disconnect=lambda: None)
-    monkeypatch.setattr(SternaTransformsOperator, "open_reloading", lambda self: kept)
+    monkeypatch.setattr(SternaReconcileOperator, "open_reloading", lambda self: kept)
     monkeypatch.setattr(flows_run, "run_transforms", FakeRun.run)
     return operator
 
 
-def test_a_task_lingers_and_counts(task: SternaTransformsOperator, tmp_path: Path) -> None:
+def test_a_task_lingers_and_counts(task: SternaReconcileOperator, tmp_path: Path) -> None:
     assert task.execute({}) == {"dwd": 2, "dws": 1}
     # The file of dwd's SQL is missing: the runner tells, of that flow alone.
     assert FakeRun.call == (["dwd", "dws"], tmp_path, 60.0)
-    task.transforms = ("dws",)
+    task.names = ("dws",)
     task.execute({})
     assert FakeRun.call == (["dws"], tmp_path, 60.0)
 
 
 def test_a_flow_that_waits_for_somebody_fails_the_task(
-    task: SternaTransformsOperator, monkeypatch: pytest.MonkeyPatch
+    task: SternaReconcileOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors = {"dws": Gap("look"), "dwd": StoreUnreachable("later")}
     monkeypatch.setattr(FakeRun, "summary", RunSummary((), {}, errors))
-    with pytest.raises(AirflowFailException, match="2 transforms failed; dws: Gap: look"):
+    with pytest.raises(AirflowFailException, match="2 failed; dws: Gap: look"):
         task.execute({})
 
 
-def test_without_settings_it_is_off(task: SternaTransformsOperator, tmp_path: Path) -> None:
+def test_what_time_may_cure_is_repeated(task: SternaReconcileOperator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeRun, "summary", RunSummary((), {}, {"dwd": StoreUnreachable("later")}))
+    with pytest.raises(StoreUnreachable, match=r"^later$"):
+        task.execute({})
+
+
+def test_without_settings_it_is_off(task: SternaReconcileOperator, tmp_path: Path) -> None:
     (tmp_path / "services.yaml").write_text("version: 1\n")
     with pytest.raises(AirflowSkipException):
         task.execute({})

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from airflow.sdk.exceptions import AirflowTaskTerminated
 
-from sterna.airflow.gc_operator import SternaGcOperator
+from sterna.airflow.reconcile import SternaReconcileOperator
 from sterna.maintenance.gc import run
 
 
 def test_it_unwinds_what_it_is_at_and_is_not_disturbed_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    task, fence = SternaGcOperator(task_id="gc"), ["up"]
+    task, fence = SternaReconcileOperator(task_id="gc", addon="gc"), ["up"]
 
     def collect(*_: object) -> None:
         try:
@@ -19,7 +19,7 @@ def test_it_unwinds_what_it_is_at_and_is_not_disturbed_afterwards(monkeypatch: p
             fence[0] = "down"
 
     monkeypatch.setattr(run, "run_gc", collect)
-    monkeypatch.setattr(SternaGcOperator, "open", lambda self: None)
+    monkeypatch.setattr(SternaReconcileOperator, "open", lambda self: None)
     with pytest.raises(AirflowTaskTerminated):
         task.execute({})
     assert fence == ["down"]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from sterna.airflow.ingest_operator import SternaIngestOperator, ingest_dag
+from sterna.airflow.dags import addon_dag
+from sterna.airflow.reconcile import SternaReconcileOperator
 from sterna.pipelines.ingest import region as ingest_region
 from sterna.pipelines.ingest import worker_service
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome
@@ -27,14 +28,14 @@ ingest:
 
 
 def test_the_dag_s_shape() -> None:
-    dag = ingest_dag(region="eu", registry="/r.yaml", workers=2)
+    dag = addon_dag("ingest", region="eu", registry="/r.yaml", workers=2)
     assert [task.task_id for task in dag.tasks] == ["work_1", "work_2"]
     assert dag.is_paused_upon_creation
     assert dag.max_active_runs == 1
     assert not dag.catchup
     assert all(task.follow_for == timedelta(minutes=9) for task in dag.tasks)
     assert all(task.execution_timeout == timedelta(minutes=69) for task in dag.tasks)
-    assert ingest_dag(region="eu", registry="/r.yaml", schedule="").schedule is None
+    assert addon_dag("ingest", region="eu", registry="/r.yaml", schedule="").schedule is None
 
 
 class FakeWorker:
@@ -54,12 +55,14 @@ class FakeWorker:
 
 
 @pytest.fixture
-def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaIngestOperator:
+def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaReconcileOperator:
     file = tmp_path / "services.yaml"
     file.write_text(SERVICES)
-    operator = SternaIngestOperator(task_id="work", services=str(file), follow_for=timedelta(minutes=1))
+    operator = SternaReconcileOperator(
+        task_id="work", addon="ingest", services=str(file), follow_for=timedelta(minutes=1)
+    )
     region = SimpleNamespace(region=SimpleNamespace(name="eu"))
-    monkeypatch.setattr(SternaIngestOperator, "open", lambda self: region)
+    monkeypatch.setattr(SternaReconcileOperator, "open", lambda self: region)
     monkeypatch.setattr(
         ingest_region,
         "open_ingest",
@@ -71,7 +74,7 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaIngestOperato
     return operator
 
 
-def test_a_task_lingers_and_counts(task: SternaIngestOperator) -> None:
+def test_a_task_lingers_and_counts(task: SternaReconcileOperator) -> None:
     assert task.execute({}) == {"published": 2}
     assert FakeWorker.ran == (60.0, False)
     task.follow_for = timedelta(0)
@@ -80,14 +83,14 @@ def test_a_task_lingers_and_counts(task: SternaIngestOperator) -> None:
 
 
 def test_a_batch_that_waits_for_somebody_fails_the_task(
-    task: SternaIngestOperator, monkeypatch: pytest.MonkeyPatch
+    task: SternaReconcileOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeWorker, "stopped", ("Rewound: look",))
     with pytest.raises(AirflowFailException, match="Rewound: look"):
         task.execute({})
 
 
-def test_without_settings_for_the_region_it_is_off(task: SternaIngestOperator, tmp_path: Path) -> None:
+def test_without_settings_for_the_region_it_is_off(task: SternaReconcileOperator, tmp_path: Path) -> None:
     (tmp_path / "services.yaml").write_text("version: 1\n")
     with pytest.raises(AirflowSkipException):
         task.execute({})

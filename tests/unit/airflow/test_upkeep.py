@@ -8,15 +8,9 @@ from typing import Any
 
 import pytest
 
-from sterna.airflow.maintenance import (
-    SternaMaintenanceExpireOperator,
-    SternaMaintenanceOperator,
-    SternaMaintenancePlanOperator,
-    SternaMaintenanceRunOperator,
-    SternaMaintenanceSweepOperator,
-    maintenance_dag,
-    parse_maintenance_options,
-)
+from sterna.airflow.dags import addon_dag
+from sterna.airflow.reconcile import SternaReconcileOperator
+from sterna.airflow.steps import parse_maintenance_options
 from sterna.config import orphan_removal
 from sterna.errors import UpkeepBlocked, UsageError
 from sterna.maintenance.deletion.model import Amount
@@ -53,7 +47,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
     services = tmp_path / "services.yaml"
     services.write_text('maintenance: {tables: [{match: ["ns.**"]}]}\n')
     monkeypatch.setenv("AIRFLOW__STERNA__SERVICES", str(services))
-    monkeypatch.setattr(SternaMaintenanceOperator, "open", lambda self: Region())
+    monkeypatch.setattr(SternaReconcileOperator, "open", lambda self: Region())
     recorded: list[tuple[Any, ...]] = []
 
     def plan(region: object, settings: Any, tables: tuple[str, ...], progress: Any) -> MaintenancePlan:
@@ -91,13 +85,13 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
 
 
 def test_its_shape() -> None:
-    dag = maintenance_dag()
+    dag = addon_dag("maintenance")
     assert [task.task_id for task in dag.topological_sort()] == ["plan", "run", "expire", "sweep", "watcher"]
     assert (dag.max_active_runs, dag.catchup) == (1, False)
     assert sorted(dag.params) == ["dry_run", "tables"]
     assert "eu" in (dag.doc_md or "")
     assert all(task.execution_timeout for task in dag.tasks if task.task_id != "watcher")
-    assert maintenance_dag(dag_id="mine", schedule="").schedule is None
+    assert addon_dag("maintenance", dag_id="mine", schedule="").schedule is None
 
 
 @pytest.mark.slow
@@ -136,17 +130,23 @@ def test_what_went_wrong_with_a_table_fails_the_task(calls: list[tuple[Any, ...]
     from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException, match="failed for"):
-        SternaMaintenanceRunOperator(task_id="run", options={"tables": ["ns.bad"]}).execute({})
+        SternaReconcileOperator(task_id="run", addon="maintenance", step="run", options={"tables": ["ns.bad"]}).execute(
+            {}
+        )
     with pytest.raises(AirflowFailException, match=r"files of ns\.a are starved"):
-        SternaMaintenanceRunOperator(task_id="run", options={"tables": ["ns.wet"]}).execute({})
-    result = SternaMaintenanceRunOperator(task_id="run").execute({})
+        SternaReconcileOperator(task_id="run", addon="maintenance", step="run", options={"tables": ["ns.wet"]}).execute(
+            {}
+        )
+    result = SternaReconcileOperator(task_id="run", addon="maintenance", step="run").execute({})
     assert (result["files"], result["bytes"]) == (5, 510)
 
 
 def test_expiry_that_has_to_wait_fails_its_task(calls: list[tuple[Any, ...]]) -> None:
     with pytest.raises(UpkeepBlocked, match="silent"):
-        SternaMaintenanceExpireOperator(task_id="expire", options={"tables": ["ns.blocked"]}).execute({})
-    assert SternaMaintenanceExpireOperator(task_id="expire").execute({})["snapshots"] == 2
+        SternaReconcileOperator(
+            task_id="expire", addon="maintenance", step="expire", options={"tables": ["ns.blocked"]}
+        ).execute({})
+    assert SternaReconcileOperator(task_id="expire", addon="maintenance", step="expire").execute({})["snapshots"] == 2
 
 
 def test_a_sweep_spares_the_inboxes_of_ingestion(
@@ -160,7 +160,7 @@ def test_a_sweep_spares_the_inboxes_of_ingestion(
         "ingest: {regions: {eu: {inbox: s3://eu-lake/inbox, database: {credential_id: x}}},"
         " tenants: {acme: {namespaces: [acme]}}, tables: [{match: acme.*}]}\n"
     )
-    sweep = SternaMaintenanceSweepOperator(task_id="sweep", services=str(services))
+    sweep = SternaReconcileOperator(task_id="sweep", addon="maintenance", step="sweep", services=str(services))
     with pytest.raises(AirflowFailException, match="could not be deleted"):
         sweep.execute({})
     assert calls == [("sweep", True, ["s3://eu-lake/inbox"])]
@@ -177,14 +177,21 @@ def test_without_a_section_everything_is_skipped(
     empty = tmp_path / "empty.yaml"
     empty.write_text("version: 1\n")
     monkeypatch.setenv("AIRFLOW__STERNA__SERVICES", str(empty))
-    skipped: list[Any] = []
-    monkeypatch.setattr(SternaMaintenancePlanOperator, "skip_all_except", lambda self, ti, kept: skipped.append(kept))
-    assert SternaMaintenancePlanOperator(task_id="plan").execute({"ti": None})["tables"] == 0
-    assert skipped == [[]]
-    for kind in (SternaMaintenanceRunOperator, SternaMaintenanceExpireOperator, SternaMaintenanceSweepOperator):
-        with pytest.raises(AirflowSkipException):
-            kind(task_id="step").execute({})
+    for step in ("plan", "run", "expire", "sweep"):
+        with pytest.raises(AirflowSkipException, match="no section maintenance"):
+            SternaReconcileOperator(task_id=step, addon="maintenance", step=step).execute({})
     assert calls == []
+
+
+@pytest.mark.slow
+def test_a_run_without_a_section_is_skipped_and_not_red(
+    database: None, calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.yaml").write_text("version: 1\n")
+    monkeypatch.setenv("AIRFLOW__STERNA__SERVICES", str(tmp_path / "empty.yaml"))
+    run = trial_run("sterna_upkeep", {})
+    assert {str(task.state) for task in run.get_task_instances()} == {"skipped"}
+    assert (str(run.state), calls) == ("success", [])
 
 
 def test_an_option_that_nobody_knows_is_refused() -> None:

@@ -60,9 +60,9 @@ def test_parameters_of_dags(dags: dict[str, Any]) -> None:
 
 
 def test_a_second_worker_has_its_own_task() -> None:
-    from sterna.airflow.ingest_operator import ingest_dag
+    from sterna.airflow.dags import addon_dag
 
-    assert [task.task_id for task in ingest_dag(dag_id="two", workers=2).tasks] == ["work_1", "work_2"]
+    assert [task.task_id for task in addon_dag("ingest", dag_id="two", workers=2).tasks] == ["work_1", "work_2"]
 
 
 def test_options_of_a_sync_are_read_by_their_names_whatever_the_code_calls_them() -> None:

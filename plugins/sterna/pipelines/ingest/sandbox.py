@@ -71,7 +71,7 @@ def _with_failure(upload: UploadFile, failure: str) -> UploadFile:
     return replace(upload, error=f"can't be read: the process that read it {failure}")
 
 
-FORK_SERVER = ForkServer(read_rows.__name__, "reads drops", ("pyarrow.compute", "pyarrow.json", "pyarrow.parquet"))
+FORK_SERVER = ForkServer(read_rows.__name__, "reads uploads", ("pyarrow.compute", "pyarrow.json", "pyarrow.parquet"))
 
 
 def _parse_report(report: dict[str, Any]) -> ReadReport:

@@ -56,11 +56,10 @@ RETIRED: Mapping[str, tuple[str, ...]] = {
 }
 """Words that something else has, or nothing any more, and below which folders no name has them: the sync's `lane`."""
 RETIRED_ALLOWED = {
-    **dict.fromkeys(("_EPOCH", "_EPOCH_INSTANT", "_EPOCH_ORDINAL", "_UNIX_EPOCH"), "1970, as everywhere"),
+    **dict.fromkeys(("_EPOCH", "_UNIX_EPOCH"), "1970, as everywhere"),
     "epoch": "the parameter of a file of SQL, as its column is named",
     **dict.fromkeys(("mark_published", "mark_rejected", "mark_staged"), "the verb"),
     **dict.fromkeys(("markBatchFinished", "markProcessed"), "Debezium's"),
-    "MarkMoved": "the name of an error, which stands in lists",
 }
 
 

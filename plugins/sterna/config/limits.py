@@ -37,7 +37,7 @@ class Limits(StrictModel):
         manifests: manifests of one manifest list.
         delete_rows: rows of one position delete file; sorting them takes some 20 bytes a row.
         delete_bytes: all columns of one position delete file after their codec; in ORC, the memory that its rows take.
-        plan_bytes: what all files that a plan has in memory at once may take, by an estimate; a larger one is read when
+        plan_bytes: estimated memory of all files that a plan holds at once; a larger one is read when
             no other is.
     """
 

@@ -49,7 +49,7 @@ class CatalogDatabase(StrictModel):
         replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
         sslmode: as in libpq.
         look_timeout: seconds for reading it, connecting included; one that takes longer counts as unreachable.
-        work_timeout: seconds for one statement of an operator's command (promote, rejoin, reseed).
+        work_timeout: seconds for a statement of a command (promote, rejoin, resync).
     """
 
     hosts: list[Host] = Field(min_length=1)
@@ -220,7 +220,16 @@ class Location(StrictModel):
 
 
 class Registry(StrictModel):
-    """The registry, shared by all regions."""
+    """The registry, shared by all regions.
+
+    Args:
+        version: of this file's format.
+        regions: the regions.
+        locations: the locations.
+        policies: in the order in which they are tried; none: all tables, full history.
+        residency: rules that keep keys out of regions; all that match count.
+        views: what catalogs' names in views mean; default: none is spoken of.
+    """
 
     version: Literal[1] = 1
     regions: list[Region] = Field(min_length=1)

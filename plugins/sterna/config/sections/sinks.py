@@ -149,6 +149,7 @@ class AmqpAddress(BrokerSettings):
 
     Args:
         host: host name or address.
+        port: its port.
         topic: the address: a queue or a topic.
     """
 

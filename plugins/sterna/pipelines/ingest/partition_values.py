@@ -35,7 +35,7 @@ def format_partition(values: Collection[Any], transform: str, type: Type, column
     filled = {value for value in values if value is not None and transform != "void"}
     partitions = _transform(filled, transform, type)
     if (filled and not partitions) or NULL in partitions:
-        raise Unsupported(f"in which partition it lies can't be told, by {transform} of column {column!r}")
+        raise Unsupported(f"its partition can't be determined, by {transform} of column {column!r}")
     if len(filled) < len(set(values)):
         partitions.add(NULL)
     if len(partitions) != 1:

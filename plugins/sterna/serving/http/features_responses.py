@@ -42,7 +42,7 @@ FEATURE_HEADERS: dict[str, Any] = {
         "description": "hit: from the store; miss: it hadn't got it; bypass: it wasn't asked, or can't be believed.",
         "schema": {"type": "string", "enum": list(CacheStatus)},
     },
-    "X-Sterna-Snapshot": {"description": "The snapshot that the answer stands for.", "schema": {"type": "string"}},
+    "X-Sterna-Snapshot": {"description": "The snapshot of the answer.", "schema": {"type": "string"}},
     "X-Sterna-Age": {"description": "Seconds since that one's commit.", "schema": {"type": "integer"}},
 }
 """Headers of answers, which pages may read, too."""

@@ -141,7 +141,7 @@ class FeaturesRouter:
             raise RequestError(400, f"unknown parameter: {printable_name}")
         as_of_values = request.query_params.getlist("as_of") if request.scope["query_string"] else []
         if len(as_of_values) > 1 or as_of_values == [""]:
-            raise features_error(400, "as_of: expected once, and with a value: without one the rows of today are told")
+            raise features_error(400, "as_of: expected once, and with a value: without one the current rows are returned")
         return reader.roles
 
     def _require_view(self, name: str, roles: Collection[str]) -> FeatureView:
@@ -211,7 +211,7 @@ class FeaturesRouter:
                 raise features_error(503, "Feature service backend is unavailable.", {"Retry-After": "5"}) from None
             raise features_error(500, "Internal server error retrieving features.") from None
         except Exception:  # noqa: BLE001 - a client gets no details
-            _LOG.exception("view %s can't be told", view.name, extra={FIELDS: {"request_id": request_id}})
+            _LOG.exception("view %s can't be answered", view.name, extra={FIELDS: {"request_id": request_id}})
             raise features_error(500, "Internal server error retrieving features.") from None
         if answer is None:
             raise features_error(404, "There is no such view.")

@@ -91,7 +91,7 @@ def _branch_metrics(poller: BranchPoller) -> Iterator[Metric]:
 
 
 def _query_metrics(queries: QueryService) -> Iterator[Metric]:
-    # Without the queries' names: whoever reads these numbers needs no token.
+    # Without the queries' names: reading these numbers needs no token.
     counts, hits_help = queries.counts, "Answers that took no run of their own."
     yield _single("sterna_queries_under_way", "Questions worked on, or waiting.", queries.active_count)
     hits = Counter(kept=counts.cached, shared=counts.shared, unchanged=counts.unchanged)
@@ -121,7 +121,7 @@ def _sink_metrics(service: SinkService) -> Iterator[Metric]:
 
 
 def _ingest_metrics(service: IngestService) -> Iterator[Metric]:
-    # Without tables and tenants: whoever reads these numbers needs no token.
+    # Without tables and tenants: reading these numbers needs no token.
     counts, backlogs, name = service.counts, service.backlog, "sterna_ingest_{}"
     yield _labelled(name.format("drops_total"), "Drops that were taken.", counts.uploads, "format")
     yield _labelled(name.format("bytes_total"), "Bytes of these.", counts.bytes, "format")
@@ -131,7 +131,7 @@ def _ingest_metrics(service: IngestService) -> Iterator[Metric]:
     yield _labelled(name.format("batches_total"), "Batches that were closed.", counts.closed, "rule")
     yield _single(name.format("listed_total"), "Drops found in listed folders.", counts.listed)
     yield _single(name.format("topics_total"), "Drops made of topics' messages.", counts.messages)
-    stopped_help = "Partitions of topics that somebody has to look at."
+    stopped_help = "Partitions of topics that need an operator."
     yield _single(name.format("topic_partitions_stopped"), stopped_help, service.stopped_partitions)
     yield _single(name.format("failures_total"), "Times that nothing answered.", counts.failures)
     yield _single(name.format("up"), "Whether inbox and tracker answer.", not service.problem)
@@ -143,7 +143,7 @@ def _ingest_metrics(service: IngestService) -> Iterator[Metric]:
 
 
 def _feature_metrics(service: FeaturesService) -> Iterator[Metric]:
-    # Without tables and ids: whoever reads these numbers needs no token.
+    # Without tables and ids: reading these numbers needs no token.
     counts, name = service.reader.counts, "sterna_features_{}_total"
     reads_help = "Rows asked for, by where they came from."
     yield _labelled(name.format("reads"), reads_help, counts.answers, "view", "from")

@@ -134,7 +134,7 @@ def follow(
             with interrupt_on_sigterm():
                 follower.run()
         except KeyboardInterrupt:
-            progress("ended; the next sync goes on from here")
+            progress("ended; the next sync continues from here")
 
 
 @sync_app.command(

@@ -161,10 +161,10 @@ def test_status_does_not_end_well_where_something_was_not_seen(
 def test_in_an_outage_of_the_primary_status_says_what_it_knows_and_whose_decision_it_is() -> None:
     text = status_text(list(cluster("unreachable", "follower", "follower").values()))
     assert text.splitlines()[:3] == [
-        "can't tell who the primary is: us does not answer",
+        "can't determine the primary: us does not answer",
         "as far as was seen, primary: us, term 1-us",
-        "whether us is down, or only can't be reached, can't be told from here; to replace it is the operator's "
-        'decision, once it is certain that it takes no commits: docs/operations.md, "The primary is gone"',
+        "us is down, or can't be reached from here; to replace it is the operator's decision, once it is certain that "
+        'it takes no commits: docs/operations.md, "The primary is gone"',
     ]
     assert "eu: main abababababab, takes no commits, follows us" in text
 
@@ -182,7 +182,7 @@ def test_where_all_were_seen_what_is_known_is_advised() -> None:
         "eu: main (empty), takes no commits, follows no region",
     ]
     text = status_text(list(cluster("primary", "unseeded", "follower").values()))
-    assert text.startswith("primary: us, epoch 1-us\n")
+    assert text.startswith("primary: us, term 1-us\n")
     assert "eu: main (empty), takes no commits, follows no region: sterna catalog resync" in text
     assert "promotion not finished, repeat it" in status_text(list(cluster("fenced", "follower").values()))
 
@@ -286,7 +286,7 @@ def test_an_operator_gives_up_a_region_in_whose_place_something_answers(look: Ca
 
 def test_a_first_epoch_begins_only_where_every_region_was_seen(look: Callable[..., None]) -> None:
     look(cluster("unreachable", "unseeded"))
-    with pytest.raises(CatalogUnreachable, match="there may be a primary already: Postgres of us"):
+    with pytest.raises(CatalogUnreachable, match="there is a primary already: Postgres of us"):
         plan_promotion(TWO, secrets, "eu", planned=False)
     look(cluster("unseeded", "unseeded"))
     assert plan_promotion(TWO, secrets, "eu", planned=False).term == Term(1, "eu")
@@ -312,7 +312,7 @@ def test_a_fenced_primary_gets_its_right_back_by_nobody_who_can_not_see_whether_
             plan_promotion(THREE, secrets, name, planned=True)
     text = promotion_text(plan_promotion(THREE, secrets, "us", planned=False))
     assert "us is the one of term 1-us and takes no commits now" in text
-    assert "ap does not answer: it has to rejoin later. Whether it is the primary by now can't be told" in text
+    assert "ap does not answer: it has to rejoin later. It may be the primary by now." in text
     look(cluster("fenced", "follower", "follower"))
     assert plan_promotion(THREE, secrets, "us", planned=True).resumed
 

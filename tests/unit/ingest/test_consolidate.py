@@ -193,7 +193,7 @@ def test_a_long_audit_is_a_step_a_rule_once_a_try_came_to_no_end(broken: str) ->
         work.table = None  # type: ignore[assignment]
         loaded: Any = None
         if broken:
-            with pytest.raises(BatchRejected, match="the audit says no: b"):
+            with pytest.raises(BatchRejected, match="the audit failed: b"):
                 work.audit_snapshot(loaded, 1)
         else:
             work.audit_snapshot(loaded, 1)

@@ -100,7 +100,7 @@ def test_what_waits_is_not_told_where_the_tracker_went_dark_and_once_says_so(mon
     ingest: Any = Named()
     worked = worker_service.run_worker(region, ingest, print, print, 60.0)
     assert worked.counts is None and len(worked.done) == 1
-    assert work_text(worked) == "1 batches settled; the backlog is unknown"
+    assert work_text(worked) == "1 batches settled; what waits is unknown"
     with pytest.raises(DatabaseUnreachable):
         worker_service.run_worker(region, ingest, print, print, once=True)
 

@@ -83,7 +83,7 @@ UNCERTAIN: list[tuple[Answers, str]] = [
     ({"us": THEIRS, "eu": None}, "eu itself does not know its term 2-eu"),
     ({"us": Term(2, "us"), "eu": Term(2, "eu")}, "both began a term 2"),
     ({"us": Term(2, "ap"), "eu": OURS}, "ap was not seen: it is not in this registry"),
-    ({"us": None, "eu": None}, "no region knows a term"),
+    ({"us": None, "eu": None}, "no region has a term"),
 ]
 
 

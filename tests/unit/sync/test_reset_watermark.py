@@ -71,7 +71,7 @@ def test_a_hash_that_does_not_say_where_main_stands_is_refused_with_where_it_doe
         chosen
     ]
     before = world.replica()
-    with pytest.raises(UsageError, match=f"{wrong} is not where main stands: it is at {head}"):
+    with pytest.raises(UsageError, match=f"{wrong} is not main's head: it is at {head}"):
         run(world, reset_watermark_to=wrong)
     assert world.replica() == before
     with pytest.raises(Diverged):

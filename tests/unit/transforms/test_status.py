@@ -338,7 +338,7 @@ def test_what_cannot_be_read_is_no_good_news(world: World, written: bytes) -> No
     context = world.context()
     context.objects.overwrite(f"{state_folder(context.region.replica_root, TRANSFORMS)}/dwd.json", written)
     shown = status(world)
-    assert "FlowError: whether the last step of transform dwd failed is unknown" in shown.state
+    assert "FlowError: whether the last step of transform dwd failed is unknown" in shown.message
     assert shown.exit_code == FlowError.exit_code
     fail(world, ValueError("anew"))  # and the next step cures the file
     assert "ValueError: anew" in status(world).message

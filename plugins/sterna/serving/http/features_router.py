@@ -141,7 +141,9 @@ class FeaturesRouter:
             raise RequestError(400, f"unknown parameter: {printable_name}")
         as_of_values = request.query_params.getlist("as_of") if request.scope["query_string"] else []
         if len(as_of_values) > 1 or as_of_values == [""]:
-            raise features_error(400, "as_of: expected once, and with a value: without one the current rows are returned")
+            raise features_error(
+                400, "as_of: expected once, and with a value: without one the current rows are returned"
+            )
         return reader.roles
 
     def _require_view(self, name: str, roles: Collection[str]) -> FeatureView:

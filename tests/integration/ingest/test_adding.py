@@ -182,9 +182,9 @@ def refusals(yard: TableFixture) -> Iterator[tuple[str, type[SternaError], str]]
     yield yard.put(good, content=b"id\n1\n" * 9), BadDrop, "no Parquet file"
     yield "s3://eu-lake/landing/none.parquet", ObjectMissing, "no such object"
     yield "s3://elsewhere/a.parquet", UnregisteredUri, "no location"
-    yield "s3://eu-lake/inbox/acme/a.parquet", UnsafeUri, "doesn't stay"
+    yield "s3://eu-lake/inbox/acme/a.parquet", UnsafeUri, "files there are deleted"
     root = yard.context.region.replica_root
-    yield f"{root}/a.parquet", UnsafeUri, "doesn't stay"
+    yield f"{root}/a.parquet", UnsafeUri, "files there are deleted"
 
 
 def test_what_is_refused_is_named_and_nothing_changes(yard: TableFixture, monkeypatch: pytest.MonkeyPatch) -> None:

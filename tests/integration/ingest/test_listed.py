@@ -140,7 +140,7 @@ def test_an_empty_tracker_for_an_inbox_in_use_takes_nothing_and_producers_get_50
     [
         ("{eu}/inbox/acme", "acme.events", "overlap"),
         ("{eu}", "acme.events", "overlap"),
-        ("{us}/landing", "acme.events", "writers write near"),
+        ("{us}/landing", "acme.events", "in its own region"),
         ("s3://elsewhere/landing", "acme.events", "no location"),
         ("{eu}/landing", "nobody.t", "takes no rows"),
         ("{eu}/landing", "acme.other", "takes no rows"),

@@ -26,9 +26,9 @@ def test_where_services_stand_is_understood(tmp_path: Path) -> None:
         assert (waiting.backlog.table, waiting.backlog.buffered, waiting.backlog.waiting) == ("web.events", 2, 2)
         ingest.close()
 
-        (source,) = read_sources(open_sources(context, services))
-        assert (source.problem, source.capture_id, source.segments) == ("", 1, ANSWERS["journal"]["number"])
-        assert {table.into: (table.position, table.behind) for table in source.tables} == {
+        source, *tables = read_sources(open_sources(context, services))
+        assert (source.blocked, source.position) == (None, f"1/{ANSWERS['journal']['number']}")
+        assert {table.details["into"]: (table.position, table.lag) for table in tables} == {
             "crm.accounts": ("1/1", 0),
             "crm.customers": ("1/2", 1),
         }

@@ -79,14 +79,15 @@ def status(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the position of each source. The exit code is that of the first one with an alarm."""
+    """Show the position of each source and of its tables. The exit code is that of the first one with an alarm."""
     from sterna.pipelines.cdc.status import read_sources
-    from sterna.text.cdc import status_text
+    from sterna.text.reconcilers import status_text
 
     with open_context(registry, region) as context:
-        sources = read_sources(_open_sources(context, services, names))
-    Output(as_json).result({"region": region, "sources": sources}, status_text(sources))
-    if exit_codes := [source.exit_code for source in sources if source.exit_code]:
+        statuses = read_sources(_open_sources(context, services, names))
+    fields = {"region": region, "sources": [source_status.fields() for source_status in statuses]}
+    Output(as_json).result(fields, status_text(statuses))
+    if exit_codes := [source_status.exit_code for source_status in statuses if source_status.exit_code]:
         raise typer.Exit(exit_codes[0])
 
 

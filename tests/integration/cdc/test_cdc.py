@@ -33,7 +33,7 @@ from sterna.pipelines.cdc.run import CaptureRunner, CaptureSummary
 from sterna.pipelines.cdc.sources import SourceContext, open_sources
 from sterna.pipelines.cdc.status import check, read_sources, resync
 from sterna.servers.postgres import Database
-from sterna.text.cdc import status_text
+from sterna.text.reconcilers import status_text
 from tests.support.world import World
 
 _TIMEOUT_SECONDS = 180.0  # seconds
@@ -317,17 +317,18 @@ def test_a_slot_that_is_gone_is_told(shop: CaptureTestbed) -> None:
     (failure,) = ran.failed.values()
     assert ran.exit_code == 6
     assert failure.startswith("SlotLost")
-    (status,) = read_sources(shop.followed())
-    assert (status.problem.partition(":")[0], status.exit_code) == ("SlotLost", 6)
+    status, _ = read_sources(shop.followed())
+    assert status.blocked is not None
+    assert (status.blocked.reason, status.exit_code) == ("SlotLost", 6)
     # All rows come again: so the mark of before may be one that can't be judged any more.
     place = channel("eu", shop.namespace).snapshot_property
     shop.world.sql(f"ALTER TABLE {shop.name('t')} UNSET TBLPROPERTIES ('{place}')")
     resync(shop.followed()[0], act=True)
     shop.settled("t")
     assert [value for _, value in shop.world.sql(f"SHOW TBLPROPERTIES {shop.name('t')} ('{place}')") if "/" in value]
-    (status,) = read_sources(shop.followed())
-    assert (status.problem, status.exit_code, status.capture_id) == ("", 0, 2)
-    assert [(table.table, table.behind) for table in status.tables] == [("public.t", 0)]
+    status, table = read_sources(shop.followed())
+    assert (status.blocked, status.exit_code, status.position.partition("/")[0]) == (None, 0, "2")
+    assert (table.details["table"], table.lag) == ("public.t", 0)
 
 
 @pytest.mark.rare
@@ -355,8 +356,8 @@ def test_what_was_read_before_a_tables_stop_is_on_main(shop: CaptureTestbed) -> 
     (failure,) = shop.fails().failed.values()
     assert failure.startswith("UnfitSource: a value of column d")
     assert [[row[0] for row in shop.rows(table, "id")] for table in ("a", "b")] == [[1, 2], [2, 3]]
-    (status,) = read_sources(shop.followed())
-    assert [table.behind for table in status.tables] == [0, 0]
+    _, *tables = read_sources(shop.followed())
+    assert [table.lag for table in tables] == [0, 0]
 
 
 def test_rows_that_are_deleted_softly_stay(shop: CaptureTestbed) -> None:
@@ -409,24 +410,25 @@ def test_a_source_that_is_idle_keeps_no_log(shop: CaptureTestbed) -> None:
     """Others write to the same server all the time, and to this source nobody does."""
     shop.capture = partial(capture.Capture, idle_seconds=1.0)
     shop.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE SCHEMA other; CREATE TABLE other.o (v text)")
-    shop.until(lambda: read_sources(shop.followed())[0].segments > 0)
+    shop.until(lambda: read_sources(shop.followed())[0].position > "1/0")
     shop.sql("INSERT INTO other.o SELECT repeat(md5(g::text), 60) FROM generate_series(1, 20000) g")
-    before = read_sources(shop.followed())[0].kept
+    before = read_sources(shop.followed())[0].lag
     assert before is not None
     assert before > 16 << 20
     (source,) = shop.services.cdc.sources
     shop.services.cdc.sources[:] = [source.model_copy(update={"read_alarm": 0})]
-    (standing,) = read_sources(shop.followed())
-    assert (standing.alarm, standing.exit_code) == ("read_alarm", 5)
-    assert standing.read is not None
-    since = standing.read.isoformat(timespec="seconds")
-    assert f", not read since {since} — beyond read_alarm" in status_text([standing])
+    standing, *_ = read_sources(shop.followed())
+    assert standing.blocked is not None
+    assert (standing.blocked.reason, standing.exit_code) == ("NotRead", 5)
+    assert standing.blocked.since == standing.details["read"]
+    assert f", NotRead: not read since {standing.blocked.since:%Y-%m-%dT%H:%M:%SZ}" in status_text([standing])
     shop.services.cdc.sources[:] = [source.model_copy(update={"log_alarm": 1 << 20})]
-    (standing,) = read_sources(shop.followed())
-    assert (standing.alarm, standing.exit_code) == ("log_alarm", 5)
+    standing, *_ = read_sources(shop.followed())
+    assert standing.blocked is not None
+    assert (standing.blocked.reason, standing.exit_code) == ("LogKept", 5)
 
     def is_small() -> bool:
-        return (read_sources(shop.followed())[0].kept or 0) < 1 << 20
+        return (read_sources(shop.followed())[0].lag or 0) < 1 << 20
 
     shop.until(is_small)
 
@@ -452,7 +454,7 @@ def test_the_commands(shop: CaptureTestbed, tmp_path: Path, capsys: pytest.Captu
         {"region": "eu", "sources": [{"name": shop.namespace, "tables": [["public.t", into, ["id"]]]}]},
     )
     code, status = run_cli("status")
-    assert (code, status["sources"][0]["epoch"]) == (5, 0)  # nobody ever began to read it
+    assert (code, status["sources"][0]["position"]) == (5, "")  # nobody ever began to read it
     for seconds in (6, 12, 24, 48, 96):  # a machine that is busy starts Debezium slowly
         code, ran = run_cli("run", "--for", f"{seconds}s")
         assert (code, ran["failed"]) == (0, {})
@@ -460,11 +462,10 @@ def test_the_commands(shop: CaptureTestbed, tmp_path: Path, capsys: pytest.Captu
             break
     assert shop.rows("t", "id, v") == [(1, "a")]
     code, status = run_cli("status")
-    (source,) = status["sources"]
-    (table,) = source["tables"]
-    assert (code, source["epoch"], source["alarm"], source["problem"]) == (0, 1, "", "")
-    mark = f"1/{source['drops']}"
-    assert table == {"table": "public.t", "into": into, "mark": mark, "behind": 0, "problem": ""}
+    source, table = status["sources"]
+    assert (code, source["exit_code"], [condition["type"] for condition in source["conditions"]]) == (0, 0, ["Ready"])
+    assert (table["table"], table["into"], table["position"], table["lag"]) == ("public.t", into, source["position"], 0)
+    assert table["position"].startswith("1/")
     assert run_cli("resync", shop.namespace) == (0, {"name": shop.namespace, "epoch": 2, "asked": False, "table": ""})
     code, refused = run_cli("resync", "nobody")
     assert (code, refused["error"]) == (2, "UsageError")

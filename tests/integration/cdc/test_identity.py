@@ -391,13 +391,15 @@ def test_an_index_that_tells_rows_while_nobody_reads_deletes_no_other_row(shop: 
     shop.sql(f"{_USING} DELETE FROM a WHERE id = 2")
     (failure,) = shop.fails().failed.values()
     assert failure.startswith("UnfitSource: its replica identity is neither")
-    (status,) = read_sources(shop.followed())
-    assert status.problem.startswith("UnfitSource")
+    status, _ = read_sources(shop.followed())
+    assert status.blocked is not None
+    assert status.blocked.reason == "UnfitSource"
     shop.sql(f"{_DEFAULT} INSERT INTO a VALUES (4, 'c4', 4)")
     (failure,) = shop.fails().failed.values()
     assert failure.startswith("NeedsResync: a unique index of it was changed")
-    (status,) = read_sources(shop.followed())
-    assert status.problem.startswith("NeedsResync")
+    status, _ = read_sources(shop.followed())
+    assert status.blocked is not None
+    assert status.blocked.reason == "NeedsResync"
     assert [row[0] for row in shop.rows("a", "id")] == [0, 1, 2, 3]
     resync(shop.followed()[0], act=True)
     shop.settled("a")

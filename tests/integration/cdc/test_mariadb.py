@@ -255,17 +255,18 @@ def test_a_log_that_is_another_one_is_told(shop: BinlogTestbed) -> None:
     resync(shop.followed()[0], act=True)
     shop.settled("t")
     shop.sql("FLUSH BINARY LOGS; INSERT INTO t VALUES (3)")
-    (standing,) = read_sources(shop.followed())
-    assert (standing.alarm, standing.problem, standing.left) == ("", "", None)
+    standing, _ = read_sources(shop.followed())
+    assert (standing.blocked, standing.details["left"]) == (None, None)
     shop.sql("SET GLOBAL binlog_expire_logs_seconds = 3600")
-    (standing,) = read_sources(shop.followed())
-    assert (standing.alarm, standing.exit_code) == ("purge_alarm", 5)
-    assert standing.left is not None
-    assert 3000 < standing.left <= 3600
+    standing, _ = read_sources(shop.followed())
+    assert standing.blocked is not None
+    assert (standing.blocked.reason, standing.exit_code) == ("PurgeNear", 5)
+    assert 3000 < standing.details["left"] <= 3600
     shop.sql(f"SET GLOBAL binlog_expire_logs_seconds = 0; PURGE BINARY LOGS TO '{shop.newest()}'")
-    (standing,) = read_sources(shop.followed())
-    assert (standing.problem.partition(":")[0], standing.exit_code) == ("PositionLost", 6)
-    assert "has no log binlog" in standing.problem
+    standing, _ = read_sources(shop.followed())
+    assert standing.blocked is not None
+    assert (standing.blocked.reason, standing.exit_code) == ("PositionLost", 6)
+    assert "has no log binlog" in standing.blocked.message
 
 
 def test_what_can_not_be_followed_is_told(shop: BinlogTestbed) -> None:

@@ -55,8 +55,9 @@ def test_a_table_that_is_made_anew_is_told(shop: CaptureTestbed) -> None:
     shop.sql("DROP TABLE a; CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (2)")
     (failure,) = shop.fails().failed.values()
     assert failure.startswith("NeedsResync: the table was dropped, or recreated")
-    (status,) = read_sources(shop.followed())
-    assert status.problem.startswith("NeedsResync")
+    status, _ = read_sources(shop.followed())
+    assert status.blocked is not None
+    assert status.blocked.reason == "NeedsResync"
     resync(shop.followed()[0], act=True)
     shop.settled("a")
 

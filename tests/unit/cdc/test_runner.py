@@ -27,6 +27,8 @@ from sterna.errors import (
     DatabaseUnreachable,
     NeedsClassicSpark,
     NeedsResync,
+    NotRead,
+    PurgeNear,
     SourceUnreachable,
     UnfitSource,
     UsageError,
@@ -42,6 +44,8 @@ from sterna.pipelines.cdc.status import ResyncSummary, check, read_sources, resy
 from sterna.pipelines.ingest.columns import Column
 from sterna.pipelines.publish.model import SnapshotState, TableState
 from sterna.pipelines.publish.protocol import PublishOutcome
+from sterna.runtime.status import ConditionType
+from sterna.text.reconcilers import status_text
 from tests.support.small_world import World, make_world
 
 _SOURCE = CdcSource(
@@ -530,7 +534,7 @@ def test_what_a_stopped_table_will_never_have_is_not_told_as_waiting(world: Worl
     marks = {"public.a": "1/8", "public.b": "1/9"}
     followed = Moving(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, journal, marks)
     standings = table_statuses(followed, journal.read_spec(2), journal.last_segment(2))
-    assert [(standing.table, standing.position, standing.behind) for standing in standings] == [
+    assert [(standing.details["table"], standing.position, standing.lag) for standing in standings] == [
         ("public.a", "1/8", 3),
         ("public.b", "1/9", 0),
     ]
@@ -585,8 +589,52 @@ def test_a_table_that_was_read_again_with_another_key_is_no_alarm(world: World) 
         make_segment(1, "public.a", resyncs={"public.a": TableResync(1, 1, ("code",), "7:9:", 100)}, handled_requests=1)
     )
     followed = Fresh(world.context(), cast(Any, None), _SOURCE, journal, {"public.a": "1/1"})
-    (standing,) = read_sources([followed])
-    assert (standing.problem, standing.exit_code, asked) == ("", 0, {"public.a": ("code",)})
+    standing, table = read_sources([followed])
+    assert (standing.blocked, standing.exit_code, asked) == (None, 0, {"public.a": ("code",)})
+    assert (table.name, table.blocked) == ("shop/public.a", None)
+
+
+def test_a_status_names_alarms_and_what_is_left_out(world: World) -> None:
+    journal = Journal(*journal_for(world))
+
+    class Full(FakeDatabase):
+        def list_tables(self, unfit: Any = None, captured: Any = ()) -> dict[str, tuple[str, ...]]:
+            unfit["public.x"] = UnfitSource("without a primary key")
+            return {"public.a": ("id",), "public.new": ("id",)}
+
+        def log_retention(self, last_segment: Segment) -> LogRetention:
+            return LogRetention(_SOURCE.log_alarm + 1, 7.5)
+
+        def validate_not_recreated(self, *args: Any) -> None:
+            pass
+
+        def identities(self, *args: Any) -> dict[str, Any]:
+            return {}
+
+    class Source(Moving):
+        def database(self) -> Any:
+            return Full(True)
+
+    marks = {"public.a": "", "public.new": ""}
+    followed = Source(world.context(), cast(Any, FakeRegionIngest()), _SOURCE, journal, marks)
+    (begin,) = read_sources([followed])
+    assert (begin.position, begin.exit_code, begin.conditions[0].reason) == ("", NotRead.exit_code, "NotBegun")
+    assert journal.create_spec(CaptureSpec(1, {"public.a": ("id",)}))
+    assert journal.commit_segment(make_segment(1, "public.a"))
+    source, table = read_sources([followed])
+    assert [(condition.type, condition.reason) for condition in source.conditions] == [
+        (ConditionType.READY, "Following"),
+        (ConditionType.READY, "NewTable"),
+        (ConditionType.READY, "UnfitSource"),
+        (ConditionType.BLOCKED, "PurgeNear"),
+    ]
+    assert (source.position, source.lag, source.exit_code) == ("1/1", _SOURCE.log_alarm + 1, PurgeNear.exit_code)
+    assert (source.details["left"], source.details["new"]) == (7, ["public.new"])
+    assert source.details["unfit"] == {"public.x": "without a primary key"}
+    assert (table.position, table.message) == ("", "no row yet")
+    lines = status_text([source, table]).splitlines()
+    assert "public.x can't be captured: without a primary key" in lines[0]
+    assert lines[1].startswith("shop/public.a: public.a → public.a: ")
 
 
 def test_what_nobody_foresees_of_one_table_ends_no_other(world: World) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sterna.maintenance.tables.results import ExpiryReport, SweepReport
-from sterna.pipelines.cdc.status import ResyncSummary, SourceStatus, TableStatus
+from sterna.pipelines.cdc.status import ResyncSummary
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 from sterna.pipelines.ingest.model import Batch, Destination, State
 from sterna.pipelines.ingest.rebuild import RebuildOutcome
@@ -49,8 +49,6 @@ def test_where_a_batch_goes_is_its_lane_in_json() -> None:
         (RebuildOutcome, {"drops"}),
         (BatchOutcome, {"drops"}),
         (ChannelState, {"drops"}),
-        (SourceStatus, {"epoch", "drops"}),
-        (TableStatus, {"mark"}),
         (ResyncSummary, {"epoch"}),
         (RebuildSummary, {"mark"}),
         (CatalogSite, {"epoch"}),

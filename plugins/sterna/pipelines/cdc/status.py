@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
-from sterna.errors import LogKept, NeedsResync, NotRead, PurgeNear, SternaError, UnfitSource, UsageError
-from sterna.pipelines.cdc.database import require_named_tables
+from sterna.errors import NotRead, SternaError, UnfitSource, UsageError
+from sterna.pipelines.cdc.database import LogRetention, require_named_tables
 from sterna.pipelines.cdc.journal import CaptureSpec, Segment
 from sterna.pipelines.cdc.plan import channel, parse_position
 from sterna.pipelines.cdc.run import (
@@ -20,66 +21,9 @@ from sterna.pipelines.cdc.run import (
     validate_read_age,
 )
 from sterna.pipelines.cdc.sources import SourceContext
+from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, blocked_by
 
-_ALARM_NAMES: dict[type[SternaError], str] = {
-    LogKept: "log_alarm",
-    PurgeNear: "purge_alarm",
-    NotRead: "read_alarm",
-}
-
-
-@dataclass(frozen=True)
-class TableStatus:
-    """The status of a table.
-
-    Args:
-        table: its `schema.table`.
-        into: its key on `main`.
-        position: what is applied, `<capture id>/<number>`; "": none.
-        behind: segments of the current capture that it lacks.
-        problem: why it is stopped; "": it isn't.
-    """
-
-    table: str
-    into: str
-    position: str = field(metadata={"json": "mark"})
-    behind: int
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class SourceStatus:
-    """The status of a source.
-
-    Args:
-        name: its name.
-        capture_id: the current capture id; 0: none.
-        segments: those of that capture in the journal.
-        committed: when the source committed the last of them, microseconds since 1970; 0: nothing yet.
-        read: when it was last read, or a capture requested; None: never.
-        kept: bytes of log that the source retains for the reader; None: unknown.
-        left: seconds until the source purges unread log; None: it isn't near.
-        alarm: the limit that is exceeded, `log_alarm`, `purge_alarm` or `read_alarm`; "": none.
-        tables: each of them.
-        new: tables of the source that match the settings, and are captured from the next resync on.
-        unfit: those that match and can't be followed, and why.
-        problem: why it isn't followed; "": it is.
-        exit_code: what a command ends with.
-    """
-
-    name: str
-    capture_id: int = field(default=0, metadata={"json": "epoch"})
-    segments: int = field(default=0, metadata={"json": "drops"})
-    committed: int = 0
-    read: datetime | None = None
-    kept: int | None = None
-    left: int | None = None
-    alarm: str = ""
-    tables: tuple[TableStatus, ...] = ()
-    new: tuple[str, ...] = ()
-    unfit: tuple[tuple[str, str], ...] = ()
-    problem: str = ""
-    exit_code: int = 0
+_NOTHING_LEFT_OUT: Mapping[str, Any] = {"left": None, "new": (), "unfit": {}}
 
 
 @dataclass(frozen=True)
@@ -111,9 +55,13 @@ class ResyncSummary:
     table: str = ""
 
 
-def read_sources(source_contexts: Sequence[SourceContext]) -> list[SourceStatus]:
-    """Return the status of sources; an error of one doesn't hide the others."""
-    return [_source_status(source_context) for source_context in source_contexts]
+def read_sources(source_contexts: Sequence[SourceContext]) -> tuple[ReconcilerStatus, ...]:
+    """Return the status of sources, each before those of its tables; an error of one doesn't hide the others.
+
+    A position is `<capture id>/<segment>`: a source's is the end of its journal, a table's is what `main` has of it. A
+    source's lag is the log that its reader hasn't read, a table's the segments of the current capture that it lacks.
+    """
+    return tuple(status for source_context in source_contexts for status in _source_statuses(source_context))
 
 
 def check(source_context: SourceContext) -> SourceCheck:
@@ -184,84 +132,134 @@ def _validate_table_resync(source_context: SourceContext, spec: CaptureSpec | No
         raise UsageError(f"{source.name} follows no table {table}: {', '.join(sorted(spec.tables))}", hint=hint)
 
 
-def _source_status(source_context: SourceContext) -> SourceStatus:
-    name = source_context.source.name
+def _source_statuses(source_context: SourceContext) -> list[ReconcilerStatus]:
+    source, journal = source_context.source, source_context.journal
+    status = ReconcilerStatus("cdc source", source.name, f"{source.kind} → inbox", lag_unit="bytes of log")
     try:
-        capture_id = source_context.journal.latest_capture_id()
-        spec = source_context.journal.read_spec(capture_id) if capture_id else None
-        last_segment = source_context.journal.last_segment(capture_id) if spec is not None else None
+        capture_id = journal.latest_capture_id()
+        spec = journal.read_spec(capture_id) if capture_id else None
+        last_segment = journal.last_segment(capture_id) if spec is not None else None
         spec = spec.with_keys_at(last_segment) if spec is not None else None
         tables = table_statuses(source_context, spec, last_segment)
-        last_read_at = source_context.journal.last_read_at(capture_id) if capture_id else None
+        last_read_at = journal.last_read_at(capture_id) if capture_id else None
     except SternaError as error:
-        return SourceStatus(name, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
-    progress = (last_segment.number, last_segment.committed_micros) if last_segment else (0, 0)
-    code = NeedsResync.exit_code if any(table.problem for table in tables) else 0
-    status = SourceStatus(name, capture_id, *progress, last_read_at, tables=tables, exit_code=code)
+        return [replace(status, conditions=(blocked_by(error),))]
+    status = _add_journal(status, capture_id, last_segment, last_read_at)
+    try:
+        status, retention = _add_database(status, source_context, spec, last_segment)
+        if retention is not None:
+            validate_log_retention(source, retention)
+        validate_read_age(source, last_read_at)
+    except SternaError as error:
+        blocked = replace(blocked_by(error), since=last_read_at if isinstance(error, NotRead) else None)
+        status = replace(status, conditions=(*status.conditions, blocked))
+    return [status, *tables]
+
+
+def _add_journal(
+    status: ReconcilerStatus, capture_id: int, last_segment: Segment | None, last_read_at: datetime | None
+) -> ReconcilerStatus:
+    number, committed_micros = (last_segment.number, last_segment.committed_micros) if last_segment else (0, 0)
+    details = {"committed": committed_micros, "read": last_read_at, **_NOTHING_LEFT_OUT}
+    if not capture_id:
+        begin = Condition(ConditionType.PROGRESSING, "NotBegun", "not begun")
+        return replace(status, conditions=(begin,), details=details)
+    until = datetime.fromtimestamp(committed_micros / 1_000_000, UTC).isoformat(timespec="seconds")
+    message = f"capture {capture_id}, {number} segments, up to {until if committed_micros else 'its beginning'}"
+    has_all_rows = last_segment is not None and last_segment.offset is not None
+    progress = (
+        Condition(ConditionType.READY, "Following", message)
+        if has_all_rows
+        else Condition(ConditionType.PROGRESSING, "Copying", message)
+    )
+    return replace(status, position=f"{capture_id}/{number}", conditions=(progress,), details=details)
+
+
+def _add_database(
+    status: ReconcilerStatus, source_context: SourceContext, spec: CaptureSpec | None, last_segment: Segment | None
+) -> tuple[ReconcilerStatus, LogRetention | None]:
+    """Return a status with the tables that aren't captured and the log that wasn't read, and that log.
+
+    Raises:
+        UnfitSource: the source can't be followed, or a captured table can't any more.
+    """
+    captured = spec.tables if spec is not None else {}
+    conflicts: dict[str, UnfitSource] = {}
     database = source_context.database()
     try:
-        conflicts: dict[str, UnfitSource] = {}
-        available = database.list_tables(conflicts, spec.tables if spec is not None else ())
-        new_tables = {name: key for name, key in available.items() if spec is not None and name not in spec.tables}
+        available = database.list_tables(conflicts, captured)
+        new_tables = {name: key for name, key in available.items() if spec is not None and name not in captured}
         conflicts |= read_main_tables(source_context, new_tables).conflicts
-        new = tuple(sorted(new_tables.keys() - conflicts.keys()))
-        unfit = tuple(sorted((table, error.message) for table, error in conflicts.items()))
         retention = None
         if spec is not None and last_segment is not None and last_segment.offset is not None:
             retention = database.log_retention(last_segment)
-            captured = {table: key for table, key in spec.tables.items() if table not in last_segment.stopped}
-            database.validate_not_recreated(capture_id, list(captured))
-            if unfit_captured := sorted(set(captured) & set(conflicts)):
+            followed = {table: key for table, key in captured.items() if table not in last_segment.stopped}
+            database.validate_not_recreated(spec.id, list(followed))
+            if unfit_captured := sorted(set(followed) & set(conflicts)):
                 raise conflicts[unfit_captured[0]]
-            database.identities(captured, last_segment.identities, {})
-    except SternaError as error:
-        return replace(status, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
+            database.identities(followed, last_segment.identities, {})
     finally:
         database.close()
-    status = replace(status, new=new, unfit=unfit)
-    if retention is not None:
-        status = replace(
-            status,
-            kept=retention.retained_bytes,
-            left=None if retention.seconds_left is None else int(retention.seconds_left),
-        )
-    try:
-        if retention is not None:
-            validate_log_retention(source_context.source, retention)
-        validate_read_age(source_context.source, last_read_at)
-    except (LogKept, PurgeNear, NotRead) as error:
-        return replace(status, alarm=_ALARM_NAMES[type(error)], exit_code=error.exit_code)
-    return status
+    return _add_left_out(status, sorted(new_tables.keys() - conflicts.keys()), conflicts, retention), retention
+
+
+def _add_left_out(
+    status: ReconcilerStatus, new: Sequence[str], conflicts: Mapping[str, UnfitSource], retention: LogRetention | None
+) -> ReconcilerStatus:
+    unfit = {table: conflicts[table].message for table in sorted(conflicts)}
+    notes = [("NewTable", f"{table} is new: captured after sterna cdc resync {status.name}") for table in new]
+    notes += [(UnfitSource.__name__, f"{table} can't be captured: {reason}") for table, reason in unfit.items()]
+    seconds_left = retention.seconds_left if retention is not None else None
+    left = None if seconds_left is None else int(seconds_left)
+    return replace(
+        status,
+        lag=retention.retained_bytes if retention is not None else None,
+        conditions=(*status.conditions, *(Condition(ConditionType.READY, *note) for note in notes)),
+        details={**status.details, "left": left, "new": new, "unfit": unfit},
+    )
 
 
 def table_statuses(
     source_context: SourceContext, spec: CaptureSpec | None, last_segment: Segment | None
-) -> tuple[TableStatus, ...]:
-    """Return the position of each table of a capture on `main`, up to the journal's last segment."""
+) -> list[ReconcilerStatus]:
+    """Return the status of each table of a capture on `main`, up to the journal's last segment."""
     if spec is None:
-        return ()
-    source_channel, statuses = channel(source_context.source.region, source_context.source.name), []
+        return []
     segments = (
         source_context.journal.segments(spec.id, min_applied_segment(source_context, spec))
         if last_segment is not None
         else []
     )
-    for name, key in spec.tables.items():
-        target = source_context.target(name, key)
-        applied_position = source_context.applied_position(source_context.read_table_state(target))
-        applied_id, number = parse_position(applied_position, source_channel.name)
-        if last_segment is not None:
-            applied_id, number = required_position(last_segment, name, (applied_id, number))
-        after = number if applied_id == spec.id else 0
-        stopped_table = last_segment.stopped.get(name) if last_segment is not None else None
-        # Rows after its stop are never applied, nor are those of a capture whose initial rows were never complete.
-        last_reachable = stopped_table.last if stopped_table is not None else segments[-1].number if segments else 0
-        behind = sum(1 for segment in segments if after < segment.number <= last_reachable and name in segment.tables)
-        error = (
-            stopped_table.to_error(name, source_channel.name, alone=source_context.source.can_reload_single_table)
-            if stopped_table is not None
-            else None
-        )
-        problem = f"{type(error).__name__}: {error}" if error is not None else ""
-        statuses.append(TableStatus(name, target.key, applied_position, behind, problem))
-    return tuple(statuses)
+    return [_table_status(source_context, spec.id, last_segment, segments, *table) for table in spec.tables.items()]
+
+
+def _table_status(
+    source_context: SourceContext,
+    capture_id: int,
+    last_segment: Segment | None,
+    segments: Sequence[Segment],
+    name: str,
+    key: tuple[str, ...],
+) -> ReconcilerStatus:
+    source, target = source_context.source, source_context.target(name, key)
+    source_name = channel(source.region, source.name).name
+    position = source_context.applied_position(source_context.read_table_state(target))
+    applied_id, number = parse_position(position, source_name)
+    if last_segment is not None:
+        applied_id, number = required_position(last_segment, name, (applied_id, number))
+    after = number if applied_id == capture_id else 0
+    stopped = last_segment.stopped.get(name) if last_segment is not None else None
+    # Rows after its stop are never applied, nor are those of a capture whose initial rows were never complete.
+    last_reachable = stopped.last if stopped is not None else segments[-1].number if segments else 0
+    behind = sum(1 for segment in segments if after < segment.number <= last_reachable and name in segment.tables)
+    if stopped is not None:
+        condition = blocked_by(stopped.to_error(name, source_name, alone=source.can_reload_single_table))
+    elif not position:
+        condition = Condition(ConditionType.PROGRESSING, "Empty", "no row yet")
+    elif behind:
+        condition = Condition(ConditionType.PROGRESSING, "Behind", "behind")
+    else:
+        condition = Condition(ConditionType.READY, "Idle", "up to date")
+    details = {"source": source.name, "table": name, "into": target.key}
+    full_name, subject = f"{source.name}/{name}", f"{name} → {target.key}"
+    return ReconcilerStatus("cdc table", full_name, subject, position, behind, "segments", (condition,), details)

@@ -29,9 +29,9 @@ _SOURCES = ("orders", "items", "customers", "payments", "returns", "stores", "su
 
 
 def _outlets() -> dict[str, Any]:
-    defaults = {"position": "c63c6a6571f2aa", "kept": True, "events": 0, "age": 0.0, "dead": 0}
-    pager = {"name": "pager", "kind": "webhook", **defaults, "events": 3, "age": 41.0, "dead": 2}
-    return {"outlets": [{"name": "lake_events", "kind": "kafka", **defaults}, pager], "unknown": []}
+    defaults = {"position": "c63c6a6571f2aa", "kept": True, "events": 0, "lag": 0.0, "dead": 0}
+    pager = {"name": "pager", "target": "webhook", **defaults, "events": 3, "lag": 41.0, "dead": 2}
+    return {"sinks": [{"name": "lake_events", "target": "kafka", **defaults}, pager]}
 
 
 def _runs(now: datetime) -> dict[str, Any]:

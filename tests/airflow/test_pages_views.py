@@ -314,17 +314,17 @@ def test_outlets_say_what_is_wrong_with_them(page: Page) -> None:
     def outlet(name: str, **more: object) -> dict[str, object]:
         defaults = {
             "name": name,
-            "kind": "webhook",
+            "target": "webhook",
             "position": "a" * 64,
             "kept": True,
             "events": 2,
-            "age": 60.0,
+            "lag": 60.0,
             "dead": 0,
         }
         return defaults | more
 
     named = [outlet("pager"), outlet("new", position=""), outlet("late", kept=False)]
-    answer(page, "**/api/outlets", {"outlets": named, "unknown": [outlet("old")]})
+    answer(page, "**/api/outlets", {"sinks": [*named, outlet("old", target="")]})
     page.goto("/#/events")
     expected = {
         "pager": "2 events",

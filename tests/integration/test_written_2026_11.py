@@ -120,10 +120,19 @@ def test_what_is_recorded_is_understood(restored: Written) -> None:
         assert as_written(swept, ANSWERS["sweep"]) == without(ANSWERS["sweep"], "orphan")
         letters = list(read_dead_letters(context, "picky"))
         assert [as_written(letter, ANSWERS["letters"][0]) for letter in letters] == ANSWERS["letters"]
-        outlets = read_sinks(context, restored.services, AGES)
-        statuses = {outlet.name: without(asdict(outlet), "age") for outlet in outlets.outlets}
-        assert statuses == {outlet["name"]: without(outlet, "age") for outlet in ANSWERS["outlets"]["outlets"]}
-        assert (verify_structure(context).findings, outlets.unknown) == ((), ())
+        outlets = read_sinks(context, restored.services, AGES).sinks
+        statuses = {
+            outlet.name: {"position": outlet.position or None, **without(dict(outlet.details), "target")}
+            for outlet in outlets
+        }
+        assert statuses == {
+            outlet["name"]: {name: outlet[name] for name in ("position", "kept", "commits", "events", "dead")}
+            for outlet in ANSWERS["outlets"]["outlets"]
+        }
+        assert (verify_structure(context).findings, [outlet.blocked for outlet in outlets if outlet.blocked]) == (
+            (),
+            [],
+        )
 
 
 def test_outlets_go_on_after_what_was_acknowledged(restored: Written) -> None:

@@ -47,9 +47,9 @@ def events_status(
 
     with open_context(registry, region) as context:
         status = read_sinks(context, read_services(services), parse_duration("--keep", keep))
-    Output(as_json).result(status, sinks_text(status))
-    if status.unknown:
-        raise typer.Exit(ExitCode.FAULTS)
+    Output(as_json).result(status.fields(), sinks_text(status))
+    if exit_codes := [sink.exit_code for sink in status.sinks if sink.exit_code]:
+        raise typer.Exit(exit_codes[0])
 
 
 @events_app.command("dead", epilog="Example: sterna events dead pager --region eu")

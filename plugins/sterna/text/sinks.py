@@ -8,38 +8,20 @@ from typing import TYPE_CHECKING
 from sterna.errors import printable
 from sterna.text.dry_run import NOTHING_CHANGED
 from sterna.text.lines import join_lines
+from sterna.text.reconcilers import status_text
 
 if TYPE_CHECKING:
     from sterna.notifications.sinks.dead_letters import DeadLetter
     from sterna.notifications.sinks.replay import ReplayReport
-    from sterna.notifications.sinks.status import SinksStatus, SinkStatus
+    from sterna.notifications.sinks.status import SinksStatus
 
 
 def sinks_text(status: SinksStatus) -> str:
     """Return how far each sink is as lines for people."""
-    lines = [f"{status.region}: {len(status.outlets)} sinks; the branch's head is {status.head[:12]}"]
+    lines = [f"{status.region}: {len(status.sinks)} sinks; the branch's head is {status.head[:12]}"]
     if status.primary:
         lines.append(f"  the primary can't be read ({status.primary}): positions are those of the region's own copy")
-    lines += [
-        f"  {sink.name} ({sink.kind}): {_position_text(sink)}; {sink.dead} dead letters" for sink in status.outlets
-    ]
-    lines += [
-        f"  ALARM {sink.name}: a position at {(sink.position or '')[:12]} and no such sink in the services file; "
-        f"sterna events forget {sink.name} --yes removes it; {sink.dead} dead letters"
-        for sink in status.unknown
-    ]
-    return join_lines(lines)
-
-
-def _position_text(sink: SinkStatus) -> str:
-    if sink.position is None:
-        return "not begun"
-    position = f"at {sink.position[:12]}"
-    if not sink.kept:
-        return f"{position}, which the log has no more: it will begin at the head"
-    if not sink.commits:
-        return f"{position}, all is delivered"
-    return f"{position}, {sink.events} events in {sink.commits} commits wait, the oldest for {sink.age:.0f} s"
+    return "\n".join([join_lines(lines), *([status_text(status.sinks)] if status.sinks else [])])
 
 
 def dead_letters_text(sink: str, letters: Sequence[DeadLetter]) -> str:

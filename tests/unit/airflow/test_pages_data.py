@@ -264,7 +264,7 @@ def test_a_replay_is_what_was_confirmed_or_nothing(client: TestClient, pages: Pa
     context = world.context()
     event = b'{"time": "2026-01-01T00:00:00Z", "id": "a-1"}'
     write_dead_letter(context, "pager", Message("a-1", "ns.orders", event), "HTTP 400")
-    assert client.get("/api/outlets").json()["outlets"][0]["dead"] == 1
+    assert client.get("/api/outlets").json()["sinks"][0]["dead"] == 1
     shown = client.get("/api/outlets/pager/dead").json()
     assert (shown["count"], shown["letters"][0]["reason"]) == (1, "HTTP 400")
     path = "/api/outlets/pager/replay"

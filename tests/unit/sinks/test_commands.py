@@ -64,7 +64,7 @@ def buried(branch: Branch) -> list[str]:
 def test_status_says_how_far_each_outlet_is(branch: Branch, sterna: Sterna) -> None:
     first = branch.update("a")
     code, out, _ = sterna("status")
-    assert code == 0 and "pager (webhook): not begun; 0 dead letters" in out and "away" not in out
+    assert code == 0 and "pager: eu → webhook: not begun" in out and "away" not in out
     branch.catalog.create_tag(sink_tag("eu", "pager"), BRANCH, first)
     assert "all is delivered" in sterna("status")[1]
     branch.update("b", "c")
@@ -72,7 +72,7 @@ def test_status_says_how_far_each_outlet_is(branch: Branch, sterna: Sterna) -> N
     assert "3 events in 2 commits wait" in sterna("status")[1]
     code, out, _ = sterna("status", "--json")
     status = json.loads(out)
-    assert status["outlets"][0]["position"] == first and status["outlets"][0]["events"] == 3
+    assert status["sinks"][0]["position"] == first and status["sinks"][0]["events"] == 3
     branch.catalog.assign(BRANCH, branch.catalog.no_ancestor())
     branch.update("e")
     assert "will begin at the head" in sterna("status")[1]
@@ -82,7 +82,12 @@ def test_an_outlet_that_is_gone_is_an_alarm_until_it_is_forgotten(branch: Branch
     head = branch.update("a")
     branch.catalog.create_tag(sink_tag("eu", "gone"), BRANCH, head)
     code, out, _ = sterna("status")
-    assert code == 7 and "ALARM gone" in out and "sterna events forget gone --yes" in out
+    assert code == 7 and "gone: eu → no sink: a position at" in out and "sterna events forget gone --yes" in out
+    gone = json.loads(sterna("status", "--json")[1])["sinks"][-1]
+    assert (gone["target"], gone["position"], gone["exit_code"]) == ("", head, 7)
+    assert [(each["type"], each["reason"], each["remedy"]) for each in gone["conditions"]] == [
+        ("Blocked", "NoSink", "hold")
+    ]
     code, out, _ = sterna("forget", "gone")
     assert code == 0 and out.splitlines()[-1] == NOTHING_CHANGED
     assert sterna("status")[0] == 7
@@ -104,7 +109,7 @@ def test_dead_letters_are_listed_and_sent_again(
     code, out, _ = sterna("dead", "pager")
     assert code == 0 and "2 dead letters" in out and "too large" in out and "ns.a" in out
     assert [letter["id"] for letter in json.loads(sterna("dead", "pager", "--json")[1])["letters"]] == buried
-    assert "2 dead letters" in sterna("status")[1]
+    assert ", 2 dead letters" in sterna("status")[1]
     code, out, _ = sterna("replay", "pager")
     assert code == 0 and "2 dead letters would be sent again" in out and out.splitlines()[-1] == NOTHING_CHANGED
     taking = Receiver()

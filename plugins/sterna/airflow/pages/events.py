@@ -67,7 +67,7 @@ def sinks_view(source: Source) -> dict[str, Any]:
     from sterna.notifications.sinks.status import read_sinks
 
     with source.open_own() as context:
-        status: dict[str, Any] = to_plain(read_sinks(context, source.services(), _RETENTION))
+        status: dict[str, Any] = to_plain(read_sinks(context, source.services(), _RETENTION).fields())
         return status
 
 

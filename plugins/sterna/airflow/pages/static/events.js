@@ -88,11 +88,10 @@ export function open(place) {
   }
 
   function drawn(found) {
-    const all = [...found.outlets, ...found.unknown.map((each) => ({ ...each, kind: "" }))];
-    if (!all.length) return note("empty", t("noOutlets"));
-    return grid([t("outlet"), t("kind"), t("position"), t("behind"), t("age"), t("dead")], all.map((each) => el("tr", {}, el("th", { scope: "row" }, each.name),
-      el("td", {}, each.kind || badge("orange", t("notInFile"))), el("td", { class: "name" }, each.position ? short(each.position) : t("notBegun")),
-      el("td", {}, each.kept ? t("eventsBehind", { events: count(each.events) }) : badge("orange", t("notKept"))), el("td", {}, seconds(each.age)),
+    if (!found.sinks.length) return note("empty", t("noOutlets"));
+    return grid([t("outlet"), t("kind"), t("position"), t("behind"), t("age"), t("dead")], found.sinks.map((each) => el("tr", {}, el("th", { scope: "row" }, each.name),
+      el("td", {}, each.target || badge("orange", t("notInFile"))), el("td", { class: "name" }, each.position ? short(each.position) : t("notBegun")),
+      el("td", {}, each.kept ? t("eventsBehind", { events: count(each.events) }) : badge("orange", t("notKept"))), el("td", {}, seconds(each.lag)),
       el("td", {}, each.dead ? el("button", { type: "button", onclick: () => confirmed(each.name) }, t("replayMany", { count: count(each.dead) })) : "0"))), { label: t("outlets") });
   }
 

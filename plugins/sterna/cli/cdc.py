@@ -81,14 +81,10 @@ def status(
 ) -> None:
     """Show the position of each source and of its tables. The exit code is that of the first one with an alarm."""
     from sterna.pipelines.cdc.status import read_sources
-    from sterna.text.reconcilers import status_text
 
     with open_context(registry, region) as context:
         statuses = read_sources(_open_sources(context, services, names))
-    fields = {"region": region, "sources": [source_status.fields() for source_status in statuses]}
-    Output(as_json).result(fields, status_text(statuses))
-    if exit_codes := [source_status.exit_code for source_status in statuses if source_status.exit_code]:
-        raise typer.Exit(exit_codes[0])
+    Output(as_json).statuses(region, "sources", statuses)
 
 
 @cdc_app.command("resync", epilog="Example: sterna cdc resync shop --region eu --yes")

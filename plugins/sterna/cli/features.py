@@ -81,14 +81,11 @@ def status(
     """Show how far each view is behind the replica. Exit code 5 while one needs an operator; needs no Spark."""
     from sterna.pipelines.features.region import open_feature_store, require_features
     from sterna.pipelines.features.status import read_status
-    from sterna.text.reconcilers import status_text
 
     features = require_features(read_services(services), region)
     with open_context(registry, region) as context, open_feature_store(context, features) as store:
         views = read_status(context, features, store)
-    Output(as_json).result({"region": region, "views": [view.fields() for view in views]}, status_text(views))
-    if any(view.exit_code for view in views):
-        raise typer.Exit(ExitCode.HELD)
+    Output(as_json).statuses(region, "views", views)
 
 
 @features_app.command("verify", epilog="Example: sterna features verify --region eu --sample 1/30")

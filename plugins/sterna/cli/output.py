@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
@@ -19,7 +20,9 @@ from rich.table import Column
 
 from sterna.errors import SternaError, printable, printable_lines
 from sterna.replication.replica.progress import ProgressLine, throttled
+from sterna.runtime.status import ReconcilerStatus
 from sterna.text.plain import to_plain
+from sterna.text.reconcilers import status_text
 
 
 class _ProgressBar(BarColumn):
@@ -51,6 +54,16 @@ class Output:
             sys.stdout.flush()
         else:
             self._out.print(text, markup=False)
+
+    def statuses(self, region: str, kind: str, statuses: Sequence[ReconcilerStatus]) -> None:
+        """Print how far consumers of a region are; `kind` is their key in JSON.
+
+        Raises:
+            typer.Exit: one has an exit code: that of the first.
+        """
+        self.result({"region": region, kind: [status.fields() for status in statuses]}, status_text(statuses))
+        if exit_codes := [status.exit_code for status in statuses if status.exit_code]:
+            raise typer.Exit(exit_codes[0])
 
     def line(self, text: str) -> None:
         """Print a line of a command's running text; to stderr when the result is JSON."""

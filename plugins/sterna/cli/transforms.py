@@ -74,14 +74,11 @@ def status(
 ) -> None:
     """Show the position of each transform. The exit code is that of the first one that stopped."""
     from sterna.pipelines.transforms.status import read_flows
-    from sterna.text.reconcilers import status_text
 
     transforms, folder = _select_transforms(services, names)
     with open_context(registry, region) as context:
         statuses = read_flows(context, transforms, folder)
-    fields = {"region": region, "transforms": [transform_status.fields() for transform_status in statuses]}
-    Output(as_json).result(fields, status_text(statuses))
-    _exit_with_first([transform_status.exit_code for transform_status in statuses])
+    Output(as_json).statuses(region, "transforms", statuses)
 
 
 @transform_app.command("rebuild", epilog="Example: sterna transforms rebuild dws --region eu --yes")

@@ -21,7 +21,7 @@ def sinks_text(status: SinksStatus) -> str:
     lines = [f"{status.region}: {len(status.sinks)} sinks; the branch's head is {status.head[:12]}"]
     if status.primary:
         lines.append(f"  the primary can't be read ({status.primary}): positions are those of the region's own copy")
-    return "\n".join([join_lines(lines), *([status_text(status.sinks)] if status.sinks else [])])
+    return join_lines([*lines, *(f"  {line}" for line in status_text(status.sinks).splitlines())])
 
 
 def dead_letters_text(sink: str, letters: Sequence[DeadLetter]) -> str:

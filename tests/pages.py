@@ -69,13 +69,13 @@ def _ingest(now: datetime) -> dict[str, Any]:
     bad = "acme.visits has no column named colour, and may not get one"
     batches = [batch(8, "acme.uploads", "staged"), batch(7, "beta.scans", "published")]
     batches += [batch(6, "acme.visits", "rejected", bad), batch(5, "acme.uploads", "published")]
-    waiting = {"tenant": "acme", "table": "acme.uploads", "buffered": 14, "waiting": 1, "bytes": 229_376, "age": 4.0}
+    waiting = {"tenant": "acme", "table": "acme.uploads", "buffered": 14, "waiting": 1, "bytes": 229_376, "lag": 4.0}
     tenants = [
         {"name": "acme", "backlog": 229_376, "day": 4_812_000_000},
         {"name": "beta", "backlog": 0, "day": 91_000_000},
     ]
     overview = {"configured": True, "begun": True, "states": ["closed", "staged", "published", "rejected"]}
-    more = {"batches": batches, "tenants": tenants, "tables": [{**waiting, "alarm": False, "reason": ""}]}
+    more = {"batches": batches, "tenants": tenants, "tables": [{**waiting, "exit_code": 0, "reason": ""}]}
     return {"**/api/ingest": overview | more}
 
 

@@ -381,7 +381,7 @@ def test_ingest(page: Page) -> None:
         "reason": "a column",
     }
     batch |= {"closed": "2026-01-01T00:00:00+00:00", "snapshot": None}
-    waiting = {"tenant": "acme", "table": "acme.events", "buffered": 3, "waiting": 1, "bytes": 10, "age": 900.0}
+    waiting = {"tenant": "acme", "table": "acme.events", "buffered": 3, "waiting": 1, "bytes": 10, "lag": 900.0}
     overview = {"configured": True, "begun": True, "states": ["closed", "rejected"], "batches": [batch]}
     overview |= {"tenants": [{"name": "acme", "backlog": 10, "day": 20}]}
     counts = {"buffered": 3, "ready": 1, "delayed": 0, "claimed": 0, "abandoned": 1, "rejected": 2, "dead": 1}
@@ -389,8 +389,8 @@ def test_ingest(page: Page) -> None:
     since = {"begun": "2026-01-01T00:00:00+00:00", "seen": "2026-01-01T00:10:00+00:00"}
     living = {"name": "a", "host": f"host-{ODD}", "pid": 12, "silent": 3.0, "alive": True, "batches": []} | since
     hung = living | {"name": "b", "pid": 13, "silent": 900.0, "alive": False, "batches": ["acme.events eu.acme.d 7"]}
-    answer(page, "**/api/ingest?*", overview | {"tables": [waiting | {"alarm": True, "reason": ""}]})
-    answer(page, "**/api/ingest", overview | {"tables": [waiting | {"alarm": True, "reason": ""}]})
+    answer(page, "**/api/ingest?*", overview | {"tables": [waiting | {"exit_code": 5, "reason": ""}]})
+    answer(page, "**/api/ingest", overview | {"tables": [waiting | {"exit_code": 5, "reason": ""}]})
     answer(page, "**/api/ingest/find*", {"found": "batch", "batch": batch})
     page.reload()
     expect(page.locator(".badge.red", has_text="15 min")).to_be_visible()

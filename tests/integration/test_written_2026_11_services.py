@@ -23,7 +23,7 @@ def test_where_services_stand_is_understood(tmp_path: Path) -> None:
         batches = {batch.id: (batch.number, batch.state.value) for batch in ingest.tracker.list_batches()}
         assert batches == {batch["id"]: (batch["number"], batch["state"]) for batch in ANSWERS["batches"]}
         (waiting,) = read_ingest_status(ingest).tables
-        assert (waiting.backlog.table, waiting.backlog.buffered, waiting.backlog.waiting) == ("web.events", 2, 2)
+        assert (waiting.name, waiting.details["buffered"], waiting.details["waiting"]) == ("web.events", 2, 2)
         ingest.close()
 
         source, *tables = read_sources(open_sources(context, services))

@@ -44,8 +44,8 @@ def ingest_status(
     with open_context(registry, region) as context, _open_ingest(context, services) as ingest:
         status = read_ingest_status(ingest)
     Output(as_json).result(ingest_fields(status), ingest_text(status))
-    if status.overdue_tables or status.counts.unacknowledged:
-        raise typer.Exit(ExitCode.HELD)
+    if status.exit_code:
+        raise typer.Exit(status.exit_code)
 
 
 @ingest_app.command("batches", epilog="Example: sterna ingest batches --region eu --state rejected --since 7d")

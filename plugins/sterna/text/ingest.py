@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from sterna.errors import printable
 from sterna.text.lines import join_lines
 from sterna.text.plain import to_plain
+from sterna.text.reconcilers import status_text
 
 if TYPE_CHECKING:
     from sterna.pipelines.ingest.counts import Counts
     from sterna.pipelines.ingest.heartbeat import WorkerStatus
     from sterna.pipelines.ingest.model import Batch
-    from sterna.pipelines.ingest.status import IngestStatus, TableStatus
+    from sterna.pipelines.ingest.status import IngestStatus
     from sterna.pipelines.ingest.topic_offsets import PartitionStatus
 
 
@@ -24,16 +25,7 @@ def ingest_fields(status: IngestStatus) -> dict[str, Any]:
         "inbox": status.inbox,
         "begun": status.is_initialized,
         "oldest_seconds": round(status.oldest_age, 3),
-        "tables": [
-            {
-                **vars(table.backlog),
-                **vars(table.counts),
-                "age": round(table.backlog.age, 3),
-                "patience": table.max_wait,
-                "alarm": table.is_overdue,
-            }
-            for table in status.tables
-        ],
+        "tables": [table.fields() for table in status.tables],
         "counts": {**vars(status.counts), "waiting": status.counts.waiting},
         "rejected": list(status.rejected),
         "dead": [{**to_plain(dead.batch), "bad": dead.rows} for dead in status.dead],
@@ -46,10 +38,10 @@ def ingest_text(status: IngestStatus) -> str:
     """Return the status of ingestion as lines."""
     if not status.is_initialized:
         return f"{status.region}: no upload was accepted yet; the inbox is {status.inbox}"
-    waiting = sum(table.backlog.bytes for table in status.tables)
+    waiting = sum(table.details["bytes"] for table in status.tables)
     backlog = f"{waiting:,} bytes wait, the oldest for {status.oldest_age:.0f} s" if status.tables else "nothing waits"
     lines = [f"{status.region}: {backlog}; the inbox is {status.inbox}"]
-    lines += [_table_line(table) for table in status.tables]
+    lines += [f"  {line}" for line in status_text(status.tables).splitlines()]
     lines += [f"  rejected batch {batch.id}: {_batch_text(batch)}" for batch in status.rejected]
     lines += [
         f"  {dead.rows:,} rows in the dead letters of batch {dead.batch.id}: {_batch_text(dead.batch)}"
@@ -82,19 +74,8 @@ def _worker_line(worker: WorkerStatus) -> str:
 def counts_text(counts: Counts) -> str:
     """Return how many are in which state, of those that are not 0; "" where all are."""
     parts = [f"{counts.buffered} uploads without a batch"] if counts.buffered else []
-    parts += [f"{counts.waiting} batches wait{_states_text(counts)}"] if counts.waiting else []
+    parts += [f"{counts.waiting} batches wait ({counts.states})"] if counts.waiting else []
     return ", ".join([*parts, *([_unanswered_text(counts)] if counts.unacknowledged else [])])
-
-
-def _states_text(counts: Counts) -> str:
-    batches = {
-        "ready": counts.ready,
-        "tried again later": counts.delayed,
-        "claimed by a worker": counts.claimed,
-        "left by a worker without a heartbeat": counts.abandoned,
-    }
-    states = ", ".join(f"{number} {state}" for state, number in batches.items() if number)
-    return f" ({states})" if states else ""
 
 
 def _unanswered_text(counts: Counts) -> str:
@@ -133,15 +114,6 @@ def closed_text(region: str, batches: Sequence[Batch]) -> str:
     return join_lines(
         [f"{region}: {len(batches)} batches are closed", *(f"  {_batch_text(batch)}" for batch in batches)]
     )
-
-
-def _table_line(table: TableStatus) -> str:
-    backlog = table.backlog
-    alarm = f"  ALARM (more than {table.max_wait} s)" if table.is_overdue else ""
-    reason = f": {printable(backlog.reason, 200)}" if backlog.reason else ""
-    batches = f"{backlog.waiting} batches{_states_text(table.counts)}"
-    waiting = f"{backlog.buffered} uploads without a batch, {batches}, {backlog.bytes:,} bytes"
-    return f"  {backlog.table}: {waiting}, the oldest for {backlog.age:.0f} s{reason}{alarm}"
 
 
 def _batch_text(batch: Batch) -> str:

@@ -58,7 +58,8 @@ def test_what_waits_is_told_closed_and_listed(
     for partition in ("day=1", "day=2"):
         eu.drop(b"{}\n{}\n", to=destination(partition=partition))
     code, text, _ = command("status")
-    assert code == 0 and "acme.events: 2 uploads without a batch, 0 batches, 12 bytes" in text and "ALARM" not in text
+    assert code == 0 and "ALARM" not in text
+    assert "\n  acme.events: acme → main: " in text and "2 uploads without a batch, 0 batches, 12 bytes" in text
     closed = json.loads(command("close", "--now", "--table", "acme.events", "--json")[1])["closed"]
     assert [batch["number"] for batch in closed] == [1, 2] and {batch["closed_by"] for batch in closed} <= {
         "asked",
@@ -70,9 +71,11 @@ def test_what_waits_is_told_closed_and_listed(
     assert first is not None
     eu.queue.requeue(first.id, "w", "the home of acme.events is dark")
     code, text, _ = command("status")
-    assert code == 5 and "the home of acme.events is dark  ALARM (more than 601 s)" in text
+    assert code == 5 and "the home of acme.events is dark, ALARM (more than 601 s)" in text
     status = json.loads(command("status", "--json")[1])
-    assert status["oldest_seconds"] > 3600 and status["tables"][0]["alarm"]
+    assert status["oldest_seconds"] > 3600 and status["tables"][0]["exit_code"] == 5
+    reasons = [condition["reason"] for condition in status["tables"][0]["conditions"]]
+    assert reasons == ["Waiting", "GivenBack", "Overdue"]
     eu.queue.mark_published(first.id, 7, "c0ffee" * 8)
     eu.queue.mark_rejected(closed[1]["id"], "min(amount) >= 0 does not hold")
     code, text, _ = command("status")

@@ -45,6 +45,17 @@ class Counts:
         return self.ready + self.delayed + self.claimed + self.abandoned
 
     @property
+    def states(self) -> str:
+        """How many of these are in which state, as a text; "": there are none."""
+        batches = {
+            "ready": self.ready,
+            "tried again later": self.delayed,
+            "claimed by a worker": self.claimed,
+            "left by a worker without a heartbeat": self.abandoned,
+        }
+        return ", ".join(f"{number} {state}" for state, number in batches.items() if number)
+
+    @property
     def unclaimed(self) -> int:
         """Batches that aren't settled, and that no worker has."""
         return self.ready + self.delayed + self.abandoned

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sterna.errors import ExitCode, Remedy
 from sterna.pipelines.ingest.counts import (
     Counts,
     DeadLetters,
@@ -19,27 +20,9 @@ from sterna.pipelines.ingest.model import Batch
 from sterna.pipelines.ingest.region import RegionIngest
 from sterna.pipelines.ingest.tracker import TableBacklog
 from sterna.pipelines.ingest.visibility import ReplicaBacklog, list_replica_backlogs
+from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus
 
 _MAX_LISTED_BATCHES = 20
-
-
-@dataclass(frozen=True)
-class TableStatus:
-    """What waits at one table.
-
-    Args:
-        max_wait: seconds that the oldest may wait: the age at which its table closes, and its tenant's.
-        counts: how many are in which state.
-    """
-
-    backlog: TableBacklog
-    max_wait: int
-    counts: Counts
-
-    @property
-    def is_overdue(self) -> bool:
-        """Whether the oldest waits for longer than it may."""
-        return self.backlog.age > self.max_wait
 
 
 @dataclass(frozen=True)
@@ -50,7 +33,7 @@ class IngestStatus:
         region: its name.
         inbox: its URI.
         is_initialized: whether any upload was accepted yet.
-        tables: those at which something waits, the oldest first.
+        tables: those at which something waits, the oldest first. A lag is the seconds for which the oldest waits.
         counts: how many are in which state, at all tables.
         rejected: batches that were rejected and not acknowledged, the newest first.
         dead: batches with rows in the dead letters, the same.
@@ -61,7 +44,7 @@ class IngestStatus:
     region: str
     inbox: str
     is_initialized: bool
-    tables: Sequence[TableStatus] = ()
+    tables: Sequence[ReconcilerStatus] = ()
     counts: Counts = field(default_factory=Counts)
     rejected: Sequence[Batch] = ()
     dead: Sequence[DeadLetters] = ()
@@ -71,12 +54,13 @@ class IngestStatus:
     @property
     def oldest_age(self) -> float:
         """Seconds for which the oldest upload waits that is not published; 0 where none does."""
-        return max((table.backlog.age for table in self.tables), default=0.0)
+        return max((table.lag or 0.0 for table in self.tables), default=0.0)
 
     @property
-    def overdue_tables(self) -> list[TableStatus]:
-        """Tables at which something waits for too long."""
-        return [table for table in self.tables if table.is_overdue]
+    def exit_code(self) -> int:
+        """The exit code of a command that reports it: something waits for too long, or has to be acknowledged."""
+        is_held = self.counts.unacknowledged or any(table.exit_code for table in self.tables)
+        return ExitCode.HELD if is_held else ExitCode.SUCCESS
 
 
 def read_ingest_status(ingest: RegionIngest) -> IngestStatus:
@@ -90,7 +74,7 @@ def read_ingest_status(ingest: RegionIngest) -> IngestStatus:
         return IngestStatus(ingest.name, ingest.region_settings.inbox, False)
     counts = count_states(ingest.pool)
     tables = [
-        TableStatus(backlog, _max_wait(ingest, backlog), sum_counts(_table_counts(counts, backlog.table)))
+        _table_status(backlog, _max_wait(ingest, backlog), sum_counts(_table_counts(counts, backlog.table)))
         for backlog in ingest.tracker.list_backlog()
     ]
     rejected, dead = (
@@ -109,6 +93,21 @@ def read_ingest_status(ingest: RegionIngest) -> IngestStatus:
         list_workers(ingest.pool),
         list_replica_backlogs(ingest),
     )
+
+
+def _table_status(backlog: TableBacklog, max_wait: int, counts: Counts) -> ReconcilerStatus:
+    batches = f"{backlog.waiting} batches" + (f" ({counts.states})" if counts.states else "")
+    waiting = f"{backlog.buffered} uploads without a batch, {batches}, {backlog.bytes:,} bytes"
+    conditions = [Condition(ConditionType.PROGRESSING, "Waiting", waiting)]
+    if backlog.reason:
+        conditions.append(Condition(ConditionType.PROGRESSING, "GivenBack", backlog.reason))
+    if backlog.age > max_wait:
+        alarm = f"ALARM (more than {max_wait} s)"
+        remedy, code = Remedy.HOLD.value, ExitCode.HELD
+        conditions.append(Condition(ConditionType.BLOCKED, "Overdue", alarm, remedy, backlog.oldest, code))
+    details = {**vars(backlog), **vars(counts), "patience": max_wait}
+    subject, lag = f"{backlog.tenant} → main", round(backlog.age, 3)
+    return ReconcilerStatus("ingest table", backlog.table, subject, "", lag, "s", tuple(conditions), details)
 
 
 def _table_counts(counts: Mapping[TableChannel, Counts], table: str) -> list[Counts]:

@@ -32,7 +32,7 @@ export function open(place) {
     if (!found.begun) return note("empty", t("nothingCame"));
     const tenants = grid([t("tenant"), t("backlog"), t("lastDay")], found.tenants.map((each) => row(each.name, size(each.backlog), size(each.day))), { label: t("tenants") });
     const tables = found.tables.length ? grid([t("tenant"), t("table"), t("drops"), t("batches"), t("bytes"), t("oldest"), t("reason")], found.tables.map((each) =>
-      row(each.tenant, each.table, count(each.buffered), count(each.waiting), size(each.bytes), each.alarm ? badge("red", seconds(each.age)) : seconds(each.age), each.reason)),
+      row(each.tenant, each.table, count(each.buffered), count(each.waiting), size(each.bytes), each.exit_code ? badge("red", seconds(each.lag)) : seconds(each.lag), each.reason)),
     { label: t("backlog") }) : note("empty", t("nothingWaits"));
     return [el("h3", {}, t("tenants")), tenants, el("h3", {}, t("backlog")), tables, states(found.counts), el("h3", {}, t("workers")), ...workers(found), ...unserved(found.unserved),
       el("h3", {}, t("batches")), filters(found), batches(found.batches)];

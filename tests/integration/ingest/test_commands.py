@@ -174,7 +174,7 @@ def test_every_state_is_told_and_who_has_what(
         connection.execute("UPDATE sterna_ingest_batch SET leased_until = now() - interval '1 h' WHERE worker = 'dead'")
     text = command("status")[1]
     states = "5 batches (2 ready, 1 tried again later, 1 claimed by a worker, 1 left by a worker without a heartbeat)"
-    assert f"acme.events: 1 uploads without a batch, {states}" in text
+    assert "\n  acme.events: acme → main: " in text and f"1 uploads without a batch, {states}" in text
     assert "worker host-a pid 11, since 2" in text and "has 1 batches" in text
     assert "worker host-b pid 12 died or hangs: no heartbeat since 2" in text
     assert "it left acme.events eu.acme.default 2" in text and "no worker runs" not in text

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.catalog.model import parse_key
 from sterna.config.sections.transforms import Transform
-from sterna.errors import NeedsClassicSpark
 from sterna.pipelines.changes.region import list_stores
 from sterna.pipelines.publish.main_access import main_catalog
 from sterna.pipelines.publish.spark import SparkTable, jvm, translate_java_errors
-from sterna.pipelines.transforms.expressions import iter_seq
 from sterna.replication.replica.region import RegionContext
+from sterna.spark.application import SparkApplication
 from sterna.spark.changelog_scan import load_metadata, read_snapshot
 from sterna.spark.java import java_array
 from sterna.spark.main_catalog import open_main, register_in_sql
-from sterna.spark.start import address, is_connect, require_iceberg, require_pyspark, spark_errors, start_classic
+from sterna.spark.start import spark_errors
 from sterna.sql_identifiers import quote_backtick
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ _SPARK_SETTINGS = {
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.storeAssignmentPolicy": "ANSI",
+    "spark.sql.catalog.default_rewrite_catalog": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
     "spark.sql.variable.substitute": "false",  # otherwise `${env:…}` in the SQL reads the worker's environment
 }
 # All other settings that affect rows: a worker's defaults are unset.
@@ -53,7 +53,6 @@ _ROW_SETTINGS = (
     *("spark.sql.chunkBase64", "spark.sql.icu.", "spark.sql.fromJson", "spark.sql.columnNameOfCorruptRecord"),
     *("spark.sql.binaryOutputStyle", "spark.sql.mapZipWith", "spark.sql.enforceTypeCoercion", "spark.sql.mergeNested"),
 )
-_REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,13 @@ class FlowSpark:
     """Opens steps in Spark, and keeps the application that it started until it is closed."""
 
     def __init__(self) -> None:
-        self._started: SparkSession | None = None
+        self._application = SparkApplication(
+            APP_NAME,
+            "a transform's step is planned and published in Spark's JVM",
+            "name a master in the services file: transforms[].spark, such as local[2]",
+            _SPARK_SETTINGS,
+            _ROW_SETTINGS,
+        )
 
     @contextmanager
     def open_step(self, context: RegionContext, flow: Transform, metadata: str) -> Iterator[StepContext]:
@@ -118,45 +123,12 @@ class FlowSpark:
 
     def close(self) -> None:
         """Stop Spark if it was started here."""
-        if self._started is not None:
-            with suppress(*spark_errors()):
-                self._started.stop()
-            self._started = None
+        self._application.close()
 
     def start_session(self, master: str) -> SparkSession:
-        """Return a Spark application for transforms.
-
-        Raises:
-            NeedsClassicSpark: the master is an address of Spark Connect.
-        """
-        if is_connect(master):
-            raise NeedsClassicSpark(
-                f"the region's Spark, at {address(master)}, is Spark Connect, and a transform's step is planned "
-                "and published in Spark's JVM",
-                hint="name a master in the services file: transforms[].spark, such as local[2]",
-            )
-        require_pyspark()
-        spark, started = start_classic(master, APP_NAME, _SPARK_SETTINGS)
-        if started:
-            self._started = spark
-        require_iceberg(spark)
-        unset_defaults(spark)
-        for name, value in {
-            **_SPARK_SETTINGS,
-            _REWRITE_CATALOG: "org.apache.iceberg.spark.SparkRewriteTableCatalog",
-        }.items():
-            spark.conf.set(name, value)
-        return spark
+        """Return a session for a step; raises as `SparkApplication.open_session`."""
+        return self._application.open_session(master)
 
     def _identifier(self, spark: SparkSession, key: str) -> Any:
         names = java_array(spark.sparkContext._gateway, jvm(spark).java.lang.String, parse_key(key))
         return jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of(names)
-
-
-def unset_defaults(spark: SparkSession) -> None:
-    """Unset a worker's own settings in a session, as far as they affect rows."""
-    java: Any = spark
-    settings = java._jsparkSession.sessionState().conf().getAllConfs()
-    for name in [str(setting._1()) for setting in iter_seq(settings.toSeq())]:
-        if name.startswith(_ROW_SETTINGS) and spark.conf.isModifiable(name):
-            spark.conf.unset(name)

@@ -11,22 +11,15 @@ from typing import TYPE_CHECKING, Any
 from sterna.catalog.model import key_name, parse_key
 from sterna.catalog.tables import table_metadata_uri
 from sterna.config.registry.credential import fileio_properties
-from sterna.errors import CredentialError, EngineError, NeedsClassicSpark, NotAKey, UsageError
+from sterna.errors import CredentialError, EngineError, NotAKey, UsageError
 from sterna.pipelines.changes.between import plan_changes, to_frame
 from sterna.pipelines.changes.rows import CHANGE, NOT_A_KEY
 from sterna.replication.replica.region import RegionContext
+from sterna.spark.application import UTC_SETTINGS, SparkApplication
 from sterna.spark.changelog_scan import StagedChanges, load_metadata
 from sterna.spark.errors import permanent_error
 from sterna.spark.read import redact_properties
-from sterna.spark.start import (
-    address,
-    is_connect,
-    require_iceberg,
-    require_pyspark,
-    spark_errors,
-    start_classic,
-    summarize_error,
-)
+from sterna.spark.start import spark_errors, summarize_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,20 +193,11 @@ def open_session(context: RegionContext) -> Iterator[SparkSession]:
         EngineError: it can't be started.
         NoIceberg: its driver lacks Iceberg's runtime.
     """
-    master = context.region.spark
-    if is_connect(master):
-        raise NeedsClassicSpark(
-            f"the region's Spark, at {address(master)}, is a Spark Connect server, and changes are planned in "
-            "Spark's JVM",
-            hint="name a master in the registry: local[*], spark://…, yarn or k8s://…",
-        )
-    require_pyspark()
-    spark, is_owned = start_classic(master, "sterna", {})
-    try:
-        require_iceberg(spark)
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
-        yield spark
-    finally:
-        if is_owned:
-            with suppress(*spark_errors()):
-                spark.stop()
+    application = SparkApplication(
+        "sterna",
+        "changes are planned in Spark's JVM",
+        "name a master in the registry: local[*], spark://…, yarn or k8s://…",
+        UTC_SETTINGS,
+    )
+    with application:
+        yield application.open_session(context.region.spark)

@@ -14,20 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sterna.catalog.model import Key
 from sterna.errors import CatalogStateUnknown, EngineError, Unsupported
+from sterna.spark.application import SparkApplication
 from sterna.spark.errors import causes, permanent_error
 from sterna.spark.java import activate_session, java_array, java_map
-from sterna.spark.start import (
-    address,
-    cancel,
-    is_connect,
-    job_tag,
-    require_iceberg,
-    require_pyspark,
-    run_in_thread,
-    spark_errors,
-    start_classic,
-    summarize_error,
-)
+from sterna.spark.start import address, cancel, job_tag, run_in_thread, spark_errors, summarize_error
 from sterna.spark.worker import redact
 
 if TYPE_CHECKING:
@@ -36,7 +26,7 @@ if TYPE_CHECKING:
 Java = Any
 """An object in Spark's driver."""
 _T = TypeVar("_T")
-_REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
+_SPARK_SETTINGS = {"spark.sql.adaptive.enabled": "false"}  # it would change what Iceberg has planned of files' sizes
 
 
 class TableChanged(Exception):
@@ -56,7 +46,7 @@ class MainCatalog:
         login: properties of Iceberg's NessieCatalog that log in; secret.
         warehouse: a URI prefix; nothing is made below it.
         stores: URI prefix of each location → properties of its FileIO; secret.
-        app_id: the commits' property `app-id`.
+        app_id: the commits' property `app-id`; "": they have none, and the author that Iceberg gives them.
     """
 
     uri: str
@@ -75,32 +65,28 @@ class MainTables:
         catalog: how `main` is reached.
 
     Raises:
+        NeedsClassicSpark: it is a Spark Connect server.
         EngineError: Spark doesn't start.
         NoIceberg: it lacks Iceberg's runtime.
     """
 
     def __init__(self, master: str, catalog: MainCatalog) -> None:
-        require_pyspark()
-        if is_connect(master):
-            raise EngineError(
-                f"maintenance can't work through Spark Connect ({address(master)})",
-                hint="name a Spark master in the services file: maintenance.spark, such as local[4]",
-            )
         self._secrets = {
             **catalog.login,
             **{name: text for properties in catalog.stores.values() for name, text in properties.items()},
         }
         self.address = address(master)
-        self.spark: SparkSession = start_classic(master, "sterna-upkeep", {})[0]
-        require_iceberg(self.spark)
-        self.spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
-        # It would change what Iceberg has planned of the files' sizes.
-        self.spark.conf.set("spark.sql.adaptive.enabled", "false")
+        self.spark = SparkApplication(
+            "sterna-upkeep",
+            "maintenance chooses single files, in Spark's JVM",
+            "name a Spark master in the services file: maintenance.spark, such as local[4]",
+            _SPARK_SETTINGS,
+        ).open_session(master)
         # One name for all jobs: several threads share the session, and Ctrl-C is for all of them.
         self._tag = f"sterna-{uuid.uuid4().hex}"
         self._tag_scope = ExitStack()
         self._tag_scope.enter_context(job_tag(self.spark, self._tag))
-        self._catalog = self.call(lambda: open_main(self.spark, catalog))
+        self._catalog = self.call(lambda: DriverCatalog(self.spark, catalog))
 
     @property
     def jvm(self) -> Java:
@@ -117,9 +103,7 @@ class MainTables:
         """
         if any({"@", "#", "`"} & set(part) for part in key):
             raise Unsupported("Iceberg's catalog for Nessie can't name a table with @, # or ` in its key")
-        names = self.jvm.org.apache.iceberg.catalog
-        space = names.Namespace.of(self.array(self.jvm.java.lang.String, key[:-1]))
-        return self.call(lambda: self._catalog.loadTable(names.TableIdentifier.of(space, key[-1])))
+        return self.call(lambda: self._catalog.load_table(key))
 
     def check_executors(self) -> None:
         """Let Spark's executors count a row.
@@ -164,8 +148,7 @@ class MainTables:
 
     def close(self) -> None:
         """Close the catalog. The application ends with the process."""
-        with suppress(*spark_errors()):
-            self._catalog.close()
+        self._catalog.close()
         self._tag_scope.close()
 
 
@@ -191,55 +174,80 @@ def translate_error(error: BaseException, address: str, secrets: Mapping[str, st
     return EngineError(f"Spark at {address} failed: {text}")
 
 
-def open_main(spark: SparkSession, catalog: MainCatalog) -> Java:
-    """Return Iceberg's catalog of `main`, with one FileIO for the stores of all locations.
-
-    Args:
-        spark: a classic session.
-        catalog: how `main` is reached.
-    """
-    java: Any = spark
-    jvm, conf = java._jvm, java.sparkContext._jsc.hadoopConfiguration()
-    properties = {
-        "uri": catalog.uri,
-        "ref": "main",
-        "warehouse": catalog.warehouse,
-        "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
-        "app-id": catalog.app_id,
-        "user": "sterna",
-        **catalog.login,
-    }
-    iceberg_catalog = jvm.org.apache.iceberg.CatalogUtil.loadCatalog(
-        "org.apache.iceberg.nessie.NessieCatalog", "sterna_main", java_map(jvm, properties), conf
-    )
-    # One FileIO for stores that differ: each prefix has its own settings. The catalog offers no way to give it one.
-    io = iceberg_catalog.getClass().getDeclaredField("fileIO")
-    io.setAccessible(True)
-    credentials = jvm.java.util.ArrayList()
-    for prefix, settings in catalog.stores.items():
-        folder = prefix if prefix.endswith("/") else f"{prefix}/"
-        credentials.add(jvm.org.apache.iceberg.io.StorageCredential.create(folder, java_map(jvm, settings)))
-    io.get(iceberg_catalog).setCredentials(credentials)
-    return iceberg_catalog
-
-
-def register_in_sql(spark: SparkSession, name: str, catalog: Java) -> None:
-    """Let a session's SQL name the tables of a catalog that lives in its driver; no setting holds a secret.
+class DriverCatalog:
+    """Iceberg's catalog of `main` in Spark's driver, with one FileIO for the stores of all locations.
 
     Args:
         spark: a classic session of its own.
-        name: what SQL calls the catalog; not used in the session before.
-        catalog: of `open_main`.
+        main: how `main` is reached.
+
+    Attributes:
+        java: Iceberg's own object.
     """
-    java: Any = spark
-    # Spark makes catalogs of settings alone. So this one is made of nothing, and gets what it is to show.
-    prefix = f"spark.sql.catalog.{name}"
-    spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
-    spark.conf.set(f"{prefix}.catalog-impl", "org.apache.iceberg.inmemory.InMemoryCatalog")
-    spark.conf.set(f"{prefix}.cache-enabled", "false")
-    activate_session(java)
-    spark_catalog = java._jsparkSession.sessionState().catalogManager().catalog(name)
-    for field_name in ("icebergCatalog", "asNamespaceCatalog"):
-        java_field = spark_catalog.getClass().getDeclaredField(field_name)
-        java_field.setAccessible(True)
-        java_field.set(spark_catalog, catalog)
+
+    def __init__(self, spark: SparkSession, main: MainCatalog) -> None:
+        spark.conf.set("spark.sql.catalog.default_rewrite_catalog", "org.apache.iceberg.spark.SparkRewriteTableCatalog")
+        self._spark: Any = spark
+        self.java: Java = self._open(main)
+
+    def identifier(self, key: Key) -> Java:
+        """Return what Iceberg names a table by."""
+        jvm = self._spark._jvm
+        names = java_array(self._spark.sparkContext._gateway, jvm.java.lang.String, key)
+        return jvm.org.apache.iceberg.catalog.TableIdentifier.of(names)
+
+    def load_table(self, key: Key) -> Java:
+        """Load a table, as an `org.apache.iceberg.Table`; raises what py4j does."""
+        return self.java.loadTable(self.identifier(key))
+
+    def register_in_sql(self, name: str) -> None:
+        """Let the session's SQL name the tables; no setting holds a secret.
+
+        Args:
+            name: what SQL calls the catalog; not used in the session before.
+        """
+        # Spark makes catalogs of settings alone. So this one is made of nothing, and gets what it is to show.
+        prefix = f"spark.sql.catalog.{name}"
+        self._spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+        self._spark.conf.set(f"{prefix}.catalog-impl", "org.apache.iceberg.inmemory.InMemoryCatalog")
+        self._spark.conf.set(f"{prefix}.cache-enabled", "false")
+        activate_session(self._spark)
+        spark_catalog = self._spark._jsparkSession.sessionState().catalogManager().catalog(name)
+        for field_name in ("icebergCatalog", "asNamespaceCatalog"):
+            java_field = spark_catalog.getClass().getDeclaredField(field_name)
+            java_field.setAccessible(True)
+            java_field.set(spark_catalog, self.java)
+
+    def close(self) -> None:
+        """Close its connections."""
+        with suppress(*spark_errors()):
+            self.java.close()
+
+    def _open(self, main: MainCatalog) -> Java:
+        java = self._spark._jvm
+        login = {f"nessie.{name}": value for name, value in main.login.items()}
+        settings = java_map(java, {"nessie.uri": main.uri, **login})
+        source = java.org.projectnessie.client.config.NessieClientConfigSources.mapConfigSource(settings)
+        builder = java.org.projectnessie.client.NessieClientBuilder.createClientBuilderFromSystemSettings(source)
+        loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+        api = builder.build(java.java.lang.Class.forName("org.projectnessie.client.api.NessieApiV2", True, loader))
+        author = {"app-id": main.app_id, "user": "sterna"} if main.app_id else {}
+        options = java_map(java, {"uri": main.uri, "warehouse": main.warehouse, **author})
+        client = java.org.apache.iceberg.nessie.NessieIcebergClient(api, "main", None, options)
+        catalog = java.org.apache.iceberg.nessie.NessieCatalog()
+        catalog.initialize("sterna_main", client, self._file_io(main), options)
+        return catalog
+
+    def _file_io(self, main: MainCatalog) -> Java:
+        """Return a FileIO that reads and writes each location with its own settings; it goes to the executors, and
+        so doesn't have the catalog's login.
+        """
+        java = self._spark._jvm
+        credentials = java.java.util.ArrayList()
+        for prefix, settings in main.stores.items():
+            folder = prefix if prefix.endswith("/") else f"{prefix}/"
+            credentials.add(java.org.apache.iceberg.io.StorageCredential.create(folder, java_map(java, settings)))
+        hadoop = self._spark.sparkContext._jsc.hadoopConfiguration()
+        return java.org.apache.iceberg.CatalogUtil.loadFileIO(
+            "org.apache.iceberg.io.ResolvingFileIO", java_map(java, {}), hadoop, credentials
+        )

@@ -15,15 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sterna.config.registry.credential import fileio_properties
 from sterna.errors import BatchRejected, EngineError, TableMoved
 from sterna.pipelines.ingest.column_types import Type, parse_decimal, parse_fixed
 from sterna.pipelines.ingest.columns import Column, Evolution, NestedField, parse_columns, type_at
 from sterna.pipelines.ingest.time_columns import convert_to_longs, field_types, replace_times, time_ids, write_times
+from sterna.pipelines.publish.main_access import main_catalog
 from sterna.pipelines.publish.protocol import LoadedTable
 from sterna.pipelines.publish.spark import JavaBase, SparkTable, jvm, require_jvm, translate_java_errors
 from sterna.spark.java import java_array, java_map
-from sterna.spark.main_catalog import register_in_sql
+from sterna.spark.main_catalog import DriverCatalog
 from sterna.spark.start import spark_errors, summarize_error
 from sterna.storage.write import read_file, write_file
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from sterna.replication.replica.region import RegionContext
 
-_REWRITE_CATALOG_SETTING = "spark.sql.catalog.default_rewrite_catalog"
 _TABLE_PROPERTIES = {"write.wap.enabled": "true", "commit.retry.num-retries": "30"}
 
 
@@ -52,10 +51,10 @@ class RegionalIcebergCatalog:
 
     def __init__(self, spark: SparkSession, context: RegionContext, credential_id: str | None = None) -> None:
         require_jvm(spark)
-        self.spark, self._context, self._credential_id = spark, context, credential_id
-        spark.conf.set(_REWRITE_CATALOG_SETTING, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
+        self.spark, self._context = spark, context
         with translate_java_errors(""):
-            self._catalog = self._open_catalog()
+            self._main = DriverCatalog(spark, main_catalog(context, credential_id, ""))
+        self._catalog = self._main.java
 
     def table(self, key: str) -> SparkTable:
         """Return a table by its dotted key, whether it is there or not."""
@@ -73,7 +72,11 @@ class RegionalIcebergCatalog:
         Args:
             name: what SQL calls the catalog; not used in the session before.
         """
-        register_in_sql(self.spark, name, self._catalog)
+        self._main.register_in_sql(name)
+
+    def close(self) -> None:
+        """Close the catalog's connections; the session stays."""
+        self._main.close()
 
     def create(
         self, key: str, columns: Sequence[Column], location: str, properties: Mapping[str, str] | None = None
@@ -271,40 +274,6 @@ class RegionalIcebergCatalog:
         locations = iceberg.LocationProviders.locationsFor(metadata.location(), metadata.properties())
         return iceberg.StaticTableOperations(metadata, loaded.base.operations.io(), locations)
 
-    def _open_catalog(self) -> Any:
-        java, primary = jvm(self.spark), self._context.ports.primary_region.catalog
-        builder = java.org.projectnessie.client.NessieClientBuilder.createClientBuilder("HTTP", None)
-        builder = builder.withUri(primary.write)
-        if id := self._credential_id or primary.credential_id:
-            credential, auth = self._context.secrets(id), java.org.projectnessie.client.auth
-            builder = builder.withAuthentication(
-                auth.BasicAuthenticationProvider.create(credential.login, credential.password)
-                if credential.login
-                else auth.BearerAuthenticationProvider.create(credential.password)
-            )
-        loader = java.java.lang.Thread.currentThread().getContextClassLoader()
-        api = builder.build(java.java.lang.Class.forName("org.projectnessie.client.api.NessieApiV2", True, loader))
-        options = java_map(jvm(self.spark), {"warehouse": self._context.region.replica_root, "uri": primary.write})
-        client = java.org.apache.iceberg.nessie.NessieIcebergClient(api, "main", None, options)
-        catalog = java.org.apache.iceberg.nessie.NessieCatalog()
-        catalog.initialize("sterna", client, self._build_file_io(), options)
-        return catalog
-
-    def _build_file_io(self) -> Any:
-        """Return a FileIO that reads and writes each location with its own settings (`StorageCredential`)."""
-        java = jvm(self.spark)
-        credentials = java.java.util.ArrayList()
-        for location in self._context.registry.locations:
-            secret = self._context.secrets(location.credential_id) if location.credential_id else None
-            properties = java_map(jvm(self.spark), fileio_properties(location, secret))
-            credentials.add(java.org.apache.iceberg.io.StorageCredential.create(f"{location.prefix}/", properties))
-        return java.org.apache.iceberg.CatalogUtil.loadFileIO(
-            "org.apache.iceberg.io.ResolvingFileIO",
-            java_map(jvm(self.spark), {}),
-            self.spark.sparkContext._jsc.hadoopConfiguration(),
-            credentials,
-        )
-
     def _create_namespaces(self, key: str) -> None:
         names = key.split(".")[:-1]
         namespace_class = jvm(self.spark).org.apache.iceberg.catalog.Namespace
@@ -314,7 +283,7 @@ class RegionalIcebergCatalog:
                 self._catalog.createNamespace(namespace, java_map(jvm(self.spark), {}))
 
     def _identifier(self, key: str) -> Any:
-        return jvm(self.spark).org.apache.iceberg.catalog.TableIdentifier.of(self._array(key.split(".")))
+        return self._main.identifier(tuple(key.split(".")))
 
     def _metadata(self, table: Any) -> Mapping[str, Any]:
         metadata: Mapping[str, Any] = json.loads(self._parser().toJson(table.operations().current()))

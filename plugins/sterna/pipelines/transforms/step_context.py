@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sterna.catalog.model import parse_key
 from sterna.config.sections.transforms import Transform
 from sterna.pipelines.changes.region import list_stores
 from sterna.pipelines.publish.main_access import main_catalog
-from sterna.pipelines.publish.spark import SparkTable, jvm, translate_java_errors
+from sterna.pipelines.publish.spark import SparkTable, translate_java_errors
 from sterna.replication.replica.region import RegionContext
 from sterna.spark.application import SparkApplication
 from sterna.spark.changelog_scan import load_metadata, read_snapshot
-from sterna.spark.java import java_array
-from sterna.spark.main_catalog import open_main, register_in_sql
-from sterna.spark.start import spark_errors
+from sterna.spark.main_catalog import DriverCatalog
 from sterna.sql_identifiers import quote_backtick
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ _SPARK_SETTINGS = {
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.storeAssignmentPolicy": "ANSI",
-    "spark.sql.catalog.default_rewrite_catalog": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
     "spark.sql.variable.substitute": "false",  # otherwise `${env:…}` in the SQL reads the worker's environment
 }
 # All other settings that affect rows: a worker's defaults are unset.
@@ -108,18 +106,17 @@ class FlowSpark:
         stores = list_stores(context, metadata, is_replica=True)
         catalog = main_catalog(context, flow.credential_id, APP_NAME)
         with translate_java_errors(flow.into):
-            main_tables = open_main(spark, catalog)
+            main_tables = DriverCatalog(spark, catalog)
         try:
+            key = parse_key(flow.into)
             with translate_java_errors(flow.into):
-                register_in_sql(spark, _CATALOG, main_tables)
-                identifier = self._identifier(spark, flow.into)
-            table = SparkTable(spark, flow.into, lambda: main_tables.loadTable(identifier))
+                main_tables.register_in_sql(_CATALOG)
+            table = SparkTable(spark, flow.into, partial(main_tables.load_table, key))
             source = load_metadata(spark, flow.source, metadata, stores)
-            sql_name = ".".join(quote_backtick(part) for part in (_CATALOG, *parse_key(flow.into)))
+            sql_name = ".".join(quote_backtick(part) for part in (_CATALOG, *key))
             yield StepContext(spark, table, sql_name, source, flow.source)
         finally:
-            with suppress(*spark_errors()):
-                main_tables.close()
+            main_tables.close()
 
     def close(self) -> None:
         """Stop Spark if it was started here."""
@@ -128,7 +125,3 @@ class FlowSpark:
     def start_session(self, master: str) -> SparkSession:
         """Return a session for a step; raises as `SparkApplication.open_session`."""
         return self._application.open_session(master)
-
-    def _identifier(self, spark: SparkSession, key: str) -> Any:
-        names = java_array(spark.sparkContext._gateway, jvm(spark).java.lang.String, parse_key(key))
-        return jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of(names)

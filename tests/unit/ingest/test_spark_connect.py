@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.errors import NotStaged, UsageError
+from sterna.errors import NeedsClassicSpark, NotStaged
 from sterna.pipelines.ingest.step_context import open_step_context
 from sterna.pipelines.publish.spark import SparkTable
 
@@ -22,5 +22,5 @@ def test_a_worker_is_refused_before_it_starts() -> None:
     region = SimpleNamespace(name="eu", spark="sc://127.0.0.1:15002")
     context: Any = SimpleNamespace(region=region)
     ingest: Any = SimpleNamespace(region_settings=SimpleNamespace(spark=""), prepare=lambda: None)
-    with pytest.raises(UsageError, match="classic Spark"), open_step_context(context, ingest):
+    with pytest.raises(NeedsClassicSpark, match="classic Spark"), open_step_context(context, ingest):
         raise AssertionError("it is open")

@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +16,6 @@ from typing import Any
 from sterna.config.sections.cdc import CdcSource
 from sterna.errors import (
     LogKept,
-    NeedsClassicSpark,
     NotRead,
     PurgeNear,
     Remedy,
@@ -31,17 +30,16 @@ from sterna.pipelines.cdc.journal import CaptureSpec, Segment
 from sterna.pipelines.cdc.plan import Work, channel, next_work, parse_position
 from sterna.pipelines.cdc.sources import SourceContext
 from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
+from sterna.pipelines.ingest.step_context import open_catalog
 from sterna.pipelines.publish.model import Channel, SnapshotState, TableState
 from sterna.pipelines.publish.protocol import PublishOutcome
 from sterna.runtime.failures import Failures, unexpected_error
 from sterna.runtime.reconciler import Idle, Reconciler, reconcile
 from sterna.runtime.runner import RunSummary
-from sterna.spark.start import is_connect, require_pyspark, spark_errors, start_classic
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
 _MAX_REPEATED_ENDS = 3  # failures of an engine with the same message, after which it isn't started again
-_SPARK_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "8"}
 
 
 @dataclass(frozen=True)
@@ -521,36 +519,9 @@ def _applied_positions(source_context: SourceContext, tables: Mapping[str, Seque
     return [parse_position(applied_position, source_context.source.name) for applied_position in positions]
 
 
-def require_classic(source_context: SourceContext) -> str:
-    """Return the Spark master that applies changes.
-
-    Raises:
-        NeedsClassicSpark: it is a Spark Connect server.
-    """
-    master = source_context.ingest.region_settings.spark or source_context.context.region.spark
-    if is_connect(master):
-        raise NeedsClassicSpark(
-            "change capture needs a classic Spark: through Spark Connect no applied position is set in the commit",
-            hint=f"set ingest.regions.{source_context.context.region.name}.spark, such as local[2]",
-        )
-    return master
-
-
 @contextmanager
 def _open_catalog(source_contexts: Sequence[SourceContext]) -> Iterator[RegionalIcebergCatalog]:
     first_source = source_contexts[0]
-    master = require_classic(first_source)
-    require_pyspark()
-    spark, owned = start_classic(master, "sterna-cdc", _SPARK_SETTINGS)
-    try:
-        for name, value in _SPARK_SETTINGS.items():
-            spark.conf.set(name, value)
-        catalog = RegionalIcebergCatalog(
-            spark, first_source.context, first_source.ingest.region_settings.catalog_credential_id
-        )
+    with open_catalog(first_source.context, first_source.ingest, "sterna-cdc") as catalog:
         catalog.register_in_sql(CATALOG)
         yield catalog
-    finally:
-        if owned:
-            with suppress(*spark_errors()):
-                spark.stop()

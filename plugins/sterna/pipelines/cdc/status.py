@@ -14,7 +14,6 @@ from sterna.pipelines.cdc.plan import channel, parse_position
 from sterna.pipelines.cdc.run import (
     min_applied_segment,
     read_main_tables,
-    require_classic,
     required_position,
     validate_log_retention,
     validate_own_rows,
@@ -22,6 +21,7 @@ from sterna.pipelines.cdc.run import (
 )
 from sterna.pipelines.cdc.sources import SourceContext
 from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, blocked_by
+from sterna.pipelines.ingest.step_context import require_classic
 
 _NOTHING_LEFT_OUT: Mapping[str, Any] = {"left": None, "new": (), "unfit": {}}
 
@@ -72,7 +72,7 @@ def check(source_context: SourceContext) -> SourceCheck:
         NeedsClassicSpark: the Spark that is to apply its changes is a Spark Connect server.
         DatabaseUnreachable, DatabaseRefused, CredentialError: it isn't available.
     """
-    require_classic(source_context)
+    require_classic(source_context.context, source_context.ingest)
     database = source_context.database()
     try:
         tables = database.list_tables()

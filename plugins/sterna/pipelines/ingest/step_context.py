@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from contextlib import closing, contextmanager
 
-from sterna.errors import UsageError
 from sterna.pipelines.ingest.batch_publisher import StepContext
 from sterna.pipelines.ingest.region import RegionIngest
 from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.replication.replica.region import RegionContext
-from sterna.spark.start import is_connect, require_pyspark, spark_errors, start_classic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_SPARK_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "8"}
+from sterna.spark.application import BATCH_SETTINGS, SparkApplication
 
 
 @contextmanager
@@ -27,7 +20,7 @@ def open_step_context(context: RegionContext, ingest: RegionIngest) -> Iterator[
         ingest: what it takes in.
 
     Raises:
-        UsageError: the region's Spark is a Spark Connect server.
+        NeedsClassicSpark: the region's Spark is a Spark Connect server.
         EngineError: Spark doesn't start.
         CredentialError: one is missing.
     """
@@ -45,30 +38,42 @@ def open_step_context(context: RegionContext, ingest: RegionIngest) -> Iterator[
 
 
 @contextmanager
-def open_catalog(context: RegionContext, ingest: RegionIngest) -> Iterator[RegionalIcebergCatalog]:
+def open_catalog(
+    context: RegionContext, ingest: RegionIngest, app_name: str = "sterna-ingest"
+) -> Iterator[RegionalIcebergCatalog]:
     """Open the tables of `main` as a worker reaches them; a Spark that is started for it ends with it.
 
     Args:
         ingest: its ingestion; the tracker isn't used.
+        app_name: what a Spark application calls itself that is started for it.
 
     Raises:
-        UsageError, EngineError, CredentialError: as `open_step_context`.
+        NeedsClassicSpark, EngineError, CredentialError: as `open_step_context`.
     """
-    spark, owned = _start_session(ingest.region_settings.spark or context.region.spark, context.region.name)
-    try:
-        yield RegionalIcebergCatalog(spark, context, ingest.region_settings.catalog_credential_id)
-    finally:
-        if owned:
-            with suppress(*spark_errors()):
-                spark.stop()
+    with _application(context, app_name) as application:
+        spark = application.open_session(_master(context, ingest))
+        with closing(RegionalIcebergCatalog(spark, context, ingest.region_settings.catalog_credential_id)) as catalog:
+            yield catalog
 
 
-def _start_session(master: str, region: str) -> tuple[SparkSession, bool]:
-    if is_connect(master):
-        raise UsageError(
-            "ingestion needs a classic Spark: through Spark Connect no file is written in the region, and no applied "
-            "position is set",
-            hint=f"set ingest.regions.{region}.spark, such as local[2]",
-        )
-    require_pyspark()
-    return start_classic(master, "sterna-ingest", _SPARK_SETTINGS)
+def require_classic(context: RegionContext, ingest: RegionIngest) -> None:
+    """Refuse a Spark that can't write a region's batches.
+
+    Raises:
+        NeedsClassicSpark: it is a Spark Connect server.
+    """
+    _application(context, "").require_classic(_master(context, ingest))
+
+
+def _master(context: RegionContext, ingest: RegionIngest) -> str:
+    return ingest.region_settings.spark or context.region.spark
+
+
+def _application(context: RegionContext, name: str) -> SparkApplication:
+    return SparkApplication(
+        name,
+        "ingestion and change capture need a classic Spark: in its JVM files are written in the region, and applied "
+        "positions are set in the commit",
+        f"set ingest.regions.{context.region.name}.spark, such as local[2]",
+        BATCH_SETTINGS,
+    )

@@ -7,110 +7,46 @@ is rebuilt without the snapshots, and committed by the table's own operations: t
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from sterna.catalog.model import Key, key_name
-from sterna.errors import EngineError
-from sterna.spark.java import java_array, java_map
-from sterna.spark.start import (
-    address,
-    is_connect,
-    require_iceberg,
-    require_pyspark,
-    spark_errors,
-    start_classic,
-    summarize_error,
-)
-from sterna.spark.worker import redact
-
-# Another commit came first, or the outcome is unknown: the next read of the table decides.
-_RETRYABLE_ERRORS = (
-    "CommitFailedException",
-    "CommitStateUnknownException",
-    "NoSuchTableException",
-    "AlreadyExistsException",
-)
-_SENSITIVE_NAMES = "key|secret|token|sas|connection-string|password"  # in names of properties that no log may show
+from sterna.errors import CatalogStateUnknown
+from sterna.spark.errors import causes
+from sterna.spark.main_catalog import CommitConflict, MainTables, TableChanged
+from sterna.spark.start import spark_errors
 
 
-class SparkSnapshots:
-    """Takes snapshots out of tables of `main`, by the Spark of a region.
+def remove_snapshots(tables: MainTables, key: Key, metadata: str, snapshots: Collection[int]) -> bool:
+    """Expire snapshots if the table's metadata is still the expected one; return whether it was done.
 
     Args:
-        master: a classic Spark master; its JVM needs Iceberg's runtime and that of the kind of store.
+        metadata: the expected metadata.json.
+        snapshots: ids of those that go.
+
+    Raises:
+        EngineRefused, StoreDenied: no later run will do better.
+        EngineError: anything else.
     """
-
-    def __init__(self, master: str) -> None:
-        self._master = master
-        self._jvm: Any = None
-        self._configuration: Any = None
-        self._gateway: Any = None
-
-    def remove(self, key: Key, metadata: str, snapshots: Collection[int], properties: Mapping[str, str]) -> bool:
-        """Expire snapshots if the table's metadata is still the expected one; return whether it was done.
-
-        Args:
-            metadata: the expected metadata.json.
-            snapshots: ids of those that go.
-            properties: how Iceberg's Nessie catalog and FileIO reach the catalog and the table's files; secret.
-
-        Raises:
-            EngineError: Spark can't be started, is Spark Connect, or lacks Iceberg (NoIceberg); or the commit was
-                refused.
-        """
-        self._start()
-        try:
-            return self._commit(key, metadata, snapshots, properties)
-        except spark_errors() as error:
-            if _exception_class(error) in _RETRYABLE_ERRORS:
-                return False
-            message = redact(summarize_error(error), _secret_properties(properties))
-            raise EngineError(
-                f"Iceberg in Spark at {address(self._master)} failed: {message}", table=key_name(key)
-            ) from None
-
-    def _start(self) -> None:
-        if self._jvm is not None:
-            return
-        require_pyspark()
-        if is_connect(self._master):
-            raise EngineError(
-                "a Spark Connect server lends no JVM: snapshots are expired by a classic master alone",
-                hint="run the command with a registry whose `spark` is such as local[2]",
-            )
-        spark: Any = start_classic(self._master, "sterna", {})[0]
-        require_iceberg(spark)
-        self._jvm, self._gateway = spark._jvm, spark.sparkContext._gateway
-        self._configuration = spark._jsc.hadoopConfiguration()
-
-    def _commit(self, key: Key, metadata: str, snapshots: Collection[int], properties: Mapping[str, str]) -> bool:
-        iceberg = self._jvm.org.apache.iceberg
-        catalog = iceberg.nessie.NessieCatalog()
-        try:
-            catalog.setConf(self._configuration)
-            catalog.initialize("sterna", java_map(self._jvm, properties))
-            names = java_array(self._gateway, self._jvm.java.lang.String, key)
-            operations = catalog.loadTable(iceberg.catalog.TableIdentifier.of(names)).operations()
-            base = operations.current()
-            if base.metadataFileLocation() != metadata:
-                return False
-            removed_ids, removed = set(snapshots), self._jvm.java.util.ArrayList()
-            for snapshot in base.snapshots():
-                if snapshot.snapshotId() in removed_ids:
-                    removed.add(snapshot)
-            updated = iceberg.TableMetadata.buildFrom(base).removeSnapshots(removed).build()
-            operations.commit(base, updated)
-            return True
-        finally:
-            catalog.close()
+    try:
+        return tables.call(lambda: _commit(tables, key, metadata, snapshots), key_name(key))
+    except (CommitConflict, TableChanged, CatalogStateUnknown):
+        return False  # another commit came first, or the outcome is unknown: the next read of the table decides
 
 
-def _secret_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in properties.items() if re.search(_SENSITIVE_NAMES, name)}
-
-
-def _exception_class(error: BaseException) -> str:
-    exception: Any = getattr(error, "java_exception", None)
-    return "" if exception is None else str(exception.getClass().getSimpleName())
+def _commit(tables: MainTables, key: Key, metadata: str, snapshots: Collection[int]) -> bool:
+    try:
+        operations = tables.load_table(key).operations()
+    except spark_errors() as error:
+        if any(name.endswith("NoSuchTableException") for name, _ in causes(error)):
+            return False
+        raise
+    base = operations.current()
+    if base.metadataFileLocation() != metadata:
+        return False
+    removed_ids, removed = set(snapshots), tables.jvm.java.util.ArrayList()
+    for snapshot in base.snapshots():
+        if snapshot.snapshotId() in removed_ids:
+            removed.add(snapshot)
+    updated = tables.jvm.org.apache.iceberg.TableMetadata.buildFrom(base).removeSnapshots(removed).build()
+    operations.commit(base, updated)
+    return True

@@ -1,4 +1,4 @@
-"""Tables of `main` as Iceberg's own code in Spark's driver has them, to be rewritten.
+"""Tables of `main` as Iceberg's own code in Spark's driver has them.
 
 No catalog is set on the session, and so no secret either: the catalog and its files' credentials live in objects of
 the driver. Iceberg hands the credentials to the workers with the table, as it does for every table.
@@ -78,7 +78,7 @@ class MainTables:
         self.address = address(master)
         self.spark = SparkApplication(
             "sterna-upkeep",
-            "maintenance chooses single files, in Spark's JVM",
+            "maintenance commits to main in Spark's JVM",
             "name a Spark master in the services file: maintenance.spark, such as local[4]",
             _SPARK_SETTINGS,
         ).open_session(master)
@@ -103,7 +103,11 @@ class MainTables:
         """
         if any({"@", "#", "`"} & set(part) for part in key):
             raise Unsupported("Iceberg's catalog for Nessie can't name a table with @, # or ` in its key")
-        return self.call(lambda: self._catalog.load_table(key))
+        return self.call(lambda: self.load_table(key))
+
+    def load_table(self, key: Key) -> Java:
+        """Load a table within `call`; raises what py4j does."""
+        return self._catalog.load_table(key)
 
     def check_executors(self) -> None:
         """Let Spark's executors count a row.
@@ -113,8 +117,11 @@ class MainTables:
         """
         self.call(lambda: self.spark.range(1).count())
 
-    def call(self, work: Callable[[], _T]) -> _T:
+    def call(self, work: Callable[[], _T], table: str = "") -> _T:
         """Return what a piece of work in the driver returns; Ctrl-C cancels all jobs, and leaves the driver usable.
+
+        Args:
+            table: what errors call the table.
 
         Raises:
             TableChanged, CommitConflict: another commit came first.
@@ -131,7 +138,7 @@ class MainTables:
         try:
             return run_in_thread(run, self.cancel)
         except spark_errors() as error:
-            raise translate_error(error, self.address, self._secrets) from None
+            raise translate_error(error, self.address, self._secrets, table) from None
 
     def cancel(self) -> None:
         """Cancel all jobs; what waits for them fails."""
@@ -152,26 +159,27 @@ class MainTables:
         self._tag_scope.close()
 
 
-def translate_error(error: BaseException, address: str, secrets: Mapping[str, str]) -> Exception:
+def translate_error(error: BaseException, address: str, secrets: Mapping[str, str], table: str = "") -> Exception:
     """Return our error for one of Spark's in a rewrite.
 
     Args:
         error: what py4j or PySpark raised.
         address: Spark's address.
         secrets: properties that no message may show.
+        table: what it calls the table.
     """
     names = [name for name, _ in causes(error)]
     text = redact(summarize_error(error), secrets)
     if any(name.endswith("CommitStateUnknownException") for name in names):
-        return CatalogStateUnknown(f"the answer to a commit of Spark's was lost: {text}")
+        return CatalogStateUnknown(f"the answer to a commit of Spark's was lost: {text}", table=table)
     # A reserved name is a ValidationException, too, and no retry cures it.
-    if permanent := permanent_error(error, "", clean=lambda message: redact(message, secrets)):
+    if permanent := permanent_error(error, table, clean=lambda message: redact(message, secrets)):
         return permanent
     if any(name.endswith((".ValidationException", ".MissingFileException")) for name in names):
         return TableChanged(text)
     if any(name.endswith("CommitFailedException") for name in names):
         return CommitConflict(text)
-    return EngineError(f"Spark at {address} failed: {text}")
+    return EngineError(f"Spark at {address} failed: {text}", table=table)
 
 
 class DriverCatalog:

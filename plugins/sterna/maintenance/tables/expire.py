@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from sterna.catalog.model import ICEBERG_TABLE, parse_key
-from sterna.config.registry.credential import fileio_properties
-from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.maintenance import Maintenance, MaintenanceRule
 from sterna.errors import SternaError, UpkeepBlocked, UsageError
@@ -20,10 +19,11 @@ from sterna.maintenance.tables.facts import ContentVersion, RetentionInputs
 from sterna.maintenance.tables.gather import read_inputs
 from sterna.maintenance.tables.results import ExpiredTable, ExpiryReport
 from sterna.maintenance.tables.retention import Retention, compute_retention, expirable_snapshots
-from sterna.pipelines.publish.main_access import auth_properties
+from sterna.pipelines.publish.main_access import main_catalog
 from sterna.replication.failover.certain_term import require_same_term
 from sterna.replication.replica.region import RegionContext
-from sterna.spark.expire_snapshots import SparkSnapshots
+from sterna.spark.expire_snapshots import remove_snapshots
+from sterna.spark.main_catalog import MainTables
 
 _MAX_ATTEMPTS = 5
 
@@ -55,25 +55,14 @@ class SparkSnapshotRemover:
     def __init__(self, context: RegionContext, settings: Maintenance | None = None) -> None:
         self._context = context
         self._credential_id = settings.credential_id if settings else None
-        self._spark = SparkSnapshots((settings.spark if settings else "") or context.region.spark)
+        self._master = (settings.spark if settings else "") or context.region.spark
 
     def __call__(self, key: str, metadata: str, snapshots: Collection[int]) -> bool:
         """See `RemoveSnapshots`."""
-        return self._spark.remove(parse_key(key), metadata, snapshots, self._properties(metadata))
-
-    def _properties(self, metadata: str) -> dict[str, str]:
-        """Return the settings of a Nessie catalog at the primary, whose FileIO reaches the metadata's store."""
-        address = self._context.ports.primary_region.catalog
         location = self._context.mapping.locate(metadata).location
-        credential = self._context.secrets(location.credential_id) if location.credential_id else None
-        return {
-            "uri": address.write,
-            "ref": SOURCE_BRANCH,
-            "warehouse": location.prefix,
-            "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
-            **auth_properties(self._context, self._credential_id or address.credential_id),
-            **fileio_properties(location, credential),
-        }
+        main = main_catalog(self._context, self._credential_id, "", [location])
+        with closing(MainTables(self._master, main)) as tables:
+            return remove_snapshots(tables, parse_key(key), metadata, snapshots)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.errors import EngineError, Gap, NeedsClassicSpark, NotAnAncestor, SternaError, UsageError
 from sterna.spark.errors import permanent_error
-from sterna.spark.java import activate_session, java_array, java_map
+from sterna.spark.java import activate_session, java_array, open_file_io
 from sterna.spark.read import redact_properties
 from sterna.spark.start import spark_errors, summarize_error
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SOURCE = Path(__file__).with_name("StagedChanges.java")
-_FILE_IO = "org.apache.iceberg.io.ResolvingFileIO"
 _CLASS = "sterna.StagedChanges"
 _compile_lock = threading.Lock()
 _compiled_classes: dict[str, Any] = {}  # an application: the class in its JVM
@@ -121,12 +120,8 @@ def load_metadata(
     """
     java = _require_classic(spark, table)
     iceberg = java._jvm.org.apache.iceberg
-    credentials = java._jvm.java.util.ArrayList()
-    for prefix, properties in stores:
-        credentials.add(iceberg.io.StorageCredential.create(prefix, java_map(java._jvm, properties)))
     try:
-        hadoop = java._jsparkSession.sessionState().newHadoopConf()
-        io = iceberg.CatalogUtil.loadFileIO(_FILE_IO, java_map(java._jvm, stores[0][1]), hadoop, credentials)
+        io = open_file_io(java, dict(stores), stores[0][1])
         return iceberg.BaseTable(iceberg.StaticTableOperations(metadata, io), table)
     except spark_errors() as error:
         clean = partial(_redact, stores)

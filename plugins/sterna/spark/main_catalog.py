@@ -16,7 +16,7 @@ from sterna.catalog.model import Key
 from sterna.errors import CatalogStateUnknown, EngineError, Unsupported
 from sterna.spark.application import SparkApplication
 from sterna.spark.errors import causes, permanent_error
-from sterna.spark.java import activate_session, java_array, java_map
+from sterna.spark.java import activate_session, java_array, java_map, open_file_io
 from sterna.spark.start import address, cancel, job_tag, run_in_thread, spark_errors, summarize_error
 from sterna.spark.worker import redact
 
@@ -243,19 +243,6 @@ class DriverCatalog:
         options = java_map(java, {"uri": main.uri, "warehouse": main.warehouse, **author})
         client = java.org.apache.iceberg.nessie.NessieIcebergClient(api, "main", None, options)
         catalog = java.org.apache.iceberg.nessie.NessieCatalog()
-        catalog.initialize("sterna_main", client, self._file_io(main), options)
+        # Without the catalog's login: it would go to the executors.
+        catalog.initialize("sterna_main", client, open_file_io(self._spark, main.stores, {}), options)
         return catalog
-
-    def _file_io(self, main: MainCatalog) -> Java:
-        """Return a FileIO that reads and writes each location with its own settings; it goes to the executors, and
-        so doesn't have the catalog's login.
-        """
-        java = self._spark._jvm
-        credentials = java.java.util.ArrayList()
-        for prefix, settings in main.stores.items():
-            folder = prefix if prefix.endswith("/") else f"{prefix}/"
-            credentials.add(java.org.apache.iceberg.io.StorageCredential.create(folder, java_map(java, settings)))
-        hadoop = self._spark.sparkContext._jsc.hadoopConfiguration()
-        return java.org.apache.iceberg.CatalogUtil.loadFileIO(
-            "org.apache.iceberg.io.ResolvingFileIO", java_map(java, {}), hadoop, credentials
-        )

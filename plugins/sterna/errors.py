@@ -336,7 +336,7 @@ class NotAKey(ChangesError, exit_code=ExitCode.INPUT):
 
 
 class NeedsClassicSpark(ChangesError, exit_code=ExitCode.INPUT):
-    """Spark Connect doesn't show the JVM in which changes are planned."""
+    """Spark Connect doesn't show the JVM that plans changes and commits to `main`."""
 
 
 class OutletError(SternaError):

@@ -19,7 +19,7 @@ from sterna.errors import EngineError, Gap, NeedsClassicSpark, NotAnAncestor, St
 from sterna.spark.errors import permanent_error
 from sterna.spark.java import activate_session, java_array, open_file_io
 from sterna.spark.read import redact_properties
-from sterna.spark.start import spark_errors, summarize_error
+from sterna.spark.start import is_remote, spark_errors, summarize_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -239,7 +239,7 @@ def _lineage_error(problem: str, name: str, start: int | None, end: int) -> Gap 
 
 
 def _require_classic(spark: SparkSession, table: str) -> Any:
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_remote(spark):
         raise NeedsClassicSpark(
             "the rows between two snapshots are planned in Spark's JVM, which Spark Connect doesn't show",
             table=table,

@@ -298,7 +298,7 @@ def job_tag(spark: SparkSession, tag: str) -> Iterator[None]:
     Args:
         tag: a name, unique in the application.
     """
-    remote = _is_remote(spark)
+    remote = is_remote(spark)
     if remote:
         spark.addTag(tag)
     else:
@@ -319,14 +319,15 @@ def cancel(spark: SparkSession, tag: str) -> None:
     Args:
         tag: as in `job_tag`.
     """
-    if _is_remote(spark):
+    if is_remote(spark):
         spark.interruptTag(tag)
     else:
         # Not by tag: a classic session keeps its tags by thread, and finds none from another one.
         spark.sparkContext.cancelJobGroup(tag)
 
 
-def _is_remote(spark: SparkSession) -> bool:
+def is_remote(spark: SparkSession) -> bool:
+    """Return whether a session is one of Spark Connect: it reaches no JVM."""
     from pyspark.sql import SparkSession as Classic
 
     return not isinstance(spark, Classic)

@@ -279,10 +279,10 @@ def test_what_else_upkeep_commits_is_raced_with_each_kind(
         if disturbing:
             rows = disturbing.pop()(space, table, rows)
 
-    def disturbed(self: MainTables, function: Any) -> Any:
+    def disturbed(self: MainTables, function: Any, *more: str) -> Any:
         if getattr(function, "name", "") == "execute":
             commit()
-        return call(self, function)
+        return call(self, function, *more)
 
     monkeypatch.setattr(MainTables, "call", disturbed)
     name = table.removeprefix("main_us.")

@@ -26,7 +26,7 @@ from sterna.pipelines.publish.protocol import (
 from sterna.spark.changelog_scan import load_by_name
 from sterna.spark.errors import causes, permanent_error
 from sterna.spark.java import java_map
-from sterna.spark.start import require_iceberg, require_pyspark, spark_errors, summarize_error
+from sterna.spark.start import is_remote, require_iceberg, require_pyspark, spark_errors, summarize_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -243,9 +243,7 @@ def require_jvm(spark: SparkSession) -> None:
         NoIceberg: its driver lacks Iceberg's runtime.
     """
     require_pyspark()
-    from pyspark.sql import SparkSession as Classic
-
-    if not isinstance(spark, Classic):
+    if is_remote(spark):
         raise NotStaged(
             "Spark Connect reaches no JVM: its procedures publish without an applied position, so it publishes nothing",
             hint="a classic Spark, local or of a cluster",

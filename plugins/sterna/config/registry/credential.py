@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sterna.config.registry.connection import Credential, StoreAddress, parse_credential, store_address
@@ -14,6 +15,7 @@ __all__ = (
     "StoreAddress",
     "describe_store",
     "fileio_properties",
+    "load_fileio_properties",
     "parse_credential",
     "rclone_environment",
     "store_address",
@@ -65,3 +67,15 @@ def fileio_properties(location: Location, credential: Credential | None) -> dict
     Source: Iceberg 1.12 S3FileIOProperties, GCPProperties, AzureProperties; PyIceberg, "Configuration".
     """
     return location.store_type.fileio_properties(location, credential)
+
+
+def load_fileio_properties(location: Location, secrets: Callable[[str], Credential]) -> dict[str, str]:
+    """Return `fileio_properties` by the location's own credential.
+
+    Args:
+        secrets: finds a credential by its id.
+
+    Raises:
+        CredentialError: the credential is missing or incomplete.
+    """
+    return fileio_properties(location, secrets(location.credential_id) if location.credential_id else None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.catalog.model import key_name, parse_key
 from sterna.catalog.tables import table_metadata_uri
-from sterna.config.registry.credential import fileio_properties
+from sterna.config.registry.credential import load_fileio_properties
 from sterna.errors import CredentialError, EngineError, NotAKey, UsageError
 from sterna.pipelines.changes.between import plan_changes, to_frame
 from sterna.pipelines.changes.rows import CHANGE, NOT_A_KEY
@@ -132,7 +132,7 @@ def translate_errors(context: RegionContext, table: str, same_key: str, prefix: 
 def _redact(context: RegionContext, message: str) -> str:
     for location in context.registry.locations:
         with suppress(CredentialError):  # Spark didn't get it then
-            message = redact_properties(message, _properties(context, location))
+            message = redact_properties(message, load_fileio_properties(location, context.secrets))
     return message
 
 
@@ -155,17 +155,12 @@ def list_stores(context: RegionContext, metadata: str, *, is_replica: bool) -> l
         CredentialError: that of the first one is missing.
     """
     first_location = context.mapping.locate(metadata).location
-    stores = [(first_location.prefix, _properties(context, first_location))]
+    stores = [(first_location.prefix, load_fileio_properties(first_location, context.secrets))]
     for location in context.registry.locations:
         if location.id != first_location.id and (location.region == context.region.name or not is_replica):
             with suppress(CredentialError):  # only required if a file is there
-                stores.append((location.prefix, _properties(context, location)))
+                stores.append((location.prefix, load_fileio_properties(location, context.secrets)))
     return stores
-
-
-def _properties(context: RegionContext, location: Any) -> dict[str, str]:
-    credential = context.secrets(location.credential_id) if location.credential_id else None
-    return fileio_properties(location, credential)
 
 
 def load_table(context: RegionContext, spark: SparkSession, table: str) -> Any:

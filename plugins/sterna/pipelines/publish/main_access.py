@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sterna.config.registry.credential import fileio_properties
+from sterna.config.registry.credential import load_fileio_properties
 from sterna.config.registry.model import Location
 from sterna.replication.replica.region import RegionContext
 from sterna.spark.main_catalog import MainCatalog
@@ -24,10 +24,10 @@ def main_catalog(
         CredentialError: a credential is missing.
     """
     address = context.ports.primary_region.catalog
-    stores = {}
-    for location in context.registry.locations if locations is None else locations:
-        credential = context.secrets(location.credential_id) if location.credential_id else None
-        stores[location.prefix] = fileio_properties(location, credential)
+    stores = {
+        location.prefix: load_fileio_properties(location, context.secrets)
+        for location in (context.registry.locations if locations is None else locations)
+    }
     access = _auth_properties(context, credential_id or address.credential_id)
     return MainCatalog(address.write, access, context.region.replica_root, stores, app)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sterna.concurrency.cancellation import Stop
-from sterna.config.registry.credential import fileio_properties
+from sterna.config.registry.credential import load_fileio_properties
 from sterna.errors import EngineError, NeedsSpark, QueryFailed
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.queries.job import QueryJob, SparkRequest
@@ -64,8 +64,7 @@ class SparkFallback:
         properties: dict[str, str] = {}
         for location in self._context.registry.locations:
             if location.id in location_ids:
-                credential = self._context.secrets(location.credential_id) if location.credential_id else None
-                location_properties = fileio_properties(location, credential)
+                location_properties = load_fileio_properties(location, self._context.secrets)
                 if differing := sorted(
                     name for name, value in location_properties.items() if properties.get(name, value) != value
                 ):

@@ -24,7 +24,7 @@ from sterna.spark.start import RESUME_HINT, cancel, job_tag, run_with_timeout, s
 from sterna.spark.worker import PROBE_SCHEMA, probe_function, report_function
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # What localizing imports in the workers: the import's name and the distribution's.
 WORKER_PACKAGES = {
@@ -77,15 +77,16 @@ def prepare_workers(spark: SparkSession, master: str, *, connect: bool) -> int:
 
 
 def _probe(spark: SparkSession, master: str, report: Callable[[], str]) -> list[dict[str, Any]]:
+    # As many partitions as Spark would run at once: this reaches all workers, and warms them up.
+    return _read_reports(spark, master, lambda: spark.range(0, 1024).mapInArrow(probe_function(report), PROBE_SCHEMA))
+
+
+def _read_reports(spark: SparkSession, master: str, query: Callable[[], DataFrame]) -> list[dict[str, Any]]:
     tag = f"sterna-{uuid.uuid4().hex}"
 
     def probe() -> list[dict[str, Any]]:
-        # As many partitions as Spark would run at once: this reaches all workers, and warms them up.
         with job_tag(spark, tag):
-            return [
-                json.loads(row["report"])
-                for row in spark.range(0, 1024).mapInArrow(probe_function(report), PROBE_SCHEMA).collect()
-            ]
+            return [json.loads(row["report"]) for row in query().collect()]
 
     return run_with_timeout(
         _PROBE_SECONDS, probe, lambda: cancel(spark, tag), f"a first task for Spark's workers at {master}"
@@ -151,21 +152,12 @@ def _explain_failure(spark: SparkSession, master: str, report: Callable[[], str]
 def _plain_probe(spark: SparkSession, master: str, report: Callable[[], str]) -> list[dict[str, Any]]:
     from pyspark.sql.functions import udf
 
-    tag = f"sterna-{uuid.uuid4().hex}"
-
-    def probe() -> list[dict[str, Any]]:
+    def query() -> DataFrame:
         report_udf: Any = udf(lambda _: report(), "string", useArrow=False)
-        with job_tag(spark, tag):
-            rows = (
-                spark.range(0, _PLAIN_PROBE_TASKS, numPartitions=_PLAIN_PROBE_TASKS)
-                .select(report_udf("id").alias("report"))
-                .collect()
-            )
-        return [json.loads(row["report"]) for row in rows]
+        rows = spark.range(0, _PLAIN_PROBE_TASKS, numPartitions=_PLAIN_PROBE_TASKS)
+        return rows.select(report_udf("id").alias("report"))
 
-    return run_with_timeout(
-        _PROBE_SECONDS, probe, lambda: cancel(spark, tag), f"a first task for Spark's workers at {master}"
-    )
+    return _read_reports(spark, master, query)
 
 
 def _with_version(distribution: str) -> str:

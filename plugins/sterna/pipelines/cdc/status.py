@@ -20,8 +20,8 @@ from sterna.pipelines.cdc.run import (
     validate_read_age,
 )
 from sterna.pipelines.cdc.sources import SourceContext
-from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, blocked_by
 from sterna.pipelines.ingest.step_context import require_classic
+from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, blocked_by
 
 _NOTHING_LEFT_OUT: Mapping[str, Any] = {"left": None, "new": (), "unfit": {}}
 

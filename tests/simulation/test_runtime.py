@@ -57,7 +57,7 @@ class Consumer(Reconciler[tuple[int, int], tuple[int, int], int]):
         self.name, self.interval = name, 0.0
         self._world, self._log = world, world.logs[name]
 
-    def observe(self) -> tuple[int, int]:
+    def observe(self, previous: tuple[int, int] | None = None) -> tuple[int, int]:
         self._world.called(self.name)
         self._world.fault("dark", StoreUnreachable("later"))
         return self._log.position, len(self._log.rows)

@@ -54,7 +54,7 @@ class SternaReconcileOperator(StepOperator, SkipMixin):
         if not addon.is_on(services, region):
             raise AirflowSkipException(f"the services file has no {addon.section.format(region=region)}")
         outcome = addon.steps[self.step].run(self, services)
-        raise_severest(outcome.failed)
+        raise_severest(outcome.failed, has_retried=bool(self.follow_for))
         if outcome.alarm:
             raise AirflowFailException(outcome.alarm)
         if outcome.ends_run:
@@ -62,14 +62,17 @@ class SternaReconcileOperator(StepOperator, SkipMixin):
         return outcome.counts
 
 
-def raise_severest(failed: Mapping[str, SternaError]) -> None:
+def raise_severest(failed: Mapping[str, SternaError], *, has_retried: bool) -> None:
     """Raise one error for all of a step's: the task is repeated only where that may cure each of them.
+
+    A step that has polled for a while has retried them itself: what is left is an alarm, and the next run goes on.
 
     Args:
         failed: the errors, by what each happened to, as `RunSummary.errors` has them; empty: nothing is raised.
+        has_retried: the step has retried them itself.
 
     Raises:
-        AirflowFailException: some need an operator; it names the first.
+        AirflowFailException: some need an operator, or the step has retried; it names the first.
         SternaError: all of them may be cured by a retry: this is the first.
     """
     from airflow.sdk.exceptions import AirflowFailException
@@ -77,6 +80,6 @@ def raise_severest(failed: Mapping[str, SternaError]) -> None:
     if not failed:
         return
     name, error = next(iter(failed.items()))  # those that no retry cures come first
-    if error.remedy is Remedy.RETRY:
+    if error.remedy is Remedy.RETRY and not has_retried:
         raise error
     raise AirflowFailException(f"{len(failed)} failed; {name}: {describe_error(error)}") from error

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from sterna.airflow.base import SternaServicesOperator, parse_options
@@ -86,7 +87,7 @@ def capture_changes(task: StepOperator, services: Services) -> Outcome:
     runner = CaptureRunner(open_sources(task.open(), services, task.names), task.log_progress)
     with task.stopped_by(runner.stop):
         summary = runner.run(task.follow_for.total_seconds())
-    return Outcome(len(summary.steps), summary.errors)
+    return Outcome(sum(summary.counts.values()), summary.errors)
 
 
 def transform_tables(task: StepOperator, services: Services) -> Outcome:
@@ -95,14 +96,15 @@ def transform_tables(task: StepOperator, services: Services) -> Outcome:
     from sterna.pipelines.transforms.run import run_transforms, select_flows
 
     transforms, folder = select_flows(services.transforms, task.names), services_folder(task.services_path)
-    region, seconds = task.open_reloading(), task.follow_for.total_seconds()
+    region, seconds, stopping = task.open_reloading(), task.follow_for.total_seconds(), Event()
     try:
-        summary = run_transforms(region.current, transforms, folder, task.log_progress, seconds)
+        with task.stopped_by(stopping.set):
+            summary = run_transforms(region.current, transforms, folder, task.log_progress, seconds, stopping)
     finally:
         region.disconnect()
     for name, reason in summary.idle.items():
         task.log_progress(f"{name}: {reason}")
-    return Outcome(dict(Counter(step.flow for step in summary.steps)), summary.errors)
+    return Outcome(dict(summary.counts), summary.errors)
 
 
 def publish_batches(task: StepOperator, services: Services) -> Outcome:
@@ -129,9 +131,12 @@ def materialize_views(task: StepOperator, services: Services) -> Outcome:
     """Update views of features from the replica; count the rows written of each."""
     from sterna.pipelines.features.region import materialize_all, require_features
 
-    region, seconds = task.open(), task.follow_for.total_seconds()
+    region, seconds, stopping = task.open(), task.follow_for.total_seconds(), Event()
     features = require_features(services, region.region.name)
-    summary = materialize_all(region, features, task.names, follow_for=seconds, report=task.log_progress)
+    with task.stopped_by(stopping.set):
+        summary = materialize_all(
+            region, features, task.names, follow_for=seconds, report=task.log_progress, stopping=stopping
+        )
     counts: Counter[str] = Counter()
     for view in summary.steps:
         counts[view.view] += view.rows + view.gone

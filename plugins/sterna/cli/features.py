@@ -116,7 +116,10 @@ def _print_summary(output: Output, summary: RunSummary[Materialization], **field
     """Print what a run did, and exit with the code of its severest error."""
     from sterna.text.features import run_text
 
-    views = {step.view: step for step in summary.steps}  # of a view that was filled several times, the last one
+    views: dict[str, Materialization] = {}
+    for step in summary.steps:  # of a view that was filled several times, the last one
+        if step.how != "same" or step.view not in views:
+            views[step.view] = step
     failed = [
         {"view": name, "error": type(error).__name__, "message": str(error)} for name, error in summary.errors.items()
     ]

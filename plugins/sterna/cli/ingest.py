@@ -141,8 +141,8 @@ def run(
 ) -> None:
     """Publish closed batches on main, as few files near the writer: staged, audited, published once.
 
-    Without --once and --for it goes on until it is ended. Any number may run beside one another. With --once it ends
-    with 4 where batches are left that no worker has; else where it can't be told what waits.
+    Without --once and --for it runs until it is ended. Several may run at the same time. With --once it ends with 4
+    where batches are left that no worker has, or where what waits is unknown.
     """
     from sterna.pipelines.ingest.worker_service import run_worker
     from sterna.text.ingest_worker import consolidated_text, work_text
@@ -197,7 +197,7 @@ def replay(
         if ingest.is_initialized():
             ingest.prepare()
         elif batch:
-            raise UsageError(f"the tracker knows no batch {batch!r}")
+            raise UsageError(f"the tracker has no batch {batch!r}")
         if batch:
             replayed = (accept_batch if accept else replay_rejected)(ingest.pool, batch, apply=apply)
         else:
@@ -219,13 +219,13 @@ def rebuild(
 ) -> None:
     """Rebuild the tracker from the inbox and the tables of main. What it has stays as it is."""
     from sterna.pipelines.ingest.applied_positions import AppliedPositions
-    from sterna.pipelines.ingest.rebuild import rebuild as make_anew
+    from sterna.pipelines.ingest.rebuild import rebuild as rebuild_tracker
     from sterna.text.ingest_worker import rebuilt_text
 
     output = Output(as_json)
     with open_context(registry, region) as context, _open_ingest(context, services) as ingest:
-        marks = AppliedPositions(context)
-        rebuilt = make_anew(ingest.pool, ingest.objects, ingest.region_settings.inbox, marks, marks.head)
+        positions = AppliedPositions(context)
+        rebuilt = rebuild_tracker(ingest.pool, ingest.objects, ingest.region_settings.inbox, positions, positions.head)
     output.result(rebuilt, rebuilt_text(rebuilt))
 
 

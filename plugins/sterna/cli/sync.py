@@ -113,7 +113,7 @@ def follow(
     """Follow main and publish each small change in the region at once, until interrupted. Large plans are left to the
     region's DAG, which may run at the same time.
 
-    It tells one line a publication. SIGTERM and Ctrl-C end it at any moment; the next sync goes on from there.
+    It prints one line a publication. SIGTERM and Ctrl-C end it at any moment; the next sync continues from there.
     """
     from sterna.replication.replica.reloading_region import ReloadingRegion
     from sterna.replication.sync.follow import Follower, FollowerLimits, FollowOptions

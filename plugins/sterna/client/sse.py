@@ -23,7 +23,9 @@ class _LimitedResponse:
         async for text in self._response.aiter_text():
             if self.pending_characters > _MAX_EVENT_CHARACTERS:
                 raise ValueError("the stream sends an event without an end")
-            self.pending_characters += len(text)
+            # A blank line ends an event, also one without data, as a comment that keeps the connection alive.
+            _, ended, rest = text.rpartition("\n\n")
+            self.pending_characters = len(rest) if ended else self.pending_characters + len(text)
             yield text
 
 

@@ -10,14 +10,17 @@ import atexit
 import importlib
 import json
 import os
+import re
 import resource
 import select
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
@@ -25,6 +28,24 @@ from sterna.errors import EngineError
 
 _ERRORS_FILE = "errors"
 _GRACE_SECONDS = 60.0  # seconds beyond a job's own, after which the fork server counts as stuck
+_POLL_SECONDS = 0.02
+# A job needs none of them, and the content that it reads may take its process over.
+_SECRET_VARIABLE = re.compile(r"^(AIRFLOW_CONN_|AIRFLOW__|AWS_|AZURE_|GOOGLE_)|SECRET|PASSWORD|TOKEN|CREDENTIAL")
+
+
+@dataclass(frozen=True)
+class JobFailure:
+    """How a job's process ended, where that was no error of its program.
+
+    Args:
+        text: for messages, behind "the process".
+        is_out_of_memory: it needed more memory than it may have.
+        is_killed: it was ended from outside, so that its content may be blameless.
+    """
+
+    text: str
+    is_out_of_memory: bool = False
+    is_killed: bool = False
 
 
 class ForkServer:
@@ -43,6 +64,7 @@ class ForkServer:
         self._activity = activity
         self._lock = Lock()
         self._process: tuple[str, subprocess.Popen[str]] | None = None  # and the owner's key
+        self._busy: set[subprocess.Popen[str]] = set()
         atexit.register(self.stop)
 
     @property
@@ -51,7 +73,7 @@ class ForkServer:
         process = self._process
         return process[1].pid if process is not None else None
 
-    def run(self, folder: Path, memory: int, seconds: float) -> str | None:
+    def run(self, folder: Path, memory: int, seconds: float) -> JobFailure | None:
         """Do the job of a folder; return how its process ended if its content ended it, None: as it should.
 
         Args:
@@ -66,13 +88,13 @@ class ForkServer:
         if code == 0:
             return None
         if code == -signal.SIGALRM:
-            return f"took more than {seconds:g} s"
+            return JobFailure(f"took more than {seconds:g} s")
         if code < 0:
-            return f"died of signal {-code}"
+            return JobFailure(f"died of signal {-code}", is_killed=-code in (signal.SIGKILL, signal.SIGTERM))
         errors = folder / _ERRORS_FILE
         lines = errors.read_text(errors="replace").strip().splitlines() if errors.exists() else []
         if lines and "MemoryError" in lines[-1]:
-            return "needed more memory than it may have"
+            return JobFailure("needed more memory than it may have", is_out_of_memory=True)
         raise self._failed(lines, code)
 
     def _fork(self, folder: Path, memory: int, seconds: float) -> int:
@@ -88,6 +110,8 @@ class ForkServer:
                 assert process.stderr is not None
                 raise self._failed(process.stderr.read().strip().splitlines(), process.wait())
         except BaseException:
+            with self._lock:
+                self._busy.discard(process)
             _kill(process)  # and its job's
             raise
         self._release(process)
@@ -97,21 +121,33 @@ class ForkServer:
         return EngineError(f"the process that {self._activity} failed: {lines[-1][:300] if lines else code}")
 
     def stop(self) -> None:
-        """End the process that is kept."""
+        """End its processes and their jobs, which fail with an `EngineError`."""
         with self._lock:
             process, self._process = self._process, None
+            busy = list(self._busy)
         _stop_own(process)
+        for working in busy:
+            with suppress(ProcessLookupError):
+                os.killpg(working.pid, signal.SIGKILL)
 
     def _acquire(self) -> subprocess.Popen[str]:
         with self._lock:
             process, self._process = self._process, None
         if process is not None and process[0] == _owner_key() and process[1].poll() is None:
-            return process[1]
-        _stop_own(process)
-        return _start(self._modules)
+            working = process[1]
+        else:
+            _stop_own(process)
+            try:
+                working = _start(self._modules)
+            except OSError as error:
+                raise EngineError(f"the process that {self._activity} can't be started: {error.strerror}") from None
+        with self._lock:
+            self._busy.add(working)
+        return working
 
     def _release(self, process: subprocess.Popen[str]) -> None:
         with self._lock:
+            self._busy.discard(process)
             if self._process is None:
                 self._process = _owner_key(), process
                 return
@@ -124,7 +160,9 @@ def _send_request(process: subprocess.Popen[str], request: str, seconds: float) 
     with suppress(BrokenPipeError):  # the missing answer is handled by the caller
         process.stdin.write(request + "\n")
         process.stdin.flush()
-    if not select.select([process.stdout], [], [], seconds)[0]:
+    answered = select.poll()  # `select.select` takes no file descriptor beyond 1,023
+    answered.register(process.stdout, select.POLLIN | select.POLLHUP)
+    if not answered.poll(seconds * 1000):
         return None
     return process.stdout.readline().strip()
 
@@ -150,7 +188,8 @@ def _python_path() -> str:
 
 
 def _start(modules: Sequence[str]) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": _python_path(), "OMP_NUM_THREADS": "1"}
+    environment = {name: value for name, value in os.environ.items() if not _SECRET_VARIABLE.search(name.upper())}
+    environment |= {"PYTHONPATH": _python_path(), "OMP_NUM_THREADS": "1"}
     environment |= {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # the others reserve more than they use
     return subprocess.Popen(
         [sys.executable, "-m", __name__, *modules],
@@ -172,7 +211,23 @@ def _serve_forks(module: str, *preload: str) -> None:
         child = os.fork()
         if not child:
             _run_job(main, *json.loads(line))
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        print(os.waitstatus_to_exitcode(_wait(child)), flush=True)
+
+
+def _wait(child: int) -> int:
+    """Return a job's status; where the process that gave it has died, end the job, and this server."""
+    parent, pause = select.poll(), 0.001
+    parent.register(sys.stdin, select.POLLHUP)
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return status
+        if parent.poll(0):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            sys.exit()
+        time.sleep(pause)
+        pause = min(2 * pause, _POLL_SECONDS)
 
 
 def _run_job(main: Callable[[Path], None], folder: str, memory: int, seconds: float) -> None:

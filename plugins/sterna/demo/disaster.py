@@ -146,7 +146,7 @@ class _DisasterScenario:
         registry, site = self.sites.read_registry(), self.sites.by_region["us"]
         site.start_postgres()
         site.endpoint.start()
-        self.progress("us comes back. $ sterna catalog guard --region us, before its Nessie starts")
+        self.progress("us restarts. $ sterna catalog guard --region us, before its Nessie starts")
         primary = guard_region(registry.region("us"), registry, self.sites.secrets).primary
         site.start_nessie()
         self.check("us is fenced", primary == "eu" and not self.takes_commits("us"))

@@ -6,12 +6,14 @@ Transforms, feature views, change capture, ingestion and sinks are such consumer
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sterna.errors import MarkMoved
 
+log = logging.getLogger(__name__)
 S = TypeVar("S")
 W = TypeVar("W")
 R = TypeVar("R")
@@ -42,8 +44,11 @@ class Reconciler(ABC, Generic[S, W, R]):
     interval: float = 0.0
 
     @abstractmethod
-    def observe(self) -> S:
+    def observe(self, previous: S | None = None) -> S:
         """Return the state that a decision needs, without changes.
+
+        Args:
+            previous: the state of the plan that conflicted, where the step is planned again.
 
         Raises:
             SternaError: a dependency isn't available, or its answer can't be used.
@@ -85,8 +90,9 @@ def reconcile(reconciler: Reconciler[S, W, R]) -> R | Idle:
         SternaError: as the consumer's methods.
     """
     try:
+        state: S | None = None
         for attempt in range(_MAX_PLANS):
-            state = reconciler.observe()
+            state = reconciler.observe(state)
             work = reconciler.decide(state)
             if isinstance(work, Idle):
                 reconciler.record_idle(state)
@@ -98,5 +104,8 @@ def reconcile(reconciler: Reconciler[S, W, R]) -> R | Idle:
                     raise
         raise AssertionError("not reached")
     except BaseException as error:
-        reconciler.record_failure(error)
+        try:
+            reconciler.record_failure(error)
+        except Exception:
+            log.exception("the failure of %s could not be recorded", reconciler.name)
         raise

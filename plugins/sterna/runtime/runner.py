@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from sterna.errors import Remedy, SternaError
@@ -15,6 +16,8 @@ from sterna.runtime.reconciler import Idle, Reconciler, reconcile
 R = TypeVar("R")
 _POLL_SECONDS = 1.0
 RETRY_SECONDS = 30.0  # before a consumer that failed is tried again
+STOPPED_SECONDS = 120.0  # where no retry cures it: an operator may have mended it
+MAX_STEPS = 1_000
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,8 @@ class RunSummary(Generic[R]):
     """What a run did.
 
     Args:
-        steps: the results of the steps that were applied, in order.
+        steps: the results of the newest 1,000 steps that were applied, in order.
+        counts: how many steps were applied, by consumer.
         idle: why there is nothing to do now, by consumer.
         errors: the last error, by consumer; those that no retry cures come first.
     """
@@ -30,6 +34,7 @@ class RunSummary(Generic[R]):
     steps: tuple[R, ...]
     idle: Mapping[str, str]
     errors: Mapping[str, SternaError]
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def failed(self) -> Mapping[str, str]:
@@ -50,6 +55,7 @@ class RunSummary(Generic[R]):
         """Return the summary for JSON."""
         return {
             "steps": self.steps,
+            "counts": self.counts,
             "idle": self.idle,
             "failed": self.failed,
             "stopped": self.stopped,
@@ -65,6 +71,7 @@ class Runner(Generic[R]):
         report_progress: called with lines of text.
         sleep: waits for some seconds; by default until `stop` at the latest.
         clock: seconds, as `time.monotonic`.
+        stopping: ends `run` once it is set, as `stop` does.
     """
 
     def __init__(
@@ -73,14 +80,16 @@ class Runner(Generic[R]):
         report_progress: Callable[[str], object],
         sleep: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        stopping: threading.Event | None = None,
     ) -> None:
         self._reconcilers = reconcilers
         self._report = report_progress
-        self._stopping = threading.Event()
+        self._stopping = stopping or threading.Event()
         self._sleep = sleep or self._stopping.wait
         self._clock = clock
         self._failures = Failures(report_progress)
-        self._steps: list[R] = []
+        self._steps: deque[R] = deque(maxlen=MAX_STEPS)
+        self._counts: Counter[str] = Counter()
         self._idle: dict[str, str] = {}
         self._due: dict[str, float] = {}
 
@@ -96,7 +105,7 @@ class Runner(Generic[R]):
                 if self._clock() >= self._due.get(reconciler.name, 0.0) and not self._stopping.is_set():
                     self._reconcile(reconciler)
             if self._stopping.is_set() or self._clock() >= end:
-                return RunSummary(tuple(self._steps), dict(self._idle), self._failures.snapshot())
+                return RunSummary(tuple(self._steps), dict(self._idle), self._failures.snapshot(), self._counts)
             self._sleep(min(_POLL_SECONDS, max(0.0, end - self._clock())))
 
     def stop(self) -> None:
@@ -114,6 +123,9 @@ class Runner(Generic[R]):
             self._due[name] = started_at + reconciler.interval
             self._idle.pop(name, None)
             self._steps.append(outcome)
+            self._counts[name] += 1
             self._report(reconciler.summarize(outcome))
-        if self._failures.get(name) is not None:
-            self._due[name] = self._clock() + RETRY_SECONDS
+        if (error := self._failures.get(name)) is not None:
+            self._idle.pop(name, None)
+            delay = RETRY_SECONDS if error.remedy is Remedy.RETRY else STOPPED_SECONDS
+            self._due[name] = self._clock() + delay

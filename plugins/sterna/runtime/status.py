@@ -80,8 +80,9 @@ class ReconcilerStatus:
         return next((condition for condition in self.conditions if condition.type is ConditionType.BLOCKED), None)
 
     def fields(self) -> dict[str, Any]:
-        """Return the status for JSON."""
-        return {**vars(self), **self.details, "exit_code": self.exit_code}
+        """Return the status for JSON: its own fields, and the details beside them."""
+        own = {name: value for name, value in vars(self).items() if name not in ("details", "subject")}
+        return {**own, **self.details, "exit_code": self.exit_code}
 
 
 def blocked_by(error: SternaError, message: str = "") -> Condition:

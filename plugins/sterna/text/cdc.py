@@ -24,7 +24,7 @@ def checked_text(checks: Sequence[SourceCheck]) -> str:
 
 def run_text(summary: CaptureSummary) -> str:
     """Return what was done, and what failed."""
-    lines = [f"{summary.segments} segments read, {len(summary.steps)} steps on main"]
+    lines = [f"{summary.segments} segments captured, {sum(summary.counts.values())} steps published"]
     return join_lines([*lines, *(f"{name}: {reason}" for name, reason in summary.failed.items())])
 
 
@@ -32,9 +32,7 @@ def resynced_text(resynced: ResyncSummary) -> str:
     """Return that all rows of a source are read again, or would be."""
     if resynced.table:
         verb = "would read" if not resynced.asked else "reads"
-        line = (
-            f"{resynced.name}: the next run {verb} {resynced.table} again from its rows on; the other tables continue"
-        )
+        line = f"{resynced.name}: the next run {verb} all rows of {resynced.table} again; the other tables continue"
         return join_lines([line, *([] if resynced.asked else [NOTHING_CHANGED])])
     if not resynced.asked:
         return join_lines(
@@ -43,4 +41,4 @@ def resynced_text(resynced: ResyncSummary) -> str:
                 NOTHING_CHANGED,
             ]
         )
-    return f"{resynced.name}: the next run reads it again from its rows on, as reading {resynced.capture_id}"
+    return f"{resynced.name}: the next run reads all rows again, as capture {resynced.capture_id}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sterna.errors import printable
-from sterna.runtime.status import ReconcilerStatus
+from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus
 from sterna.text.lines import join_lines
 
 
@@ -16,10 +16,15 @@ def status_text(statuses: Sequence[ReconcilerStatus]) -> str:
 
 def _status_line(status: ReconcilerStatus) -> str:
     parts = [f"{status.lag:.0f} {status.lag_unit} behind"] if status.lag else []
+    if status.lag is None and status.position and not status.blocked:
+        parts.append("lag unknown")
     # What only says that it is behind adds nothing to the lag.
     parts += [
-        printable(condition.message, 4_000)
-        for condition in status.conditions
-        if condition.reason != "Behind" or not status.lag
+        _condition_text(condition) for condition in status.conditions if condition.reason != "Behind" or not parts
     ]
     return f"{status.name}: {status.subject}: {', '.join(parts or ['up to date'])}"
+
+
+def _condition_text(condition: Condition) -> str:
+    alarm = "ALARM: " if condition.type is ConditionType.BLOCKED else ""
+    return alarm + printable(condition.message, 4_000)

@@ -101,7 +101,7 @@ def source(
         ("ALTER TABLE a RENAME n TO old; ALTER TABLE a ADD n int", "column n was dropped and is there again"),
         ("ALTER TABLE a RENAME n TO other", "column n is gone and other is new: it has another name"),
         ("ALTER TABLE a ADD u uuid DEFAULT gen_random_uuid(); ALTER TABLE a ALTER u DROP DEFAULT", "u was added, and"),
-        ("ALTER TABLE a ALTER n TYPE int USING n * 100", "column n was altered, and the table was written anew"),
+        ("ALTER TABLE a ALTER n TYPE int USING n * 100", "column n was altered, and the table was rewritten"),
         (
             "ALTER TABLE a ADD u uuid DEFAULT gen_random_uuid(), ALTER n TYPE bigint;"
             "ALTER TABLE a ALTER u DROP DEFAULT",
@@ -168,7 +168,7 @@ def test_a_column_that_was_added_with_a_value_is_known_when_the_value_is_written
         database.validate_added_columns("public.a", ["u"])
     sql(rewrite)
     database.validate_added_columns("public.a", ["u"])
-    with pytest.raises(NeedsResync, match="column u was added, and the table was written anew"):
+    with pytest.raises(NeedsResync, match="column u was added, and the table was rewritten"):
         database.identities(tables, snapshots[-1], {})
     refreshed = database.identities(tables, {}, {})  # that has the value in all rows
     sql("VACUUM FULL a")

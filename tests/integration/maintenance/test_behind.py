@@ -299,5 +299,5 @@ def test_what_the_table_and_its_branches_ask_for_stays_as_in_icebergs_own_expiry
     world.sql(f"ALTER TABLE {TABLE} SET TBLPROPERTIES ('history.expire.min-snapshots-to-keep'='many')")
     region.sync()
     expiry = expired(region, act=False)
-    assert not expiry.expired and "is no number" in expiry.problem
+    assert not expiry.expired and "is not a number" in expiry.problem
     assert set(names(world)) == before

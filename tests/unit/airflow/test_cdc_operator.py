@@ -65,7 +65,9 @@ def played(monkeypatch: pytest.MonkeyPatch, operator: SternaReconcileOperator, r
 
 
 def test_a_task_follows_and_counts(task: SternaReconcileOperator, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = played(monkeypatch, task, CaptureSummary((TableStep("shop", "acme.shop.a", "1/1", 7),) * 2, {}, {}, 3))
+    calls = played(
+        monkeypatch, task, CaptureSummary((TableStep("shop", "acme.shop.a", "1/1", 7),), {}, {}, {"shop: a": 2}, 3)
+    )
     assert task.execute({}) == 2  # type: ignore[typeddict-item]
     assert calls == [["shop"], 60.0, "stopped"]
     task.on_kill()  # as Airflow does after a deadline has passed: there is nothing left to end
@@ -73,13 +75,18 @@ def test_a_task_follows_and_counts(task: SternaReconcileOperator, monkeypatch: p
 
 
 def test_what_fails_is_told(task: SternaReconcileOperator, monkeypatch: pytest.MonkeyPatch) -> None:
-    played(monkeypatch, task, CaptureSummary((), {}, {"shop: reading": SlotLost("it is gone")}, 3))
+    played(monkeypatch, task, CaptureSummary((), {}, {"shop: reading": SlotLost("it is gone")}, {}, 3))
     with pytest.raises(AirflowFailException, match="shop: reading: SlotLost"):
         task.execute({})  # type: ignore[typeddict-item]
 
 
-def test_what_time_may_cure_is_repeated(task: SternaReconcileOperator, monkeypatch: pytest.MonkeyPatch) -> None:
-    played(monkeypatch, task, CaptureSummary((), {}, {"shop: reading": SourceUnreachable("no answer")}, 3))
+def test_what_time_may_cure_is_repeated_where_the_run_did_not_follow(
+    task: SternaReconcileOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played(monkeypatch, task, CaptureSummary((), {}, {"shop: reading": SourceUnreachable("no answer")}, {}, 3))
+    with pytest.raises(AirflowFailException, match="shop: reading: SourceUnreachable: no answer"):
+        task.execute({})  # type: ignore[typeddict-item]
+    task.follow_for = timedelta(0)
     with pytest.raises(SourceUnreachable, match=r"^no answer$"):
         task.execute({})  # type: ignore[typeddict-item]
 

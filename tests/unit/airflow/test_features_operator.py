@@ -56,10 +56,10 @@ def test_what_is_written_is_counted_and_what_failed_is_raised(services: Path, mo
     errors: dict[str, SternaError] = {}
 
     def played(
-        region: Any, features: Any, views: Any, *, follow_for: float, report: Any
+        region: Any, features: Any, views: Any, *, follow_for: float, report: Any, stopping: Any
     ) -> RunSummary[Materialization]:
         asked.append((views, follow_for))
-        return RunSummary((Materialization("user", "changes", "", 7, 3, 1),) * 2, {}, errors)
+        return RunSummary((Materialization("user", "changes", "", 7, 3, 1),) * 2, {}, errors, {"user": 2})
 
     monkeypatch.setattr(features_region, "materialize_all", played)
     task = SternaReconcileOperator(
@@ -67,7 +67,7 @@ def test_what_is_written_is_counted_and_what_failed_is_raised(services: Path, mo
     )
     assert task.execute({}) == {"user": 8} and asked == [(("user",), 60.0)]
     errors["user"] = FeatureStoreUnreachable("dark")
-    with pytest.raises(FeatureStoreUnreachable):
+    with pytest.raises(AirflowFailException, match="user: FeatureStoreUnreachable: dark"):
         task.execute({})
     errors.clear()
     errors |= {"item": FeaturesError("the table has no such column"), "user": FeatureStoreUnreachable("dark")}

@@ -44,11 +44,14 @@ class FakeRun:
 
     call: tuple[list[str], Path, float] | None = None
     summary = RunSummary(
-        tuple(StepSummary(name, 1, 2, 3, "") for name in ("dwd", "dws", "dwd")), {"dws": "up to date"}, {}
+        tuple(StepSummary(name, 1, 2, 3, "") for name in ("dwd", "dws", "dwd")),
+        {"dws": "up to date"},
+        {},
+        {"dwd": 2, "dws": 1},
     )
 
     @classmethod
-    def run(cls, region: Any, flows: Any, folder: Path, report: Any, seconds: float) -> RunSummary[StepSummary]:
+    def run(cls, region: Any, flows: Any, folder: Path, report: Any, seconds: float, stopping: Any) -> Any:
         cls.call = ([flow.name for flow in flows], folder, seconds)
         return cls.summary
 
@@ -83,8 +86,13 @@ def test_a_flow_that_waits_for_somebody_fails_the_task(
         task.execute({})
 
 
-def test_what_time_may_cure_is_repeated(task: SternaReconcileOperator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_time_may_cure_is_repeated_where_the_run_did_not_follow(
+    task: SternaReconcileOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(FakeRun, "summary", RunSummary((), {}, {"dwd": StoreUnreachable("later")}))
+    with pytest.raises(AirflowFailException, match="dwd: StoreUnreachable: later"):
+        task.execute({})
+    task.follow_for = timedelta(0)
     with pytest.raises(StoreUnreachable, match=r"^later$"):
         task.execute({})
 

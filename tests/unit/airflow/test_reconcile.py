@@ -36,14 +36,16 @@ def recorded(errors: Mapping[str, SternaError]) -> Mapping[str, SternaError]:
 )
 def test_a_task_with_an_error_that_no_retry_cures_is_not_repeated(failed: dict[str, SternaError], message: str) -> None:
     with pytest.raises(AirflowFailException, match=f"^{message}$"):
-        raise_severest(recorded(failed))
+        raise_severest(recorded(failed), has_retried=False)
 
 
 def test_a_task_whose_errors_a_retry_may_cure_is_repeated_by_their_remedy() -> None:
-    raise_severest({})
+    raise_severest({}, has_retried=False)
     with pytest.raises(StoreUnreachable) as raised:
-        raise_severest(recorded({"a": RETRY, "b": StoreUnreachable("another")}))
+        raise_severest(recorded({"a": RETRY, "b": StoreUnreachable("another")}), has_retried=False)
     assert raised.value is RETRY
+    with pytest.raises(AirflowFailException, match=r"^1 failed; a: "):
+        raise_severest(recorded({"a": RETRY}), has_retried=True)
 
 
 def test_each_step_is_a_task_of_a_dag() -> None:

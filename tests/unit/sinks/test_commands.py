@@ -82,7 +82,7 @@ def test_an_outlet_that_is_gone_is_an_alarm_until_it_is_forgotten(branch: Branch
     head = branch.update("a")
     branch.catalog.create_tag(sink_tag("eu", "gone"), BRANCH, head)
     code, out, _ = sterna("status")
-    assert code == 7 and "gone: eu → no sink: a position at" in out and "sterna events forget gone --yes" in out
+    assert code == 7 and "gone: eu → no sink: ALARM: a position at" in out and "sterna events forget gone --yes" in out
     gone = json.loads(sterna("status", "--json")[1])["sinks"][-1]
     assert (gone["target"], gone["position"], gone["exit_code"]) == ("", head, 7)
     assert [(each["type"], each["reason"], each["remedy"]) for each in gone["conditions"]] == [

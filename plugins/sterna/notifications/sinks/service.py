@@ -11,6 +11,7 @@ from functools import partial
 
 from sterna.brokers.message import Sender
 from sterna.brokers.senders import open_sender
+from sterna.concurrency.cached_read import CachedRead
 from sterna.config.secrets import Secrets
 from sterna.config.sections.model import Services
 from sterna.config.sections.sinks import Sink
@@ -52,7 +53,7 @@ class SinkService:
         self._context, self.positions_region = context.with_new_connections(), context.with_new_connections()
         self._names = frozenset(services.sinks)
         source = EventLog(self._context, keep, _MAX_LOG_COMMITS)
-        head = HeadCache(source, options.poll_seconds)
+        head = CachedRead(source.head, options.poll_seconds)
         audience = TableAccess(context.registry, context.region.name, tuple(services.readers))
         self.deliverers = tuple(
             Deliverer(
@@ -114,32 +115,6 @@ class SinkService:
         if unknown := tuple(sorted(unknown_names)):
             log.error("positions of sinks that aren't in the services file: %s", ", ".join(unknown))
         self.unknown = unknown
-
-
-class HeadCache:
-    """The branch's head, read once for all sinks.
-
-    Args:
-        seconds: how long a head is reused.
-    """
-
-    def __init__(self, source: EventLog, seconds: float) -> None:
-        self._source = source
-        self._seconds = seconds
-        self._lock = threading.Lock()
-        self._head, self._read_at = "", float("-inf")
-
-    def __call__(self) -> str:
-        """Return the head.
-
-        Raises:
-            CatalogError: it can't be read now.
-        """
-        with self._lock:
-            if time.monotonic() - self._read_at >= self._seconds:
-                self._head = self._source.head()
-                self._read_at = time.monotonic()
-            return self._head
 
 
 def region_sinks(services: Services, region: str) -> Mapping[str, Sink]:

@@ -6,8 +6,9 @@ import logging
 import re
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -35,7 +36,7 @@ from sterna.pipelines.publish.model import Channel, SnapshotState, TableState
 from sterna.pipelines.publish.protocol import PublishOutcome
 from sterna.runtime.failures import Failures, unexpected_error
 from sterna.runtime.reconciler import Idle, Reconciler, reconcile
-from sterna.runtime.runner import RunSummary
+from sterna.runtime.runner import MAX_STEPS, RunSummary
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
@@ -99,8 +100,9 @@ class TableReconciler(Reconciler["TableState | None", Work, TableStep]):
         self._resync = segments[-1].resyncs.get(target.name) if segments else None
         stopped = self.stopped_table
         self._segments = [segment for segment in segments if stopped is None or segment.number <= stopped.last]
+        self.is_ended = stopped is not None and not self._segments
 
-    def observe(self) -> TableState | None:
+    def observe(self, previous: TableState | None = None) -> TableState | None:
         """Return the table's state on `main`; None: it doesn't exist.
 
         Raises:
@@ -114,8 +116,6 @@ class TableReconciler(Reconciler["TableState | None", Work, TableStep]):
         Raises:
             UnfitSource: the region may not write to it, or it has rows of others.
         """
-        if self.stopped_table is not None and not self._segments:
-            return Idle("stopped")
         source_context, target = self._source_context, self._target
         if refusal := source_context.ingest.refusal(target.key):
             raise UnfitSource(refusal, table=target.key)
@@ -170,7 +170,8 @@ class CaptureRunner:
     pause_seconds: float = 5.0
     max_cached_segments: int = 1_000
     _segment_count: int = 0
-    _steps: list[TableStep] = field(default_factory=list)
+    _steps: deque[TableStep] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
+    _counts: Counter[str] = field(default_factory=Counter)
     _engine_failures: dict[str, tuple[str, int]] = field(default_factory=dict)
     _segment_cache: dict[str, tuple[int, list[Segment]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -200,7 +201,7 @@ class CaptureRunner:
                 self.finish()
                 for reader in readers:
                     reader.join()
-                while self.apply(catalog):
+                while not self._stopped.is_set() and self.apply(catalog):
                     pass
             for source_context in self.sources:
                 if self.failures.get(f"{source_context.source.name}: reading") is None:
@@ -209,7 +210,8 @@ class CaptureRunner:
             self.stop()
             for reader in readers:
                 reader.join()
-        return CaptureSummary(tuple(self._steps), {}, self.failures.snapshot(), self._segment_count)
+        errors = self.failures.snapshot()
+        return CaptureSummary(tuple(self._steps), {}, errors, self._counts, segments=self._segment_count)
 
     def finish(self) -> None:
         """Let `run` end once pending initial rows are read and everything is applied."""
@@ -237,23 +239,24 @@ class CaptureRunner:
             self._finishing.wait(self.pause_seconds)
 
     def _read(self, source_context: SourceContext, activity: str) -> None:
-        name, database = source_context.source.name, source_context.database()
-        read_tables = partial(read_main_tables, source_context)
-        capture = self.open_capture(source_context.source, database, source_context.journal, read_tables)
-        try:
-            while not self._finishing.is_set() or (capture.is_beginning and not self._stopped.is_set()):
-                written = capture.step(_POLL_SECONDS)
-                if capture.has_output:  # an engine that fails right after its start has not recovered
-                    self.failures.clear(activity)
-                if written:
-                    self._engine_failures.pop(name, None)
-                    with self._lock:
-                        self._segment_count += written
-        except SternaError as error:
-            raise self._escalate_if_repeated(name, database, error) from error
-        finally:
-            capture.close()
-            database.close()
+        name, read_tables = source_context.source.name, partial(read_main_tables, source_context)
+        with closing(source_context.database()) as database, ExitStack() as opened:
+            capture = self.open_capture(source_context.source, database, source_context.journal, read_tables)
+            opened.callback(capture.close)
+            try:
+                self._read_segments(name, capture, activity)
+            except SternaError as error:
+                raise self._escalate_if_repeated(name, database, error) from error
+
+    def _read_segments(self, name: str, capture: Capture, activity: str) -> None:
+        while not self._finishing.is_set() or (capture.is_beginning and not self._stopped.is_set()):
+            written = capture.step(_POLL_SECONDS)
+            if capture.has_output:  # an engine that fails right after its start has not recovered
+                self.failures.clear(activity)
+            if written:
+                self._engine_failures.pop(name, None)
+                with self._lock:
+                    self._segment_count += written
 
     def _escalate_if_repeated(self, name: str, database: SourceDatabase, error: SternaError) -> SternaError:
         """Return the error, or UnfitSource where the engine fails repeatedly although the source answers."""
@@ -303,10 +306,19 @@ class CaptureRunner:
         return stepped
 
     def _apply_next(self, reconciler: TableReconciler) -> bool:
-        outcome = reconcile(reconciler)
+        if reconciler.is_ended:
+            return False
+        try:
+            outcome = reconcile(reconciler)
+        except SternaError as error:
+            if reconciler.stopped_table is None:
+                raise
+            log.warning("%s: %s", reconciler.name, error)  # its stop needs an operator, and goes first
+            return False
         if isinstance(outcome, Idle):
             return False
         self._steps.append(outcome)
+        self._counts[reconciler.name] += 1
         self.report_progress(reconciler.summarize(outcome))
         return True
 

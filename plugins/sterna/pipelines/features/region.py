@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
+from sterna.concurrency.cached_read import CachedRead
 from sterna.config.sections.features import Features, FeatureView
 from sterna.config.sections.model import Services
 from sterna.errors import UsageError
@@ -23,6 +26,8 @@ from sterna.replication.replica.region import RegionContext
 from sterna.runtime.reconciler import Idle, Reconciler
 from sterna.runtime.runner import Runner, RunSummary
 
+_POLL_SECONDS = 0.9  # less than the runner's: all views of a pass have one poll
+_NOTHING_TO_DO = "nothing to do"
 Report = Callable[[str], None]
 
 
@@ -61,6 +66,7 @@ def materialize_all(
     rebuild: bool = False,
     follow_for: float = 0.0,
     report: Report = lambda _: None,
+    stopping: Event | None = None,
 ) -> RunSummary[Materialization]:
     """Materialize views at the replica's head; with a time to follow for, again whenever it has moved.
 
@@ -70,31 +76,50 @@ def materialize_all(
         rebuild: fill them as a whole, once.
         follow_for: seconds to poll for further changes.
         report: called with a line for each view that changed or failed.
+        stopping: ends the run after the step under way, once it is set.
 
     Raises:
         UsageError: there is no such view.
     """
     selected = select_views(features, views, UsageError)
     with open_feature_store(context, features) as store, ExitStack() as opened:
-        sessions = _Sessions(context, opened)
-        reconcilers = [ViewReconciler(context, features, view, store, sessions, rebuild=rebuild) for view in selected]
-        return Runner(reconcilers, report).run(follow_for)
+        shared = _SharedReads(context, store, opened)
+        reconcilers = [ViewReconciler(context, features, view, store, shared, rebuild=rebuild) for view in selected]
+        return Runner(reconcilers, report, stopping=stopping).run(follow_for)
 
 
-class _Sessions:
-    """The Spark session of a run, started for the first view that has something to do."""
+class _SharedReads:
+    """What the views of a run share: one poll, and Spark, started for the first that has something to do."""
 
-    def __init__(self, context: RegionContext, opened: ExitStack) -> None:
-        self._context, self._opened = context, opened
+    def __init__(self, context: RegionContext, store: FeatureStore, opened: ExitStack) -> None:
+        self._context, self._store, self._opened = context, store, opened
         self._spark: Any = None
+        self.poll = CachedRead(self._poll, _POLL_SECONDS)
 
-    def get(self) -> Any:
+    def _poll(self) -> Observation:
+        head = self._context.catalog.reference(self._context.region.replica_branch).hash
+        return Observation(head, self._store.server_id())
+
+    def spark(self) -> Any:
         if self._spark is None:
             self._spark = self._opened.enter_context(open_session(self._context))
         return self._spark
 
 
-class ViewReconciler(Reconciler[str, str, Materialization]):
+@dataclass(frozen=True)
+class Observation:
+    """What a decision on a view's next step needs.
+
+    Args:
+        head: of the replica.
+        server_id: of the store: one that was restarted has lost its rows.
+    """
+
+    head: str
+    server_id: str
+
+
+class ViewReconciler(Reconciler[Observation, Observation, Materialization]):
     """Brings one view's rows in the store to those of the replica.
 
     Args:
@@ -102,7 +127,7 @@ class ViewReconciler(Reconciler[str, str, Materialization]):
         features: the section of the services file.
         view: the view.
         store: the region's.
-        sessions: opens Spark.
+        shared: the reads that the views of a run share.
         rebuild: its first step fills it as a whole.
     """
 
@@ -112,46 +137,46 @@ class ViewReconciler(Reconciler[str, str, Materialization]):
         features: Features,
         view: FeatureView,
         store: FeatureStore,
-        sessions: _Sessions,
+        shared: _SharedReads,
         *,
         rebuild: bool,
     ) -> None:
         self.name = view.name
         self._context, self._features, self._view, self._store = context, features, view, store
-        self._sessions, self._rebuild = sessions, rebuild
-        self._applied_head = ""
+        self._shared, self._rebuild = shared, rebuild
+        self._applied: Observation | None = None
 
-    def observe(self) -> str:
-        """Return the replica's head.
+    def observe(self, previous: Observation | None = None) -> Observation:
+        """Return the replica's head and the store's server, read once for all views of a run.
 
         Raises:
-            CatalogError: the region's catalog doesn't answer.
+            CatalogError, FeaturesError: the region's catalog or its store doesn't answer.
         """
-        return self._context.catalog.reference(self._context.region.replica_branch).hash
+        return self._shared.poll()
 
-    def decide(self, state: str) -> str | Idle:
-        """Return the head that is to be applied; a store and table that are at it need no step.
+    def decide(self, state: Observation) -> Observation | Idle:
+        """Return the state that is to be applied; a view that has it needs no step.
 
         Raises:
             FeaturesError, CatalogError, StoreError, TableError: something doesn't answer.
         """
-        if state == self._applied_head:
-            return Idle("nothing to do")
-        if not self._rebuild and not needs_run(self._context, self._features, self._store, self._view, state):
-            self._applied_head = state
-            return Idle("nothing to do")
+        if state == self._applied:
+            return Idle(_NOTHING_TO_DO)
+        if not self._rebuild and not needs_run(self._context, self._features, self._store, self._view, state.head):
+            self._applied = state
+            return Idle(_NOTHING_TO_DO)
         return state
 
-    def apply(self, state: str, work: str) -> Materialization:
+    def apply(self, state: Observation, work: Observation) -> Materialization:
         """Fill the view; see `sterna.pipelines.features.materialize.materialize_view`.
 
         Raises:
             SternaError: as there.
         """
         materialized = materialize_view(
-            self._context, self._sessions.get(), self._store, self._features, self._view, rebuild=self._rebuild
+            self._context, self._shared.spark(), self._store, self._features, self._view, rebuild=self._rebuild
         )
-        self._rebuild, self._applied_head = False, work
+        self._rebuild, self._applied = False, work
         return materialized
 
     def summarize(self, result: Materialization) -> str:

@@ -62,9 +62,12 @@ def read_in_subprocess(
             break
         job = replace(
             job,
-            uploads=tuple(_with_failure(upload, failure) if upload.id == current else upload for upload in job.uploads),
+            uploads=tuple(
+                _with_failure(upload, failure.text) if upload.id == current else upload for upload in job.uploads
+            ),
         )
-    raise EngineError(f"the process that reads a batch's uploads {failure}", hint="its uploads stay in the inbox")
+    assert failure is not None
+    raise EngineError(f"the process that reads a batch's uploads {failure.text}", hint="its uploads stay in the inbox")
 
 
 def _with_failure(upload: UploadFile, failure: str) -> UploadFile:

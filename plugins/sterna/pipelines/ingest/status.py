@@ -102,11 +102,11 @@ def _table_status(backlog: TableBacklog, max_wait: int, counts: Counts) -> Recon
     if backlog.reason:
         conditions.append(Condition(ConditionType.PROGRESSING, "GivenBack", backlog.reason))
     if backlog.age > max_wait:
-        alarm = f"ALARM (more than {max_wait} s)"
+        alarm = f"more than {max_wait} s"
         remedy, code = Remedy.HOLD.value, ExitCode.HELD
         conditions.append(Condition(ConditionType.BLOCKED, "Overdue", alarm, remedy, backlog.oldest, code))
-    details = {**vars(backlog), **vars(counts), "patience": max_wait}
     subject, lag = f"{backlog.tenant} → main", round(backlog.age, 3)
+    details = {**vars(backlog), **vars(counts), "patience": max_wait, "age": lag}
     return ReconcilerStatus("ingest table", backlog.table, subject, "", lag, "s", tuple(conditions), details)
 
 

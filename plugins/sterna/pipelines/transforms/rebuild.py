@@ -58,7 +58,7 @@ def rebuild(
     Raises:
         FlowStopped: the region's replica has no rows of the source yet.
         MarkMoved: another rebuild, or a step, published first.
-        SternaError: as `sterna.pipelines.transforms.step.step`.
+        SternaError: as `sterna.pipelines.transforms.step.TransformReconciler`.
     """
     applied_position = UNREAD_POSITION
     try:

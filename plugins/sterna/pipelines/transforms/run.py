@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 from sterna.config.sections.transforms import Transform
 from sterna.errors import ServicesError, UsageError
@@ -22,6 +23,7 @@ def run_transforms(
     folder: Path,
     report_progress: Callable[[str], object],
     seconds: float = 0.0,
+    stopping: Event | None = None,
 ) -> RunSummary[StepSummary]:
     """Take all steps of transforms that are due: once, or for some time with Spark kept warm.
 
@@ -30,13 +32,14 @@ def run_transforms(
         folder: of the services file and of the files of SQL that it names.
         report_progress: called with lines of text.
         seconds: for how long to poll for more; 0: each transform is run once.
+        stopping: ends the run after the step under way, once it is set.
     """
     flow_spark = FlowSpark()
     reconcilers = [
         TransformReconciler(open_region, flow, partial(read_sql, flow, folder), flow_spark) for flow in flows
     ]
     try:
-        return Runner(reconcilers, report_progress).run(seconds)
+        return Runner(reconcilers, report_progress, stopping=stopping).run(seconds)
     finally:
         flow_spark.close()
 

@@ -75,7 +75,7 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
         self._context: RegionContext | None = None
         self._applied_position = UNREAD_POSITION
 
-    def observe(self) -> Observation:
+    def observe(self, previous: Observation | None = None) -> Observation:
         """Return the transform's SQL, its source on the replica, and its target on `main`.
 
         Raises:
@@ -83,7 +83,8 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
             TableGone: the source or the target doesn't exist.
             CatalogError, StoreError: a dependency isn't available.
         """
-        self._context, self._applied_position = None, UNREAD_POSITION
+        if previous is None:  # else a failure is recorded at the position of the first plan
+            self._context, self._applied_position = None, UNREAD_POSITION
         context = self._context = self._open_region()
         try:
             sql = self._sql()

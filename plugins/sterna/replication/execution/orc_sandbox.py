@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sterna.concurrency.fork_server import ForkServer
 from sterna.config.limits import MIB, Limits
-from sterna.errors import BrokenMetadata
+from sterna.errors import BrokenMetadata, EngineError
 from sterna.replication.execution.work_items import parse_error, run_as_json
 
 _JOB_FILE: Final = "job.json"
@@ -36,17 +36,25 @@ def localize_orc_in_subprocess(
         Unsupported: an encrypted file, or a version, codec or type that is not written back.
         OverLimit: the file holds more than the limits allow.
         BrokenMetadata: no readable position delete file, or one that ended the process.
-        EngineError: no process can be made.
+        EngineError: no process can be made, or it was killed.
     """
-    with tempfile.TemporaryDirectory(prefix="sterna-orc-") as name:
-        folder = Path(name)
-        (folder / _SOURCE_FILE).write_bytes(data)
-        old_paths = _run(folder, uri, limits, None)["paths"]
-        new_paths = [map_content(path) for path in old_paths]
-        if new_paths == old_paths:
-            return None
-        _run(folder, uri, limits, new_paths)
-        return (folder / _LOCALIZED_FILE).read_bytes()
+    try:
+        with tempfile.TemporaryDirectory(prefix="sterna-orc-") as name:
+            folder = Path(name)
+            (folder / _SOURCE_FILE).write_bytes(data)
+            old_paths = _run(folder, uri, limits, None)["paths"]
+            new_paths = [map_content(path) for path in old_paths]
+            if new_paths == old_paths:
+                return None
+            _run(folder, uri, limits, new_paths)
+            return (folder / _LOCALIZED_FILE).read_bytes()
+    except OSError as error:  # of this machine, and not of the file
+        raise EngineError(f"position deletes in ORC can't be read in a process: {error.strerror}", file=uri) from error
+
+
+def stop_jobs() -> None:
+    """End the jobs that are under way, for an interrupt."""
+    _FORK_SERVER.stop()
 
 
 def main(folder: Path) -> None:
@@ -71,8 +79,11 @@ def _run(folder: Path, uri: str, limits: Limits, new_paths: Sequence[str] | None
     (folder / _JOB_FILE).write_text(json.dumps(job))
     with _one_at_a_time:
         failure = _FORK_SERVER.run(folder, BASE_BYTES + limits.delete_bytes, _JOB_SECONDS)
+    if failure is not None and failure.is_out_of_memory:
+        raise limits.over_limit("delete_bytes", "more memory than position deletes may take", uri)
     if failure is not None:
-        raise BrokenMetadata(f"an ORC file that can't be read: the process that read it {failure}", file=uri)
+        kind = EngineError if failure.is_killed else BrokenMetadata
+        raise kind(f"an ORC file that can't be read: the process that read it {failure.text}", file=uri)
     report: dict[str, Any] = json.loads((folder / _REPORT_FILE).read_text())
     if error := parse_error(report, ""):
         raise error

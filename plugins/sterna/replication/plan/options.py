@@ -79,15 +79,14 @@ class SyncOptions:
     full: bool = option(
         False,
         name="everything",
-        form=OptionForm("Compare everything", "Look at every table, not only at those that changed."),
+        form=OptionForm("Compare everything", "Compare every table, not only those that changed."),
     )
     restore_branch: bool = option(
         False,
         name="reassert",
         form=OptionForm(
             "Restore the branch",
-            "Put right what somebody else committed to the replica branch; the log of `plan` names it. Not in a dry "
-            "run.",
+            "Revert foreign commits on the replica branch; the log of `plan` names them. Not in a dry run.",
         ),
     )
     reset_watermark_to: str = option("", name="reseed_from")

@@ -22,7 +22,7 @@ from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone
 from sterna.iceberg.files import LocalizedFile
 from sterna.replication.execution.executor import choose_placement
 from sterna.replication.execution.fault_attribution import attribute_fault
-from sterna.replication.execution.orc_sandbox import localize_orc_in_subprocess
+from sterna.replication.execution.orc_sandbox import localize_orc_in_subprocess, stop_jobs
 from sterna.replication.execution.source_sizes import LISTING_MIN_FILES
 from sterna.replication.execution.spark_executor import Engine
 from sterna.replication.execution.work_items import parse_error, run_as_json, run_on_engine, worker_objects
@@ -244,7 +244,12 @@ def localize_in_worker(registry: str, region: str, request: str) -> str:
 def _localize_locally(objects: Objects, requests: Sequence[str]) -> list[str]:
     """Localize some files in this process."""
     with ThreadPoolExecutor(_MAX_LOCAL_CONCURRENCY) as pool:
-        return list(pool.map(partial(_run_task, objects), requests))
+        try:
+            return list(pool.map(partial(_run_task, objects), requests))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop_jobs()
+            raise
 
 
 def _run_task(objects: Objects, request: str) -> str:

@@ -125,7 +125,9 @@ UPLOAD_RESPONSES: Responses = {
     ),
 }
 UPLOAD_STATUS_RESPONSES: Responses = {
-    200: success("The drop.", UploadStatusBody, UploadStatusBody.example(state="published", batch=BatchBody.example())),
+    200: success(
+        "The upload.", UploadStatusBody, UploadStatusBody.example(state="published", batch=BatchBody.example())
+    ),
     **failures(_UNAUTHORIZED | {404: "there is no such upload"} | _UNAVAILABLE),
 }
 BATCHES_RESPONSES: Responses = {

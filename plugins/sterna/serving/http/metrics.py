@@ -123,14 +123,14 @@ def _sink_metrics(service: SinkService) -> Iterator[Metric]:
 def _ingest_metrics(service: IngestService) -> Iterator[Metric]:
     # Without tables and tenants: reading these numbers needs no token.
     counts, backlogs, name = service.counts, service.backlog, "sterna_ingest_{}"
-    yield _labelled(name.format("drops_total"), "Drops that were taken.", counts.uploads, "format")
+    yield _labelled(name.format("drops_total"), "Uploads that were accepted.", counts.uploads, "format")
     yield _labelled(name.format("bytes_total"), "Bytes of these.", counts.bytes, "format")
     yield _labelled(name.format("rows_total"), "Rows of these.", counts.rows, "format")
-    yield _single(name.format("repeated_total"), "Drops that were sent again.", counts.repeated)
+    yield _single(name.format("repeated_total"), "Uploads that were sent again.", counts.repeated)
     yield _labelled(name.format("refused_total"), "Answers that were none.", counts.refused, "status")
     yield _labelled(name.format("batches_total"), "Batches that were closed.", counts.closed, "rule")
-    yield _single(name.format("listed_total"), "Drops found in listed folders.", counts.listed)
-    yield _single(name.format("topics_total"), "Drops made of topics' messages.", counts.messages)
+    yield _single(name.format("listed_total"), "Uploads in listed folders.", counts.listed)
+    yield _single(name.format("topics_total"), "Uploads of topics' messages.", counts.messages)
     stopped_help = "Partitions of topics that need an operator."
     yield _single(name.format("topic_partitions_stopped"), stopped_help, service.stopped_partitions)
     yield _single(name.format("failures_total"), "Times that nothing answered.", counts.failures)
@@ -139,7 +139,7 @@ def _ingest_metrics(service: IngestService) -> Iterator[Metric]:
     bytes = sum(backlog.bytes for backlog in backlogs)
     yield _single(name.format("backlog_bytes"), "Bytes that wait for being published.", bytes)
     oldest = round(max((backlog.age for backlog in backlogs), default=0.0), 3)
-    yield _single(name.format("oldest_seconds"), "Age of the oldest drop that waits.", oldest)
+    yield _single(name.format("oldest_seconds"), "Age of the oldest upload that waits.", oldest)
 
 
 def _feature_metrics(service: FeaturesService) -> Iterator[Metric]:

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from sterna.embedded.spark import spark_environment, start_session
+from sterna.servers.spark import spark_environment, start_session
 
 NAMES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "ünï 日本"]
 MODES = ", ".join(f"'write.{mode}.mode'='merge-on-read'" for mode in ("delete", "update", "merge"))

@@ -1,4 +1,4 @@
-"""Jobs in forked processes: what ends them is told apart, none outlives the process that gave it, or gets its secrets."""
+"""Jobs in forked processes: what ends them is told apart, and none outlives its giver, or gets its secrets."""
 
 from __future__ import annotations
 

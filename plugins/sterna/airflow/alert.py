@@ -24,9 +24,7 @@ _MAX_SHOWN_HELD = 100
 class SternaLagOperator(SternaServicesOperator):
     """Fail when a region needs somebody, so that Airflow's own alerts tell them.
 
-    It does when the region, or a table that it holds, lags behind `main` by more than a limit. And when its branch
-    can't be used, it is cut off from the primary's catalog, no clean-up gets ahead, or a replication slot is near its
-    limit, or where maintenance is configured and waits for a silent region. Each is a metric, too.
+    It does so on each alarm of `ALARM_CHECKS` in `sterna.operations.alarms`, and reports metrics of what they go by.
 
     Args:
         limit: the lag from which on the task fails.

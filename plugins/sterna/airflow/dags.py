@@ -28,6 +28,7 @@ from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.airflow.settings import OPTIONS, get_float, get_option, get_timedelta, parse_follow_duration
 from sterna.airflow.watcher import add_watcher
 from sterna.errors import UsageError
+from sterna.operations.alarms import ALARM_CHECKS
 from sterna.replication.plan.options import OptionForm, SyncOptions, option_form, option_name
 
 # All but backfills: what these DAGs do, they do to what is there now, whatever day a run is for.
@@ -66,7 +67,7 @@ registry).
 | copy | copies the files of other regions, and proves each present; when all of a table are here, it is \
 localized, and a run of the sync publishes it |
 | localize | writes this region's own copy of every file that holds paths |
-| arrive | ends the round, and starts a run of the sync, which publishes what is here |
+| arrive | ends the bulk run, and starts a run of the sync, which publishes what is here |
 
 It publishes nothing itself. A sync that puts tables in transit starts a run, and so does the schedule, as a fallback.
 With nothing in transit a run ends after `plan`.
@@ -79,11 +80,7 @@ _LAG_DOC = """\
 
 Fails, with a line for each alarm, when
 
-* the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`
-* a table is held for as long, unless `[sterna] ignore_held` names it
-* the replica branch can't be used, or the region is cut off from the primary's catalog
-* no clean-up has made progress for `[sterna] gc_limit`
-* a replication slot is near its limit (`[sterna] slot_limit`)
+{conditions}
 
 It reads the region's state, not the runs of the sync, so it also detects that no run happens at all. Set your notifier
 as `on_failure_callback`, or alert on the metric `sterna.alarms`. For what to do see docs/operations.md, *The lag
@@ -255,7 +252,7 @@ def lag_dag(
 ) -> DAG:
     """Return a DAG that fails while a region, or a table that it holds, lags behind `main` by more than a limit.
 
-    It also fails on other alarms; see `SternaLagOperator`.
+    It also fails on the other alarms of `ALARM_CHECKS`; see `SternaLagOperator`.
 
     Args:
         region: name of the region; None for `[sterna] region`.
@@ -269,7 +266,8 @@ def lag_dag(
     """
     region, registry = region or get_option("region"), registry or get_option("registry")
     settings = {"schedule": build_schedule("*/5 * * * *"), **kwargs}
-    with new_dag(dag_id, region, _LAG_DOC, settings) as dag:
+    doc = _LAG_DOC.replace("{conditions}", "\n".join(f"* {check.condition}" for check in ALARM_CHECKS))
+    with new_dag(dag_id, region, doc, settings) as dag:
         SternaLagOperator(
             task_id="lag",
             region=region,

@@ -307,7 +307,7 @@ class SternaFollowOperator(SternaAnnounceOperator):
 
 
 class SternaFinishBulkOperator(_LastStageOperator):
-    """End a round of the large lane, and start the sync that publishes what it brought; return in short how it went.
+    """End a bulk run of the large lane, and start the sync that publishes what it brought; return in short how it went.
 
     Args:
         run: URI of the run's folder.
@@ -317,7 +317,7 @@ class SternaFinishBulkOperator(_LastStageOperator):
     """
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
-        """End the round."""
+        """End the bulk run."""
         from sterna.replication.sync import stages
 
         report = stages.finish_bulk(self.open(), self.run, *self.stage_reports(), self.log_progress)

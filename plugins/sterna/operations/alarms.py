@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
 
 from sterna.config.registry.policy import matching_pattern
 from sterna.errors import printable
-from sterna.operations.status.model import HeldStatus, InTransitStatus, RegionStatus
-from sterna.replication.replica.held import Held
-from sterna.replication.replica.lag import Lags, held_lag
+
+if TYPE_CHECKING:
+    from sterna.operations.status.model import HeldStatus, InTransitStatus, RegionStatus
+    from sterna.replication.replica.held import Held
 
 _MAX_NAMED_TABLES = 5  # tables in one alarm
 _HEALTHY_WAL_STATUSES = ("reserved", "extended")  # with any other status Postgres may drop the log
@@ -39,13 +41,27 @@ class Alarm:
     """One thing that needs an operator.
 
     Args:
-        kind: `branch`, `lag`, `transit`, `held`, `cut off`, `gc`, `slot`, `upkeep` or `unseen`; the run book
-            has an entry for each.
+        kind: that of one of `ALARM_CHECKS`; the run book has an entry for each.
         text: what is wrong, in one line.
     """
 
     kind: str
     text: str
+
+
+@dataclass(frozen=True)
+class AlarmCheck:
+    """One kind of alarm.
+
+    Args:
+        kind: its name, in the pages' JSON as well.
+        condition: when it is raised, for people; Airflow shows it beside the DAG of the alert.
+        text: returns what is wrong with a region, in one line, or "".
+    """
+
+    kind: str
+    condition: str
+    text: Callable[[RegionStatus, AlarmLimits], str]
 
 
 def find_alarms(status: RegionStatus, limits: AlarmLimits) -> tuple[Alarm, ...]:
@@ -54,22 +70,14 @@ def find_alarms(status: RegionStatus, limits: AlarmLimits) -> tuple[Alarm, ...]:
     What is unknown is an alarm: a branch that can't be used, a table that is held since an unknown time, and what could
     not be read.
     """
-    text_by_kind = {
-        "branch": status.problem,
-        "lag": _lag_text(status, limits),
-        "transit": _transit_text(status, limits),
-        "held": _held_text(status, limits),
-        "cut off": f"{status.region} is {status.cut_off.line}" if status.cut_off else "",
-        "gc": _gc_text(status, limits),
-        "slot": _slots_text(status, limits),
-        "upkeep": "; ".join(region.line for region in status.silent or ()),
-        "unseen": _unseen_text(status),
-    }
-    return tuple(Alarm(kind, printable(text)) for kind, text in text_by_kind.items() if text)
+    texts = ((check.kind, printable(check.text(status, limits))) for check in ALARM_CHECKS)
+    return tuple(Alarm(kind, text) for kind, text in texts if text)
 
 
 def alarm_lag(status: RegionStatus, limits: AlarmLimits) -> float | None:
     """Return a region's lag without the held tables that an operator accepts; None when it is unknown."""
+    from sterna.replication.replica.lag import Lags, held_lag  # Airflow parses what this module imports
+
     if status.watermark_lag_seconds is None:
         return None
     held = held_lag(without_allowed([table.held for table in status.held], limits.ignore_held))
@@ -96,6 +104,18 @@ def evidence_age(status: RegionStatus) -> float | None:
     if not status.oldest_evidence:
         return None
     return (datetime.now(UTC) - datetime.fromisoformat(status.oldest_evidence)).total_seconds()
+
+
+def _branch_text(status: RegionStatus, _: AlarmLimits) -> str:
+    return status.problem
+
+
+def _cut_off_text(status: RegionStatus, _: AlarmLimits) -> str:
+    return f"{status.region} is {status.cut_off.line}" if status.cut_off else ""
+
+
+def _upkeep_text(status: RegionStatus, _: AlarmLimits) -> str:
+    return "; ".join(region.line for region in status.silent or ())
 
 
 def _lag_text(status: RegionStatus, limits: AlarmLimits) -> str:
@@ -159,7 +179,7 @@ def _gc_text(status: RegionStatus, limits: AlarmLimits) -> str:
     )
 
 
-def _unseen_text(status: RegionStatus) -> str:
+def _unseen_text(status: RegionStatus, _: AlarmLimits) -> str:
     if not status.unseen or status.cut_off:  # then that is the reason, and an alarm itself
         return ""
     return f"the state of {status.region} is incomplete; not read: {'; '.join(status.unseen)}"
@@ -172,3 +192,21 @@ def _slots_text(status: RegionStatus, limits: AlarmLimits) -> str:
         if slot.wal_status not in _HEALTHY_WAL_STATUSES or (slot.used or 0.0) >= limits.slot
     ]
     return f"replication slots near or over max_slot_wal_keep_size: {'; '.join(critical)}" if critical else ""
+
+
+ALARM_CHECKS: Final = (
+    AlarmCheck("branch", "the replica branch can't be used", _branch_text),
+    AlarmCheck(
+        "lag",
+        "the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`",
+        _lag_text,
+    ),
+    AlarmCheck("transit", "a table is in transit for as long", _transit_text),
+    AlarmCheck("held", "a table is held for as long, unless `[sterna] ignore_held` names it", _held_text),
+    AlarmCheck("cut off", "the region is cut off from the primary's catalog", _cut_off_text),
+    AlarmCheck("gc", "no clean-up has made progress for `[sterna] gc_limit`", _gc_text),
+    AlarmCheck("slot", "a replication slot is near its limit (`[sterna] slot_limit`)", _slots_text),
+    AlarmCheck("upkeep", "maintenance is configured, and waits for a silent region", _upkeep_text),
+    AlarmCheck("unseen", "a part of the region's state can't be read", _unseen_text),
+)
+"""All alarms, in the order in which they are shown."""

@@ -15,6 +15,7 @@ from sterna.airflow.dags import addon_dag, bulk_dag, lag_dag, sync_dag
 from sterna.airflow.steps import parse_gc_options
 from sterna.config.registry import model
 from sterna.errors import UsageError
+from sterna.operations.alarms import ALARM_CHECKS
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -86,6 +87,11 @@ def test_the_sync_s_shape(bag: Any) -> None:
     ]
     assert all(task.execution_timeout for task in dag.tasks)
     assert all(task.retries == 5 for task in dag.tasks)
+
+
+def test_the_alert_shows_each_alarm_and_no_other(bag: Any) -> None:
+    shown = [line.removeprefix("* ") for line in bag.dags["sterna_lag_alert"].doc_md.splitlines() if line[:2] == "* "]
+    assert shown == [check.condition for check in ALARM_CHECKS]
 
 
 def test_the_large_lane_s_shape(bag: Any) -> None:

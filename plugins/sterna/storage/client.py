@@ -196,12 +196,9 @@ def validate_key(place: UriLocation, uri: str) -> None:
     Raises:
         UnsafeUri: it would.
     """
-    ambiguous_key = place.location.store_type.ambiguous_key
-    if ambiguous_key is not None and ambiguous_key.search(place.path):
-        raise UnsafeUri(
-            "Azure would take the key for another one's: it has a backslash, or a part that ends in a full stop",
-            file=uri,
-        )
+    store_type = place.location.store_type
+    if store_type.ambiguous_key is not None and (match := store_type.ambiguous_key.search(place.path)):
+        raise UnsafeUri(f"with {match[0]!r} in it, a store of type {store_type.name} takes a key for another", file=uri)
 
 
 _runtime_process: int | None = None

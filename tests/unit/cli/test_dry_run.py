@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,10 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
         *(f"maintenance {it}" for it in ("expire", "sweep")),
     }
     assert {name for name, command in ALL.items() if "--dry-run" in flags(command)} == {*takes_yes, "sync"}
+    acts_or_asks = {name for name in takes_yes if name.startswith("catalog ")} | {"reset-watermark"}
+    run_book = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+    listed = run_book.partition("* A dry run until `--yes`:")[2].partition("\n* ")[0]
+    assert set(re.findall("`([^`]+)`", listed)) == takes_yes - acts_or_asks
 
 
 def test_rewriting_metadata_is_shown_until_yes(world: World, sterna: Sterna) -> None:

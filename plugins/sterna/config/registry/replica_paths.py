@@ -1,7 +1,7 @@
 """The rule for paths below a replica root: `<metadata version>/<location>~<alias>/<path>`; a copy has no version.
 
-`config/mapping.py` applies it to URIs. What lists files below a replica root takes names from here as well: gc, to tell
-what sterna wrote, and `verify`, to look where copies would stand.
+`config/mapping.py` applies it to URIs, and gc tells by it what sterna wrote. The folders of metadata versions are named
+in `config/registry/fingerprint.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The commands that bring a replica branch up to `main`: `plan`, `sync`, `follow` and `reseed`."""
+"""The commands that bring a replica branch up to `main`: `plan`, `sync`, `follow` and `reset-watermark`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -59,11 +60,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what a sync would do: tables, files, bytes, price, and what is held and why. Changes nothing."""
-    from sterna.replication.plan.options import SyncOptions
-
-    output = Output(as_json)
+    output, options = Output(as_json), _sync_options(tables, full=full, lane="small")
     with open_context(registry, region) as context, output.progress("plan") as progress:
-        options = SyncOptions(tables=tuple(tables or ()), full=full, lane="small")
         show_plan(output, context, options, progress)
 
 
@@ -85,17 +83,14 @@ def sync(
 
     Tables with much to copy come last, so that the others needn't wait (bulk_copy_threshold in the registry).
     """
-    from sterna.replication.plan.options import SyncOptions
     from sterna.replication.sync.run import sync as run_sync
 
-    output, table_patterns = Output(as_json), tuple(tables or ())
+    output = Output(as_json)
+    options = _sync_options(tables, full=full, restore_branch=restore_branch, lane=lane, dry_run=dry_run)
     with open_context(registry, region) as context, output.progress("sync") as progress:
-        if dry_run:  # to restore a branch is to commit: a dry run shows only what would be compared then
-            plan_lane: Literal["small", "large"] = "large" if lane == "large" else "small"
-            options = SyncOptions(tables=table_patterns, full=full or restore_branch, lane=plan_lane)
+        if dry_run:
             show_plan(output, context, options, progress)
             return
-        options = SyncOptions(tables=table_patterns, full=full, restore_branch=restore_branch, lane=lane)
         report = run_sync(context, options, progress, until_done=not once)
     show_report(output, report, context.region.replica_branch)
 
@@ -178,6 +173,25 @@ def reset_watermark(
         if report.more:
             report = run_sync(context, SyncOptions(), progress)
     show_report(output, report, context.region.replica_branch)
+
+
+def _sync_options(
+    tables: list[str] | None,
+    *,
+    full: bool,
+    restore_branch: bool = False,
+    lane: Literal["all", "small", "large"] = "all",
+    dry_run: bool = False,
+) -> SyncOptions:
+    """Return a sync's options from a command's; in a dry run those of one plan that commits nothing."""
+    from sterna.replication.plan.options import SyncOptions
+
+    options = SyncOptions(tables=tuple(tables or ()), full=full, restore_branch=restore_branch, lane=lane)
+    if not dry_run:
+        return options
+    # To restore a branch is to commit: a dry run shows only what would be compared then.
+    plan_lane: Literal["small", "large"] = "large" if lane == "large" else "small"
+    return replace(options, full=full or restore_branch, restore_branch=False, lane=plan_lane)
 
 
 def show_plan(

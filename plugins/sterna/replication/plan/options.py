@@ -30,7 +30,7 @@ class OptionForm:
 
 
 def option(default: T, *, name: str = "", form: OptionForm | None = None) -> T:
-    """Declare an option of a sync.
+    """Declare an option of a sync that has a form, or another name in Airflow; for others a plain default is enough.
 
     Args:
         default: its default.
@@ -43,12 +43,13 @@ def option(default: T, *, name: str = "", form: OptionForm | None = None) -> T:
 
 def option_name(option: Field[Any]) -> str:
     """Return what Airflow calls an option."""
-    return option.metadata["name"] or option.name
+    name: str = option.metadata.get("name", "")
+    return name or option.name
 
 
 def option_form(option: Field[Any]) -> OptionForm | None:
     """Return how a form offers an option."""
-    form: OptionForm | None = option.metadata["form"]
+    form: OptionForm | None = option.metadata.get("form")
     return form
 
 
@@ -63,8 +64,9 @@ class SyncOptions:
         restore_branch: first put back what others changed on the replica branch, and then compare every key.
         reset_watermark_to: the commit of `main` that an operator accepts, though `main` has left the watermark; ""
             for none.
-        generation: the localized files of the tables asked for are to be of this generation at least
-            (`sterna.config.registry.fingerprint`); every key is compared then. 0: they stay as they are.
+        generation: the localized files of the tables asked for are to be of a metadata version with this count of
+            rewrites at least (`sterna.config.registry.fingerprint`); every key is compared then. 0: they stay as they
+            are.
         bytes_per_batch: how many bytes one copy batch should have.
         files_per_batch: how many files one copy batch should have.
         seed_group: how many tables a first seed publishes at once.
@@ -90,7 +92,7 @@ class SyncOptions:
         ),
     )
     reset_watermark_to: str = option("", name="reseed_from")
-    generation: int = option(0)
+    generation: int = 0
     bytes_per_batch: int = option(4 * 1024**3, form=OptionForm("Bytes per copy batch", section=_BATCH_SIZES))
     files_per_batch: int = option(5_000, form=OptionForm("Files per copy batch", section=_BATCH_SIZES))
     seed_group: int = option(50, form=OptionForm("Tables published at once by a first seed", section=_BATCH_SIZES))

@@ -21,13 +21,13 @@ from sterna.pipelines.transforms.sink import StreamPosition
 _V1 = "with `version` 1"
 _TABLE = "`<inbox>/<tenant>/<table>"
 RECORDS: Sequence[tuple[str, str, Record[object]]] = (
-    ("The mark of a drop", f"{_TABLE}/<id[:2]>/<id>.drop.json`, {_V1}", UPLOAD_MARKER),
+    ("The marker of an upload", f"{_TABLE}/<id[:2]>/<id>.drop.json`, {_V1}", UPLOAD_MARKER),
     (
         "A batch",
         f"{_TABLE}/_batches/<channel>/<number>.json`, {_V1}; it is compared byte for byte",
         BATCH_FILE,
     ),
-    ("A drop in it", "in a batch, which says where its drops go", BATCH_UPLOAD),
+    ("An upload in it", "in a batch, which says where its uploads go", BATCH_UPLOAD),
     ("A rejected batch", f"{_TABLE}/_batches/<channel>/<number>.rejected.json`, {_V1}", REJECTION),
     ("A topic's partition", f"{_TABLE}/_topics/<channel>.json`, {_V1}", ANCHOR),
     ("A stretch of a topic without rows", f"{_TABLE}/_topics/<channel>.empty.json`, {_V1}", EMPTY_RANGE),
@@ -44,16 +44,18 @@ _FLOW = Transform.model_validate({"name": "orders", "from": "a.b", "into": "a.c"
 GROUPS: Mapping[str, Sequence[str]] = {
     **{f"Columns of the tracker's table `{table.name}`": tuple(table.columns) for table in TABLES},
     "Columns that change capture adds to tables": (UPDATED, DELETED),
-    "Columns of a drop of change capture beside the source's, Parquet": tuple(example.name for example in own_fields()),
+    "Columns of a segment of change capture beside the source's, Parquet": tuple(
+        example.name for example in own_fields()
+    ),
     "Columns of dead rows, Parquet": tuple(dead_schema().names),
     "Slots and publications of a Postgres that is followed": (slot_name("<source>", 1793491384000),),
     "Consumer groups of topics": (consumer_group("<region>", "<topic>"),),
-    "Marks of a batch, and of a flow": ("7", *(example.text for example in _POSITIONS)),
+    "Positions of a batch, and of a transform": ("7", *(example.text for example in _POSITIONS)),
     "WAP ids of batches, and of flows: these end in a digest of mode, partition and SQL": (
         Step.of_batch(_CHANNEL, 7, 6).id,
         with_sql_digest(build_step(_FLOW, Position(), 5316), _FLOW, _FLOW.sql).id,
         with_sql_digest(build_step(_FLOW, Position(5316, 2), 5317), _FLOW, _FLOW.sql).id,
         with_sql_digest(rebuild_step(_FLOW, "5316", 5317), _FLOW, _FLOW.sql).id,
     ),
-    "Marks of a stream, which are compared byte for byte": (StreamPosition(3, ("<offset>",)).text,),
+    "Positions of a stream, which are compared byte for byte": (StreamPosition(3, ("<offset>",)).text,),
 }

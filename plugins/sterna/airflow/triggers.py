@@ -91,7 +91,7 @@ class NessieCommitTrigger(BaseEventTrigger):
                 last_head, backoff = head, backoff.after_run(now)
             elif now >= backoff.next_attempt_at:
                 held_reason = f"what holds {len(backoff.keys)} of the tables may have passed"
-                reason = held_reason if now >= backoff.retry_at else "tables that waited to be shipped are due"
+                reason = held_reason if now >= backoff.retry_at else "tables that waited for compaction are due"
                 yield trigger_event({"region": self.region, "from": last_head, "to": head, "reason": reason})
                 backoff = backoff.after_retry(now)
             await asyncio.sleep(self.poll_interval)

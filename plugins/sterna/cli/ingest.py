@@ -92,7 +92,7 @@ def ingest_close(
     now: Annotated[bool, typer.Option("--now", help="Close whatever waits, also where its rules are not met.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Close batches of waiting drops, by their table's rules. A gateway does this continuously."""
+    """Close batches of waiting uploads, by their table's rules. A gateway does this continuously."""
     from sterna.pipelines.ingest.batch_rules import close_due
     from sterna.text.ingest import closed_text
 

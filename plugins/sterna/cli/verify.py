@@ -31,7 +31,8 @@ Generation = Annotated[
     typer.Option(
         "--generation",
         metavar="N",
-        help="With --rewrite-metadata: skip tables that have this generation already. Default: the next, for all.",
+        help="With --rewrite-metadata: skip tables whose metadata version counts N rewrites already. Default: one more "
+        "than the highest, for all.",
     ),
 ]
 
@@ -127,7 +128,7 @@ def _rewrite_metadata(
         raise UsageError("--deep verifies, and --rewrite-metadata doesn't: they don't go together")
     with open_context(registry, region) as context, output.progress("repair") as progress:
         options = rewrite_options(context, tables, generation)
-        progress(f"generation {options.generation}")
+        progress(f"metadata version: rewrite {options.generation}")
         if not apply:
             show_plan(output, context, options, progress, closing_line=NOTHING_CHANGED)
             return

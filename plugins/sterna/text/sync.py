@@ -41,7 +41,7 @@ def publication_text(report: Report) -> str:
 
 
 def _bulk_run_text(report: Report, branch: str) -> str:
-    """Return how a round of the large lane ended, as lines for people."""
+    """Return how a bulk run of the large lane ended, as lines for people."""
     summary = (
         f"copied: {report.copied.files} files, {report.copied.bytes} bytes are here for {branch}; the next sync "
         f"publishes them; {report.seconds:.1f} s"

@@ -69,8 +69,8 @@ def test_a_new_version_waits_and_goes_on_by_itself_when_its_time_is_over(waits: 
     assert report.published == ("ns.b",)
     assert (report.held, [item.key for item in report.transit]) == ((), ["ns.a"])
     entry = held(waits)["ns.a"]
-    assert (entry.kind, entry.bytes, entry.state) == (TO_SHIP, 0, "waiting to ship")
-    assert "waiting to ship ns.a" in entry.line
+    assert (entry.kind, entry.bytes, entry.state) == (TO_SHIP, 0, "waiting for compaction")
+    assert "waiting for compaction ns.a" in entry.line
     status = read_status(waits.context())
     assert status.transit_lag_seconds is not None
     assert [item.held.key for item in status.transit] == ["ns.a"]

@@ -44,7 +44,7 @@ class CatalogDatabase(StrictModel):
         hosts: `host:port` of its servers; with several, the one that accepts writes is taken.
         name: the database.
         role: the login of the region's Nessie servers; its right to write `refs2` makes this region the primary.
-        credential_id: connection whose login may read the epoch; for operators a superuser's.
+        credential_id: connection whose login may read the term; for operators a superuser's.
         replication_hosts: the same servers as other regions' Postgres reach them; default: `hosts`.
         replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
         sslmode: as in libpq.

@@ -24,10 +24,10 @@ CHILDREN_PREFIX: Final = "children-"
 FETCHED_PREFIX: Final = "fetched/"
 """Where a run keeps what it read of other regions' metadata."""
 BATCH_MARKER_PREFIX: Final = "copied/"
-"""Where a run's copy batches leave their marks."""
+"""Where a run's copy batches leave their markers."""
 COPY_STARTED_MARKER: Final = f"{BATCH_MARKER_PREFIX}begun"
 PARTIAL_MARKER_PREFIX: Final = f"{BATCH_MARKER_PREFIX}partly-"
-"""How the marks of batches begin that are done but for some tables."""
+"""How the markers of batches begin that are done but for some tables."""
 
 _INTERMEDIATE_PREFIXES: Final = (FETCHED_PREFIX, PARTS_PREFIX, CHILDREN_PREFIX, BATCH_MARKER_PREFIX)
 
@@ -66,12 +66,12 @@ def fetched_name(digest: str) -> str:
 
 
 def batch_marker_name(batch: int) -> str:
-    """Return the name of the mark of a batch that is done."""
+    """Return the name of the marker of a batch that is done."""
     return f"{BATCH_MARKER_PREFIX}{batch}"
 
 
 def partial_marker_name(batch: int, digest: str) -> str:
-    """Return the name of the mark of a batch that is done but for some tables.
+    """Return the name of the marker of a batch that is done but for some tables.
 
     Args:
         batch: its number.
@@ -81,7 +81,7 @@ def partial_marker_name(batch: int, digest: str) -> str:
 
 
 def parse_partial_marker(uri: str) -> int:
-    """Return the number of the batch whose mark this is.
+    """Return the number of the batch whose marker this is.
 
     Raises:
         ValueError: it is none.

@@ -11,7 +11,7 @@ from sterna.config.sections.types import Duration, Size, empty_as, validate_host
 from sterna.config.yaml import StrictModel
 
 Credential = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")]
-# Of a publication and of a slot, too: short enough for "sterna_" and an epoch around it.
+# Of a publication and of a slot, too: short enough for "sterna_" and a capture id around it.
 SourceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 TablePattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,63}\.([A-Za-z0-9_]{1,63}|\*)$")]
 

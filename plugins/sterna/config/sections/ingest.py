@@ -158,7 +158,7 @@ class CloseRules(StrictModel):
     """When uploads become a batch, for each channel and partition of a table; the first that is met closes.
 
     Args:
-        files: number of drops at which a batch is closed.
+        files: number of uploads at which a batch is closed.
         bytes: bytes at which a batch is closed.
         age: seconds since the oldest.
         late_age: the same, for partitions that aren't the table's newest, by their names; None: as `age`.

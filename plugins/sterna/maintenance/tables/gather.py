@@ -105,7 +105,7 @@ def read_flow_positions(
         if snapshot.isdecimal():
             positions.append(ConsumerPosition(flow.source, int(snapshot), flow.name))
         elif applied_position:
-            reason = f"the position of transform {flow.name} is unknown: its mark on {flow.into} names no snapshot"
+            reason = f"transform {flow.name}: its applied position on {flow.into} names no snapshot"
             unknown.append(UnknownPosition(flow.source, context.region.name, reason))
     return tuple(positions), tuple(unknown)
 

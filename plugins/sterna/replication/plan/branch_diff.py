@@ -94,8 +94,8 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
 
     Raises:
         Diverged: the watermark is no ancestor of `main`'s head.
-        UsageError: a table isn't there, or the hash to reseed from isn't `main`'s head; or some tables were requested,
-            and the list of held keys is lost.
+        UsageError: a table isn't there, or the hash to reset the watermark to isn't `main`'s head; or some tables were
+            requested, and the list of held keys is lost.
     """
     if head.held_list.read_error and options.tables:
         raise UsageError(f"{head.held_list.read_error}", hint="sync all tables: that writes the list again")

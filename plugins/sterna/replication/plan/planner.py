@@ -91,7 +91,7 @@ def make_plan(
     comparison = _compare_branches(context, options, progress)
     head, changes = comparison.head, comparison.changes
     defers_large = options.defers_large(context.region)
-    # Files of another generation are only made on request: no later sync would wait for them.
+    # Files of another metadata version are only made on request: no later sync would wait for them.
     lister = TableLister(
         ShardedListing(context, engine, progress), defers_large and not options.generation, comparison.completed
     )

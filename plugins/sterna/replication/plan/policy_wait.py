@@ -1,4 +1,4 @@
-"""Tables that wait to be shipped: a policy lets a replica wait for compaction, for a limited time.
+"""Tables that wait for compaction: a policy lets a replica wait for it, for a limited time.
 
 Waiting tables are listed at the replica's head, and each sync checks them again. So they are published when the time is
 over, though `main` has no new commit.

@@ -31,8 +31,8 @@ def desired_content(
     Args:
         name: the key's name.
         source: the entry on `main`.
-        current: the replica's content, whose generation it keeps.
-        generation: the one that it is to have at least.
+        current: the replica's content, whose metadata version it keeps.
+        generation: the count of rewrites that its metadata version is to have at least.
 
     Raises:
         TableError: it can't be localized: a kind or URI that this version doesn't take.

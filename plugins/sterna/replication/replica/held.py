@@ -57,18 +57,18 @@ class Held:
 
     @property
     def in_transit(self) -> bool:
-        """Whether nothing is wrong with it: it is on its way, or waits to be shipped."""
+        """Whether nothing is wrong with it: it is on its way, or waits for compaction."""
         return self.kind in (IN_TRANSIT, TO_SHIP)
 
     @property
     def to_ship(self) -> bool:
-        """Whether it waits to be shipped."""
+        """Whether it waits for compaction."""
         return self.kind == TO_SHIP
 
     @property
     def state(self) -> str:
         """What people call the state that it is in."""
-        return "waiting to ship" if self.to_ship else "in transit" if self.in_transit else "held"
+        return "waiting for compaction" if self.to_ship else "in transit" if self.in_transit else "held"
 
     @property
     def line(self) -> str:

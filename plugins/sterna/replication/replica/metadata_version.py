@@ -12,8 +12,8 @@ def current_metadata_version(mapping: Mapping, replica_uri: str = "", generation
     """Return the metadata version in which this version of sterna writes a table's localized files.
 
     Args:
-        replica_uri: the replica's file whose path has the table's generation; "" for none.
-        generation: the lowest allowed.
+        replica_uri: the replica's file whose path has the table's metadata version; "" for none.
+        generation: the lowest count of rewrites.
     """
     previous = mapping.metadata_version(replica_uri)
     return MetadataVersion(LOCALIZER_VERSION, max(previous.rewrite_count if previous else 0, generation))

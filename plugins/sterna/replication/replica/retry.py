@@ -27,7 +27,7 @@ class Backoff:
         keys: names of the keys that wait for it.
         delay_seconds: seconds between the last try and the next one.
         retry_at: when, in seconds of a monotonic clock.
-        ship_at: the first time at which a table that waits to be shipped is published, as in its entry; "" for none.
+        ship_at: the first time at which a table that waits for compaction is published, as in its entry; "" for none.
         ship_retry_at: the same by that clock.
     """
 
@@ -84,7 +84,7 @@ class Backoff:
     def after_run(self, now: float) -> Backoff:
         """Return what follows when they are being tried anyway, by the run that a new commit starts."""
         rescheduled = replace(self, retry_at=now + self.delay_seconds) if self.keys else self
-        # What was to be shipped by now, and still waits after this run, is tried again soon.
+        # What was to be published by now, and still waits after this run, is tried again soon.
         return (
             replace(rescheduled, ship_retry_at=now + INITIAL_DELAY_SECONDS)
             if now >= self.ship_retry_at

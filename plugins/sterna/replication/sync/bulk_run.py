@@ -132,7 +132,7 @@ def localize_completed(
             proven, _ = _prove_localized(context, plan, files, unannounced, localized)
         mark_complete(context, plan.run_id, proven)
     except SternaError as error:
-        progress(f"tables that are here wait for the end of the round: {error.message}")
+        progress(f"tables that are here wait for the end of the bulk run: {error.message}")
         return ()
     return tuple(sorted({*(completed - unannounced), *proven}))
 

@@ -1,7 +1,7 @@
-"""Rewriting tables' localized metadata: in a new generation, so that existing files are neither used nor changed.
+"""Rewriting tables' localized metadata: in a new metadata version, so that existing files are neither used nor changed.
 
-A generation is part of a localized file's path (`sterna.config.registry.fingerprint`), and so of each table's entry on
-the replica branch: the entry preserves it, and later syncs keep to it.
+A metadata version is part of a localized file's path (`sterna.config.registry.fingerprint`), and so of each table's
+entry on the replica branch: the entry preserves it, and later syncs keep to it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ def rewrite_options(context: RegionContext, tables: Sequence[str], generation: i
 
     Args:
         tables: key names or patterns, as in a policy; none: all.
-        generation: the one that they are to have; those that have it already are left as they are. 0: the next one
-            after the highest that one of them has.
+        generation: the count of rewrites that their metadata version is to have; those that have it already are left
+            as they are. 0: one more than the highest that one of them has.
 
     Raises:
-        UsageError: the generation isn't valid.
+        UsageError: there is no such metadata version.
         BranchChanged, CatalogError: the branch isn't sterna's, or can't be read.
     """
     if not 0 <= generation <= _MAX_GENERATION:
-        raise UsageError(f"a generation is a number from 1 to {_MAX_GENERATION}")
+        raise UsageError(f"a metadata version counts 1 to {_MAX_GENERATION} rewrites")
     patterns = tuple(tables)
     return SyncOptions(tables=patterns, generation=generation or _highest_generation(context, patterns) + 1)
 

@@ -1,4 +1,4 @@
-"""Drops, batches and channels as producers see them in JSON.
+"""Uploads, batches and channels as producers see them in JSON.
 
 Bodies are read from `UploadStatus`, `Batch` and `ChannelState`.
 """

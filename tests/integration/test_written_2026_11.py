@@ -37,6 +37,7 @@ from sterna.replication.replica.commit_access import writer
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.run_folder import is_intermediate, runs_folder
 from sterna.replication.verify.run import verify_structure
+from sterna.text.plain import to_plain
 from tests.support.sinks import FAST_DELIVERY, Receiver, wait_until
 from tests.support.written import ANSWERS, Written, written
 
@@ -119,7 +120,7 @@ def test_what_is_recorded_is_understood(restored: Written) -> None:
         swept = read_last_sweep(context)
         assert as_written(swept, ANSWERS["sweep"]) == without(ANSWERS["sweep"], "orphan")
         letters = list(read_dead_letters(context, "picky"))
-        assert [as_written(letter, ANSWERS["letters"][0]) for letter in letters] == ANSWERS["letters"]
+        assert [as_written(to_plain(letter), ANSWERS["letters"][0]) for letter in letters] == ANSWERS["letters"]
         outlets = read_sinks(context, restored.services, AGES).sinks
         statuses = {
             outlet.name: {"position": outlet.position or None, **without(dict(outlet.details), "target")}

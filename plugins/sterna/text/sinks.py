@@ -34,8 +34,8 @@ def dead_letters_text(sink: str, letters: Sequence[DeadLetter]) -> str:
 def replayed_text(replayed: ReplayReport, *, dry_run: bool) -> str:
     """Return what became of dead letters as lines for people."""
     if dry_run:
-        return join_lines([f"{replayed.outlet}: {replayed.left} dead letters would be sent again", NOTHING_CHANGED])
-    lines = [f"{replayed.outlet}: {replayed.sent} dead letters were sent again, {replayed.left} are left"]
+        return join_lines([f"{replayed.sink}: {replayed.left} dead letters would be sent again", NOTHING_CHANGED])
+    lines = [f"{replayed.sink}: {replayed.sent} dead letters were sent again, {replayed.left} are left"]
     return join_lines([*lines, *([f"  {replayed.problem}"] if replayed.problem else [])])
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def run_text(summary: RunSummary[StepSummary]) -> str:
     """Return what transforms have done, a line each."""
     lines = [
-        *(f"{step.flow}: {_snapshot_range(step.start, step.end)}" for step in summary.steps),
+        *(f"{step.transform}: {_snapshot_range(step.start, step.end)}" for step in summary.steps),
         *(f"{name}: {reason}" for name, reason in summary.idle.items()),
         *(f"{name}: {reason}" for name, reason in summary.failed.items()),
     ]
@@ -29,7 +29,7 @@ def checked_text(checks: Sequence[FlowCheck]) -> str:
     """Return whether transforms can be worked off, a line each, and what makes a target that isn't there."""
     lines = []
     for check in checks:
-        lines.append(f"{check.flow}: {check.fault or 'ok'}")
+        lines.append(f"{check.transform}: {check.fault or 'ok'}")
         if check.create:
             lines.append(f"  {check.create}")
     return join_lines(lines)
@@ -39,8 +39,8 @@ def rebuilt_text(rebuilt: RebuildSummary) -> str:
     """Return what a rebuild does, or has done."""
     replacement = f"all rows of {rebuilt.into} by those that follow from {rebuilt.source} at snapshot {rebuilt.end}"
     if not rebuilt.done:
-        return join_lines([f"{rebuilt.flow}: would replace {replacement}", NOTHING_CHANGED])
-    return f"{rebuilt.flow}: replaced {replacement}"
+        return join_lines([f"{rebuilt.transform}: would replace {replacement}", NOTHING_CHANGED])
+    return f"{rebuilt.transform}: replaced {replacement}"
 
 
 def _snapshot_range(start: int | None, end: int | None) -> str:

@@ -20,7 +20,7 @@ class DeadLetter:
     """One event that a sink gave up.
 
     Args:
-        outlet: the sink's name.
+        sink: its name.
         id: the event's id.
         table: the event's table.
         reason: why it wasn't delivered.
@@ -29,7 +29,7 @@ class DeadLetter:
         file: the URI of the letter.
     """
 
-    outlet: str
+    sink: str = field(metadata={"json": "outlet"})
     id: str
     table: str
     reason: str
@@ -49,7 +49,7 @@ class DeadLetter:
 DEAD_LETTER: Final = Record(
     DeadLetter,
     (
-        Field("outlet", TEXT),
+        Field("outlet", TEXT, attribute="sink"),
         Field("id", TEXT),
         Field("table", TEXT),
         Field("reason", TEXT),
@@ -102,4 +102,4 @@ def read_dead_letters(context: RegionContext, sink: str) -> Iterator[DeadLetter]
             letter = DEAD_LETTER.loads(body)
         except MalformedRecord as error:
             raise BrokenMetadata(f"this is no dead letter: {error}", file=uri) from None
-        yield replace(letter, outlet=sink, file=uri)
+        yield replace(letter, sink=sink, file=uri)

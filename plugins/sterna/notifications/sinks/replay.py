@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sterna.brokers.message import Sender
 from sterna.errors import SternaError
@@ -15,13 +15,13 @@ class ReplayReport:
     """The result of a replay.
 
     Args:
-        outlet: the sink's name.
+        sink: its name.
         sent: letters that were acknowledged and deleted.
         left: letters that remain.
         problem: why the first of these wasn't accepted; "" after a success.
     """
 
-    outlet: str
+    sink: str = field(metadata={"json": "outlet"})
     sent: int
     left: int
     problem: str = ""

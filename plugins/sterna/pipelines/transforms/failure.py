@@ -93,62 +93,66 @@ FAILURE: Final = Record(
 
 
 def write_failure(
-    context: RegionContext, flow: str, applied_position: str, error: BaseException, *, rebuild: bool = False
+    context: RegionContext, transform: str, applied_position: str, error: BaseException, *, rebuild: bool = False
 ) -> None:
     """Record the failure of a step or a rebuild; if the region's store rejects it, log that.
 
     Args:
-        flow: the transform's name.
+        transform: its name.
         applied_position: the target's position; `UNREAD_POSITION` if it couldn't be read.
         error: of the step.
         rebuild: whether it was a rebuild.
     """
-    if applied_position == UNREAD_POSITION and not rebuild and _has_failure(context, flow):
+    if applied_position == UNREAD_POSITION and not rebuild and _has_failure(context, transform):
         return
-    now, previous = datetime.now(UTC), _previous_failure(context, flow, applied_position)
+    now, previous = datetime.now(UTC), _previous_failure(context, transform, applied_position)
     since = (previous.since or previous.at) if previous and previous.kind != StepUnfinished.__name__ else now
     code = error.exit_code if isinstance(error, SternaError) else EngineError.exit_code
     _write(
-        context, flow, Failure(now, applied_position, type(error).__name__, format_reason(error), code, since, rebuild)
+        context,
+        transform,
+        Failure(now, applied_position, type(error).__name__, format_reason(error), code, since, rebuild),
     )
 
 
 @contextmanager
-def step_in_progress(context: RegionContext, flow: str, applied_position: str) -> Iterator[None]:
+def step_in_progress(context: RegionContext, transform: str, applied_position: str) -> Iterator[None]:
     """Record that a step is running while the block runs; the record outlives a step that is killed.
 
     If a step has failed at this position before, its failure stays recorded until the transform has progressed.
     """
-    if _previous_failure(context, flow, applied_position) is not None:
+    if _previous_failure(context, transform, applied_position) is not None:
         yield
-        clear_failure(context, flow, None)
+        clear_failure(context, transform, None)
         return
-    with _heartbeats(context, flow, applied_position, rebuild=False):
+    with _heartbeats(context, transform, applied_position, rebuild=False):
         yield
 
 
 @contextmanager
-def rebuild_in_progress(context: RegionContext, flow: str, applied_position: str) -> Iterator[Callable[[str], None]]:
+def rebuild_in_progress(
+    context: RegionContext, transform: str, applied_position: str
+) -> Iterator[Callable[[str], None]]:
     """Record that a rebuild is running while the block runs, in place of a step that failed.
 
     Yields:
         A function to call with the target's position when the rebuild changes it before its end.
     """
-    with _heartbeats(context, flow, applied_position, rebuild=True) as set_position:
+    with _heartbeats(context, transform, applied_position, rebuild=True) as set_position:
         yield set_position
-    clear_failure(context, flow, None)
+    clear_failure(context, transform, None)
 
 
 @contextmanager
 def _heartbeats(
-    context: RegionContext, flow: str, applied_position: str, *, rebuild: bool
+    context: RegionContext, transform: str, applied_position: str, *, rebuild: bool
 ) -> Iterator[Callable[[str], None]]:
     started_at, position = datetime.now(UTC), [applied_position]
     reason = f"the {_work_kind(rebuild)} that began at {_format_time(started_at)} has not come to an end"
 
     def write_heartbeat() -> None:
         kind, code = StepUnfinished.__name__, StepUnfinished.exit_code
-        _write(context, flow, Failure(datetime.now(UTC), position[0], kind, reason, code, started_at, rebuild))
+        _write(context, transform, Failure(datetime.now(UTC), position[0], kind, reason, code, started_at, rebuild))
 
     def set_position(new: str) -> None:
         position[0] = new
@@ -159,49 +163,50 @@ def _heartbeats(
         yield set_position
 
 
-def read_failure(context: RegionContext, flow: str, applied_position: str) -> Failure | None:
+def read_failure(context: RegionContext, transform: str, applied_position: str) -> Failure | None:
     """Return the failure of the last try of this region at the target's position; None: it didn't fail.
 
     Raises:
         StoreError: the region's store isn't available.
         FlowError: the record is malformed, so whether the last step failed is unknown.
     """
-    failure = _read(context, flow)
+    failure = _read(context, transform)
     return failure if failure is not None and failure.applied_position in (applied_position, UNREAD_POSITION) else None
 
 
-def _read(context: RegionContext, flow: str) -> Failure | None:
+def _read(context: RegionContext, transform: str) -> Failure | None:
     try:
-        return FAILURE.loads(context.objects.read(_uri(context, flow)))
+        return FAILURE.loads(context.objects.read(_uri(context, transform)))
     except ObjectMissing:
         return None
     except MalformedRecord as error:
         raise FlowError(
-            f"whether the last step of transform {flow} failed is unknown: can't read {_uri(context, flow)}: {error}",
+            f"whether the last step of transform {transform} failed is unknown: can't read "
+            f"{_uri(context, transform)}: {error}",
             hint="the next step writes it again: sterna transforms run; where a newer sterna wrote it, use that one",
         ) from None
 
 
-def clear_failure(context: RegionContext, flow: str, applied_position: str | None) -> None:
+def clear_failure(context: RegionContext, transform: str, applied_position: str | None) -> None:
     """Delete a transform's record if it is void, or if it was written while the position couldn't be read.
 
     Args:
-        flow: the transform's name.
+        transform: its name.
         applied_position: the target's position, whose failure is kept; None: none is kept.
     """
     try:
-        if applied_position is not None and _is_current(context, flow, applied_position):
+        if applied_position is not None and _is_current(context, transform, applied_position):
             return
-        failed = context.objects.delete([_uri(context, flow)])
+        failed = context.objects.delete([_uri(context, transform)])
     except SternaError as error:
-        failed = {flow: error}
+        failed = {transform: error}
     for delete_error in failed.values():
-        _log.warning("what transform %s failed by before could not be deleted: %s", flow, delete_error)
+        _log.warning("what transform %s failed by before could not be deleted: %s", transform, delete_error)
 
 
-def _is_current(context: RegionContext, flow: str, applied_position: str) -> bool:
+def _is_current(context: RegionContext, transform: str, applied_position: str) -> bool:
     try:
-        failure = _read(context, flow)
+        failure = _read(context, transform)
     except FlowError:
         return False  # malformed, and status would report an alarm forever
     return failure is None or failure.applied_position == applied_position
@@ -239,22 +244,22 @@ def format_reason(error: BaseException) -> str:
     return printable(text, _MAX_REASON_CHARS)
 
 
-def _previous_failure(context: RegionContext, flow: str, applied_position: str) -> Failure | None:
+def _previous_failure(context: RegionContext, transform: str, applied_position: str) -> Failure | None:
     """Return the record of this very position; None also if it can't be read."""
     try:
-        failure = read_failure(context, flow, applied_position)
+        failure = read_failure(context, transform, applied_position)
     except SternaError:
         return None
     return failure if failure is not None and failure.applied_position == applied_position else None
 
 
-def _has_failure(context: RegionContext, flow: str) -> bool:
+def _has_failure(context: RegionContext, transform: str) -> bool:
     """Return whether a failure with a position is recorded: one without has less information.
 
     One whose position the transform has passed is deleted by the next step that reads the position.
     """
     try:
-        failure = _read(context, flow)
+        failure = _read(context, transform)
     except SternaError:
         return False
     return (
@@ -266,16 +271,16 @@ def _work_kind(rebuild: bool) -> str:
     return "rebuild" if rebuild else "step"
 
 
-def _write(context: RegionContext, flow: str, failure: Failure) -> None:
+def _write(context: RegionContext, transform: str, failure: Failure) -> None:
     try:
-        context.objects.overwrite(_uri(context, flow), json.dumps(FAILURE.encode(failure)).encode())
+        context.objects.overwrite(_uri(context, transform), json.dumps(FAILURE.encode(failure)).encode())
     except SternaError as error:
-        _log.warning("why transform %s failed could not be written down: %s", flow, error)
+        _log.warning("why transform %s failed could not be written down: %s", transform, error)
 
 
 def _format_time(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _uri(context: RegionContext, flow: str) -> str:
-    return f"{state_folder(context.region.replica_root, TRANSFORMS)}/{flow}.json"
+def _uri(context: RegionContext, transform: str) -> str:
+    return f"{state_folder(context.region.replica_root, TRANSFORMS)}/{transform}.json"

@@ -23,7 +23,7 @@ class RebuildSummary:
     """A rebuild, planned or done.
 
     Args:
-        flow: the transform's name.
+        transform: its name.
         source: the table that is read.
         end: its snapshot.
         into: the table whose rows are all replaced.
@@ -33,7 +33,7 @@ class RebuildSummary:
         done: whether it was done.
     """
 
-    flow: str
+    transform: str = field(metadata={"json": "flow"})
     source: str
     end: int
     into: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -32,13 +32,13 @@ class FlowCheck:
     """The result of a transform's check.
 
     Args:
-        flow: its name.
+        transform: its name.
         fault: why it can't run; "": it can.
         create: a statement that creates the target, if it doesn't exist.
         exit_code: of the command.
     """
 
-    flow: str
+    transform: str = field(metadata={"json": "flow"})
     fault: str = ""
     create: str = ""
     exit_code: int = 0
@@ -164,7 +164,7 @@ def _check_sql(context: RegionContext, flow: Transform, sql: str, flow_spark: Fl
             _check_step(context, flow, flow_state, FlowWriter(step_context, flow, sql), source.current)
             return ""
         columns = validate_sql(step_context.spark, flow, sql, step_context.read_source(source.current).schema, None)
-    return create_statement(flow, [(field.name, field.dataType.simpleString()) for field in columns.fields])
+    return create_statement(flow, [(column.name, column.dataType.simpleString()) for column in columns.fields])
 
 
 def _check_step(context: RegionContext, flow: Transform, flow_state: FlowState, writer: FlowWriter, end: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sterna.config.sections.transforms import Transform
 from sterna.errors import SternaError
@@ -39,14 +39,14 @@ class StepSummary:
     """The outcome of a step.
 
     Args:
-        flow: the transform's name.
+        transform: its name.
         start: the source's snapshot that it starts from; None: before the first row.
         end: the source's snapshot that it ends at.
         snapshot: the target's snapshot that has the rows; None: no row changed.
         commit: the commit of `main` that has it, if this call published it.
     """
 
-    flow: str
+    transform: str = field(metadata={"json": "flow"})
     start: int | None
     end: int
     snapshot: int | None

@@ -103,7 +103,7 @@ def validate_partitions(flow: Transform, table: Any) -> None:
     """See that each file of a target has rows of one partition, for a step replaces whole files.
 
     Args:
-        flow: the transform, of mode `replace`.
+        flow: of mode `replace`.
         table: its target's metadata in the JVM, and what reads its manifests.
 
     Raises:
@@ -145,7 +145,7 @@ def identity_columns(metadata: Any, spec: Any) -> list[str]:
 
 
 def _write_statements(flow: Transform, result: StructType, columns: list[str], name: str) -> Iterator[str]:
-    """Yield the statements that plan as a flow's writes do."""
+    """Yield the statements that plan as a transform's writes do."""
     column_list = ", ".join(map(quote_backtick, columns))
     yield f"INSERT INTO {name} BY NAME SELECT * FROM {_RESULT}"  # noqa: S608 - names are quoted
     if flow.mode.kind == "merge":

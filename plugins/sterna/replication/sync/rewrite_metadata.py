@@ -31,7 +31,7 @@ def rewrite_options(context: RegionContext, tables: Sequence[str], generation: i
         BranchChanged, CatalogError: the branch isn't sterna's, or can't be read.
     """
     if not 0 <= generation <= _MAX_GENERATION:
-        raise UsageError(f"a metadata version counts 1 to {_MAX_GENERATION} rewrites")
+        raise UsageError(f"the count of rewrites is a number from 1 to {_MAX_GENERATION}")
     patterns = tuple(tables)
     return SyncOptions(tables=patterns, generation=generation or _highest_generation(context, patterns) + 1)
 

@@ -1,8 +1,8 @@
 -- The tables of a region's catalog, as Nessie 0.99 makes them (version store JDBC2), and what sterna adds. Run by a superuser in the
 -- database of every region; safe to repeat. `{role}` is the login of the region's Nessie servers.
 
--- A copy's Nessie can't make its own tables: they have to exist before the copy is filled, and the server starts after
-that. CREATE TABLE IF NOT EXISTS refs2 (
+-- A copy's Nessie can't make its own tables: they have to exist before the copy is filled, and the server starts after that.
+CREATE TABLE IF NOT EXISTS refs2 (
     repo character varying NOT NULL COLLATE pg_catalog.ucs_basic,
     ref_name character varying NOT NULL COLLATE pg_catalog.ucs_basic,
     pointer bytea,

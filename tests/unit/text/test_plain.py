@@ -50,7 +50,7 @@ def test_where_a_batch_goes_is_its_lane_in_json() -> None:
         (BatchOutcome, {"drops"}),
         (ChannelState, {"drops"}),
         (ResyncSummary, {"epoch"}),
-        (RebuildSummary, {"mark"}),
+        (RebuildSummary, {"flow", "mark"}),
         (CatalogSite, {"epoch"}),
         (Promotion, {"epoch"}),
         (Promoted, {"epoch"}),

@@ -421,7 +421,7 @@ def test_a_source_that_is_idle_keeps_no_log(shop: CaptureTestbed) -> None:
     assert standing.blocked is not None
     assert (standing.blocked.reason, standing.exit_code) == ("NotRead", 5)
     assert standing.blocked.since == standing.details["read"]
-    assert f", NotRead: not read since {standing.blocked.since:%Y-%m-%dT%H:%M:%SZ}" in status_text([standing])
+    assert f", ALARM: NotRead: not read since {standing.blocked.since:%Y-%m-%dT%H:%M:%SZ}" in status_text([standing])
     shop.services.cdc.sources[:] = [source.model_copy(update={"log_alarm": 1 << 20})]
     standing, *_ = read_sources(shop.followed())
     assert standing.blocked is not None

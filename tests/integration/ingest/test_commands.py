@@ -71,7 +71,7 @@ def test_what_waits_is_told_closed_and_listed(
     assert first is not None
     eu.queue.requeue(first.id, "w", "the home of acme.events is dark")
     code, text, _ = command("status")
-    assert code == 5 and "the home of acme.events is dark, ALARM (more than 601 s)" in text
+    assert code == 5 and "the home of acme.events is dark, ALARM: more than 601 s" in text
     status = json.loads(command("status", "--json")[1])
     assert status["oldest_seconds"] > 3600 and status["tables"][0]["exit_code"] == 5
     reasons = [condition["reason"] for condition in status["tables"][0]["conditions"]]

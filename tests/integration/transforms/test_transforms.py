@@ -190,7 +190,7 @@ def test_status_says_why_a_step_failed_until_the_flow_has_come_further(layers: L
     flow_status = status()
     assert (flow_status.lag, flow_status.exit_code) == (1, ServicesError.exit_code)
     assert "ServicesError: transform dwd, its SQL fails" in flow_status.message
-    assert "1 snapshots behind, failed at" in status_text([flow_status])
+    assert "1 snapshots behind, ALARM: failed at" in status_text([flow_status])
     corrected = layers.flow("dwd", "ods", "append", "SELECT id, try_divide(id, amount) AS share FROM changes")
     layers.step(corrected)
     assert status().message.startswith("up to date; its SQL was changed since its last rows")

@@ -26,7 +26,7 @@ def test_the_tables_of_others_go_on_and_the_held_one_catches_up(pair: Pair, both
         with pair.context() as context:
             (shown,) = read_status(context).held
         assert str(pair.stage.endpoints["us"].port) in shown.held.reason
-        assert "comes back" in shown.do
+        assert "make the named address reachable again" in shown.do
         # Now that there is nothing else to bring it is an error, which is tried again soon.
         with pytest.raises(StoreUnreachable) as caught:
             pair.sync()

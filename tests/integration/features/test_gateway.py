@@ -107,7 +107,7 @@ def test_one_entity(shop: FeatureTestbed) -> None:
         assert fetch(client, "/features/user/123", 404)[0]["detail"] == "There is no such view."
         schema = client.get("/openapi.json").json()["paths"]["/features/{view}/{id}"]["get"]["responses"]
         assert "JSON loses digits" in str(schema["200"])
-        assert 'sterna_features_reads_total{view="user",from="hit"}' in client.get("/metrics").text
+        assert 'sterna_features_reads_total{from="hit",view="user"}' in client.get("/metrics").text
 
 
 def test_many_entities_and_a_cache(shop: FeatureTestbed) -> None:

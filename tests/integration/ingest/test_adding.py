@@ -170,7 +170,7 @@ def refusals(yard: TableFixture) -> Iterator[tuple[str, type[SternaError], str]]
         Unsupported,
         "several partitions",
     )
-    yield yard.put(pa.table({"id": ["1"]})), BadDrop, "can't be read as long"
+    yield yard.put(pa.table({"id": ["1"]})), BadDrop, "can't be read in place as long"
     yield yard.put(pa.table({"id": pa.array([None], pa.int64())})), BadDrop, "without a value"
     yield yard.put(pa.table({"part": ["a"]})), BadDrop, "'id' is required"
     yield yard.put(pa.table({"id": [1], "more": [1]})), BadDrop, "no column 'more'"

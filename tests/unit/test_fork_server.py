@@ -82,6 +82,22 @@ def test_stopping_ends_a_job_under_way(server: ForkServer, tmp_path: Path) -> No
     wait_for(lambda: not is_alive(int((tmp_path / "pid").read_text())))
 
 
+def test_a_forked_process_ends_no_job_of_the_other(server: ForkServer, tmp_path: Path) -> None:
+    """It has a copy of the server, and stops that at its own end."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(server.run, job(tmp_path, "sleep"), _MEMORY, 600.0)
+        wait_for(lambda: (tmp_path / "pid").exists() and bool((tmp_path / "pid").read_text()))
+        if not (child := os.fork()):
+            server.stop()
+            os._exit(0)
+        os.waitpid(child, 0)
+        time.sleep(0.2)  # a job that was killed ends within a poll of its server
+        assert not running.done() and is_alive(int((tmp_path / "pid").read_text()))
+        server.stop()
+        with pytest.raises(EngineError):
+            running.result(_DEADLINE_SECONDS)
+
+
 def test_a_job_ends_with_the_process_that_gave_it(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from sterna.concurrency.fork_server import ForkServer\n"

@@ -64,7 +64,7 @@ class ForkServer:
         self._activity = activity
         self._lock = Lock()
         self._process: tuple[str, subprocess.Popen[str]] | None = None  # and the owner's key
-        self._busy: set[subprocess.Popen[str]] = set()
+        self._busy: set[tuple[str, subprocess.Popen[str]]] = set()
         atexit.register(self.stop)
 
     @property
@@ -100,6 +100,9 @@ class ForkServer:
     def _fork(self, folder: Path, memory: int, seconds: float) -> int:
         """Return the exit code of a job's process, negative: the signal that it died of."""
         process = self._acquire()
+        owned = _owner_key(), process
+        with self._lock:
+            self._busy.add(owned)
         try:
             answer = _send_request(process, json.dumps([str(folder), memory, seconds]), seconds + _GRACE_SECONDS)
             if answer is None:
@@ -110,10 +113,11 @@ class ForkServer:
                 assert process.stderr is not None
                 raise self._failed(process.stderr.read().strip().splitlines(), process.wait())
         except BaseException:
-            with self._lock:
-                self._busy.discard(process)
             _kill(process)  # and its job's
             raise
+        finally:
+            with self._lock:
+                self._busy.discard(owned)
         self._release(process)
         return int(answer)
 
@@ -124,30 +128,25 @@ class ForkServer:
         """End its processes and their jobs, which fail with an `EngineError`."""
         with self._lock:
             process, self._process = self._process, None
-            busy = list(self._busy)
+            # Whoever waits for a job reaps its process; one that was forked has a copy of this set, and none of them.
+            for owner, working in self._busy:
+                if _is_own(owner):
+                    _kill_group(working)
         _stop_own(process)
-        for working in busy:
-            with suppress(ProcessLookupError):
-                os.killpg(working.pid, signal.SIGKILL)
 
     def _acquire(self) -> subprocess.Popen[str]:
         with self._lock:
             process, self._process = self._process, None
         if process is not None and process[0] == _owner_key() and process[1].poll() is None:
-            working = process[1]
-        else:
-            _stop_own(process)
-            try:
-                working = _start(self._modules)
-            except OSError as error:
-                raise EngineError(f"the process that {self._activity} can't be started: {error.strerror}") from None
-        with self._lock:
-            self._busy.add(working)
-        return working
+            return process[1]
+        _stop_own(process)
+        try:
+            return _start(self._modules)
+        except OSError as error:
+            raise EngineError(f"the process that {self._activity} can't be started: {error.strerror}") from None
 
     def _release(self, process: subprocess.Popen[str]) -> None:
         with self._lock:
-            self._busy.discard(process)
             if self._process is None:
                 self._process = _owner_key(), process
                 return
@@ -168,14 +167,22 @@ def _send_request(process: subprocess.Popen[str], request: str, seconds: float) 
 
 
 def _stop_own(process: tuple[str, subprocess.Popen[str]] | None) -> None:
-    if process is not None and process[0].startswith(f"{os.getpid()} "):
+    if process is not None and _is_own(process[0]):
         _kill(process[1])
 
 
+def _is_own(owner_key: str) -> bool:
+    return owner_key.startswith(f"{os.getpid()} ")
+
+
 def _kill(process: subprocess.Popen[str]) -> None:
+    _kill_group(process)
+    process.communicate()
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
 
 
 def _owner_key() -> str:

@@ -10,7 +10,7 @@ import typer
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
-from sterna.cli.output import Output
+from sterna.cli.output import Output, exit_with_first
 from sterna.cli.prompts import should_apply
 from sterna.config.services_file import read_services
 from sterna.errors import ExitCode, UsageError
@@ -124,5 +124,4 @@ def _print_summary(output: Output, summary: RunSummary[Materialization], **field
         {"view": name, "error": type(error).__name__, "message": str(error)} for name, error in summary.errors.items()
     ]
     output.result({"views": list(views.values()), "idle": summary.idle, "failed": failed, **fields}, run_text(summary))
-    if summary.exit_code:
-        raise typer.Exit(summary.exit_code)
+    exit_with_first([summary.exit_code])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -62,8 +62,7 @@ class Output:
             typer.Exit: one has an exit code: that of the first.
         """
         self.result({"region": region, kind: [status.fields() for status in statuses]}, status_text(statuses))
-        if exit_codes := [status.exit_code for status in statuses if status.exit_code]:
-            raise typer.Exit(exit_codes[0])
+        exit_with_first(status.exit_code for status in statuses)
 
     def line(self, text: str) -> None:
         """Print a line of a command's running text; to stderr when the result is JSON."""
@@ -102,3 +101,13 @@ class Output:
         else:
             self._err.print(f"sterna: {error}", style="red", markup=False)
             self._err.print(f"{type(error).__name__}: {error.remedy.value}", style="dim", markup=False)
+
+
+def exit_with_first(codes: Iterable[int]) -> None:
+    """End a command with the first of several exit codes that isn't success; do nothing where all are.
+
+    Raises:
+        typer.Exit: one isn't.
+    """
+    if code := next(filter(None, codes), 0):
+        raise typer.Exit(code)

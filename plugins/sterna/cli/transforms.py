@@ -10,7 +10,7 @@ import typer
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
-from sterna.cli.output import Output
+from sterna.cli.output import Output, exit_with_first
 from sterna.cli.prompts import should_apply
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check(
     with open_context(registry, region) as context:
         checks = check_flows(context, transforms, folder)
     Output(as_json).result({"region": region, "transforms": list(checks)}, checked_text(checks))
-    _exit_with_first([check_status.exit_code for check_status in checks])
+    exit_with_first(check_status.exit_code for check_status in checks)
 
 
 @transform_app.command("run", epilog="Example: sterna transforms run dwd --region eu --for 10m")
@@ -61,7 +61,7 @@ def run(
     with open_context(registry, region) as context, output.progress("transforms") as progress:
         summary = run_transforms(lambda: context, transforms, folder, progress, seconds)
     output.result(summary.fields(), run_text(summary))
-    _exit_with_first([summary.exit_code])
+    exit_with_first([summary.exit_code])
 
 
 @transform_app.command("status", epilog="Example: sterna transforms status --region eu --json")
@@ -122,8 +122,3 @@ def _select_transforms(services: Path | None, names: list[str] | None) -> tuple[
     from sterna.pipelines.transforms.run import select_flows
 
     return select_flows(read_services(services).transforms, names or ()), services_folder(services)
-
-
-def _exit_with_first(codes: list[int]) -> None:
-    if failures := [code for code in codes if code]:
-        raise typer.Exit(failures[0])

@@ -31,6 +31,5 @@ class CachedRead(Generic[T]):
         """
         with self._lock:
             if self._cached is None or time.monotonic() - self._cached[0] >= self._seconds:
-                self._cached = None
                 self._cached = time.monotonic(), self._read()
             return self._cached[1]

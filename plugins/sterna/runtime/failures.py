@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from sterna.errors import EngineError, ExitCode, Remedy, SternaError
+from sterna.errors import EngineError, Remedy, SternaError
 
 log = logging.getLogger(__name__)
 _SEVEREST_FIRST = (Remedy.STOP, Remedy.HOLD, Remedy.RETRY)
@@ -64,8 +64,3 @@ def unexpected_error(error: Exception) -> EngineError:
 def describe_error(error: SternaError) -> str:
     """Return an error's class and message."""
     return f"{type(error).__name__}: {error}"
-
-
-def first_exit_code(errors: Mapping[str, SternaError]) -> int:
-    """Return a command's exit code, by the first of its errors."""
-    return next((error.exit_code for error in errors.values()), ExitCode.SUCCESS)

@@ -1,7 +1,7 @@
 """A consumer at a position: it observes, decides on a step, and applies that by compare-and-swap.
 
-Transforms, feature views, change capture, ingestion and sinks are such consumers. Each says what is its own as a
-`Reconciler`; `reconcile` takes one step of it, and `sterna.runtime.runner` takes steps of many.
+Transforms, feature views and the tables of change capture are such consumers. Each is a `Reconciler`; `reconcile`
+takes one step of it, and `sterna.runtime.runner` takes steps of many.
 """
 
 from __future__ import annotations

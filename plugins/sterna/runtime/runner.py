@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from sterna.errors import Remedy, SternaError
-from sterna.runtime.failures import Failures, describe_error, first_exit_code
+from sterna.errors import ExitCode, Remedy, SternaError
+from sterna.runtime.failures import Failures, describe_error
 from sterna.runtime.reconciler import Idle, Reconciler, reconcile
 
 R = TypeVar("R")
@@ -49,7 +49,7 @@ class RunSummary(Generic[R]):
     @property
     def exit_code(self) -> int:
         """The command's exit code: that of the first error."""
-        return first_exit_code(self.errors)
+        return next((error.exit_code for error in self.errors.values()), ExitCode.SUCCESS)
 
     def fields(self) -> dict[str, Any]:
         """Return the summary for JSON."""
@@ -69,9 +69,9 @@ class Runner(Generic[R]):
     Args:
         reconcilers: the consumers.
         report_progress: called with lines of text.
-        sleep: waits for some seconds; by default until `stop` at the latest.
+        sleep: waits for some seconds; by default until `stopping` at the latest.
         clock: seconds, as `time.monotonic`.
-        stopping: ends `run` once it is set, as `stop` does.
+        stopping: ends `run` after the step under way, once it is set.
     """
 
     def __init__(
@@ -107,10 +107,6 @@ class Runner(Generic[R]):
             if self._stopping.is_set() or self._clock() >= end:
                 return RunSummary(tuple(self._steps), dict(self._idle), self._failures.snapshot(), self._counts)
             self._sleep(min(_POLL_SECONDS, max(0.0, end - self._clock())))
-
-    def stop(self) -> None:
-        """Let `run` end after the step under way."""
-        self._stopping.set()
 
     def _reconcile(self, reconciler: Reconciler[Any, Any, R]) -> None:
         name, started_at = reconciler.name, self._clock()

@@ -111,22 +111,22 @@ def test_without_a_time_each_is_run_once() -> None:
 
 def test_a_run_that_is_stopped_ends_after_its_step_and_sleeps_no_longer() -> None:
     taken: list[str] = []
-    runner: Runner[str]
+    stopping = threading.Event()
 
     def act(number: int) -> str:
-        threading.Timer(0.05, runner.stop).start()
+        threading.Timer(0.05, stopping.set).start()
         taken.append("a")
         return "done"
 
-    runner = Runner([Scripted("a", act, interval=3600.0)], print)
-    assert runner.run(3600).steps == ("done",)
+    assert Runner([Scripted("a", act, interval=3600.0)], print, stopping=stopping).run(3600).steps == ("done",)
 
     def stop(number: int) -> str:
-        runner.stop()
+        stopping.set()
         return "done"
 
-    runner = Runner([Scripted("b", stop), Scripted("c", lambda number: taken.append("c") or "")], print)
-    runner.run(3600)
+    stopping.clear()
+    consumers = [Scripted("b", stop), Scripted("c", lambda number: taken.append("c") or "")]
+    Runner(consumers, print, stopping=stopping).run(3600)
     assert taken == ["a"]
 
 

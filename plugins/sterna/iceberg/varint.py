@@ -54,13 +54,3 @@ def write_varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def to_zigzag(value: int) -> int:
-    """Return a signed integer in the form that is short for small ones of either sign."""
-    return value << 1 if value >= 0 else ~(value << 1)
-
-
-def from_zigzag(value: int) -> int:
-    """Return the signed integer of a zigzag form."""
-    return (value >> 1) ^ -(value & 1)

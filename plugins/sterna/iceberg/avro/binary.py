@@ -16,7 +16,7 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
         Truncated: the bytes end, or the number has more than 64 bits.
     """
     value, at = read_varint(data, at)
-    return (value >> 1) ^ -(value & 1), at  # `from_zigzag`, without the call
+    return (value >> 1) ^ -(value & 1), at  # zigzag: short for small numbers of either sign
 
 
 def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
@@ -33,7 +33,7 @@ def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 def encode_long(value: int) -> bytes:
     """Return an Avro int or long."""
-    return write_varint(value << 1 if value >= 0 else ~(value << 1))  # `to_zigzag`, without the call
+    return write_varint(value << 1 if value >= 0 else ~(value << 1))
 
 
 def encode_bytes(value: bytes) -> bytes:

@@ -167,19 +167,18 @@ def catalog_guard(
 def guard_loop(
     registry: Registry, secrets: Secrets, name: str, interval: float | None, progress: Callable[[str], None]
 ) -> None:
-    """Fence a region's catalog while another one is the primary; once, or again and again until interrupted.
+    """Fence a region's catalog while another one is the primary; once, or repeatedly until interrupted.
 
-    Again and again it goes on whatever it can't see, for it may see it the next time; it says so whenever that changes.
+    When repeated, a region that can't be reached is an error that is reported once, and retried.
 
     Args:
         registry: all regions have a `catalog.database`.
-        secrets: finds credentials.
         name: the region.
-        interval: seconds between two looks; None: once.
-        progress: called with who the primary is, whenever that changes.
+        interval: seconds between two checks; None: once.
+        progress: called with a message whenever the primary changes.
 
     Raises:
-        CatalogUnreachable: once: whether the region is still the primary can't be told, since another one was not seen.
+        CatalogUnreachable: once: a region was not reached, so that the primary is uncertain.
         CatalogError: once: see `guard_region`.
         CredentialError: once: the region's own credential is missing.
     """
@@ -200,10 +199,10 @@ def guard_loop(
 
 
 def _primary_line(name: str, check: GuardCheck) -> str:
-    """Return who the primary is.
+    """Return the primary, as a message.
 
     Raises:
-        CatalogUnreachable: that can't be told.
+        CatalogUnreachable: it can't be determined.
     """
     if check.unseen:
         raise CatalogUnreachable(

@@ -218,6 +218,52 @@ def test_metadata_that_left_the_replica_root_without_its_files_is_held(story: Fa
     story.sync("eu")
 
 
+@pytest.mark.parametrize("part", ["data files", "metadata.json elsewhere"])
+def test_a_table_goes_on_elsewhere_if_anything_of_it_is_lost(story: FailoverScenario, part: str) -> None:
+    """Where its metadata.json lies decides nothing: not for a table of eu with rows that were written in us, nor for
+    one of us whose last commit was made in eu.
+
+    Also of this kind: the lost region's rows came before eu's own, and a table of eu alone stays.
+    """
+    stage, home = story.stage, "eu" if part == "data files" else "us"
+    name = f"mixed_{home}"
+    add_catalog(story.spark, f"story_{name}", stage.nessie.uri, "main", stage.warehouse(home), stage.combined_endpoint)
+    table = f"story_{name}.{name}.t"
+    story.sql(f"CREATE NAMESPACE story_{name}.{name}")
+    story.sql(
+        f"CREATE TABLE story_{name}.{name}.own (id BIGINT) USING iceberg LOCATION '{stage.warehouse('eu')}/{name}'"
+    )
+    story.sql(f"INSERT INTO story_{name}.{name}.own VALUES (1)")
+    story.sql(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
+    places = (
+        {"write.data.path": f"{stage.warehouse('us')}/elsewhere/{name}"}
+        if home == "eu"
+        else {"write.metadata.path": f"{stage.warehouse('eu')}/elsewhere/{name}"}
+    )
+    story.sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES ({', '.join(f'{key!r} = {uri!r}' for key, uri in places.items())})"
+    )
+    story.sql(f"INSERT INTO {table} VALUES (1), (2)")
+    if home == "eu":
+        story.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('write.data.path')")
+        story.sql(f"INSERT INTO {table} VALUES (3)")
+    wanted = sorted(story.sql(f"SELECT id FROM {table}"))
+    story.sync("eu")
+    story.sql(f"INSERT INTO story_{name}.{name}.own VALUES (2)")  # which eu's replica doesn't have
+    stage.endpoints["us"].suspend()
+    stage.combined_endpoint.suspend()
+    try:
+        plan = story.plan("eu", "us")
+        moves = tuple(table_move for table_move in plan.moves if table_move.key.startswith(f"{name}."))
+        assert [table_move.key for table_move in moves] == [f"{name}.t"]
+        assert story.move("eu", MovePlan("eu", ("us",), moves)).moves == moves
+        assert sorted(story.sql(f"SELECT id FROM story_main_eu.{name}.t")) == wanted
+        assert name not in {key.partition(".")[0] for key in story.plan("eu", "us").left}
+    finally:
+        stage.endpoints["us"].start()
+        stage.combined_endpoint.start()
+
+
 def names(keys: set[str]) -> set[str]:
     return {key.rpartition("/")[2] for key in keys}
 

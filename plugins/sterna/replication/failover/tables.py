@@ -3,22 +3,26 @@
 The entries of `main` are pointed at the region's localized metadata, in one commit. From then on `main` names files
 below that region's replica root; other regions take each of them back to its origin (`sterna.config.mapping`), so
 that nothing is copied twice.
+
+Which tables those are is decided by all files that they name, not by where their metadata.json lies: a table of another
+region has files in a lost one where writers there, `add_files` or ingestion added them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 from sterna.catalog.main_branch import commit_to_main
-from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Put, key_name
+from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Key, Put, key_name
 from sterna.catalog.reader import CatalogReader
 from sterna.config.registry.model import SOURCE_BRANCH
-from sterna.errors import CatalogConflict, TableError, UsageError
+from sterna.errors import CatalogConflict, SternaError, TableError, UsageError
 from sterna.replication.replica.commit_access import writer
 from sterna.replication.replica.desired_state import desired_content
 from sterna.replication.replica.head import MOVE_ID, MOVED_TABLES, REGION, load_held_list, read_head
+from sterna.replication.replica.reachability import AllUris, ReachabilityWalk, TableVersion
 from sterna.replication.replica.region import RegionContext
 
 _MAX_ATTEMPTS = 5
@@ -65,7 +69,7 @@ def plan_moves(context: RegionContext, lost: Collection[str]) -> MovePlan:
     """Plan which tables continue from a region's replica, by its own catalog; changes nothing.
 
     Args:
-        lost: regions whose storage is lost: tables whose metadata.json is there continue here.
+        lost: regions whose storage is lost: tables that name a file there continue here.
 
     Raises:
         UsageError: no region is named, or one that there isn't, or this one.
@@ -140,7 +144,11 @@ def _plan_at(
     contents: dict[str, tuple[Key, Content]] = {}
     for key, content in catalog.entries(SOURCE_BRANCH, main):
         name, replica_content = key_name(key), replica.get(key)
-        if not _is_located_in(context, content.metadata_location or "", lost):
+        try:
+            if not _names_file_in(context, name, content, replica_content, lost):
+                continue
+        except SternaError as error:
+            skipped[name] = f"whether it has files in {', '.join(lost)} can't be told: {error.message}"
             continue
         if refusal := context.registry.exclusion_reason(name, context.region.name):
             skipped[name] = f"it may not be here: {refusal}"
@@ -161,6 +169,67 @@ def _plan_at(
         catalog, {name: table_move for name, table_move in outdated.items() if name not in recreated}, since, main
     )
     return MovePlan(context.region.name, lost, tuple(moves[name] for name in sorted(moves)), skipped), contents
+
+
+class _FileInRegion(Exception):
+    """Ends a walk over a table's files: one is in a region that was looked for."""
+
+
+def _names_file_in(
+    context: RegionContext, name: str, content: Content, replica_content: Content | None, regions: Collection[str]
+) -> bool:
+    """Return whether a table or view names a file in one of some regions; their stores aren't read.
+
+    Raises:
+        SternaError: a file in another region can't be read.
+    """
+    metadata = content.metadata_location or ""
+    if _is_located_in(context, metadata, regions):
+        return True
+    if content.kind != ICEBERG_TABLE or not metadata:
+        return False
+    replica_metadata = (replica_content and replica_content.metadata_location) or ""
+    if replica_metadata == metadata:
+        return False  # only a table with all its files in this region has its own metadata.json on the replica branch
+
+    is_moved = context.mapping.below_replica_root(metadata)  # its files are where `main` names them, not at the origin
+    if replica_content is not None and not is_moved and _is_current(context, name, content, replica_content):
+        # The replica has it whole, so that this region's own store alone is read.
+        return _reaches(context, name, replica_metadata, regions, of_replica=True)
+    return _reaches(context, name, metadata, regions)
+
+
+def _reaches(
+    context: RegionContext,
+    name: str,
+    metadata: str,
+    regions: Collection[str],
+    *,
+    of_replica: bool = False,
+) -> bool:
+    """Return whether a version of a table has its location or a file in one of some regions, which aren't read.
+
+    Args:
+        metadata: the version's metadata.json.
+        of_replica: it is this region's localized one: what counts is where its files come from.
+    """
+    from sterna.iceberg.metadata.table import read_table_metadata
+
+    def require_elsewhere(uris: Iterable[str]) -> None:
+        sources = map(context.mapping.origin_uri, uris) if of_replica else uris
+        if any(_is_located_in(context, uri, regions) for uri in sources):
+            raise _FileInRegion
+
+    walk = ReachabilityWalk(
+        context, require_elsewhere, scope=None if of_replica else AllUris(), with_metadata_log=False
+    )
+    try:
+        location = read_table_metadata(context.objects.read(metadata), metadata, context.region.limits).location
+        require_elsewhere([location.rstrip("/")])
+        walk.visit([TableVersion(name, ICEBERG_TABLE, metadata)])
+    except _FileInRegion:
+        return True
+    return False
 
 
 def _is_located_in(context: RegionContext, uri: str, regions: Collection[str]) -> bool:

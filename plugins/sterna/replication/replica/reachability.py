@@ -101,6 +101,7 @@ class ReachabilityWalk:
         progress: called with lines for people.
         ignore_missing: the versions may be expired: their missing files are skipped.
         scope: where the files are that are read and added; None: below the replica root.
+        with_metadata_log: earlier metadata.json are added, which no reader of a version needs.
     """
 
     context: RegionContext
@@ -108,6 +109,7 @@ class ReachabilityWalk:
     progress: Callable[[str], None] = lambda line: None
     ignore_missing: bool = False
     scope: UriScope | None = None
+    with_metadata_log: bool = True
     _scope: UriScope = field(init=False)
     _visited: set[str] = field(default_factory=set)
 
@@ -149,7 +151,8 @@ class ReachabilityWalk:
         )
         self._add_referencing(manifests, (path for snapshot in metadata.snapshots for path in snapshot.manifests), key)
         self.add(self._scope.filter(file.path for file in metadata.statistics))
-        self.add(self._scope.filter(metadata.metadata_log))
+        if self.with_metadata_log:
+            self.add(self._scope.filter(metadata.metadata_log))
 
     def _add_referencing(
         self, unvisited: dict[str, str], uris: Iterable[str], key: str, *, follow: bool = True

@@ -215,17 +215,17 @@ def _reaches(
     """
     from sterna.iceberg.metadata.table import read_table_metadata
 
-    def require_elsewhere(uris: Iterable[str]) -> None:
+    def stop_at_region(uris: Iterable[str]) -> None:
         sources = map(context.mapping.origin_uri, uris) if of_replica else uris
         if any(_is_located_in(context, uri, regions) for uri in sources):
             raise _FileInRegion
 
     walk = ReachabilityWalk(
-        context, require_elsewhere, scope=None if of_replica else AllUris(), with_metadata_log=False
+        context, stop_at_region, scope=None if of_replica else AllUris(), with_metadata_log=False
     )
     try:
         location = read_table_metadata(context.objects.read(metadata), metadata, context.region.limits).location
-        require_elsewhere([location.rstrip("/")])
+        stop_at_region([location.rstrip("/")])
         walk.visit([TableVersion(name, ICEBERG_TABLE, metadata)])
     except _FileInRegion:
         return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sterna.catalog.model import Key, key_name
-from sterna.errors import CatalogStateUnknown
+from sterna.errors import CatalogStateUnknown, EngineRefused
 from sterna.spark.errors import causes
 from sterna.spark.main_catalog import CommitConflict, MainTables, TableChanged
 from sterna.spark.start import spark_errors
@@ -29,8 +29,15 @@ def remove_snapshots(tables: MainTables, key: Key, metadata: str, snapshots: Col
     """
     try:
         return tables.call(lambda: _commit(tables, key, metadata, snapshots), key_name(key))
-    except (CommitConflict, TableChanged, CatalogStateUnknown):
+    except (CommitConflict, CatalogStateUnknown):
         return False  # another commit came first, or the outcome is unknown: the next read of the table decides
+    except TableChanged as error:
+        # A rewrite is validated against what others committed; this one only against the table itself.
+        raise EngineRefused(
+            f"Iceberg refuses to remove the snapshots: {error}",
+            table=key_name(key),
+            hint="see EngineRefused in the run book",
+        ) from error
 
 
 def _commit(tables: MainTables, key: Key, metadata: str, snapshots: Collection[int]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from typing import Protocol
 from sterna.catalog.model import ICEBERG_TABLE, parse_key
 from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.maintenance import Maintenance, MaintenanceRule
-from sterna.errors import SternaError, UpkeepBlocked, UsageError
+from sterna.errors import EngineRefused, SternaError, UpkeepBlocked, UsageError
 from sterna.iceberg.metadata.history import configured_snapshots
 from sterna.iceberg.metadata.table import TableMetadata, read_table_metadata
 from sterna.maintenance.tables.facts import ContentVersion, RetentionInputs
@@ -41,6 +41,9 @@ class RemoveSnapshots(Protocol):
 
         Returns:
             Whether it was done; not where another client committed first.
+
+        Raises:
+            EngineRefused: no later run will do better with this table.
         """
         ...
 
@@ -92,8 +95,8 @@ def expire_snapshots(
         now: the time; default: the clock's.
 
     Returns:
-        What was found and done. A table that other writers changed at every attempt has a `problem`; a later run
-        continues.
+        What was found and done. A table that other writers changed at every attempt, or that Iceberg refuses to
+        change, has a `problem`; other tables go on.
 
     Raises:
         UsageError: a pattern of `tables` matches no table that a rule matches.
@@ -103,27 +106,26 @@ def expire_snapshots(
     """
     at = now or datetime.now(UTC)
     done: dict[str, ExpiredTable] = {}
+    attempted: defaultdict[str, list[str]] = defaultdict(list)  # by key, the metadata.json of each attempt
     patterns = tuple(tables)
-    for attempt in range(_MAX_ATTEMPTS):
+    for attempt in range(1, _MAX_ATTEMPTS + 1):
         state = _read_state(context, settings, now or datetime.now(UTC))
-        if not attempt:
+        if attempt == 1:
             _validate_patterns(state.inputs, settings, patterns)
         remaining = [
             matched for matched in _matching_tables(state.inputs, settings, patterns) if matched[0].key not in done
         ]
         for version, rule in remaining:
             table = _decide(state, version, rule, settings.time_travel.get(version.key, 0))
-            if remove is None or table.problem or not table.expired:
-                done[table.key] = table
-                continue
-            require_same_term(context, settings.gone, state.inputs.term)
-            if remove(table.key, table.metadata, table.expired):
-                progress(f"{table.key}: {len(table.expired)} of {table.snapshots} snapshots expired")
-                done[table.key] = replace(table, done=True)
-            elif attempt == _MAX_ATTEMPTS - 1:
-                done[table.key] = replace(
-                    table, problem="others committed first at each attempt: a later run continues"
-                )
+            if remove is not None and table.expired and not table.problem:
+                require_same_term(context, settings.gone, state.inputs.term)
+                attempted[table.key].append(table.metadata)
+                table = _remove(table, remove, attempted[table.key], is_last=attempt == _MAX_ATTEMPTS)
+                if table.done:
+                    progress(f"{table.key}: {len(table.expired)} of {table.snapshots} snapshots expired")
+                elif not table.problem:
+                    continue
+            done[table.key] = table
         if all(version.key in done for version, _ in remaining):
             break
     return ExpiryReport(
@@ -135,6 +137,28 @@ def expire_snapshots(
         tables=tuple(done[key] for key in sorted(done)),
         blocks=state.retention.blocks,
     )
+
+
+def _remove(table: ExpiredTable, remove: RemoveSnapshots, attempted: Collection[str], *, is_last: bool) -> ExpiredTable:
+    """Remove a table's expired snapshots; neither done nor with a problem is what another attempt may do.
+
+    Args:
+        attempted: the metadata.json of all attempts, this one included.
+        is_last: no other attempt follows.
+    """
+    try:
+        if remove(table.key, table.metadata, table.expired):
+            return replace(table, done=True)
+    except EngineRefused as error:
+        return replace(table, problem=error.message)
+    if not is_last:
+        return table
+    reason = (
+        "others committed first at each attempt"
+        if len(set(attempted)) > 1
+        else "each attempt to commit failed, though nobody else changed the table"
+    )
+    return replace(table, problem=f"{reason}: a later run continues")
 
 
 def require_unblocked(report: ExpiryReport) -> None:

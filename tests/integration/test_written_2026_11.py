@@ -22,12 +22,13 @@ import pytest
 from sterna.catalog.model import Delete, parse_key
 from sterna.errors import UpkeepBlocked
 from sterna.maintenance.deletion.passes import read_passes
+from sterna.maintenance.deletion.records import read_newest_report
 from sterna.maintenance.gc.evidence import gc_folder
 from sterna.maintenance.gc.model import GcOptions
 from sterna.maintenance.gc.pin import pin
 from sterna.maintenance.gc.run import run_gc
 from sterna.maintenance.tables.orphan_files import sweep
-from sterna.maintenance.tables.records import read_last_sweep, sweep_folder
+from sterna.maintenance.tables.records import SWEEP_REPORT, sweep_folder
 from sterna.notifications.sinks.dead_letters import read_dead_letters
 from sterna.notifications.sinks.replay import replay_dead_letters
 from sterna.notifications.sinks.service import SinkService
@@ -117,7 +118,7 @@ def test_what_is_recorded_is_understood(restored: Written) -> None:
         for folder, answer in ((gc_folder(context), "collect"), (sweep_folder(context), "sweep")):
             (recorded_pass,) = read_passes(context, folder, datetime.now(UTC))
             assert sum(part.num_rows for part in recorded_pass.uris()) == ANSWERS[answer]["unreachable"]["files"]
-        swept = read_last_sweep(context)
+        swept = read_newest_report(context.objects, sweep_folder(context), SWEEP_REPORT)
         assert as_written(to_plain(swept), ANSWERS["sweep"]) == without(ANSWERS["sweep"], "orphan")
         letters = list(read_dead_letters(context, "picky"))
         assert [as_written(to_plain(letter), ANSWERS["letters"][0]) for letter in letters] == ANSWERS["letters"]

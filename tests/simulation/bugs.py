@@ -13,8 +13,8 @@ from sterna.catalog.model import Commit
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.iceberg.deletes import position_deletes
 from sterna.iceberg.metadata.table import TableMetadata
-from sterna.maintenance.gc import delete, evidence
-from sterna.maintenance.gc import run as gc_run
+from sterna.maintenance.gc import evidence
+from sterna.maintenance.gc import scope as gc_scope
 from sterna.maintenance.gc.fencing import Fence
 from sterna.maintenance.tables import expire
 from sterna.maintenance.tables import gather as gathering
@@ -158,9 +158,9 @@ def clean_up_without_grace() -> Iterator[None]:
         yield Fence(parent.hash)
 
     with (
-        planted(gc_run.select_garbage, gc_run, lambda unreachable, rules: unreachable),
+        planted(gc_scope.select_garbage, gc_scope, lambda unreachable, rules: unreachable),
         planted(evidence.PendingRuns.in_flight, evidence.PendingRuns, lambda *_: ()),
-        planted(delete.fence, delete, no_fence),
+        planted(gc_scope.fence, gc_scope, no_fence),
         planted(stages.localization_failures, stages, lambda *_: ()),
         planted(Fence.age, Fence, lambda fence: 0.0),
     ):

@@ -16,7 +16,7 @@ from sterna.config.mapping import Mapping
 from sterna.config.registry.model import Registry
 from sterna.errors import CatalogConflict, StoreUnreachable
 from sterna.maintenance.deletion.model import MIN_GRACE
-from sterna.maintenance.gc import delete, fencing, run
+from sterna.maintenance.gc import fencing, run, scope
 from sterna.maintenance.gc.fencing import Fence
 from sterna.maintenance.tables import expire, gather, orphan_files
 from sterna.notifications.change_log import log
@@ -61,7 +61,7 @@ _ROOT = "s3://eu-replica"
 _LOOKS_AHEAD = 5  # one of so many seeds looks at each step what the next sync would do: that takes most of the time
 _DELIVERS = 0.6  # how often the deliverer goes on, by step
 _DELETING_MODULES = (gather, run, certain_term)
-_WAITING_MODULES = (stages, sync_run, delete, fencing, head, orphan_files)
+_WAITING_MODULES = (stages, sync_run, scope, fencing, head, orphan_files)
 
 
 class World:

@@ -37,9 +37,10 @@ def plan(
     And which snapshots expiry would let go, and what the last sweep of this region found. Only looks, and needs no
     Spark.
     """
+    from sterna.maintenance.deletion.records import read_newest_report
     from sterna.maintenance.tables.expire import expire_snapshots
     from sterna.maintenance.tables.plan import plan_maintenance
-    from sterna.maintenance.tables.records import read_last_sweep
+    from sterna.maintenance.tables.records import SWEEP_REPORT, sweep_folder
     from sterna.text.expiry import expiry_summary_text
     from sterna.text.maintenance import plan_fields, plan_text
     from sterna.text.plain import to_plain
@@ -47,7 +48,8 @@ def plan(
     output, settings = Output(as_json), _read_settings(services)
     with open_context(registry, region) as context, output.progress("maintenance") as progress:
         maintenance_plan = plan_maintenance(context, settings, tuple(tables or ()), progress)
-        expiry, swept = expire_snapshots(context, settings, tables=tables or ()), read_last_sweep(context)
+        expiry = expire_snapshots(context, settings, tables=tables or ())
+        swept = read_newest_report(context.objects, sweep_folder(context), SWEEP_REPORT)
     fields = {**plan_fields(maintenance_plan), "expiry": to_plain(expiry), "last_sweep": swept}
     output.result(fields, f"{plan_text(maintenance_plan)}\n{expiry_summary_text(expiry, swept)}")
 

@@ -164,7 +164,17 @@ def test_a_clean_up_does_what_it_is_asked_for(
     def collect(context: object, options: GcOptions, progress: Any) -> GcReport:
         calls.append(options)
         some = Amount(3, 30)
-        return GcReport("eu", "collect-1", "r", not options.delete, some, Amount(), some, some, Amount())
+        return GcReport(
+            region="eu",
+            pass_id="collect-1",
+            replica_hash="r",
+            dry_run=not options.delete,
+            objects=some,
+            strange=Amount(),
+            unreachable=some,
+            garbage=some,
+            refused=Amount(),
+        )
 
     monkeypatch.setattr(gc_run, "run_gc", collect)
     run = trial_run("sterna_gc", conf)

@@ -73,7 +73,20 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
         recorded.append(("sweep", delete, list(excluded_prefixes)))
         some = Amount(2, 20)
         failed = 0 if not excluded_prefixes else 1
-        return SweepReport("eu", "p", not delete, "", "h", "", ("eu-lake",), some, some, some, some, some, failed)
+        return SweepReport(
+            region="eu",
+            pass_id="p",
+            dry_run=not delete,
+            main="h",
+            term="",
+            locations=("eu-lake",),
+            objects=some,
+            strange=some,
+            unreachable=some,
+            garbage=some,
+            deleted=some,
+            failed=failed,
+        )
 
     monkeypatch.setattr(upkeep_expire, "expire_snapshots", expire)
     monkeypatch.setattr(upkeep_sweep, "sweep", sweep)

@@ -15,8 +15,8 @@ from sterna.catalog.model import Commit, Delete, Unchanged
 from sterna.config.registry import run_names
 from sterna.errors import Busy, CatalogConflict, CatalogStateUnknown
 from sterna.maintenance.deletion import delete as cleaning_deleting
-from sterna.maintenance.gc import delete as deleting
 from sterna.maintenance.gc import fencing as gc_fence
+from sterna.maintenance.gc import scope as deleting
 from sterna.maintenance.gc.evidence import PendingRuns
 from sterna.maintenance.gc.fencing import fence
 from sterna.maintenance.gc.model import GcOptions, GcReport

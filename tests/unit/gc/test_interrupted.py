@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sterna.errors import Busy, SternaError, UpkeepBlocked
-from sterna.maintenance.gc import run as running
 from sterna.maintenance.gc.model import GcReport
+from sterna.maintenance.gc.scope import ReplicaScope
 from sterna.postgres.term import Term
 from tests.support.epochs import OURS, REFUSES, SILENT, THEIRS, Answers, postgres_answers, with_copies
 from tests.support.gc import clean, files, later, much_later, rewritten
@@ -62,13 +62,13 @@ def test_one_that_an_operator_left_out_may_be_silent(world: World, answers: Answ
 def test_what_changes_between_decision_and_deletion_ends_it(
     world: World, answers: Answers, said: Any, why: type[SternaError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, real = files(world), running.build_report
+    before, real = files(world), ReplicaScope.build_report
 
     def changed(*arguments: Any, **options: Any) -> GcReport:
         answers["eu"] = said
         return real(*arguments, **options)
 
-    monkeypatch.setattr(running, running.build_report.__name__, changed)
+    monkeypatch.setattr(ReplicaScope, ReplicaScope.build_report.__name__, changed)
     with pytest.raises(why):
         clean(world, much_later())
     assert files(world) == before

@@ -16,9 +16,8 @@ import pytest
 
 from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import Busy, CredentialError, SternaError, UpkeepBlocked
-from sterna.maintenance.tables import orphan_files as sweeping
 from sterna.maintenance.tables.expire import expire_snapshots
-from sterna.maintenance.tables.orphan_files import sweep
+from sterna.maintenance.tables.orphan_files import MainScope, sweep
 from sterna.maintenance.tables.results import SweepReport
 from sterna.postgres.term import Term
 from sterna.replication.replica.region import RegionContext
@@ -149,13 +148,13 @@ def test_what_changes_between_decision_and_deletion_ends_it(
 ) -> None:
     world = with_copies(world)
     swept(world, hours=2)
-    before, real = files(world), sweeping.build_report
+    before, real = files(world), MainScope.build_report
 
     def changed(*arguments: Any, **options: Any) -> SweepReport:
         answers["eu"] = said
         return real(*arguments, **options)
 
-    monkeypatch.setattr(sweeping, sweeping.build_report.__name__, changed)
+    monkeypatch.setattr(MainScope, MainScope.build_report.__name__, changed)
     with pytest.raises(why):
         swept(world)
     assert files(world) == before

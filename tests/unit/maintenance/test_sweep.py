@@ -15,7 +15,7 @@ from sterna.config.sections.maintenance import Maintenance
 from sterna.errors import Busy, StoreDenied, UnsafeUri, UpkeepBlocked, UsageError
 from sterna.maintenance.tables import gather
 from sterna.maintenance.tables import orphan_files as sweeping
-from sterna.maintenance.tables.orphan_files import sweep
+from sterna.maintenance.tables.orphan_files import MainScope, sweep
 from sterna.maintenance.tables.results import SweepReport
 from sterna.replication.failover import certain_term
 from sterna.storage.objects import Objects
@@ -190,13 +190,13 @@ def test_a_tag_that_is_set_before_the_deletion_is_seen(world: World, monkeypatch
     world.commit(b=None)
     run(world)
     swept(world, after(hours=2))
-    real = sweeping.build_report
+    real = MainScope.build_report
 
     def tagged(*arguments: Any, **options: Any) -> SweepReport:
         world.catalog.create_tag("late", "main", shown)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(sweeping, sweeping.build_report.__name__, tagged)
+    monkeypatch.setattr(MainScope, MainScope.build_report.__name__, tagged)
     assert swept(world).deleted.files == 1, "the orphan alone"
     assert any(name.startswith("b/data/") for name in files(world))
 
@@ -208,13 +208,13 @@ def test_what_a_tag_shows_by_then_is_not_written_down_as_garbage(world: World, m
     world.commit(b=None)
     run(world)
     swept(world, after(hours=2))
-    real = sweeping.build_report
+    real = MainScope.build_report
 
     def tagged(*arguments: Any, **options: Any) -> SweepReport:
         world.catalog.create_tag("late", "main", shown)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(sweeping, sweeping.build_report.__name__, tagged)
+    monkeypatch.setattr(MainScope, MainScope.build_report.__name__, tagged)
     report = swept(world)
     assert (report.deleted.files, report.left.files) == (0, 0)
 

@@ -19,7 +19,15 @@ from sterna.text.sync import report_text
 from sterna.text.verify import repaired_text, verified_text
 
 COLLECTED = GcReport(
-    "eu", "collect-1", "ab", True, Amount(9, 90), Amount(1, 5), Amount(4, 40), Amount(2, 20), Amount(1, 10)
+    region="eu",
+    pass_id="collect-1",
+    replica_hash="ab",
+    dry_run=True,
+    objects=Amount(9, 90),
+    strange=Amount(1, 5),
+    unreachable=Amount(4, 40),
+    garbage=Amount(2, 20),
+    refused=Amount(1, 10),
 )
 MEND = FileRepair("ns.a", "file:///eu/a", "file:///us/a", "copy", "missing")
 

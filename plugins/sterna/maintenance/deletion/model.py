@@ -53,3 +53,34 @@ class NotDeleted:
 
 
 NOT_DELETED: Final = Record(NotDeleted, (Field("file", TEXT), Field("message", TEXT)), UnknownFields.IGNORE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassReport:
+    """What a pass found in its scope, and what it deleted.
+
+    Args:
+        region, pass_id: the region and the pass.
+        dry_run: nothing was to be deleted.
+        at: when it began (ISO 8601, UTC).
+        objects: everything in its scope.
+        strange: of these, what isn't the scope's; it is never deleted.
+        unreachable: what nothing needs, garbage included.
+        garbage: what may be deleted now: unreachable since a pass at least `grace` ago, and older than that itself.
+        failed: how many files could not be.
+        failures: these, the first 100.
+        left: what is unreachable still after it.
+    """
+
+    region: str
+    pass_id: str
+    dry_run: bool
+    at: str = ""
+    objects: Amount
+    strange: Amount
+    unreachable: Amount
+    garbage: Amount
+    deleted: Amount = ZERO_AMOUNT
+    failed: int = 0
+    failures: tuple[NotDeleted, ...] = ()
+    left: Amount = ZERO_AMOUNT

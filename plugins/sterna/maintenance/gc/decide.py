@@ -13,9 +13,11 @@ from sterna.config.registry.folders import FEATURES, GC, RUNS, SWEEP, TRANSFORMS
 from sterna.config.registry.replica_paths import folder_location, split_replica_path
 from sterna.config.registry.run_names import is_intermediate
 from sterna.errors import TableError
+from sterna.maintenance.deletion.collect import Listing
 from sterna.maintenance.deletion.file_lists import (
     Files,
     ListedObject,
+    exclude_reached,
     filter_reached,
     split_chunks,
     sum_amount,
@@ -107,24 +109,23 @@ def _classify_own(path: Sequence[str]) -> str:
 
 
 @dataclass
-class ClassifiedFiles:
-    """The objects below a replica root, by kind.
+class ClassifiedFiles(Listing):
+    """The objects below a replica root, by kind; those that sterna did not write are unknown.
 
     Args:
-        objects: everything.
-        unknown: objects that sterna did not write.
+        refused: what only refused tables reach.
         evidence: plans, reports and records of runs and passes.
         superseded: metadata.json that only older heads name.
-        unreachable: what no kept head reaches.
-        refused: what only refused tables reach.
     """
 
-    objects: Amount
-    unknown: Amount
-    unreachable: Files
     refused: Files
     evidence: Amount
     superseded: Amount
+
+    def exclude(self, reached: ReachedFiles) -> None:
+        """Take out what is reached by now, of refused tables too."""
+        super().exclude(reached)
+        self.refused = Files(exclude_reached(self.refused.parts(), reached))
 
 
 def classify_files(

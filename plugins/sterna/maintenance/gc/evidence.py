@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sterna.codec import FLAG, INTEGER, TEXT, Field, Record, UnknownFields, tuple_of
+from sterna.codec import FLAG, TEXT, Field, Record, UnknownFields, tuple_of
 from sterna.config.registry import run_names
 from sterna.config.registry.folders import GC, state_folder
-from sterna.errors import ObjectMissing, UsageError
-from sterna.maintenance.deletion.model import AMOUNT, NOT_DELETED, ZERO_AMOUNT
+from sterna.errors import UsageError
+from sterna.maintenance.deletion.model import AMOUNT, ZERO_AMOUNT
+from sterna.maintenance.deletion.records import COUNT_FIELDS, DELETED_FIELDS, LEFT_FIELD
 from sterna.maintenance.gc.model import GcReport
 from sterna.replication.replica.ids import format_timestamp, parse_start_time
 from sterna.replication.replica.region import RegionContext
 from sterna.replication.replica.run_folder import load_plan, runs_folder
-
-if TYPE_CHECKING:
-    from sterna.storage.objects import Objects
 
 # Between a run's start, which is in its name, and its plan. A sync that plans for longer may have to plan again.
 _MAX_PLANNING_TIME = timedelta(hours=1)
@@ -30,42 +28,18 @@ GC_REPORT: Final = Record(
         Field("pass_id", TEXT),
         Field("replica_hash", TEXT),
         Field("dry_run", FLAG),
-        Field("objects", AMOUNT.codec),
-        Field("strange", AMOUNT.codec),
-        Field("unreachable", AMOUNT.codec),
-        Field("garbage", AMOUNT.codec),
+        *COUNT_FIELDS,
         Field("refused", AMOUNT.codec),
-        Field("deleted", AMOUNT.codec, ZERO_AMOUNT),
-        Field("failed", INTEGER, 0),
-        Field("failures", tuple_of(NOT_DELETED.codec), ()),
+        *DELETED_FIELDS,
         Field("in_flight", tuple_of(TEXT), ()),
         Field("still_shown", tuple_of(TEXT), ()),
         Field("at", TEXT, ""),
         Field("evidence", AMOUNT.codec, ZERO_AMOUNT),
         Field("superseded", AMOUNT.codec, ZERO_AMOUNT),
-        Field("left", AMOUNT.codec, ZERO_AMOUNT),
+        LEFT_FIELD,
     ),
     UnknownFields.IGNORE,
 )
-
-
-def save_gc_report(context: RegionContext, report: GcReport) -> None:
-    """Store the report of a clean-up, which `sterna status` shows."""
-    context.objects.write_new(f"{gc_folder(context)}/{report.pass_id}.json", GC_REPORT.dumps(report).encode())
-
-
-def read_newest_gc_report(context: RegionContext, objects: Objects) -> GcReport | None:
-    """Return the newest report of a clean-up; None where there is none, or it can't be read.
-
-    Raises:
-        StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
-    """
-    report_uris = [uri for uri, _, _ in objects.list(gc_folder(context)) if uri.endswith(".json")]
-    try:
-        # Their names begin with their time.
-        return GC_REPORT.loads(objects.read(max(report_uris))) if report_uris else None
-    except (ValueError, ObjectMissing):
-        return None
 
 
 @dataclass

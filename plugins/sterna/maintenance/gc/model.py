@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount, NotDeleted, validate_grace
+from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount, PassReport, validate_grace
 
 
 @dataclass(frozen=True)
@@ -35,44 +35,23 @@ class GcOptions:
         validate_grace(self.grace)
 
 
-@dataclass(frozen=True)
-class GcReport:
+@dataclass(frozen=True, kw_only=True)
+class GcReport(PassReport):
     """What a clean-up found below a replica root, and what it deleted.
 
     Args:
-        region, pass_id, replica_hash: the region, the pass, and the replica head that the report is for.
-        dry_run: nothing was to be deleted.
-        objects: everything below the replica root.
-        strange: of these, what sterna did not write; it is never deleted.
-        unreachable: what no kept head reaches, garbage included.
-        garbage: what may be deleted now: unreachable since a pass at least `grace` ago, and older than that itself.
+        replica_hash: the replica head that the report is for.
         refused: files of refused tables that no other table and no current head reaches; part of the garbage with
             `evict`.
-        failed: how many files could not be.
-        failures: these, the first 100.
         in_flight: ids of syncs between plan and publication, for which a deletion would wait.
         still_shown: refused keys that the replica branch still shows: the next sync takes them off.
-        at: when it began (ISO 8601, UTC).
         evidence: plans and reports of runs, and records of clean-ups, that are left.
         superseded: metadata.json that only older heads of the replica name, and that stay for their sake.
-        left: what is unreachable still after it.
     """
 
-    region: str
-    pass_id: str
     replica_hash: str
-    dry_run: bool
-    objects: Amount
-    strange: Amount
-    unreachable: Amount
-    garbage: Amount
     refused: Amount
-    deleted: Amount = ZERO_AMOUNT
-    failed: int = 0
-    failures: tuple[NotDeleted, ...] = ()
     in_flight: tuple[str, ...] = ()
     still_shown: tuple[str, ...] = ()
-    at: str = ""
     evidence: Amount = ZERO_AMOUNT
     superseded: Amount = ZERO_AMOUNT
-    left: Amount = ZERO_AMOUNT

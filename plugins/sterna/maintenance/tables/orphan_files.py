@@ -5,31 +5,30 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 from sterna.config.orphan_removal import may_sweep, swept_locations
 from sterna.config.registry.model import canonical_prefix, is_inside
 from sterna.config.sections.maintenance import Maintenance
-from sterna.errors import SternaError, TableError, UpkeepBlocked, UsageError
+from sterna.errors import TableError, UpkeepBlocked, UsageError
+from sterna.maintenance.deletion.collect import Listing, collect
 from sterna.maintenance.deletion.delete import DeletionTally, Garbage
 from sterna.maintenance.deletion.file_lists import (
     Files,
-    exclude_reached,
     filter_reached,
     split_chunks,
     sum_amount,
     to_table,
 )
 from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount, validate_grace
-from sterna.maintenance.deletion.passes import modified_until, read_passes, save_pass, unreachable_in_all
+from sterna.maintenance.deletion.passes import Pass, modified_until, read_passes, unreachable_in_all
 from sterna.maintenance.tables.facts import RetentionInputs
 from sterna.maintenance.tables.gather import ReferencePoller, read_inputs
-from sterna.maintenance.tables.records import delete_older_records, sweep_folder, write_begin_marker, write_sweep_report
+from sterna.maintenance.tables.records import SWEEP_REPORT, delete_older_records, sweep_folder, write_begin_marker
 from sterna.maintenance.tables.referenced_files import ReferencedFiles
 from sterna.maintenance.tables.results import FolderSize, SweepReport
-from sterna.maintenance.tables.retention import Block, compute_retention
+from sterna.maintenance.tables.retention import Block, Retention, compute_retention
 from sterna.replication.failover.certain_term import require_same_term
 from sterna.replication.replica.ids import SWEEP_ID_PREFIX, new_id
 from sterna.replication.replica.region import RegionContext
@@ -69,8 +68,7 @@ def sweep(
         CatalogError, StoreError: something doesn't answer; a later run continues.
         EngineError: the local disk is too full for the list of needed files; a later run continues.
     """
-    grace = timedelta(seconds=settings.grace)
-    validate_grace(grace)
+    validate_grace(timedelta(seconds=settings.grace))
     _require_swept_locations(context)
     started_at = now or datetime.now(UTC)
     pass_id = new_id(started_at, SWEEP_ID_PREFIX)
@@ -81,62 +79,108 @@ def sweep(
     )
     _require_unblocked(retention.blocks)
     referenced = ReferencedFiles(context, progress)
-    referenced.add_retained(retention)
-    listing = _list_locations(context, referenced, excluded_prefixes)
-    referenced.add_references(references.poll())
-    unreachable = Files(exclude_reached(listing.unreachable.parts(), referenced.files))
-    passes = read_passes(context, sweep_folder(context), started_at - grace)
-    deletable = unreachable_in_all(
-        Files(modified_until(part, started_at - grace) for part in unreachable.parts()), passes
+    scope = MainScope(
+        context, pass_id, settings, inputs, retention, references, referenced, excluded_prefixes, dry_run=not delete
     )
-    report = build_report(context, pass_id, inputs, listing, unreachable, deletable, delete=delete)
-    remaining, stopped = unreachable, None
+    report = collect(scope, delete=delete, progress=progress)
     if delete:
-        tally = _Deletion(context, settings.gone, inputs.term, references, referenced, progress).run(deletable)
-        stopped = tally.store_error
-        report = replace(report, deleted=tally.done, failed=tally.failed, failures=tally.failures)
-        remaining = tally.remaining(unreachable, referenced.files)
-    save_pass(context, sweep_folder(context), pass_id, remaining)
-    if stopped:  # with its record: else what can't be deleted would be all that later passes have in common
-        raise stopped
-    report = replace(report, left=remaining.amount)
-    write_sweep_report(context, report)
-    if delete:
-        delete_older_records(context, passes)
+        delete_older_records(context, scope.passes)
     return report
 
 
 @dataclass
-class _Listing:
-    objects: Amount
-    strange: Amount
-    unreachable: Files
+class MainScope:
+    """A region's own swept locations of `main`; see `sterna.maintenance.deletion.collect.Scope`.
 
-
-@dataclass
-class _Deletion:
-    """A deletion in progress: before each part it checks which region is the primary, and polls all references."""
+    Args:
+        inputs: what retention depends on.
+        references: polls all references again.
+        referenced: what is needed, as far as it was walked.
+        excluded_prefixes: as in `sweep`.
+    """
 
     context: RegionContext
-    gone: Collection[str]
-    term: str
+    pass_id: str
+    settings: Maintenance
+    inputs: RetentionInputs
+    retention: Retention
     references: ReferencePoller
     referenced: ReferencedFiles
-    progress: Callable[[str], None]
+    excluded_prefixes: Collection[str]
+    dry_run: bool
+    passes: Sequence[Pass] = ()
+    record = SWEEP_REPORT
 
-    def run(self, deletable: Files) -> DeletionTally:
-        tally, garbage = DeletionTally(), Garbage(deletable.parts(), self.referenced.files)
-        while garbage.has_more():
-            require_same_term(self.context, self.gone, self.term)
-            self.referenced.add_references(self.references.poll())
-            if not garbage.has_more():
-                break
-            garbage.delete_part(tally, partial(self._delete, time.monotonic() + _LEASE_SECONDS))
-            self.progress(str(tally))
-        return tally
+    def __post_init__(self) -> None:
+        self.folder, self.reached = sweep_folder(self.context), self.referenced.files
 
-    def _delete(self, lease: float, uris: Sequence[str]) -> dict[str, SternaError]:
-        return self.context.objects.sweep(uris, may_continue=lambda: time.monotonic() < lease)
+    def list_files(self) -> Listing:
+        """Reach what must be retained, and list this region's swept locations.
+
+        Raises:
+            UpkeepBlocked: a needed file can't be read.
+        """
+        self.referenced.add_retained(self.retention)
+        objects = strange = ZERO_AMOUNT
+        unreachable = Files()
+        for location in swept_locations(self.context.mapping):
+            location_filter = _LocationFilter(self.context, location.id, self.excluded_prefixes)
+            for chunk in split_chunks(self.context.objects.list(location.prefix)):
+                owned = [item for item in chunk if location_filter.contains(item[0])]
+                files = [item for item in owned if item[0].endswith(_TABLE_FILE_SUFFIXES)]
+                objects += sum_amount(owned)
+                strange += sum_amount(owned) - sum_amount(files)
+                unreachable.add(to_table(filter_reached(files, self.reached, wanted=False)))
+        return Listing(objects, strange, unreachable)
+
+    def catch_up(self) -> None:
+        """Reach what references show meanwhile."""
+        self.referenced.add_references(self.references.poll())
+
+    def select_garbage(self, listing: Listing) -> tuple[Files]:
+        """Return the files that are old enough, and that every pass since one that is found unreachable."""
+        limit = self.inputs.now - timedelta(seconds=self.settings.grace)
+        self.passes = read_passes(self.context, self.folder, limit)
+        old = Files(modified_until(part, limit) for part in listing.unreachable.parts())
+        self._garbage = unreachable_in_all(old, self.passes)
+        return (self._garbage,)
+
+    def build_report(self, listing: Listing, garbage: Amount) -> SweepReport:
+        """Return the report of what was found, before anything is deleted."""
+        return SweepReport(
+            region=self.context.region.name,
+            pass_id=self.pass_id,
+            dry_run=self.dry_run,
+            at=self.inputs.now.isoformat(),
+            main=self.inputs.head,
+            term=self.inputs.term,
+            locations=tuple(location.id for location in swept_locations(self.context.mapping)),
+            objects=listing.objects,
+            strange=listing.unknown,
+            unreachable=listing.unreachable.amount,
+            garbage=garbage,
+            folders=_largest_folders(self.context, self._garbage if garbage.files else listing.unreachable),
+        )
+
+    def complete_report(self, report: SweepReport, tally: DeletionTally) -> SweepReport:
+        """Return it as it is: a deletion changes nothing of a sweep's own."""
+        return report
+
+    def prepare(self) -> None:
+        """Require that the primary is the same.
+
+        Raises:
+            UpkeepBlocked: that isn't certain any more.
+            Busy: the primary was switched.
+        """
+        require_same_term(self.context, self.settings.gone, self.inputs.term)
+
+    def delete(self, garbage: Garbage, tally: DeletionTally) -> None:
+        """Delete a part, within the time for which a poll of all references counts."""
+        lease = time.monotonic() + _LEASE_SECONDS
+        garbage.delete_part(
+            tally, lambda uris: self.context.objects.sweep(uris, may_continue=lambda: time.monotonic() < lease)
+        )
 
 
 def _require_swept_locations(context: RegionContext) -> None:
@@ -155,23 +199,6 @@ def _require_unblocked(blocks: tuple[Block, ...]) -> None:
             hint="bring it up to date, or name it in the services file: in maintenance.exclude_regions if it has no "
             "replica, in maintenance.gone if it is retired",
         )
-
-
-def _list_locations(
-    context: RegionContext, referenced: ReferencedFiles, excluded_prefixes: Collection[str]
-) -> _Listing:
-    """List this region's swept locations; return the files that aren't needed."""
-    objects = strange = ZERO_AMOUNT
-    unreachable = Files()
-    for location in swept_locations(context.mapping):
-        location_filter = _LocationFilter(context, location.id, excluded_prefixes)
-        for chunk in split_chunks(context.objects.list(location.prefix)):
-            owned = [item for item in chunk if location_filter.contains(item[0])]
-            files = [item for item in owned if item[0].endswith(_TABLE_FILE_SUFFIXES)]
-            objects += sum_amount(owned)
-            strange += sum_amount(owned) - sum_amount(files)
-            unreachable.add(to_table(filter_reached(files, referenced.files, wanted=False)))
-    return _Listing(objects, strange, unreachable)
 
 
 class _LocationFilter:
@@ -199,33 +226,6 @@ class _LocationFilter:
         if any(is_inside(canonical_prefix(uri), prefix) for prefix in self._excluded_prefixes):
             return False
         return location.id == self._location_id and may_sweep(self._mapping, uri, location)
-
-
-def build_report(
-    context: RegionContext,
-    pass_id: str,
-    inputs: RetentionInputs,
-    listing: _Listing,
-    unreachable: Files,
-    deletable: Files,
-    *,
-    delete: bool,
-) -> SweepReport:
-    """Return the report of what was found, before anything is deleted."""
-    return SweepReport(
-        region=context.region.name,
-        pass_id=pass_id,
-        dry_run=not delete,
-        at=inputs.now.isoformat(),
-        main=inputs.head,
-        term=inputs.term,
-        locations=tuple(location.id for location in swept_locations(context.mapping)),
-        objects=listing.objects,
-        strange=listing.strange,
-        unreachable=unreachable.amount,
-        garbage=deletable.amount,
-        folders=_largest_folders(context, deletable if deletable.amount.files else unreachable),
-    )
 
 
 def _largest_folders(context: RegionContext, files: Files) -> tuple[FolderSize, ...]:

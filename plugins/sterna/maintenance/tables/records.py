@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from sterna.codec import FLAG, INTEGER, TEXT, Field, Record, UnknownFields, tuple_of
+from sterna.codec import FLAG, TEXT, Field, Record, UnknownFields, tuple_of
 from sterna.config.registry.folders import SWEEP, state_folder
-from sterna.maintenance.deletion.model import AMOUNT, NOT_DELETED, ZERO_AMOUNT
+from sterna.maintenance.deletion.model import AMOUNT
 from sterna.maintenance.deletion.passes import Pass
+from sterna.maintenance.deletion.records import COUNT_FIELDS, DELETED_FIELDS, LEFT_FIELD
 from sterna.maintenance.tables.results import FolderSize, SweepReport
 from sterna.replication.replica.region import RegionContext
 
@@ -23,15 +25,10 @@ SWEEP_REPORT: Final = Record(
         Field("main", TEXT),
         Field("epoch", TEXT, attribute="term"),
         Field("locations", tuple_of(TEXT)),
-        Field("objects", AMOUNT.codec),
-        Field("strange", AMOUNT.codec),
-        Field("unreachable", AMOUNT.codec),
-        Field("garbage", AMOUNT.codec),
-        Field("deleted", AMOUNT.codec, ZERO_AMOUNT),
-        Field("failed", INTEGER, 0),
-        Field("failures", tuple_of(NOT_DELETED.codec), ()),
+        *COUNT_FIELDS,
+        *DELETED_FIELDS,
         Field("folders", tuple_of(FOLDER.codec), ()),
-        Field("left", AMOUNT.codec, ZERO_AMOUNT),
+        LEFT_FIELD,
     ),
     UnknownFields.IGNORE,
 )
@@ -56,24 +53,7 @@ def write_begin_marker(context: RegionContext, pass_id: str) -> datetime | None:
     return next((modified for listed_uri, _, modified in listed if listed_uri == uri), None)
 
 
-def write_sweep_report(context: RegionContext, report: SweepReport) -> None:
-    """Store the report of a sweep."""
-    context.objects.write_new(f"{sweep_folder(context)}/{report.pass_id}.json", SWEEP_REPORT.dumps(report).encode())
-
-
-def read_last_sweep(context: RegionContext) -> SweepReport | None:
-    """Return the report of the region's newest sweep; None where there is none, or it can't be read."""
-    listed = context.objects.list(sweep_folder(context))
-    records = [(modified, uri) for uri, _, modified in listed if uri.endswith(".json")]
-    if not records:
-        return None
-    try:
-        return SWEEP_REPORT.loads(context.objects.read(max(records)[1]))
-    except ValueError:
-        return None
-
-
-def delete_older_records(context: RegionContext, passes: list[Pass]) -> None:
+def delete_older_records(context: RegionContext, passes: Sequence[Pass]) -> None:
     """Delete the records of passes that no later pass needs."""
     if passes:
         listed = context.objects.list(sweep_folder(context))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount, NotDeleted
+from sterna.maintenance.deletion.model import Amount, PassReport
 from sterna.maintenance.tables.retention import Block
 
 
@@ -62,40 +62,18 @@ class FolderSize:
     garbage: Amount
 
 
-@dataclass(frozen=True)
-class SweepReport:
+@dataclass(frozen=True, kw_only=True)
+class SweepReport(PassReport):
     """What a sweep found in a region's own stores, and what it did.
 
     Args:
-        region, pass_id: the region and the pass.
-        dry_run: nothing was to be deleted.
-        at: when it began (ISO 8601, UTC).
         main: the commit of `main` that was read.
         term: of the primary; "" where the regions share one catalog.
         locations: ids of the locations that were swept.
-        objects: all objects there.
-        strange: of these, those that are no files of tables; they are never deleted.
-        unreachable: what nothing needs, garbage included.
-        garbage: what may be deleted now: unreachable since a pass at least `grace` ago, and older than that itself.
-        failed: how many files could not be.
-        failures: these, the first 100.
         folders: where most of the garbage is, or of the unreachable where there is no garbage yet.
-        left: what is unreachable still after it.
     """
 
-    region: str
-    pass_id: str
-    dry_run: bool
-    at: str
     main: str
     term: str = field(metadata={"json": "epoch"})
     locations: tuple[str, ...]
-    objects: Amount
-    strange: Amount
-    unreachable: Amount
-    garbage: Amount
-    deleted: Amount = ZERO_AMOUNT
-    failed: int = 0
-    failures: tuple[NotDeleted, ...] = ()
     folders: tuple[FolderSize, ...] = ()
-    left: Amount = ZERO_AMOUNT

@@ -9,7 +9,8 @@ from dataclasses import replace
 from itertools import islice
 
 from sterna.errors import CatalogError, CredentialError, StoreError, TableError
-from sterna.maintenance.gc.evidence import read_newest_gc_report
+from sterna.maintenance.deletion.records import read_newest_report
+from sterna.maintenance.gc.evidence import GC_REPORT, gc_folder
 from sterna.operations.status.model import InTransitStatus, RegionStatus, StorageUsage
 from sterna.operations.status.read import open_probe_store
 from sterna.replication.failover.catalog_seed import slot_name
@@ -94,7 +95,7 @@ def with_storage_usage(context: RegionContext, status: RegionStatus) -> RegionSt
     Nothing is counted now: a replica may have many millions of objects.
     """
     try:
-        collected = read_newest_gc_report(context, open_probe_store(context))
+        collected = read_newest_report(open_probe_store(context), gc_folder(context), GC_REPORT)
     except (StoreError, CredentialError, TableError) as error:
         return replace(status, unseen=(*status.unseen, f"the records of clean-ups: {error}"))
     if collected is None or not collected.at:

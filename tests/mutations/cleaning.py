@@ -12,9 +12,9 @@ _gc = partial(Mutation, component="clean-up", near=("unit/gc",), servers=("integ
 CLEAN_UP: Final = (
     _gc(
         name="holds are ignored",
-        file="maintenance/gc/retained_heads.py",
-        old="            if reference.name != branch:\n",
-        new='            if reference.name != branch and reference.kind != "TAG":\n',
+        file="maintenance/deletion/references.py",
+        old="            if reference.name != self.excluded_branch:\n",
+        new='            if reference.name != self.excluded_branch and reference.kind != "TAG":\n',
         harm="files that somebody holds, or tagged, are deleted",
         first=("unit/gc/test_pins.py::test_what_is_held_stays_until_the_hold_is_over_and_goes_then",),
     ),
@@ -45,10 +45,7 @@ CLEAN_UP: Final = (
     _gc(
         name="the head at the beginning of the time to keep",
         file="maintenance/gc/retained_heads.py",
-        old=(
-            "            yield from _versions_below_root(context, context.primary.entries(branch, commit.hash))\n"
-            "            break\n"
-        ),
+        old=("            yield from _shown_below_root(context, branch, commit.hash)\n            break\n"),
         new="            break\n",
         harm="what readers saw at the beginning of `keep` is deleted too early",
         first=("unit/gc/test_gc.py::test_what_the_head_at_the_windows_start_shows_stays_whichever_commit_put_it",),
@@ -67,10 +64,10 @@ CLEAN_UP: Final = (
         name="lists of held keys are garbage",
         file="maintenance/gc/retained_heads.py",
         old=(
-            "        yield from _put_versions(context, commit)\n"
+            "        yield from _below_root(context, put_versions(commit))\n"
             "        yield from _held_list_versions(context, commit)\n"
         ),
-        new=("        yield from _put_versions(context, commit)\n"),
+        new=("        yield from _below_root(context, put_versions(commit))\n"),
         harm="the list of what is held is deleted, and every sync compares all keys",
         first=("unit/gc/test_held_lists.py::test_the_lists_that_kept_heads_name_stay_and_the_others_go",),
     ),

@@ -13,6 +13,7 @@ from sterna.catalog.model import Commit
 from sterna.config.registry.model import SOURCE_BRANCH
 from sterna.iceberg.deletes import position_deletes
 from sterna.iceberg.metadata.table import TableMetadata
+from sterna.maintenance.deletion.references import ReferencePoller
 from sterna.maintenance.gc import evidence
 from sterna.maintenance.gc import scope as gc_scope
 from sterna.maintenance.gc.fencing import Fence
@@ -301,23 +302,23 @@ def heads_that_are_kept_are_forgotten() -> AbstractContextManager[object]:
 
 
 def references_are_forgotten() -> AbstractContextManager[object]:
-    """Nobody looks at tags."""
-    real = gathering.ReferencePoller.poll
-
-    def look(self: gathering.ReferencePoller) -> Any:
-        return tuple(reference for reference in real(self) if not reference.name.startswith("release-"))
-
-    return planted(gathering.ReferencePoller.poll, gathering.ReferencePoller, look)
+    """Nobody looks at tags before a sweep."""
+    return _sweep_without_references("release-")
 
 
 def holds_are_forgotten() -> AbstractContextManager[object]:
-    """Nobody looks at what operators hold."""
-    real = gathering.ReferencePoller.poll
+    """Nobody looks at what operators hold before a sweep."""
+    return _sweep_without_references(HOLD)
 
-    def look(self: gathering.ReferencePoller) -> Any:
-        return tuple(reference for reference in real(self) if not reference.name.startswith(HOLD))
 
-    return planted(gathering.ReferencePoller.poll, gathering.ReferencePoller, look)
+def _sweep_without_references(prefix: str) -> AbstractContextManager[object]:
+    real = ReferencePoller.poll
+
+    def look(self: ReferencePoller) -> Any:
+        is_clean_up = bool(self.excluded_branch)
+        return (polled for polled in real(self) if is_clean_up or not polled.name.startswith(prefix))
+
+    return planted(ReferencePoller.poll, ReferencePoller, look)
 
 
 def announced_snapshots_are_forgotten() -> AbstractContextManager[object]:

@@ -10,11 +10,10 @@ import pytest
 from sterna.catalog.model import ICEBERG_TABLE
 from sterna.iceberg.metadata.history import snapshot_log_start
 from sterna.iceberg.metadata.model import Branch, Snapshot, TableMetadata
+from sterna.maintenance.deletion.references import ReferenceVersions
 from sterna.maintenance.tables.facts import (
     ConsumerPosition,
-    ContentVersion,
     MainCommit,
-    ReferenceVersions,
     RegionState,
     RetentionInputs,
     UnknownPosition,
@@ -24,6 +23,7 @@ from sterna.maintenance.tables.retention import NeedReason, Retention, compute_r
 from sterna.pipelines.publish.decide import is_rewound
 from sterna.pipelines.publish.model import Channel, SnapshotState, TableState
 from sterna.replication.replica.held import IN_TRANSIT, Held
+from sterna.replication.replica.reachability import TableVersion
 
 NOW = datetime(2026, 5, 20, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -31,9 +31,9 @@ PATIENCE = 7 * DAY
 KEEP = HOUR
 
 
-def at(number: int, key: str = "a") -> ContentVersion:
+def at(number: int, key: str = "a") -> TableVersion:
     """A table's version whose current snapshot has a number."""
-    return ContentVersion(key, ICEBERG_TABLE, f"s3://us-lake/{key}/{number}.metadata.json", number)
+    return TableVersion(key, ICEBERG_TABLE, f"s3://us-lake/{key}/{number}.metadata.json", number)
 
 
 def region(name: str = "eu", watermark: str = "c5", **more: object) -> RegionState:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Reference, key_name
-from sterna.catalog.reader import CatalogReader, entries_since
+from sterna.catalog.model import Commit
 from sterna.config.mapping import validate_bindings
 from sterna.config.registry.model import SOURCE_BRANCH, is_inside, prefix_spellings
-from sterna.errors import Busy, ReferenceNotFound, ReplicaBroken, UsageError
+from sterna.errors import Busy, ReplicaBroken, UsageError
+from sterna.maintenance.deletion.references import ReferencePoller, put_versions, read_versions
 from sterna.replication.replica.head import HELD, MOVED_TABLES, RUN_ID, Head, newest_commit, read_head
 from sterna.replication.replica.held_list import held_list_uri, parse_held_list
 from sterna.replication.replica.reachability import TableVersion
@@ -28,55 +28,22 @@ class OtherReferences:
 
     def __init__(self, context: RegionContext) -> None:
         self._context = context
-        self._seen_hashes: dict[str, str] = {}  # by reference; "" for the own copy
+        branch = context.region.replica_branch
+        self._poller = ReferencePoller(context, (branch,), excluded_branch=branch)
 
     @property
     def seen(self) -> dict[str, str]:
         """The references that were read, with their commits."""
-        return {name: hash for name, hash in self._seen_hashes.items() if name}
+        return self._poller.polled_hashes
 
     def read_new_versions(self) -> set[TableVersion]:
         """Return the versions that are shown; of what an earlier call has returned, only what was put again."""
-        context, branch, versions = self._context, self._context.region.replica_branch, set[TableVersion]()
-        for reference in context.primary.references():
-            if reference.name != branch:
-                versions |= self._read_reference(reference)
-        if context.catalog is not context.primary:
-            versions |= self._read_own_copy(branch)
-        return versions
-
-    def _read_reference(self, reference: Reference) -> set[TableVersion]:
-        """Return what a reference shows below this replica root, or nothing where it is dropped meanwhile."""
-        while True:
-            try:
-                return self._read_changes(self._context.primary, reference, reference.name)
-            except ReferenceNotFound:
-                references = {other.name: other for other in self._context.primary.references()}
-                if reference.name not in references:
-                    return set()
-                # A commit that the catalog has forgotten can't be compared with.
-                seen_hash = self._seen_hashes.pop(reference.name, None)
-                if seen_hash is None and references[reference.name].hash == reference.hash:
-                    raise
-                reference = references[reference.name]
-
-    def _read_own_copy(self, branch: str) -> set[TableVersion]:
-        try:
-            reference = self._context.catalog.reference(branch)
-            commit = newest_commit(self._context.catalog, f"{branch}@{reference.hash}")
-            lists = set(_held_list_versions(self._context, commit)) if commit else set()
-            return self._read_changes(self._context.catalog, reference, "") | lists
-        except ReferenceNotFound:
-            self._seen_hashes.pop("", None)
-            return set()  # the copy does not have it yet: it has no readers there
-
-    def _read_changes(self, catalog: CatalogReader, reference: Reference, name: str) -> set[TableVersion]:
-        seen_hash = self._seen_hashes.get(name)
-        if seen_hash == reference.hash:
-            return set()
-        entries = entries_since(catalog, reference.name, seen_hash, reference.hash)
-        versions = set(_versions_below_root(self._context, entries))
-        self._seen_hashes[name] = reference.hash
+        context, versions = self._context, set[TableVersion]()
+        for reference in self._poller.poll():
+            versions.update(_below_root(context, reference.versions))
+            if reference.is_copy:
+                commit = newest_commit(context.catalog, f"{context.region.replica_branch}@{reference.hash}")
+                versions.update(_held_list_versions(context, commit) if commit else ())
         return versions
 
 
@@ -129,7 +96,7 @@ def read_retained_heads(context: RegionContext, since: datetime, *, whole_histor
         )
     validate_bindings(context.registry, head.bindings or {})
     heads = RetainedHeads(head, OtherReferences(context))
-    head_versions = set(_versions_below_root(context, catalog.entries(branch, head.hash)))
+    head_versions = set(_shown_below_root(context, branch, head.hash))
     for version in _versions_since_time(context, branch, head.hash, since, heads.refused if whole_history else None):
         (heads.refused if version.kind != HELD_LIST and _is_refused(context, version.key) else heads.kept).add(version)
     visible = head_versions | heads.other_references.read_new_versions()
@@ -156,19 +123,22 @@ def versions_since(context: RegionContext, older: str, newer: str) -> set[TableV
     return {
         version
         for commit in commits
-        for version in (*_put_versions(context, commit), *_held_list_versions(context, commit))
+        for version in (*_below_root(context, put_versions(commit)), *_held_list_versions(context, commit))
     }
 
 
 def versions_at(context: RegionContext, commit: str) -> set[TableVersion]:
     """Return the versions below the replica root that a commit of the replica branch shows."""
-    return set(_versions_below_root(context, context.primary.entries(context.region.replica_branch, commit)))
+    return set(_shown_below_root(context, context.region.replica_branch, commit))
 
 
 def refused_versions(context: RegionContext, commits: Iterable[Commit]) -> set[TableVersion]:
     """Return the versions of refused keys that some commits put on the replica branch."""
     return {
-        version for commit in commits for version in _put_versions(context, commit) if _is_refused(context, version.key)
+        version
+        for commit in commits
+        for version in _below_root(context, put_versions(commit))
+        if _is_refused(context, version.key)
     }
 
 
@@ -181,10 +151,10 @@ def _versions_since_time(
     """
     commits = iter(context.primary.history(f"{branch}@{head}", operations=True))
     for commit in commits:
-        yield from _put_versions(context, commit)
+        yield from _below_root(context, put_versions(commit))
         yield from _held_list_versions(context, commit)
         if commit.commit_time < since:
-            yield from _versions_below_root(context, context.primary.entries(branch, commit.hash))
+            yield from _shown_below_root(context, branch, commit.hash)
             break
     if older is not None:
         older |= refused_versions(context, commits)
@@ -199,13 +169,9 @@ def _past_main_versions(context: RegionContext, since: datetime) -> set[TableVer
         main_hash,
     )
     for hash in (main_hash, older_hash):
-        if next(_versions_below_root(context, context.primary.entries(SOURCE_BRANCH, hash)), None) is not None:
+        if next(_shown_below_root(context, SOURCE_BRANCH, hash), None) is not None:
             return set(_versions_since_time(context, SOURCE_BRANCH, main_hash, since))
     return set()
-
-
-def _put_versions(context: RegionContext, commit: Commit) -> Iterator[TableVersion]:
-    return _versions_below_root(context, ((put.key, put.content) for put in commit.puts))
 
 
 def _held_list_versions(context: RegionContext, commit: Commit) -> Iterator[TableVersion]:
@@ -227,12 +193,13 @@ def _held_list_versions(context: RegionContext, commit: Commit) -> Iterator[Tabl
         yield TableVersion("", HELD_LIST, held_list_uri(context.region.replica_root, digest))
 
 
-def _versions_below_root(context: RegionContext, entries: Iterable[tuple[Key, Content]]) -> Iterator[TableVersion]:
+def _shown_below_root(context: RegionContext, branch: str, commit: str) -> Iterator[TableVersion]:
+    return _below_root(context, read_versions(context.primary, branch, commit))
+
+
+def _below_root(context: RegionContext, versions: Iterable[TableVersion]) -> Iterator[TableVersion]:
     roots = list(prefix_spellings(context.region.replica_root).values())
-    for key, content in entries:
-        uri = content.metadata_location
-        if content.kind != NAMESPACE and uri and any(is_inside(uri, root) for root in roots):
-            yield TableVersion(key_name(key), content.kind, uri)
+    return (version for version in versions if any(is_inside(version.metadata, root) for root in roots))
 
 
 def _is_refused(context: RegionContext, key: str) -> bool:

@@ -15,12 +15,13 @@ from sterna.config.sections.maintenance import Maintenance, MaintenanceRule
 from sterna.errors import EngineRefused, SternaError, UpkeepBlocked, UsageError
 from sterna.iceberg.metadata.history import configured_snapshots
 from sterna.iceberg.metadata.table import TableMetadata, read_table_metadata
-from sterna.maintenance.tables.facts import ContentVersion, RetentionInputs
+from sterna.maintenance.tables.facts import RetentionInputs
 from sterna.maintenance.tables.gather import read_inputs
 from sterna.maintenance.tables.results import ExpiredTable, ExpiryReport
 from sterna.maintenance.tables.retention import Retention, compute_retention, expirable_snapshots
 from sterna.pipelines.publish.main_access import main_catalog
 from sterna.replication.failover.certain_term import require_same_term
+from sterna.replication.replica.reachability import TableVersion
 from sterna.replication.replica.region import RegionContext
 from sterna.spark.expire_snapshots import remove_snapshots
 from sterna.spark.main_catalog import MainTables
@@ -182,7 +183,7 @@ def _read_state(context: RegionContext, settings: Maintenance, now: datetime) ->
 
 def _matching_tables(
     inputs: RetentionInputs, settings: Maintenance, patterns: Collection[str]
-) -> Iterator[tuple[ContentVersion, MaintenanceRule]]:
+) -> Iterator[tuple[TableVersion, MaintenanceRule]]:
     for version in inputs.main:
         rule = next((rule for rule in settings.tables if matching_pattern(rule.match, version.key) is not None), None)
         if (
@@ -201,7 +202,7 @@ def _validate_patterns(inputs: RetentionInputs, settings: Maintenance, patterns:
 
 
 def _decide(
-    state: _ExpiryState, version: ContentVersion, rule: MaintenanceRule, time_travel_seconds: int
+    state: _ExpiryState, version: TableVersion, rule: MaintenanceRule, time_travel_seconds: int
 ) -> ExpiredTable:
     """Return which snapshots of a table expire, or why none do."""
     try:
@@ -224,6 +225,6 @@ def _decide(
     )
 
 
-def _read_metadata(context: RegionContext, version: ContentVersion) -> TableMetadata:
+def _read_metadata(context: RegionContext, version: TableVersion) -> TableMetadata:
     data = context.objects.read(version.metadata)
     return read_table_metadata(data, version.metadata, context.region.limits)

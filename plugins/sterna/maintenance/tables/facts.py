@@ -1,28 +1,13 @@
-"""The inputs of retention as plain data: which reference shows which version, and how far each region is."""
+"""The inputs of retention as plain data: which version is shown where, and how far each region is."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from sterna.maintenance.deletion.references import ReferenceVersions
 from sterna.replication.replica.held import Held
-
-
-@dataclass(frozen=True)
-class ContentVersion:
-    """A version of a table or view, as a commit of the catalog shows it.
-
-    Args:
-        key: key name.
-        kind: content type.
-        metadata: its metadata.json.
-        snapshot: its current snapshot; None where it has none.
-    """
-
-    key: str
-    kind: str
-    metadata: str
-    snapshot: int | None = None
+from sterna.replication.replica.reachability import TableVersion
 
 
 @dataclass(frozen=True)
@@ -31,21 +16,7 @@ class MainCommit:
 
     hash: str
     at: datetime
-    put: tuple[ContentVersion, ...] = ()
-
-
-@dataclass(frozen=True)
-class ReferenceVersions:
-    """A branch or tag other than `main`, at its head.
-
-    Args:
-        versions: those that it shows.
-        replica_of: the region whose replica it shows, where sterna created it; else "".
-    """
-
-    name: str
-    versions: tuple[ContentVersion, ...]
-    replica_of: str = ""
+    put: tuple[TableVersion, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,7 +35,7 @@ class RegionState:
     watermark: str = ""
     held: tuple[Held, ...] = ()
     held_problem: str = ""
-    head_versions: tuple[ContentVersion, ...] = ()
+    head_versions: tuple[TableVersion, ...] = ()
     excluded_keys: frozenset[str] = frozenset()
 
 
@@ -107,7 +78,7 @@ class RetentionInputs:
         commits: the commits of `main`, newest first, back to the oldest that a region needs; all of them where a region
             names one that isn't there.
         base: what `main` showed at the last of these.
-        references: all other branches and tags, and what this region's own copy of the catalog shows.
+        references: all branches and tags but `main`, and what this region's own copy of the catalog shows.
         regions: all regions.
         term: the term; "" where the regions share one catalog.
         consumer_positions: how far each transform and each view of features has come.
@@ -116,9 +87,9 @@ class RetentionInputs:
 
     now: datetime
     head: str
-    main: tuple[ContentVersion, ...]
+    main: tuple[TableVersion, ...]
     commits: tuple[MainCommit, ...] = ()
-    base: tuple[ContentVersion, ...] = ()
+    base: tuple[TableVersion, ...] = ()
     references: tuple[ReferenceVersions, ...] = ()
     regions: tuple[RegionState, ...] = field(default=())
     term: str = ""

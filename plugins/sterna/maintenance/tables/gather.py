@@ -6,16 +6,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Key, Reference, key_name
-from sterna.catalog.reader import CatalogReader, entries_since
+from sterna.catalog.model import ICEBERG_TABLE
+from sterna.catalog.reader import CatalogReader
 from sterna.config.registry.model import SOURCE_BRANCH, Region, Registry
 from sterna.config.sections.maintenance import Maintenance
-from sterna.errors import BrokenMetadata, CredentialError, ReferenceNotFound, StoreError
+from sterna.errors import BrokenMetadata, CredentialError, StoreError
+from sterna.maintenance.deletion.references import ReferencePoller, put_versions, read_versions
 from sterna.maintenance.tables.facts import (
     ConsumerPosition,
-    ContentVersion,
     MainCommit,
-    ReferenceVersions,
     RegionState,
     RetentionInputs,
     UnknownPosition,
@@ -27,10 +26,8 @@ from sterna.replication.replica.feature_position import read_feature_view_positi
 from sterna.replication.replica.head import Head, read_head
 from sterna.replication.replica.held import held_since
 from sterna.replication.replica.held_list import read_held_list
+from sterna.replication.replica.reachability import TableVersion
 from sterna.replication.replica.region import RegionContext
-from sterna.replication.replica.tags import has_region_prefix
-
-OWN_COPY = "this region's copy of"
 
 
 def read_inputs(
@@ -51,8 +48,8 @@ def read_inputs(
         CatalogError, StoreError: something doesn't answer.
     """
     term = require_certain_term(context, settings.gone)
-    references = ReferencePoller(context)
-    polled = references.poll()
+    references = ReferencePoller(context, (SOURCE_BRANCH, context.region.replica_branch))
+    polled = tuple(references.poll())
     since = now - timedelta(seconds=settings.keep_heads)
     # The head of `main` last, so that the watermarks of all regions are behind it.
     regions = tuple(_read_region(context, region, since) for region in context.registry.regions)
@@ -82,7 +79,7 @@ def read_inputs(
 
 
 def read_flow_positions(
-    context: RegionContext, settings: Maintenance, main: Iterable[ContentVersion]
+    context: RegionContext, settings: Maintenance, main: Iterable[TableVersion]
 ) -> tuple[tuple[ConsumerPosition, ...], tuple[UnknownPosition, ...]]:
     """Return the positions of the transforms, and the transforms whose applied position names no snapshot.
 
@@ -134,61 +131,6 @@ def _read_view_positions(
     return tuple(positions), tuple(unknown)
 
 
-class ReferencePoller:
-    """Polls all branches and tags, and `main` and the replica branch in this region's own copy of the catalog.
-
-    Each poll after the first costs only what changed since.
-    """
-
-    def __init__(self, context: RegionContext) -> None:
-        self._context = context
-        self._polled_hashes: dict[str, str] = {}
-
-    def poll(self) -> tuple[ReferenceVersions, ...]:
-        """Return what the references show; of one that was polled before, what was put there since."""
-        context, changed = self._context, []
-        for reference in context.primary.references():
-            changed += self._read_changes(context.primary, reference, reference.name)
-        if context.catalog is not context.primary:
-            for branch in (SOURCE_BRANCH, context.region.replica_branch):
-                changed += self._read_own_copy(branch)
-        return tuple(changed)
-
-    def _read_own_copy(self, branch: str) -> list[ReferenceVersions]:
-        try:
-            reference = self._context.catalog.reference(branch)
-        except ReferenceNotFound:
-            return []  # the copy does not have it yet: it has no readers there
-        return self._read_changes(self._context.catalog, reference, f"{OWN_COPY} {branch}")
-
-    def _read_changes(self, catalog: CatalogReader, reference: Reference, name: str) -> list[ReferenceVersions]:
-        polled_hash = self._polled_hashes.get(name)
-        if reference.hash in (polled_hash, catalog.no_ancestor()):
-            return []
-        try:
-            versions = tuple(_content_versions(entries_since(catalog, reference.name, polled_hash, reference.hash)))
-        except ReferenceNotFound:
-            if reference.name in {existing.name for existing in catalog.references()}:
-                raise  # it moved, or the polled commit was deleted: a later run starts afresh
-            return []
-        self._polled_hashes[name] = reference.hash
-        return [ReferenceVersions(name, versions, _replica_of(self._context.registry, reference))]
-
-
-def _replica_of(registry: Registry, reference: Reference) -> str:
-    """Return the region whose replica a reference shows, "" where that isn't certain."""
-    for region in registry.regions:
-        if reference.name == region.replica_branch:
-            return region.name
-    # One region's name may begin as another's does: then it isn't certain.
-    candidates = [
-        region.name
-        for region in registry.regions
-        if reference.kind == "TAG" and has_region_prefix(region.name, reference.name)
-    ]
-    return candidates[0] if len(candidates) == 1 else ""
-
-
 def _read_region(context: RegionContext, region: Region, since: datetime) -> RegionState:
     head = read_head(context.primary, region.replica_branch)
     if head.commit_time is None:
@@ -203,10 +145,10 @@ def _read_region(context: RegionContext, region: Region, since: datetime) -> Reg
     )
 
 
-def read_head_versions(catalog: CatalogReader, region: Region, head: Head, since: datetime) -> Iterator[ContentVersion]:
+def read_head_versions(catalog: CatalogReader, region: Region, head: Head, since: datetime) -> Iterator[TableVersion]:
     """Yield what the heads of a replica branch put since a moment, and what the first of them showed."""
     for commit in catalog.history(f"{region.replica_branch}@{head.hash}", operations=True):
-        yield from _put_versions(commit)
+        yield from put_versions(commit)
         if commit.commit_time < since:
             yield from read_versions(catalog, region.replica_branch, commit.hash)
             return
@@ -214,7 +156,7 @@ def read_head_versions(catalog: CatalogReader, region: Region, head: Head, since
 
 def _read_history(
     catalog: CatalogReader, head: str, regions: Iterable[RegionState]
-) -> tuple[tuple[MainCommit, ...], tuple[ContentVersion, ...]]:
+) -> tuple[tuple[MainCommit, ...], tuple[TableVersion, ...]]:
     """Return the commits of `main` back to the oldest that a region needs, and what `main` showed at that one."""
     unmet_hashes = {
         hash
@@ -228,7 +170,7 @@ def _read_history(
     if head == catalog.no_ancestor():
         return (), ()
     for commit in catalog.history(f"{SOURCE_BRANCH}@{head}", operations=True):
-        commits.append(MainCommit(commit.hash, commit.commit_time, tuple(_put_versions(commit))))
+        commits.append(MainCommit(commit.hash, commit.commit_time, tuple(put_versions(commit))))
         unmet_hashes.discard(commit.hash)
         if not unmet_hashes and (oldest is None or commit.commit_time < oldest):
             break
@@ -241,18 +183,3 @@ def _excluded_keys(registry: Registry, region: str, keys: Iterable[str]) -> froz
         if registry.has_exclusions
         else frozenset()
     )
-
-
-def read_versions(catalog: CatalogReader, reference: str, hash: str) -> Iterator[ContentVersion]:
-    """Return what a reference shows at a commit, read as it is iterated over."""
-    return _content_versions(entries_since(catalog, reference, None, hash))
-
-
-def _put_versions(commit: Commit) -> Iterator[ContentVersion]:
-    return _content_versions((put.key, put.content) for put in commit.puts)
-
-
-def _content_versions(entries: Iterable[tuple[Key, Content]]) -> Iterator[ContentVersion]:
-    for key, content in entries:
-        if content.kind != NAMESPACE:
-            yield ContentVersion(key_name(key), content.kind, content.metadata_location or "", content.snapshot_id)

@@ -23,8 +23,9 @@ from sterna.maintenance.deletion.file_lists import (
 )
 from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount, validate_grace
 from sterna.maintenance.deletion.passes import Pass, modified_until, read_passes, unreachable_in_all
+from sterna.maintenance.deletion.references import ReferencePoller
 from sterna.maintenance.tables.facts import RetentionInputs
-from sterna.maintenance.tables.gather import ReferencePoller, read_inputs
+from sterna.maintenance.tables.gather import read_inputs
 from sterna.maintenance.tables.records import SWEEP_REPORT, delete_older_records, sweep_folder, write_begin_marker
 from sterna.maintenance.tables.referenced_files import ReferencedFiles
 from sterna.maintenance.tables.results import FolderSize, SweepReport

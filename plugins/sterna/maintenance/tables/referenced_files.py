@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW
 from sterna.config.orphan_removal import swept_locations
 from sterna.errors import ReplicaBroken, TableError, UpkeepBlocked
-from sterna.maintenance.tables.facts import ContentVersion, ReferenceVersions
+from sterna.maintenance.deletion.references import ReferenceVersions
 from sterna.maintenance.tables.retention import NeedReason, Retention
 from sterna.replication.replica.reachability import AllUris, ReachabilityWalk, ReachedFiles, TableVersion, UriScope
 from sterna.replication.replica.region import RegionContext
@@ -74,8 +74,9 @@ class ReferencedFiles:
     def _is_relevant(self, replica_of: str) -> bool:
         return replica_of in ("", self.context.region.name)
 
-    def _walk_new(self, walk: ReachabilityWalk, versions: Iterable[ContentVersion]) -> None:
-        unseen = {_table_version(version) for version in versions} - self._seen
+    def _walk_new(self, walk: ReachabilityWalk, versions: Iterable[TableVersion]) -> None:
+        unseen = set(versions) - self._seen
+        _require_supported_kinds(unseen)
         try:
             walk.visit(unseen)
         except ReplicaBroken as error:
@@ -111,14 +112,14 @@ class ReferencedFiles:
                     raise UpkeepBlocked(f"what it is a copy of is unknown: {error.message}", file=uri) from error
 
 
-def _table_version(version: ContentVersion) -> TableVersion:
-    if version.kind not in (ICEBERG_TABLE, ICEBERG_VIEW) or not version.metadata:
-        raise UpkeepBlocked(
-            f"which files a content of type {version.kind} needs is unknown",
-            table=version.key,
-            hint="take it off, or sweep no location in this catalog",
-        )
-    return TableVersion(version.key, version.kind, version.metadata)
+def _require_supported_kinds(versions: Iterable[TableVersion]) -> None:
+    for version in versions:
+        if version.kind not in (ICEBERG_TABLE, ICEBERG_VIEW) or not version.metadata:
+            raise UpkeepBlocked(
+                f"which files a content of type {version.kind} needs is unknown",
+                table=version.key,
+                hint="take it off, or sweep no location in this catalog",
+            )
 
 
 def _alternate_uris(uri: str) -> Iterator[str]:

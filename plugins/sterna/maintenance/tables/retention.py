@@ -13,10 +13,11 @@ from enum import StrEnum
 
 from sterna.iceberg.metadata.history import configured_snapshots, current_ancestors, staged_snapshots
 from sterna.iceberg.metadata.model import TableMetadata
-from sterna.maintenance.tables.facts import ContentVersion, MainCommit, RegionState, RetentionInputs
+from sterna.maintenance.tables.facts import MainCommit, RegionState, RetentionInputs
 from sterna.maintenance.tables.model import PRICE_PROPERTY
 from sterna.pipelines.publish.model import position_snapshots
 from sterna.replication.replica.held import Held, held_since
+from sterna.replication.replica.reachability import TableVersion
 
 _DAY = timedelta(days=1)
 
@@ -74,7 +75,7 @@ class Retention:
         table_blocks: what expiry of single tables has to wait for, by key.
     """
 
-    needed: Mapping[ContentVersion, Need]
+    needed: Mapping[TableVersion, Need]
     anchor_snapshots: frozenset[int]
     blocks: tuple[Block, ...]
     table_blocks: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
@@ -104,7 +105,7 @@ def compute_retention(
         exclude_regions: names of the regions whose watermark, held tables and tables in transit don't count.
     """
     commit_index = {commit.hash: number for number, commit in enumerate(inputs.commits)}
-    needed: dict[ContentVersion, Need] = {version: Need(NeedReason.MAIN) for version in inputs.main}
+    needed: dict[TableVersion, Need] = {version: Need(NeedReason.MAIN) for version in inputs.main}
     blocks: list[Block] = []
     for region in inputs.regions:
         if region.name in exclude_regions or all(
@@ -215,7 +216,7 @@ def _is_temporary(need: Need | None) -> bool:
     return need is not None and bool(need.replica_of)
 
 
-def _all_versions(inputs: RetentionInputs) -> Iterator[ContentVersion]:
+def _all_versions(inputs: RetentionInputs) -> Iterator[TableVersion]:
     yield from inputs.main
     yield from inputs.base
     for commit in inputs.commits:
@@ -249,7 +250,7 @@ def _region_block(
 
 def versions_needed_by(
     inputs: RetentionInputs, region: RegionState, commit_index: Mapping[str, int]
-) -> Iterator[tuple[ContentVersion, NeedReason]]:
+) -> Iterator[tuple[TableVersion, NeedReason]]:
     """Yield what `main` showed since a region's watermark of the keys that it is entitled to.
 
     Of a key that it holds, since its last good commit.
@@ -278,7 +279,7 @@ def _good_position(commits: tuple[MainCommit, ...], commit_index: Mapping[str, i
     return sum(1 for commit in commits if commit.at >= since)
 
 
-def _versions_since(inputs: RetentionInputs, position: int) -> Iterator[ContentVersion]:
+def _versions_since(inputs: RetentionInputs, position: int) -> Iterator[TableVersion]:
     """Yield what `main` showed at a commit, and what each later one put. What was dropped before may be among it."""
     for commit in inputs.commits[:position]:
         yield from commit.put

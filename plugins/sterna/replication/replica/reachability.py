@@ -22,11 +22,19 @@ _DELETED = 2  # manifest entry status
 
 @dataclass(frozen=True)
 class TableVersion:
-    """One version of a table or view: its key name, its content type, and its metadata.json."""
+    """A version of a table or view, as a commit of the catalog shows it.
+
+    Args:
+        key: key name.
+        kind: content type.
+        metadata: its metadata.json.
+        snapshot: its current snapshot; None where it has none.
+    """
 
     key: str
     kind: str
     metadata: str
+    snapshot: int | None = None
 
 
 class UriScope:

@@ -267,7 +267,7 @@ def sweep_orphans(task: StepOperator, services: Services) -> Outcome:
 
     from sterna.config.orphan_removal import swept_locations
     from sterna.maintenance.tables.orphan_files import sweep
-    from sterna.text.expiry import swept_text
+    from sterna.text.gc import swept_text
 
     settings, (_, dry_run) = _maintenance(services), parse_maintenance_options(task.options)
     region = task.open()

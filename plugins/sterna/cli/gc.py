@@ -8,7 +8,7 @@ import typer
 
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
-from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, YesToDeletion
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.errors import ExitCode
@@ -40,9 +40,7 @@ def gc(
     wait: Annotated[
         str, typer.Option("--wait", help="Wait this long for a sync that is between its plan and its publication.")
     ] = "10m",
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Delete the files; without it they are only counted and recorded.")
-    ] = False,
+    yes: YesToDeletion = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:

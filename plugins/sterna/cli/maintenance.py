@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sterna.cli.context import open_context
-from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
+from sterna.cli.options import (
+    DEFAULT_REGISTRY,
+    AsJson,
+    DryRun,
+    RegionName,
+    RegistryPath,
+    ServicesPath,
+    Yes,
+    YesToDeletion,
+)
 from sterna.cli.output import Output
 from sterna.cli.prompts import should_apply
 from sterna.errors import ExitCode, UsageError
@@ -112,9 +121,7 @@ def sweep(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Delete the files; without it they are only counted and recorded.")
-    ] = False,
+    yes: YesToDeletion = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -123,13 +130,13 @@ def sweep(
     In two passes, grace apart. A dry run until --yes.
     """
     from sterna.config.services_file import read_services
-    from sterna.maintenance.tables.orphan_files import sweep as work
-    from sterna.text.expiry import swept_text
+    from sterna.maintenance.tables.orphan_files import sweep as sweep_locations
+    from sterna.text.gc import swept_text
 
     services_config = read_services(services)
     settings, apply, output = _require_settings(services_config), should_apply(yes, dry_run), Output(as_json)
     with open_context(registry, region) as context, output.progress("sweep") as progress:
-        swept = work(
+        swept = sweep_locations(
             context, settings, delete=apply, excluded_prefixes=services_config.inbox_prefixes, progress=progress
         )
     output.result(swept, swept_text(swept))

@@ -33,6 +33,9 @@ RestoreBranch = Annotated[
 Full = Annotated[bool, typer.Option("--full", help="Compare all tables, not only those that changed on main.")]
 # Commands that change or delete more than a sync does share one convention: a dry run unless --yes is given.
 Yes = Annotated[bool, typer.Option("--yes", help="Apply the changes; without it they are only shown.")]
+YesToDeletion = Annotated[
+    bool, typer.Option("--yes", help="Delete the files; without it they are only counted and recorded.")
+]
 YesWithoutPrompt = Annotated[bool, typer.Option("--yes", help="Apply without asking for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 DEFAULT_REGISTRY = Path("storage_registry.yaml")

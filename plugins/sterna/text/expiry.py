@@ -1,11 +1,10 @@
-"""What expiry and a sweep found and did, for people."""
+"""What expiry found and did, for people."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from sterna.text.dry_run import NOTHING_CHANGED
-from sterna.text.gc import size_text
 from sterna.text.lines import join_lines
 
 if TYPE_CHECKING:
@@ -41,22 +40,6 @@ def expiry_summary_text(expiry: ExpiryReport, swept: SweepReport | None) -> str:
             "were left; "
             f"{garbage.files} of {garbage.bytes} bytes had waited long enough"
         )
-    return join_lines(lines)
-
-
-def swept_text(swept: SweepReport) -> str:
-    """Return what a sweep found and did as lines for people."""
-    action = "would be deleted now" if swept.dry_run else "were to be deleted"
-    lines = [
-        f"{swept.region}: {size_text(swept.objects)} in {', '.join(swept.locations)}; "
-        f"{size_text(swept.unreachable)} that nothing needs",
-        f"  {size_text(swept.garbage)} {action}",
-        *([] if swept.dry_run else [f"  {size_text(swept.deleted)} deleted, {swept.failed} failed"]),
-        f"  {size_text(swept.strange)} that are no files of tables: left alone",
-        *(f"  {size_text(folder.garbage)} below {folder.uri}" for folder in swept.folders),
-        *(f"  failed {failure.file}: {failure.message}" for failure in swept.failures),
-        *([NOTHING_CHANGED] if swept.dry_run else []),
-    ]
     return join_lines(lines)
 
 

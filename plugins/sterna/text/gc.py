@@ -1,7 +1,8 @@
-"""What a clean-up found and did, for people."""
+"""What a clean-up or a sweep found and did, for people."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sterna.maintenance.deletion.model import Amount
@@ -9,8 +10,10 @@ from sterna.text.dry_run import NOTHING_CHANGED
 from sterna.text.lines import join_lines
 
 if TYPE_CHECKING:
+    from sterna.maintenance.deletion.model import PassReport
     from sterna.maintenance.gc.model import GcReport
     from sterna.maintenance.gc.pin import Pin
+    from sterna.maintenance.tables.results import SweepReport
     from sterna.operations.status.model import ExcludedTable
 
 
@@ -21,33 +24,43 @@ def collected_text(collected: GcReport, *, evict: bool) -> str:
         collected: what it found and did.
         evict: files of refused tables were to go at once.
     """
-    action = "would be deleted now" if collected.dry_run else "were to be deleted"
-    lines = [
-        f"{collected.region}: {size_text(collected.objects)} below the replica root; "
-        f"{size_text(collected.unreachable)} unreachable",
-        f"  {size_text(collected.garbage)} {action}",
-        *([] if collected.dry_run else [f"  {size_text(collected.deleted)} deleted, {collected.failed} failed"]),
-        f"  {size_text(collected.refused)} of refused "
-        f"tables{'' if evict or not collected.refused.files else ': --evict deletes them at once'}",
-        *(
-            [f"  {size_text(collected.evidence)} of evidence of runs and clean-ups are left"]
-            if collected.evidence.files
-            else []
-        ),
-        *(
-            [f"  {size_text(collected.superseded)} of metadata.json only older heads need"]
-            if collected.superseded.files
-            else []
-        ),
+    eviction = "" if evict or not collected.refused.files else ": --evict deletes them at once"
+    left = (
+        (collected.evidence, "of evidence of runs and clean-ups are left"),
+        (collected.superseded, "of metadata.json only older heads need"),
+    )
+    notes = (
+        f"  {size_text(collected.refused)} of refused tables{eviction}",
+        *(f"  {size_text(amount)} {kind}" for amount, kind in left if amount.files),
         f"  {size_text(collected.strange)} not sterna's: left alone",
         *(
             f"  sync {run} is between its plan and its publication: a deletion waits for it"
             for run in collected.in_flight
         ),
         *(f"  {key} is refused and still on the replica branch: sync first" for key in collected.still_shown),
-        *(f"  failed {failure.file}: {failure.message}" for failure in collected.failures),
-        *([NOTHING_CHANGED] if collected.dry_run else []),
-    ]
+    )
+    return _pass_text(collected, "below the replica root", "unreachable", notes)
+
+
+def swept_text(swept: SweepReport) -> str:
+    """Return what a sweep found and did as lines for people."""
+    notes = (
+        f"  {size_text(swept.strange)} that are no files of tables: left alone",
+        *(f"  {size_text(folder.garbage)} below {folder.uri}" for folder in swept.folders),
+    )
+    return _pass_text(swept, f"in {', '.join(swept.locations)}", "that nothing needs", notes)
+
+
+def _pass_text(report: PassReport, place: str, unneeded: str, notes: Iterable[str]) -> str:
+    action = "would be deleted now" if report.dry_run else "were to be deleted"
+    lines = (
+        f"{report.region}: {size_text(report.objects)} {place}; {size_text(report.unreachable)} {unneeded}",
+        f"  {size_text(report.garbage)} {action}",
+        *([] if report.dry_run else [f"  {size_text(report.deleted)} deleted, {report.failed} failed"]),
+        *notes,
+        *(f"  failed {failure.file}: {failure.message}" for failure in report.failures),
+        *([NOTHING_CHANGED] if report.dry_run else []),
+    )
     return join_lines(lines)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from sterna.maintenance.deletion.model import Amount, NotDeleted
 from sterna.maintenance.gc.model import GcReport
+from sterna.maintenance.tables.results import FolderSize, SweepReport
 from sterna.operations.registry_check import Probe, RegistryCheck
 from sterna.replication.repair.plan import FileRepair, RemainingFault
 from sterna.replication.repair.run import RepairReport
@@ -13,7 +14,7 @@ from sterna.replication.replica.held import Held
 from sterna.replication.replica.model import Report, StageReport
 from sterna.replication.verify.findings import Finding, VerificationReport
 from sterna.text.dry_run import NOTHING_CHANGED
-from sterna.text.gc import collected_text
+from sterna.text.gc import collected_text, swept_text
 from sterna.text.registry import check_text
 from sterna.text.sync import report_text
 from sterna.text.verify import repaired_text, verified_text
@@ -86,6 +87,39 @@ def test_a_clean_up_that_deleted() -> None:
         "  1 files, 5 bytes not sterna's: left alone",
         "  ns.s is refused and still on the replica branch: sync first",
         "  failed file:///eu/x: denied",
+    ]
+
+
+def test_a_sweep_that_only_counted_and_one_that_deleted() -> None:
+    counted = SweepReport(
+        region="us",
+        pass_id="sweep-1",
+        dry_run=True,
+        main="ab",
+        term="",
+        locations=("us-lake", "us-old"),
+        objects=Amount(9, 90),
+        strange=Amount(1, 5),
+        unreachable=Amount(4, 40),
+        garbage=Amount(2, 20),
+        folders=(FolderSize("s3://us/a/data", Amount(2, 20)),),
+    )
+    notes = [
+        "  1 files, 5 bytes that are no files of tables: left alone",
+        "  2 files, 20 bytes below s3://us/a/data",
+    ]
+    assert swept_text(counted).splitlines() == [
+        "us: 9 files, 90 bytes in us-lake, us-old; 4 files, 40 bytes that nothing needs",
+        "  2 files, 20 bytes would be deleted now",
+        *notes,
+        NOTHING_CHANGED,
+    ]
+    done = replace(counted, dry_run=False, deleted=Amount(1, 10), failed=1, failures=(NotDeleted("s3://us/x", "no"),))
+    assert swept_text(done).splitlines()[1:] == [
+        "  2 files, 20 bytes were to be deleted",
+        "  1 files, 10 bytes deleted, 1 failed",
+        *notes,
+        "  failed s3://us/x: no",
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
+from sterna.config.registry.policy import matching_pattern
 from sterna.config.sections.features import Features
 from sterna.config.sections.readers import Pattern
 from sterna.config.sections.transforms import Transform
@@ -83,6 +84,12 @@ class Maintenance(StrictModel):
     def excluded_regions(self) -> frozenset[str]:
         """The regions whose replicas don't count, by name."""
         return frozenset((*self.exclude_regions, *self.gone))
+
+    def rule_index(self, table: str) -> int | None:
+        """Return the index of the first rule that matches a table, by its key name; None: no rule does."""
+        return next(
+            (index for index, rule in enumerate(self.tables) if matching_pattern(rule.match, table) is not None), None
+        )
 
     @property
     def transforms(self) -> tuple[Transform, ...]:

@@ -185,13 +185,9 @@ def _matching_tables(
     inputs: RetentionInputs, settings: Maintenance, patterns: Collection[str]
 ) -> Iterator[tuple[TableVersion, MaintenanceRule]]:
     for version in inputs.main:
-        rule = next((rule for rule in settings.tables if matching_pattern(rule.match, version.key) is not None), None)
-        if (
-            version.kind == ICEBERG_TABLE
-            and rule
-            and (not patterns or matching_pattern(list(patterns), version.key) is not None)
-        ):
-            yield version, rule
+        rule_index = settings.rule_index(version.key) if version.kind == ICEBERG_TABLE else None
+        if rule_index is not None and (not patterns or matching_pattern(list(patterns), version.key) is not None):
+            yield version, settings.tables[rule_index]
 
 
 def _validate_patterns(inputs: RetentionInputs, settings: Maintenance, patterns: Collection[str]) -> None:

@@ -119,10 +119,7 @@ def find_tables(
             continue
         name = key_name(key)
         existing.add(name)
-        rule_index = next(
-            (index for index, rule in enumerate(settings.tables) if matching_pattern(rule.match, name) is not None),
-            None,
-        )
+        rule_index = settings.rule_index(name)
         if rule_index is not None and (not tables or matching_pattern(list(tables), name) is not None):
             matched.append(MatchedTable(name, content, rule_index, settings.tables[rule_index]))
     names = {table.name for table in matched}
@@ -167,11 +164,8 @@ def read_budgets(
     spent = dict.fromkeys(rule_indexes, 0.0)
     if any(settings.tables[rule_index].egress_per_day is not None for rule_index in rule_indexes):
         for name, price in _read_spending(context, now - _DAY):
-            rule_index = next(
-                (index for index, rule in enumerate(settings.tables) if matching_pattern(rule.match, name) is not None),
-                -1,
-            )
-            if rule_index in spent:
+            rule_index = settings.rule_index(name)
+            if rule_index is not None and rule_index in spent:
                 spent[rule_index] += price
     return {
         rule_index: Budget(

@@ -17,7 +17,6 @@ from sterna.maintenance.deletion.references import ReferencePoller
 from sterna.maintenance.gc import evidence
 from sterna.maintenance.gc import scope as gc_scope
 from sterna.maintenance.gc.fencing import Fence
-from sterna.maintenance.tables import expire
 from sterna.maintenance.tables import gather as gathering
 from sterna.maintenance.tables import orphan_files as sweeping
 from sterna.maintenance.tables import retention as reaching
@@ -351,7 +350,7 @@ def a_silent_region_is_left_out_by_itself() -> Iterator[None]:
         }
         return real(inputs, max_wait=max_wait, exclude_regions={*exclude_regions, *silent})
 
-    with planted(sweeping.compute_retention, sweeping, horizon), planted(expire.compute_retention, expire, horizon):
+    with planted(gathering.compute_retention, gathering, horizon):
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -16,9 +16,9 @@ from sterna.errors import EngineRefused, SternaError, UpkeepBlocked, UsageError
 from sterna.iceberg.metadata.history import configured_snapshots
 from sterna.iceberg.metadata.table import TableMetadata, read_table_metadata
 from sterna.maintenance.tables.facts import RetentionInputs
-from sterna.maintenance.tables.gather import read_inputs
+from sterna.maintenance.tables.gather import read_retention
 from sterna.maintenance.tables.results import ExpiredTable, ExpiryReport
-from sterna.maintenance.tables.retention import Retention, compute_retention, expirable_snapshots
+from sterna.maintenance.tables.retention import Retention, expirable_snapshots
 from sterna.pipelines.publish.main_access import main_catalog
 from sterna.replication.failover.certain_term import require_same_term
 from sterna.replication.replica.reachability import TableVersion
@@ -69,15 +69,6 @@ class SparkSnapshotRemover:
             return remove_snapshots(tables, parse_key(key), metadata, snapshots)
 
 
-@dataclass(frozen=True)
-class _ExpiryState:
-    """What all tables of one attempt share."""
-
-    context: RegionContext
-    inputs: RetentionInputs
-    retention: Retention
-
-
 def expire_snapshots(
     context: RegionContext,
     settings: Maintenance,
@@ -110,16 +101,14 @@ def expire_snapshots(
     attempted: defaultdict[str, list[str]] = defaultdict(list)  # by key, the metadata.json of each attempt
     patterns = tuple(tables)
     for attempt in range(1, _MAX_ATTEMPTS + 1):
-        state = _read_state(context, settings, now or datetime.now(UTC))
+        inputs, retention, _ = read_retention(context, settings, now or datetime.now(UTC))
         if attempt == 1:
-            _validate_patterns(state.inputs, settings, patterns)
-        remaining = [
-            matched for matched in _matching_tables(state.inputs, settings, patterns) if matched[0].key not in done
-        ]
+            _validate_patterns(inputs, settings, patterns)
+        remaining = [matched for matched in _matching_tables(inputs, settings, patterns) if matched[0].key not in done]
         for version, rule in remaining:
-            table = _decide(state, version, rule, settings.time_travel.get(version.key, 0))
+            table = _decide(context, retention, version, rule, settings, inputs.now)
             if remove is not None and table.expired and not table.problem:
-                require_same_term(context, settings.gone, state.inputs.term)
+                require_same_term(context, settings.gone, inputs.term)
                 attempted[table.key].append(table.metadata)
                 table = _remove(table, remove, attempted[table.key], is_last=attempt == _MAX_ATTEMPTS)
                 if table.done:
@@ -133,10 +122,10 @@ def expire_snapshots(
         region=context.region.name,
         dry_run=remove is None,
         at=at.isoformat(),
-        main=state.inputs.head,
-        term=state.inputs.term,
+        main=inputs.head,
+        term=inputs.term,
         tables=tuple(done[key] for key in sorted(done)),
-        blocks=state.retention.blocks,
+        blocks=retention.blocks,
     )
 
 
@@ -173,14 +162,6 @@ def require_unblocked(report: ExpiryReport) -> None:
         raise UpkeepBlocked(f"{len(blocked)} tables were left as they are: {blocked[0].problem}", table=blocked[0].key)
 
 
-def _read_state(context: RegionContext, settings: Maintenance, now: datetime) -> _ExpiryState:
-    inputs, _ = read_inputs(context, settings, now)
-    max_wait = timedelta(seconds=settings.max_wait)
-    return _ExpiryState(
-        context, inputs, compute_retention(inputs, max_wait=max_wait, exclude_regions=settings.excluded_regions)
-    )
-
-
 def _matching_tables(
     inputs: RetentionInputs, settings: Maintenance, patterns: Collection[str]
 ) -> Iterator[tuple[TableVersion, MaintenanceRule]]:
@@ -198,20 +179,27 @@ def _validate_patterns(inputs: RetentionInputs, settings: Maintenance, patterns:
 
 
 def _decide(
-    state: _ExpiryState, version: TableVersion, rule: MaintenanceRule, time_travel_seconds: int
+    context: RegionContext,
+    retention: Retention,
+    version: TableVersion,
+    rule: MaintenanceRule,
+    settings: Maintenance,
+    now: datetime,
 ) -> ExpiredTable:
     """Return which snapshots of a table expire, or why none do."""
     try:
-        metadata = _read_metadata(state.context, version)
+        metadata = _read_metadata(context, version)
     except SternaError as error:
         return ExpiredTable(version.key, version.metadata, 0, (), {}, problem=error.message)
-    keep, time_travel = timedelta(seconds=rule.keep), timedelta(seconds=time_travel_seconds)
-    expired = expirable_snapshots(metadata, state.retention, keep=keep, now=state.inputs.now, time_travel=time_travel)
-    blocks = state.retention.blocks_of(version.key)
+    keep, time_travel = rule.keep, settings.time_travel.get(version.key, 0)
+    expired = expirable_snapshots(
+        metadata, retention, keep=timedelta(seconds=keep), now=now, time_travel=timedelta(seconds=time_travel)
+    )
+    blocks = retention.blocks_of(version.key)
     problem = "; ".join(f"{block.region}: {block.reason}" for block in blocks)
     if not problem and configured_snapshots(metadata, 0) is None:
         problem = "a history setting of the table or of a branch is not a number"
-    needs = state.retention.snapshots
+    needs = retention.snapshots
     needed_counts = Counter(
         str(needs[snapshot.snapshot_id].reason) for snapshot in metadata.snapshots if snapshot.snapshot_id in needs
     )

@@ -19,6 +19,7 @@ from sterna.maintenance.tables.facts import (
     RetentionInputs,
     UnknownPosition,
 )
+from sterna.maintenance.tables.retention import Retention, compute_retention
 from sterna.pipelines.publish.model import flow_channel
 from sterna.pipelines.publish.table_state import read_state
 from sterna.replication.failover.certain_term import require_certain_term, require_same_term
@@ -28,6 +29,20 @@ from sterna.replication.replica.held import held_since
 from sterna.replication.replica.held_list import read_held_list
 from sterna.replication.replica.reachability import TableVersion
 from sterna.replication.replica.region import RegionContext
+
+
+def read_retention(
+    context: RegionContext, settings: Maintenance, now: datetime
+) -> tuple[RetentionInputs, Retention, ReferencePoller]:
+    """Read what retention depends on, and compute it; expiry and sweeps go by nothing else.
+
+    Raises:
+        SternaError: as `read_inputs`.
+    """
+    inputs, references = read_inputs(context, settings, now)
+    max_wait = timedelta(seconds=settings.max_wait)
+    retention = compute_retention(inputs, max_wait=max_wait, exclude_regions=settings.excluded_regions)
+    return inputs, retention, references
 
 
 def read_inputs(

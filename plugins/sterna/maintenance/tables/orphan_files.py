@@ -25,11 +25,11 @@ from sterna.maintenance.deletion.model import ZERO_AMOUNT, Amount, validate_grac
 from sterna.maintenance.deletion.passes import Pass, modified_until, read_passes, unreachable_in_all
 from sterna.maintenance.deletion.references import ReferencePoller
 from sterna.maintenance.tables.facts import RetentionInputs
-from sterna.maintenance.tables.gather import read_inputs
+from sterna.maintenance.tables.gather import read_retention
 from sterna.maintenance.tables.records import SWEEP_REPORT, delete_older_records, sweep_folder, write_begin_marker
 from sterna.maintenance.tables.referenced_files import ReferencedFiles
 from sterna.maintenance.tables.results import FolderSize, SweepReport
-from sterna.maintenance.tables.retention import Block, Retention, compute_retention
+from sterna.maintenance.tables.retention import Block, Retention
 from sterna.replication.failover.certain_term import require_same_term
 from sterna.replication.replica.ids import SWEEP_ID_PREFIX, new_id
 from sterna.replication.replica.region import RegionContext
@@ -74,10 +74,7 @@ def sweep(
     started_at = now or datetime.now(UTC)
     pass_id = new_id(started_at, SWEEP_ID_PREFIX)
     started_at = now or min(started_at, write_begin_marker(context, pass_id) or started_at)
-    inputs, references = read_inputs(context, settings, started_at)
-    retention = compute_retention(
-        inputs, max_wait=timedelta(seconds=settings.max_wait), exclude_regions=settings.excluded_regions
-    )
+    inputs, retention, references = read_retention(context, settings, started_at)
     _require_unblocked(retention.blocks)
     referenced = ReferencedFiles(context, progress)
     scope = MainScope(

@@ -10,17 +10,15 @@ run would not help: where it changes as fast as it is copied, or clean-ups delet
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from sterna.config.mapping import Mapping
 from sterna.errors import Busy, StoreUnreachable
 from sterna.replication.plan.branch_diff import Changes
 from sterna.replication.plan.dependencies import Resolution, publication_groups
-from sterna.replication.plan.inventory import CheckedFiles, Inventory, plan_copies
+from sterna.replication.plan.inventory import Inventory
 from sterna.replication.plan.options import SyncOptions
-from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.bulk_state import BulkState, BulkTable, read_bulk_state
 from sterna.replication.replica.catalog_copy import read_primary_term
 from sterna.replication.replica.head import Head, files_replaced_since
@@ -203,27 +201,6 @@ def defer_to_bulk(bulk_state: BulkState | None, held: Held, reason: str) -> Held
     if failure:
         return replace(held, kind=failure.kind, reason=failure.reason, file=failure.file)
     return replace(held, kind=IN_TRANSIT, reason=reason)
-
-
-def exclude_tables(
-    inventory: Inventory, tables: Collection[str], mapping: Mapping, options: SyncOptions
-) -> Inventory | None:
-    """Return an inventory without some tables; None where nothing is left."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    names = pa.array(sorted(tables), pa.string())
-    content, localized = inventory.checked.content, listing.exclude_tables(inventory.checked.localized, tables)
-    kept_mask = pc.invert(pc.is_in(content.column("table"), names)).combine_chunks()
-    kept = content.filter(kept_mask)
-    if not kept.num_rows and not localized.num_rows:
-        return None
-    targets = pc.count_distinct(kept.column("target")).as_py()
-    listed = CheckedFiles(localized, kept, inventory.checked.sizes.filter(kept_mask), targets)
-    files, batches, present = plan_copies(listed, mapping, options)
-    return Inventory(
-        listed, files, batches, present, tuple(sharded for sharded in inventory.sharded if sharded.table not in tables)
-    )
 
 
 def needs_bulk_run(held: Iterable[Held], head: Head, bulk_state: BulkState | None) -> bool:

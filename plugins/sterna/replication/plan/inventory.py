@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from sterna.config.registry.model import is_inside
 from sterna.errors import SternaError, UnsafeUri
 from sterna.replication.execution.copy import CopyFile
 from sterna.replication.execution.fault_attribution import attribute_fault
-from sterna.replication.plan.batches import cut_batches, order_smallest_first
+from sterna.replication.plan.batches import MAX_BATCHES, cut_batches, order_smallest_first
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.file_list import CONTENT, LOCALIZE_ORDER, PROVEN
@@ -29,22 +29,20 @@ _ABSENT = -1
 
 @dataclass(frozen=True)
 class CheckedFiles:
-    """The files of a plan, with the sizes at their targets.
+    """Content files, with the sizes at their targets.
 
     Args:
-        localized: rows of path-bearing files (`sterna.replication.replica.file_list`).
-        content: rows of content files.
-        sizes: for each of `content`, the size of the object at its target (int64, null: none).
+        content: their rows (`sterna.replication.replica.file_list`).
+        sizes: for each of them, the size of the object at its target (int64, null: none).
         target_count: how many different targets there are.
     """
 
-    localized: pa.Table
     content: pa.Table
     sizes: pa.Array
     target_count: int
 
     def mismatch_mask(self, *, if_absent: bool) -> pa.Array:
-        """Return, for each of `content`, whether the object at its target has another size.
+        """Return, for each file, whether the object at its target has another size.
 
         Where there is none: `if_absent`.
         """
@@ -53,7 +51,7 @@ class CheckedFiles:
         return pc.fill_null(pc.not_equal(self.sizes, self.content.column("size")), if_absent).combine_chunks()
 
     def copy_mask(self) -> pa.Array:
-        """Return, for each of `content`, whether it is to be copied."""
+        """Return, for each file, whether it is to be copied."""
         import pyarrow.compute as pc
 
         content, mask = self.content, self.mismatch_mask(if_absent=True)
@@ -62,10 +60,43 @@ class CheckedFiles:
         # One size can't be right for two tables that list different ones: the copy finds out which of them is.
         return pc.is_in(content.column("target"), content.filter(mask).column("target").unique()).combine_chunks()
 
-    def size_mismatches(self) -> list[CopyFile]:
-        """Return the content files whose targets have an object of another size."""
+    def size_mismatches(self) -> tuple[CopyFile, ...]:
+        """Return the files whose targets have an object of another size."""
         mismatched = self.content.filter(self.mismatch_mask(if_absent=False))
-        return [CopyFile(**row) for row in mismatched.select(["table", "source", "target", "size"]).to_pylist()]
+        return tuple(CopyFile(**row) for row in mismatched.select(["table", "source", "target", "size"]).to_pylist())
+
+    def assign_batches(
+        self, mapping: Mapping, options: SyncOptions, max_batches: int = MAX_BATCHES
+    ) -> tuple[pa.Table, tuple[CopyBatch, ...]]:
+        """Cut what isn't here with its right size into batches.
+
+        Args:
+            options: how large a batch may be.
+            max_batches: see `cut_batches`.
+
+        Returns:
+            All rows with their batches, `PROVEN` where they are here, and the batches.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        copy_mask = self.copy_mask()
+        remaining = self.content if pc.all(copy_mask).as_py() else self.content.filter(copy_mask)
+        numbers, batches = cut_batches(remaining, mapping, options, max_batches)
+        if options.lane == "large":
+            numbers, batches = order_smallest_first(remaining, numbers, batches)
+        proven = pa.repeat(pa.scalar(PROVEN, pa.int32()), self.content.num_rows)
+        return listing.with_batch_numbers(self.content, pc.replace_with_mask(proven, copy_mask, numbers)), batches
+
+    def exclude_tables(self, tables: Iterable[str]) -> CheckedFiles:
+        """Return the files of all other tables."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        is_excluded = pc.is_in(self.content.column("table"), pa.array(sorted(tables), pa.string())).combine_chunks()
+        mask = pc.invert(is_excluded)
+        content = self.content.filter(mask)
+        return CheckedFiles(content, self.sizes.filter(mask), pc.count_distinct(content.column("target")).as_py())
 
 
 def check_targets(context: RegionContext, files: pa.Table) -> CheckedFiles:
@@ -87,9 +118,7 @@ def check_targets(context: RegionContext, files: pa.Table) -> CheckedFiles:
     ):
         sizes[rows] = _target_sizes(context, names)
         targets += is_first.true_count
-    return CheckedFiles(
-        listing.filter_roles(files, *LOCALIZE_ORDER), content, pa.array(sizes, mask=sizes == _ABSENT), targets
-    )
+    return CheckedFiles(content, pa.array(sizes, mask=sizes == _ABSENT), targets)
 
 
 def _target_sizes(context: RegionContext, names: pa.StringArray) -> Any:
@@ -129,20 +158,20 @@ def _list_common_folder(context: RegionContext, first: str, last: str) -> dict[s
 
 
 @dataclass(frozen=True)
-class ShardedInventory:
-    """What is to be copied of a table whose files are listed in parts (`sterna.replication.plan.sharded_listing`).
+class PartInventory:
+    """What is to be copied of a part of a plan's files: those that are listed in memory, or a table's that isn't.
 
     Args:
-        table: key name.
-        batches: what will be copied, without numbers.
+        batches: what will be copied, with numbers of its own.
         target_count: how many foreign files there are.
-        size_mismatches: files whose targets have an object of another size; some of each part, where there are many.
+        size_mismatches: files whose targets have an object of another size; some of each range, where there are many.
+        table: key name; "" for the files in memory.
     """
 
-    table: str
     batches: tuple[CopyBatch, ...]
     target_count: int
     size_mismatches: tuple[CopyFile, ...]
+    table: str = ""
 
     @property
     def missing(self) -> tuple[int, int]:
@@ -155,50 +184,61 @@ class Inventory:
     """The files that a plan needs here.
 
     Args:
-        checked: the files, with the sizes at their targets.
-        files: all rows, with their batches.
-        batches: what will be copied of them.
-        present: how many files are here.
-        sharded: tables whose files are listed in parts, which `listed` and `files` don't have.
+        files: the rows in memory, with their batches: path-bearing files, and content files in `checked`.
+        checked: content files in memory, with the sizes at their targets.
+        parts: first that of the files in memory, then one of each table that is listed in parts.
     """
 
-    checked: CheckedFiles
     files: pa.Table
-    batches: tuple[CopyBatch, ...]
-    present: int
-    sharded: tuple[ShardedInventory, ...] = ()
+    checked: CheckedFiles
+    parts: tuple[PartInventory, ...]
 
     @property
-    def all_batches(self) -> tuple[CopyBatch, ...]:
-        """What will be copied, those of tables in parts last."""
-        sharded_batches = [batch for sharded in self.sharded for batch in sharded.batches]
-        return (
-            *self.batches,
-            *(replace(batch, number=len(self.batches) + offset) for offset, batch in enumerate(sharded_batches)),
-        )
+    def batches(self) -> tuple[CopyBatch, ...]:
+        """What will be copied."""
+        batches = chain.from_iterable(part.batches for part in self.parts)
+        return tuple(replace(batch, number=number) for number, batch in enumerate(batches))
 
     @property
-    def all_present(self) -> int:
+    def present(self) -> int:
         """How many files are here."""
-        return self.present + sum(sharded.target_count - sharded.missing[0] for sharded in self.sharded)
+        return sum(part.target_count - part.missing[0] for part in self.parts)
 
     @property
     def line(self) -> str:
         """What is here and what isn't, for people."""
-        targets = self.checked.target_count + sum(sharded.target_count for sharded in self.sharded)
-        missing = targets - self.all_present
+        targets, missing = sum(part.target_count for part in self.parts), sum(part.missing[0] for part in self.parts)
         return f"{targets} foreign files are not proven by the replica's head; {missing} of them are not here"
 
+    @property
     def size_mismatches(self) -> list[CopyFile]:
-        """Return the content files whose targets have an object of another size."""
-        return [
-            *self.checked.size_mismatches(),
-            *(file for sharded in self.sharded for file in sharded.size_mismatches),
-        ]
+        """The content files whose targets have an object of another size."""
+        return [file for part in self.parts for file in part.size_mismatches]
 
     def copied_by_table(self) -> dict[str, tuple[int, int]]:
         """Return, by table, how many files are to be copied, and their bytes."""
-        return copied_by_table(self.files, self.all_batches)
+        return copied_by_table(self.files, self.batches)
+
+    def exclude_tables(self, tables: Collection[str], mapping: Mapping, options: SyncOptions) -> Inventory | None:
+        """Return the inventory without some tables; None where nothing is left."""
+        localized = listing.exclude_tables(listing.filter_roles(self.files, *LOCALIZE_ORDER), tables)
+        if not localized.num_rows:
+            return None
+        others = [part for part in self.parts[1:] if part.table not in tables]
+        return _assemble(localized, self.checked.exclude_tables(tables), others, mapping, options)
+
+
+def _assemble(
+    localized: pa.Table,
+    checked: CheckedFiles,
+    sharded: Iterable[PartInventory],
+    mapping: Mapping,
+    options: SyncOptions,
+) -> Inventory:
+    """Return the inventory of the files in memory, and of tables that are listed in parts."""
+    content, batches = checked.assign_batches(mapping, options)
+    in_memory = PartInventory(batches, checked.target_count, checked.size_mismatches())
+    return Inventory(listing.concat_files([localized, content]), checked, (in_memory, *sharded))
 
 
 def copied_by_table(files: pa.Table, batches: Iterable[CopyBatch]) -> dict[str, tuple[int, int]]:
@@ -233,7 +273,9 @@ def take_inventory(
         StoreUnreachable, StoreDenied, CredentialError: the region's own store can't be used.
     """
     try:
-        return _take_inventory(context, list(table_rows.values()), options), {}
+        files = listing.concat_files(list(table_rows.values()))
+        localized = listing.filter_roles(files, *LOCALIZE_ORDER)
+        return _assemble(localized, check_targets(context, files), (), context.mapping, options), {}
     except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
         fault = attribute_fault(error, context.mapping, "looking for its files", "", next(iter(table_rows)))
     if len(table_rows) == 1:
@@ -246,37 +288,3 @@ def take_inventory(
     if not faults:
         raise fault
     return None, faults
-
-
-def _take_inventory(context: RegionContext, table_rows: list[pa.Table], options: SyncOptions) -> Inventory:
-    checked = check_targets(context, listing.concat_files(table_rows))
-    files, batches, present = plan_copies(checked, context.mapping, options)
-    return Inventory(checked, files, batches, present)
-
-
-def plan_copies(
-    checked: CheckedFiles, mapping: Mapping, options: SyncOptions
-) -> tuple[pa.Table, tuple[CopyBatch, ...], int]:
-    """Take out what is here already with its right size, and cut the rest into batches.
-
-    Args:
-        options: how large a batch may be.
-
-    Returns:
-        All rows with their batches, the batches, and how many files are here.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    content, copy_mask = checked.content, checked.copy_mask()
-    remaining = content if pc.all(copy_mask).as_py() else content.filter(copy_mask)
-    numbers, batches = cut_batches(remaining, mapping, options)
-    if options.lane == "large":
-        numbers, batches = order_smallest_first(remaining, numbers, batches)
-    missing = sum(batch.files for batch in batches)
-    row_batches = pc.replace_with_mask(pa.repeat(pa.scalar(PROVEN, pa.int32()), content.num_rows), copy_mask, numbers)
-    return (
-        listing.concat_files([checked.localized, listing.with_batch_numbers(content, row_batches)]),
-        batches,
-        checked.target_count - missing,
-    )

@@ -28,7 +28,6 @@ from sterna.replication.plan.admission import (
     completed_tables,
     current_term,
     defer_to_bulk,
-    exclude_tables,
     held_in_transit,
     hold_large_tables,
     needs_bulk_run,
@@ -36,7 +35,7 @@ from sterna.replication.plan.admission import (
 from sterna.replication.plan.branch_diff import Changes, find_changes
 from sterna.replication.plan.changed_table import TableLister, read_needed_files
 from sterna.replication.plan.dependencies import Resolution, resolve_dependencies
-from sterna.replication.plan.inventory import Inventory, take_inventory
+from sterna.replication.plan.inventory import Inventory
 from sterna.replication.plan.key_diff import Draft, compare, held_entry, seed_group
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.plan.policy_wait import waiting_to_ship
@@ -177,7 +176,7 @@ def _build_plan(
 ) -> Plan:
     """Return the plan of the actions that continue."""
     head, changes, is_large_lane = comparison.head, comparison.changes, options.lane == "large"
-    batches = inventory.all_batches if inventory else ()
+    batches = inventory.batches if inventory else ()
     return Plan(
         run_id=run_id,
         region=context.region.name,
@@ -202,7 +201,7 @@ def _build_plan(
         unchanged=comparison.draft.unchanged,
         batches=batches,
         egress_cost=_egress_cost(context, batches),
-        present_files=inventory.all_present if inventory else 0,
+        present_files=inventory.present if inventory else 0,
         held_if_failed=_planned_holds(resolution, held_if_failed, inventory if is_large_lane else None),
         registry=context.registry.fingerprint(),
         watermark_reset_from=changes.watermark_reset_from,
@@ -248,10 +247,7 @@ def _resolve_actions(
             if change.change == "put" and change.key in table_rows
         }
         # Without a table to copy there is nothing to list, and pyarrow need not be imported: most runs end here.
-        inventory, errors = take_inventory(context, needed, options) if needed else (None, {})
-        if inventory:
-            sharded, errors = lister.sharded_listing.check_targets(needed, options)
-            inventory = replace(inventory, sharded=sharded)
+        inventory, errors = lister.sharded_listing.take_inventory(needed, options) if needed else (None, {})
         for error in errors.values():
             outages.record(error, context.objects)
         faults = [held_with_error(held_if_failed[name], error) for name, error in errors.items()]
@@ -285,7 +281,7 @@ def defer_large_tables(
         resolution.actions, (*resolution.held, *large_tables), changes.atomic_groups, held_if_failed, changes.relaxed
     )
     deferred = {action.key for action in resolution.actions} - {action.key for action in remaining.actions}
-    return remaining, exclude_tables(inventory, deferred, context.mapping, options)
+    return remaining, inventory.exclude_tables(deferred, context.mapping, options)
 
 
 def _read_tables(

@@ -19,7 +19,7 @@ import json
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,8 @@ from sterna.replication.execution.copy import CopyFile
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.execution.spark_executor import Engine
 from sterna.replication.execution.work_items import parse_error, run_as_json, run_on_engine, worker_objects
-from sterna.replication.plan.batches import MAX_BATCHES, cut_batches, origin_spans
-from sterna.replication.plan.inventory import ShardedInventory, check_targets
+from sterna.replication.plan.batches import MAX_BATCHES, origin_spans
+from sterna.replication.plan.inventory import Inventory, PartInventory, check_targets, take_inventory
 from sterna.replication.plan.manifests import (
     read_manifests,
     referenced_by_manifest,
@@ -127,7 +127,7 @@ class ShardedListing:
         self._stopped = False
         self._failures: list[EngineError] = []
         self._parts: dict[str, _TableParts] = {}
-        self._inventories: dict[str, ShardedInventory] = {}
+        self._inventories: dict[str, PartInventory] = {}
 
     def stop(self) -> None:
         """Begin no item any more."""
@@ -171,34 +171,39 @@ class ShardedListing:
         self._parts[table] = table_parts
         return listing.concat_files(position_deletes)
 
-    def check_targets(
-        self, tables: Iterable[str], options: SyncOptions
-    ) -> tuple[tuple[ShardedInventory, ...], dict[str, SternaError]]:
+    def take_inventory(
+        self, table_rows: dict[str, pa.Table], options: SyncOptions
+    ) -> tuple[Inventory | None, dict[str, SternaError]]:
         """Check which files of some tables are here, and list what is to be copied.
 
+        Args:
+            table_rows: by key name, the rows of a table's files that are in memory.
+
         Returns:
-            The inventory of each that is listed in parts, those with the least to copy first: they are complete while
-            others are in transit. By key name, the faults of those that can't be checked.
+            The inventory; tables in parts with the least to copy come first: they are complete while others are in
+            transit. By key name, the faults of those that can't be checked; without an inventory where their files
+            are in memory.
 
         Raises:
-            StoreError: the region's own store can't be used.
+            StoreError, CredentialError: the region's own store can't be used.
         """
-        inventories, faults = list[ShardedInventory](), dict[str, SternaError]()
-        for table in tables:
+        inventory, faults = take_inventory(self._context, table_rows, options)
+        parts = list[PartInventory]()
+        for table in table_rows if inventory else ():
             if table not in self._parts:
                 continue
             try:
                 if table not in self._inventories:
                     self._inventories[table] = self._check_table(table, options)
-                inventories.append(self._inventories[table])
+                parts.append(self._inventories[table])
             except EngineError as error:
                 faults[table] = error
             except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
                 faults[table] = attribute_fault(error, self._context.mapping, "looking for its files", "", table)
-        inventories.sort(key=lambda inventory: (inventory.missing[1], inventory.table))
-        return tuple(inventories), faults
+        parts.sort(key=lambda part: (part.missing[1], part.table))
+        return inventory and replace(inventory, parts=(*inventory.parts, *parts)), faults
 
-    def _check_table(self, table: str, options: SyncOptions) -> ShardedInventory:
+    def _check_table(self, table: str, options: SyncOptions) -> PartInventory:
         table_parts = self._parts[table]
         limit = min(LIMITS.max_range_rows, max(table_parts.rows // LIMITS.min_ranges, options.files_per_batch))
         common = {
@@ -233,7 +238,7 @@ class ShardedListing:
                 batches.append(CopyBatch(0, origin, files, size, table, name))
         if rows_read != table_parts.rows:
             raise part_error(self._store.location, f"{table_parts.rows} files were listed, {rows_read} found")
-        return ShardedInventory(table, tuple(batches), targets, tuple(size_mismatches))
+        return PartInventory(tuple(batches), targets, tuple(size_mismatches), table)
 
     def _run(
         self, context: RegionContext, step: str, table: str, items: Iterable[dict[str, Any]], count: int
@@ -387,13 +392,12 @@ def _check_range(context: RegionContext, store: PartStore, item: dict[str, Any])
     content = listing.distinct(listing.concat_files(parts))
     content = content.take(pc.sort_indices(content.column("target")))
     checked = check_targets(context, content)
-    missing = checked.content.filter(checked.copy_mask())
     size, files = item["carries"]
     options = SyncOptions(bytes_per_batch=size, files_per_batch=files)
-    numbers, batches = cut_batches(missing, context.mapping, options, item["most"])
+    checked_rows, batches = checked.assign_batches(context.mapping, options, item["most"])
     lists = [
         (store.write(COPY_LIST_PREFIX, rows)[0], batches[number].files, batches[number].bytes)
-        for number, rows in listing.split_by_batch(listing.with_batch_numbers(missing, numbers))
+        for number, rows in listing.split_by_batch(checked_rows)
     ]
     root = context.region.replica_root
     size_mismatches = sorted(

@@ -33,7 +33,7 @@ def hold_size_mismatches(
     A wrong size that no published version reaches was left by a killed copy, and is copied again. But nothing outside
     the replica root is ever overwritten.
     """
-    mismatched, root = inventory.size_mismatches(), context.region.replica_root
+    mismatched, root = inventory.size_mismatches, context.region.replica_root
     original_faults = {file.table: original_mismatch(file) for file in mismatched if not is_inside(file.target, root)}
     copied_files = [file for file in mismatched if is_inside(file.target, root)]
     # Where the source differs from main's size, too, main is wrong: the copy reports that.

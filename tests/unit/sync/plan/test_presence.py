@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from sterna.replication.plan.inventory import CheckedFiles, check_targets, plan_copies
+from sterna.replication.plan.inventory import CheckedFiles, check_targets
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.file_list import CONTENT, MANIFEST, PROVEN
@@ -52,17 +52,12 @@ def looked_up(rows: Any, **here: int) -> tuple[CheckedFiles, list[list[str]]]:
 
 
 def planned(listed: CheckedFiles) -> tuple[dict[tuple[str, str], int], int]:
-    rows, batches, here = plan_copies(listed, MAPPING, SyncOptions(files_per_batch=2))
-    assert rows.num_rows == listed.content.num_rows + listed.localized.num_rows
-    batch_by_file = {
-        (row["table"], row["source"].rpartition("/")[2]): row["batch"]
-        for row in rows.to_pylist()
-        if row["role"] == CONTENT
-    }
-    assert sum(batch.files for batch in batches) == len(
-        {name for (_, name), batch in batch_by_file.items() if batch >= 0}
-    )
-    return batch_by_file, here
+    rows, batches = listed.assign_batches(MAPPING, SyncOptions(files_per_batch=2))
+    assert rows.column("source") == listed.content.column("source")
+    batch_by_file = {(row["table"], row["source"].rpartition("/")[2]): row["batch"] for row in rows.to_pylist()}
+    missing = sum(batch.files for batch in batches)
+    assert missing == len({name for (_, name), batch in batch_by_file.items() if batch >= 0})
+    return batch_by_file, listed.target_count - missing
 
 
 def test_what_is_here_with_its_size_is_not_copied() -> None:
@@ -131,7 +126,7 @@ def test_files_outside_the_replica_root_are_asked_for_one_by_one() -> None:
 def test_no_content_is_no_question() -> None:
     listed, requested = looked_up(files())
     assert requested == [] and listed.target_count == 0
-    assert plan_copies(listed, MAPPING, SyncOptions())[1:] == ((), 0)
+    assert listed.assign_batches(MAPPING, SyncOptions())[1] == ()
 
 
 def test_a_file_that_two_manifests_list_stands_once_for_each_role() -> None:

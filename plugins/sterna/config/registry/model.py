@@ -98,7 +98,7 @@ class Region(StrictModel):
         spark: localizes, lists files, reads tables; a master (`local[2]`, `spark://…`, `yarn`, `k8s://…`) or a URL of
             Spark Connect (`sc://host:15002`).
         localize: where a sync localizes; `here` is in the process or Airflow task that runs the stage, `auto` means
-            here where there is little to do.
+            here where there is little to do, or where a plan reads the file anyway.
         limits: what one table's files may cost; default: far above honest tables.
         bulk_copy_threshold: bytes to copy that make tables large; tables that move together and lack more than this are
             in transit, where the large lane copies them and others are published meanwhile. 0: no lanes.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sterna.catalog.model import ICEBERG_VIEW, Content
 from sterna.catalog.tables import content_snapshot_id
@@ -43,9 +43,13 @@ class TableLister:
     defers_large: bool
     completed: Mapping[str, CompletedTable]
 
-    def defers_listing(self, completed: CompletedTable | None, manifests: int) -> bool:
-        """Return whether listing so many new manifests is left to the large lane."""
-        return self.defers_large and defers_listing(completed, manifests)
+    def list_content(self, *args: Any, is_shown: bool, completed: CompletedTable | None) -> pa.Table:
+        """As `ShardedListing.list_content`, of a table that the large lane may have completed a version of."""
+
+        def defers(manifests: int) -> bool:
+            return self.defers_large and defers_listing(completed, manifests)
+
+        return self.sharded_listing.list_content(*args, is_shown=is_shown, defers=defers)
 
 
 def read_needed_files(
@@ -86,12 +90,12 @@ def read_needed_files(
     action = _with_snapshots(action, full_metadata, replica_metadata)
     completed_metadata, completed = _completed_version(context, action, metadata, lister)
     list_files = partial(list_table_files, context, action.key, action.source, action.target, metadata)
-    list_files = partial(list_files, sharded_listing=lister.sharded_listing, is_shown=bool(shown_uri))
+    list_content = partial(lister.list_content, is_shown=bool(shown_uri))
     if completed_metadata is not None:
         with suppress(ReplicaFileMissing):
-            return action, list_files(completed_metadata, defers=partial(lister.defers_listing, completed))
+            return action, list_files(completed_metadata, list_content=partial(list_content, completed=completed))
         completed = None
-    list_files = partial(list_files, defers=partial(lister.defers_listing, completed))
+    list_files = partial(list_files, list_content=partial(list_content, completed=completed))
     try:
         return action, list_files(replica_metadata if proves else None)
     except ReplicaFileMissing:

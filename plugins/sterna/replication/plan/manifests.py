@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from sterna.replication.plan.metadata_reader import parse_avro, read_files
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.error_context import add_referrer, format_referrer, referenced_by
 from sterna.replication.replica.file_list import CONTENT, POSITION_DELETE
+from sterna.replication.replica.metadata_version import target_metadata_version
 from sterna.replication.replica.region import RegionContext
 from sterna.storage.read_cache import cache_uri
 
@@ -37,47 +39,125 @@ _MAX_PENDING_BYTES = 16 << 20
 MAX_PENDING_OBJECTS = 16
 
 
-def read_manifests(
+def list_shard(
     context: RegionContext,
     table: str,
-    lengths: dict[str, int],
-    local: dict[str, int],
-    metadata_version: MetadataVersion,
-) -> list[pa.Table]:
-    """Read manifests; localize those that the mapping alone decides, where the region is opened for a run.
+    uri: str,
+    target: str,
+    manifests: dict[str, int],
+    *,
+    localizes: bool = True,
+    proves: bool = True,
+) -> pa.Table:
+    """List what some manifests of a table name: all of its new ones, or a share of very many.
 
     Args:
         table: key name.
-        lengths: by URI, each manifest's length by its list, -1 where the list has none.
-        local: collects the content files that are local, with their sizes.
-        metadata_version: of the localized files.
+        uri: its metadata.json on `main`.
+        target: the URI of the localized one.
+        manifests: with their lengths by the list, -1 where it has none.
+        localizes: also localize those that the mapping alone decides, where the region is opened for a run.
+        proves: require that files of this region, which stay in place, are there.
 
     Returns:
         Rows of the live entries: content files that are foreign, and position deletes.
 
     Raises:
-        TableError: one is gone, broken or unsupported.
+        TableError: a manifest is gone, broken or unsupported, or a local file has another size than its metadata says.
+    """
+    metadata_version = target_metadata_version(context.mapping, target)
+    shard = _Shard(context, table, metadata_version, dict[str, int]())
+    rows = listing.concat_files(_read_manifests(shard, manifests, localizes=localizes and bool(context.run)))
+    with _referenced_by_manifest(context, manifests):
+        require_outside_replicas(context, uri, rows, shard.local)
+        if proves:
+            require_local_files(context, shard.local)
+    return rows
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """Manifests of one table while they are read.
+
+    Args:
+        table: key name.
+        metadata_version: of the localized files.
+        local: takes the content files that are local, with their sizes.
+    """
+
+    context: RegionContext
+    table: str
+    metadata_version: MetadataVersion
+    local: dict[str, int]
+
+    def read(self, uri: str, data: bytes) -> list[pa.Table]:
+        """Return the rows of one manifest."""
+        from sterna.iceberg.manifests.manifest import read_entries
+
+        return self._rows(parse_avro(self.context, uri, data, read_entries))
+
+    def read_and_localize(self, uri: str, data: bytes, target: str, writer: _ObjectWriter) -> list[pa.Table]:
+        """Return the rows of one manifest; its localized copy, or itself for the localize stage, goes to `writer`."""
+        from sterna.iceberg.manifests.manifest import scan_manifest
+
+        mapping = self.context.mapping
+        scan = partial(scan_manifest, map_content=mapping.content_uri, map_deleted=mapping.content_uri_or_original)
+        scanned, is_local = parse_avro(self.context, uri, data, scan), mapping.is_local(uri)
+        if scanned is None:
+            if not is_local:
+                writer.add(cache_uri(self.context.run, uri), data)
+            return self.read(uri, data)
+        if scanned.localized is not None:
+            writer.add(target, scanned.localized)
+        elif not is_local:
+            writer.add(target, data)  # nothing inside changes, but the file itself is foreign
+        return self._rows(scanned.entries)
+
+    def _rows(self, entries: pa.Table) -> list[pa.Table]:
+        import pyarrow.compute as pc
+
+        live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
+        deletes = pc.equal(live.column("content"), _POSITION_DELETES)
+        localized = [
+            (
+                row["file_path"],
+                self.context.mapping.localized_uri(row["file_path"], self.metadata_version),
+                row["file_size"],
+            )
+            for row in live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
+        ]
+        return [
+            content_rows(self.context, self.table, live.filter(pc.invert(deletes)), self.local),
+            listing.rows(self.table, POSITION_DELETE, localized),
+        ]
+
+
+def _read_manifests(shard: _Shard, lengths: dict[str, int], *, localizes: bool) -> list[pa.Table]:
+    """Return the rows of manifests.
+
+    Args:
+        lengths: by URI, each manifest's length by its list, -1 where the list has none.
+        localizes: also localize those that the mapping alone decides.
     """
     from sterna.iceberg.avro.locate import expect_bytes
 
+    context = shard.context
     rows: list[pa.Table] = []
     expect_bytes(sum(size for size in lengths.values() if size > 0))  # compressed, so that they are more
-    if not context.run:
+    if not localizes:
         for path, data in _read_sized(context, lengths, context.objects):
             with referenced_by("the manifest", path):
-                rows += _read_rows(context, table, path, data, local, metadata_version)
+                rows += shard.read(path, data)
         return rows
-    targets = {path: context.mapping.localized_uri(path, metadata_version) for path in lengths}
+    targets = {path: context.mapping.localized_uri(path, shard.metadata_version) for path in lengths}
     existing = _existing_targets(context, targets.values())
     with _ObjectWriter(context) as writer:
         for path, data in _read_sized(context, lengths, context.objects.without_read_cache()):
             with referenced_by("the manifest", path):
                 if targets[path] in existing:
-                    rows += _read_rows(context, table, path, data, local, metadata_version)
+                    rows += shard.read(path, data)
                 else:
-                    rows += _read_and_localize(
-                        context, table, path, data, local, metadata_version, targets[path], writer
-                    )
+                    rows += shard.read_and_localize(path, data, targets[path], writer)
     return rows
 
 
@@ -126,64 +206,6 @@ class _ObjectWriter:
         self._pending.clear()
 
 
-def _read_rows(
-    context: RegionContext, table: str, uri: str, data: bytes, local: dict[str, int], metadata_version: MetadataVersion
-) -> list[pa.Table]:
-    from sterna.iceberg.manifests.manifest import read_entries
-
-    return _rows(context, table, parse_avro(context, uri, data, read_entries), local, metadata_version)
-
-
-def _read_and_localize(
-    context: RegionContext,
-    table: str,
-    uri: str,
-    data: bytes,
-    local: dict[str, int],
-    metadata_version: MetadataVersion,
-    target: str,
-    writer: _ObjectWriter,
-) -> list[pa.Table]:
-    from sterna.iceberg.manifests.manifest import scan_manifest
-
-    mapping = context.mapping
-    scanned = parse_avro(
-        context,
-        uri,
-        data,
-        partial(scan_manifest, map_content=mapping.content_uri, map_deleted=mapping.content_uri_or_original),
-    )
-    is_local = mapping.is_local(uri)
-    if scanned is None:
-        if not is_local:
-            writer.add(cache_uri(context.run, uri), data)
-        return _read_rows(context, table, uri, data, local, metadata_version)
-    if scanned.localized is not None:
-        writer.add(target, scanned.localized)
-    elif not is_local:
-        writer.add(target, data)  # nothing inside changes, but the file itself is foreign
-    return _rows(context, table, scanned.entries, local, metadata_version)
-
-
-def _rows(
-    context: RegionContext, table: str, entries: pa.Table, local: dict[str, int], metadata_version: MetadataVersion
-) -> list[pa.Table]:
-    """Return the rows of one manifest's live entries; content files that are local go into `local` with their sizes."""
-    import pyarrow.compute as pc
-
-    live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
-    deletes = pc.equal(live.column("content"), _POSITION_DELETES)
-    position_deletes = live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
-    localized = [
-        (row["file_path"], context.mapping.localized_uri(row["file_path"], metadata_version), row["file_size"])
-        for row in position_deletes
-    ]
-    return [
-        content_rows(context, table, live.filter(pc.invert(deletes)), local),
-        listing.rows(table, POSITION_DELETE, localized),
-    ]
-
-
 def content_rows(context: RegionContext, table: str, files: pa.Table, local: dict[str, int]) -> pa.Table:
     """Return rows of the foreign ones among some content files.
 
@@ -214,7 +236,7 @@ def content_rows(context: RegionContext, table: str, files: pa.Table, local: dic
 
 
 @contextmanager
-def referenced_by_manifest(context: RegionContext, manifests: Iterable[str]) -> Iterator[None]:
+def _referenced_by_manifest(context: RegionContext, manifests: Iterable[str]) -> Iterator[None]:
     """Add to errors of a content file which manifest names it; for that the manifests are read once more.
 
     Args:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from sterna.config.limits import Limits
 from sterna.errors import ObjectMissing, SizeDiffers, SourceGone, SternaError, TableError
+from sterna.replication.replica.error_context import format_referrer
 from sterna.replication.replica.region import RegionContext
 
 if TYPE_CHECKING:
+    from sterna.iceberg.manifests.manifest_list import ManifestFile
     from sterna.iceberg.metadata.table import TableMetadata
     from sterna.storage.objects import Objects
 
@@ -119,6 +121,21 @@ def parse_avro(context: RegionContext, uri: str, data: bytes, parse: Callable[[b
     limits = context.region.limits
     with context.objects.reserve_memory(uri, estimate_memory(data, uri, limits)):
         return parse(data, uri, limits)
+
+
+def read_lists(
+    context: RegionContext, uris: Sequence[str], referrers: dict[str, str] | None = None
+) -> Iterable[ManifestFile]:
+    """Yield the entries of manifest lists; adds the list of each to `referrers`."""
+    from sterna.iceberg.manifests.manifest_list import read_manifest_list
+
+    for uri, data in read_files(context, dict.fromkeys(uris, -1)):
+        manifests = parse_avro(context, uri, data, read_manifest_list)
+        if referrers is not None:
+            referrer = format_referrer("the manifest list", uri)
+            for manifest in manifests:
+                referrers.setdefault(manifest.path, referrer)
+        yield from manifests
 
 
 def _source_gone(context: RegionContext, uri: str) -> SourceGone:

@@ -40,9 +40,8 @@ from sterna.replication.plan.key_diff import Draft, compare, held_entry, seed_gr
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.plan.policy_wait import waiting_to_ship
 from sterna.replication.plan.quarantine import Quarantine, ReadDeferred
-from sterna.replication.plan.sharded_listing import ShardedListing
+from sterna.replication.plan.sharded_listing import DeferredToBulk, ShardedListing
 from sterna.replication.plan.size_mismatches import held_with_error, hold_size_mismatches
-from sterna.replication.plan.table_files import DeferredToBulk
 from sterna.replication.replica.bulk_state import BulkState
 from sterna.replication.replica.head import Head, is_recorded, load_held_list, read_head, require_no_gc
 from sterna.replication.replica.held import Held

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from sterna.config.registry.folders import PLANNING, state_folder
 from sterna.errors import PlanKilled
-from sterna.replication.plan.table_files import DeferredToBulk
+from sterna.replication.plan.sharded_listing import DeferredToBulk
 from sterna.replication.replica.region import RegionContext
 
 _LARGE_FILE_DIVISOR = 8  # the part of `plan_bytes` from which on a file is large

@@ -32,17 +32,11 @@ from sterna.replication.execution.spark_executor import Engine
 from sterna.replication.execution.work_items import parse_error, run_as_json, run_on_engine, worker_objects
 from sterna.replication.plan.batches import MAX_BATCHES, origin_spans
 from sterna.replication.plan.inventory import Inventory, PartInventory, check_targets, take_inventory
-from sterna.replication.plan.manifests import (
-    read_manifests,
-    referenced_by_manifest,
-    require_local_files,
-    require_outside_replicas,
-)
+from sterna.replication.plan.manifests import list_shard
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.plan.part_store import DiskPartStore, Part, PartStore, RunPartStore, part_error
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.file_list import CONTENT, POSITION_DELETE
-from sterna.replication.replica.metadata_version import target_metadata_version
 from sterna.replication.replica.model import CopyBatch
 from sterna.replication.replica.ports import Ports
 from sterna.replication.replica.region import Progress, RegionContext
@@ -111,17 +105,32 @@ class _TableParts:
         return [asdict(part) for part in self.parts[origin] if part.overlaps(low, high)]
 
 
-class ShardedListing:
-    """The tables of one plan whose files are listed in parts.
+class DeferredToBulk(Exception):
+    """A table has so many new files that the large lane is to list them.
 
     Args:
-        engine: does the items; None: this process does.
+        manifests: how many of them are new.
+        bytes: of these.
+    """
+
+    def __init__(self, manifests: int, bytes: int) -> None:
+        super().__init__(manifests, bytes)
+        self.bytes = bytes
+        self.reason = f"the large lane lists its files: {manifests} new manifests, which have so many bytes"
+
+
+class ShardedListing:
+    """The content files of one plan's tables: a table's rows are in memory where they are few, else in parts.
+
+    Args:
+        engine: does the items of tables in parts; None: this process does.
         progress: called with lines for people.
     """
 
     def __init__(self, context: RegionContext, engine: Engine | None, progress: Progress) -> None:
         self._context, self._progress = context, progress
         self._engine = engine if context.run else None
+        self._localizes = context.region.localize != "spark"  # in this process
         self._store: PartStore = RunPartStore(context) if context.run else DiskPartStore()
         self._job_lock = threading.Lock()  # a session runs one call at a time, and here memory is for one
         self._stopped = False
@@ -133,10 +142,18 @@ class ShardedListing:
         """Begin no item any more."""
         self._stopped = True
 
-    def list_table(
-        self, context: RegionContext, table: str, uri: str, target: str, manifests: Mapping[str, int], *, is_shown: bool
+    def list_content(
+        self,
+        context: RegionContext,
+        table: str,
+        uri: str,
+        target: str,
+        manifests: dict[str, int],
+        *,
+        is_shown: bool,
+        defers: Callable[[int], bool],
     ) -> pa.Table:
-        """Read a table's manifests, localize them, and list their files in parts.
+        """List what a table's new manifests name, and localize them.
 
         Args:
             context: the region, with this table's reader.
@@ -145,20 +162,34 @@ class ShardedListing:
             target: the URI of the localized one.
             manifests: with their lengths by the list, -1 where it has none.
             is_shown: readers have an earlier version of the table.
+            defers: returns, where there are very many files, whether so many manifests are left to the large lane.
 
         Returns:
-            Rows of position deletes: each is localized, by the caller, which holds them in memory.
+            Rows of the content files, where they aren't very many, and of the position deletes: each is localized, by
+            the caller, which holds them in memory.
 
         Raises:
             TableError: one is gone, broken or unsupported, or a local file has another size than its metadata says.
             EngineError: the engine failed: it can't be used, or its workers die of this table.
             StoreError: the region's own store can't be used.
+            DeferredToBulk: the large lane is to list them.
         """
+        if not needs_sharding(manifests.values()):
+            return list_shard(context, table, uri, target, manifests, localizes=self._localizes)
+        if defers(len(manifests)):
+            raise DeferredToBulk(len(manifests), sum(max(length, 1) for length in manifests.values()))
+        return self._list_in_parts(context, table, uri, target, manifests, is_shown=is_shown)
+
+    def _list_in_parts(
+        self, context: RegionContext, table: str, uri: str, target: str, manifests: Mapping[str, int], *, is_shown: bool
+    ) -> pa.Table:
+        """Write a table's content files down in parts; return the rows of position deletes."""
         largest = max(manifests, key=manifests.__getitem__)
         with context.objects.reserve_memory(largest, 2 * max(manifests[largest], 0)):
             pass  # calls back for a large file, as reading it would (`Objects.with_large_file_hook`)
         self._progress(f"listing the files of {table} in parts: {len(manifests)} manifests")
-        common = {"table": table, "uri": uri, "target": target, "run": self._context.run}
+        localizes = self._engine is not None or self._localizes
+        common = {"table": table, "uri": uri, "target": target, "run": self._context.run, "localizes": localizes}
         items = [{**common, "manifests": group} for group in _manifest_groups(manifests)]
         table_parts = _TableParts(is_shown)
         position_deletes: list[pa.Table] = []
@@ -360,12 +391,9 @@ def _open_region(objects: Objects, run: str) -> RegionContext:
 def _list_manifests(context: RegionContext, store: PartStore, item: dict[str, Any]) -> dict[str, Any]:
     import pyarrow.compute as pc
 
-    table, local = item["table"], dict[str, int]()
-    metadata_version = target_metadata_version(context.mapping, item["target"])
-    rows = listing.concat_files(read_manifests(context, table, dict(item["manifests"]), local, metadata_version))
-    with referenced_by_manifest(context, dict(item["manifests"])):
-        require_outside_replicas(context, item["uri"], rows, local)
-        require_local_files(context, local)
+    rows = list_shard(
+        context, item["table"], item["uri"], item["target"], dict(item["manifests"]), localizes=item["localizes"]
+    )
     content = listing.distinct(listing.filter_roles(rows, CONTENT))
     order = pc.sort_indices(content.column("target"))
     parts = [

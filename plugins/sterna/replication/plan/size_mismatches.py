@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sterna.config.registry.model import is_inside
-from sterna.errors import Damaged, SternaError
+from sterna.errors import Damaged, SternaError, TableError
 from sterna.replication.execution.copy import original_mismatch
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.execution.source_sizes import Outages, source_sizes
 from sterna.replication.plan.branch_diff import Changes, shown_metadata_uri
 from sterna.replication.plan.dependencies import Resolution
 from sterna.replication.plan.inventory import Inventory
-from sterna.replication.plan.metadata_reader import read_replica_metadata
-from sterna.replication.plan.table_files import reached_content
+from sterna.replication.plan.manifests import DELETED
+from sterna.replication.plan.metadata_reader import parse_avro, read_files, read_lists, read_replica_metadata
 from sterna.replication.replica.held import Held
 from sterna.replication.replica.model import Action
 from sterna.replication.replica.region import RegionContext
+
+if TYPE_CHECKING:
+    from sterna.iceberg.metadata.table import TableMetadata
 
 
 def hold_size_mismatches(
@@ -65,7 +69,7 @@ def _published_damage(
     """Return the damage where the version of a table that the replica shows has some files of a wrong size."""
     try:
         replica_metadata = read_replica_metadata(context, shown_metadata_uri(action, changes))
-        reached = reached_content(context, replica_metadata, targets) if replica_metadata else set()
+        reached = _reached_content(context, replica_metadata, targets) if replica_metadata else set()
     except Exception as error:  # noqa: BLE001 - judged by `attribute_fault`
         return attribute_fault(
             error, context.mapping, "reading what the replica shows of it", action.target, action.key
@@ -73,6 +77,34 @@ def _published_damage(
     if not reached:
         return None
     return Damaged(f"{len(reached)} files that the replica's readers use have a wrong size", file=min(reached))
+
+
+def _reached_content(context: RegionContext, replica_metadata: TableMetadata, targets: set[str]) -> set[str]:
+    """Return those of some content files that the replica's version reaches; all of them where its files can't be
+    read.
+
+    Args:
+        replica_metadata: the replica's metadata.
+        targets: URIs below the replica root.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from sterna.iceberg.manifests.manifest import read_entries
+
+    reached = targets & {statistics_file.path for statistics_file in replica_metadata.statistics}
+    target_array = pa.array(sorted(targets), pa.string())
+    try:
+        lists = {snapshot.manifest_list for snapshot in replica_metadata.snapshots if snapshot.manifest_list}
+        manifests = {path for snapshot in replica_metadata.snapshots for path in snapshot.manifests}
+        manifests |= {manifest.path for manifest in read_lists(context, sorted(lists))}
+        for uri, data in read_files(context, dict.fromkeys(sorted(manifests), -1)):
+            entries = parse_avro(context, uri, data, read_entries)
+            live = entries.filter(pc.not_equal(entries.column("status"), DELETED)).column("file_path")
+            reached |= set(live.filter(pc.is_in(live, target_array)).to_pylist())
+    except TableError:
+        return targets
+    return reached
 
 
 def held_with_error(held: Held, error: SternaError) -> Held:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sterna.config.mapping import Mapping
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.errors import SourceGone, TableError, printable
 from sterna.iceberg.files import LocalizedFile
-from sterna.replication.plan.manifests import (
-    DELETED,
-    content_rows,
-    read_manifests,
-    referenced_by_manifest,
-    require_local_files,
-    require_outside_replicas,
-)
-from sterna.replication.plan.metadata_reader import parse_avro, read_files
-from sterna.replication.plan.sharded_listing import ShardedListing, needs_sharding
+from sterna.replication.plan.manifests import content_rows, require_outside_replicas
+from sterna.replication.plan.metadata_reader import read_lists
 from sterna.replication.replica import file_list as listing
 from sterna.replication.replica.desired_state import available_statistics
 from sterna.replication.replica.error_context import add_referrer, format_referrer
@@ -50,18 +42,13 @@ class ReplicaFileMissing(Exception):
     """A file of the replica itself is gone, so that what it would prove has to be checked."""
 
 
-class DeferredToBulk(Exception):
-    """A table has so many new files that the large lane is to list them.
+class ContentLister(Protocol):
+    """Lists what manifests of a table name (`sterna.replication.plan.manifests.list_shard`)."""
 
-    Args:
-        manifests: how many of them are new.
-        bytes: of these.
-    """
-
-    def __init__(self, manifests: int, bytes: int) -> None:
-        super().__init__(manifests, bytes)
-        self.bytes = bytes
-        self.reason = f"the large lane lists its files: {manifests} new manifests, which have so many bytes"
+    def __call__(
+        self, context: RegionContext, table: str, uri: str, target: str, manifests: dict[str, int]
+    ) -> pa.Table:
+        """Return rows of content files that are foreign, and of position deletes."""
 
 
 def list_table_files(
@@ -72,10 +59,7 @@ def list_table_files(
     metadata: TableMetadata,
     replica_metadata: TableMetadata | None,
     *,
-    prove: bool = True,
-    sharded_listing: ShardedListing | None = None,
-    is_shown: bool = False,
-    defers: Callable[[int], bool] = lambda manifests: False,
+    list_content: ContentLister,
 ) -> pa.Table:
     """List what a table needs here, minus what the replica's head proves.
 
@@ -88,61 +72,51 @@ def list_table_files(
         target: the URI of the localized one.
         metadata: its content, without the history that the replica doesn't keep.
         replica_metadata: the replica's current metadata of the same table, None when there is none.
-        prove: check that files of this region that stay in place are there.
-        sharded_listing: lists the content files in parts, where there are very many.
-        is_shown: readers have an earlier version of the table.
-        defers: returns, where there are very many content files, whether so many new manifests are left to the large
-            lane.
+        list_content: lists what the new manifests name.
 
     Returns:
         Rows as in `sterna.replication.replica.file_list`: content files that are foreign, path-bearing files that are
         new, and, with batch `PROVEN`, the lists and manifests whose localized copies the new version takes over.
 
     Raises:
-        TableError: a file that is needed is gone, broken or unsupported, or a local one has another size than its
-            metadata says.
+        TableError: a file that is needed is gone, broken or unsupported.
         ReplicaFileMissing: the replica's own files that would prove something are gone.
-        DeferredToBulk: the large lane is to list them.
     """
     referrers: dict[str, str] = {}
     try:
-        return _list_table_files(
-            context,
-            table,
-            uri,
-            target,
-            metadata,
-            replica_metadata,
-            referrers,
-            prove=prove,
-            sharded_listing=sharded_listing,
-            is_shown=is_shown,
-            defers=defers,
+        metadata_version = target_metadata_version(context.mapping, target)
+        for snapshot in metadata.snapshots:
+            below = [*snapshot.manifests, *filter(None, [snapshot.manifest_list])]
+            referrers |= dict.fromkeys(below, format_referrer("the metadata.json", uri))
+        reached = _reached_lists(context, metadata, replica_metadata, metadata_version)
+        path_bearing, manifests = _list_metadata(
+            context, table, metadata, replica_metadata, reached, metadata_version, referrers
         )
+        content = list_content(context, table, uri, target, manifests)
+        local: dict[str, int] = {}  # statistics that are there
+        statistics = content_rows(context, table, _new_statistics(context, table, metadata, replica_metadata), local)
+        named = listing.concat_files([listing.rows(table, METADATA, [(uri, target, -1)]), *path_bearing, statistics])
+        require_outside_replicas(context, uri, named, local)
+        return listing.distinct(listing.concat_files([named, content]))
     except TableError as error:
         raise add_referrer(error, referrers) from error
 
 
-def _list_table_files(
+def _list_metadata(
     context: RegionContext,
     table: str,
-    uri: str,
-    target: str,
     metadata: TableMetadata,
     replica_metadata: TableMetadata | None,
+    reached: dict[int, str],
+    metadata_version: MetadataVersion,
     referrers: dict[str, str],
-    *,
-    prove: bool,
-    sharded_listing: ShardedListing | None,
-    is_shown: bool,
-    defers: Callable[[int], bool],
-) -> pa.Table:
-    """As `list_table_files`; adds what names each list and manifest to `referrers`."""
-    metadata_version = target_metadata_version(context.mapping, target)
-    for snapshot in metadata.snapshots:
-        below = [*snapshot.manifests, *filter(None, [snapshot.manifest_list])]
-        referrers |= dict.fromkeys(below, format_referrer("the metadata.json", uri))
-    reached = _reached_lists(context, metadata, replica_metadata, metadata_version)
+) -> tuple[list[pa.Table], dict[str, int]]:
+    """Return rows of a table's manifest lists and manifests, and the new manifests with their lengths by the list.
+
+    Args:
+        reached: by snapshot id, the lists that the replica's head has.
+        referrers: takes what names each manifest.
+    """
     new_snapshots = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in reached]
     proven = (
         _reusable_manifests(context, metadata, new_snapshots, reached, replica_metadata, metadata_version)
@@ -153,61 +127,18 @@ def _list_table_files(
         dict.fromkeys(snapshot.manifest_list for snapshot in new_snapshots if snapshot.manifest_list is not None)
     )
     inline = list(dict.fromkeys(path for snapshot in new_snapshots for path in snapshot.manifests))
-    listed = {manifest.path: manifest for manifest in _read_lists(context, lists, referrers)}
+    listed = {manifest.path: manifest for manifest in read_lists(context, lists, referrers)}
     origins = {path: context.mapping.origin_uri(path) for path in (*listed, *inline)} if proven else {}
     reused = {path: proven[origin] for path, origin in origins.items() if origin in proven}
     manifests = [manifest for path, manifest in listed.items() if path not in reused]
     lengths = {path: -1 for path in inline if path not in reused} | {
         manifest.path: manifest.length for manifest in manifests
     }
-    sharded = sharded_listing if needs_sharding(lengths.values()) else None
-    if sharded is not None and defers(len(lengths)):
-        raise DeferredToBulk(len(lengths), sum(max(length, 1) for length in lengths.values()))
-    local: dict[str, int] = {}
-    parts = [
-        listing.rows(table, METADATA, [(uri, target, -1)]),
+    rows = [
         *_proven_rows(table, metadata, reached, reused),
         *_new_rows(context, table, lists, inline, manifests, metadata_version),
-        content_rows(context, table, _new_statistics(context, table, metadata, replica_metadata), local),
     ]
-    if sharded is not None:
-        parts.append(sharded.list_table(context, table, uri, target, lengths, is_shown=is_shown))
-    else:
-        parts += read_manifests(context, table, lengths, local, metadata_version)
-    files = listing.concat_files(parts)
-    with referenced_by_manifest(context, () if sharded else lengths):
-        require_outside_replicas(context, uri, files, local)
-        if prove:
-            require_local_files(context, local)
-    return listing.distinct(files)
-
-
-def reached_content(context: RegionContext, replica_metadata: TableMetadata, targets: set[str]) -> set[str]:
-    """Return those of some content files that the replica's version reaches; all of them where its files can't be
-    read.
-
-    Args:
-        replica_metadata: the replica's metadata.
-        targets: URIs below the replica root.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from sterna.iceberg.manifests.manifest import read_entries
-
-    reached = targets & {statistics_file.path for statistics_file in replica_metadata.statistics}
-    target_array = pa.array(sorted(targets), pa.string())
-    try:
-        lists = {snapshot.manifest_list for snapshot in replica_metadata.snapshots if snapshot.manifest_list}
-        manifests = {path for snapshot in replica_metadata.snapshots for path in snapshot.manifests}
-        manifests |= {manifest.path for manifest in _read_lists(context, sorted(lists))}
-        for uri, data in read_files(context, dict.fromkeys(sorted(manifests), -1)):
-            entries = parse_avro(context, uri, data, read_entries)
-            live = entries.filter(pc.not_equal(entries.column("status"), DELETED)).column("file_path")
-            reached |= set(live.filter(pc.is_in(live, target_array)).to_pylist())
-    except TableError:
-        return targets
-    return reached
+    return rows, lengths
 
 
 def _proven_rows(
@@ -331,26 +262,11 @@ def _reusable_manifests(
     try:
         return {
             context.mapping.origin_uri(manifest.path): LocalizedFile(manifest.path, manifest.length)
-            for manifest in _read_lists(context, sorted(nearest))
+            for manifest in read_lists(context, sorted(nearest))
             if _is_usable(context.mapping, manifest.path, metadata_version)
         }
     except SourceGone as error:
         raise ReplicaFileMissing(error.file) from error
-
-
-def _read_lists(
-    context: RegionContext, uris: Sequence[str], referrers: dict[str, str] | None = None
-) -> Iterable[ManifestFile]:
-    """Yield the entries of manifest lists; adds the list of each to `referrers`."""
-    from sterna.iceberg.manifests.manifest_list import read_manifest_list
-
-    for uri, data in read_files(context, dict.fromkeys(uris, -1)):
-        manifests = parse_avro(context, uri, data, read_manifest_list)
-        if referrers is not None:
-            referrer = format_referrer("the manifest list", uri)
-            for manifest in manifests:
-                referrers.setdefault(manifest.path, referrer)
-        yield from manifests
 
 
 def _new_statistics(

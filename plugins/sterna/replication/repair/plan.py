@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from sterna.catalog.model import ICEBERG_VIEW, Content, key_name
 from sterna.config.mapping import extra_snapshot_id
 from sterna.errors import TableError
 from sterna.iceberg.metadata.model import TableMetadata
+from sterna.replication.plan.manifests import list_shard
 from sterna.replication.plan.metadata_reader import read_metadata
 from sterna.replication.plan.table_files import list_table_files, list_view_files
 from sterna.replication.replica import file_list as listing
@@ -134,7 +136,9 @@ def _list_files(
     if content.kind == ICEBERG_VIEW:
         return list_view_files(name, source, target)
     metadata = _read_source_metadata(context, name, source, target, trusted=target not in broken and not moved)
-    return list_table_files(context, name, source, target, metadata, None, prove=False)
+    return list_table_files(
+        context, name, source, target, metadata, None, list_content=partial(list_shard, proves=False)
+    )
 
 
 def _read_source_metadata(

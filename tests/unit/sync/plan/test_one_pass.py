@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,16 @@ import pytest
 
 from sterna.errors import StoreUnreachable
 from sterna.replication.execution import source_sizes
-from sterna.replication.plan import manifests
+from sterna.replication.execution.spark_executor import Engine
+from sterna.replication.plan import manifests, sharded_listing
 from sterna.replication.plan.options import SyncOptions
+from sterna.replication.plan.sharded_listing import ShardingLimits
 from sterna.replication.replica.model import Report, StageReport
 from sterna.replication.sync import localize, stages
 from sterna.replication.verify.run import verify_structure
 from sterna.storage.objects import Objects
 from tests.support.replica_paths import LOCALIZED_FOLDER
-from tests.support.small_world import World, here, planned, quiet, run
+from tests.support.small_world import World, here, planned, quiet, run, with_registry
 from tests.unit.sync.test_wrong_localizer import RIGHT, committed, deep, rows
 
 MANY = 20
@@ -45,11 +47,18 @@ def replica_files(world: World, pattern: str) -> set[Path]:
     return set((world.folder / "eu/replica").rglob(pattern))
 
 
-def finished(world: World, sync_plan: stages.PlannedRun) -> Report:
+def localizing(world: World, where: str) -> World:
+    """The same world, whose registry says where to localize."""
+    return with_registry(
+        world, regions=[{**region.model_dump(), "localize": where} for region in world.registry.regions]
+    )
+
+
+def finished(world: World, sync_plan: stages.PlannedRun, engine: Engine = here) -> Report:
     context = world.context()
     copies = (stages.copy(context, sync_plan.run, batch.number, quiet) for batch in sync_plan.batches)
     copied = sum(copies, StageReport())
-    localized = stages.localize(context, sync_plan.run, copied, quiet, here)
+    localized = stages.localize(context, sync_plan.run, copied, quiet, engine)
     return stages.publish(context, sync_plan.run, copied, localized, quiet)
 
 
@@ -86,6 +95,45 @@ def test_it_is_what_the_localize_stage_would_have_made(world: World) -> None:
     assert finished(world, sync_plan).outcome == "published", "it is read at its source, and made anew"
     assert manifest.read_bytes() == early
     assert closed(world)
+
+
+def test_where_localizing_is_for_spark_the_plan_only_reads(world: World, asked: Counter[str]) -> None:
+    on_spark, labels = localizing(world, "spark"), list[str]()
+
+    def spark(function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:
+        labels.append(label)
+        return here(function, items, label)
+
+    on_spark.commit(a=on_spark.write("a"))
+    sync_plan = stages.plan(on_spark.context(), SyncOptions(), quiet, engine=spark)
+    (manifest,) = (path.name for path in (world.folder / "us/lake/a/metadata").glob("*-m0.avro"))
+    assert not {path for path in replica_files(world, "*-m0.avro") if LOCALIZED_FOLDER in path.parts}
+    assert labels == []
+    assert finished(on_spark, sync_plan, spark).outcome == "published"
+    assert labels == ["localize manifest", "localize manifest-list", "localize metadata"]
+    assert len({path for path in replica_files(world, "*-m0.avro") if LOCALIZED_FOLDER in path.parts}) == 1
+    assert asked[f"read {manifest}"] <= 2, "at its source once, and what the plan kept of it"
+    assert closed(on_spark)
+
+
+@pytest.mark.parametrize("min_manifests", [1, 100])
+def test_a_plan_without_spark_localizes_nothing_that_is_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, min_manifests: int
+) -> None:
+    monkeypatch.setattr(sharded_listing, "LIMITS", ShardingLimits(min_manifests=min_manifests))
+    on_spark = localizing(world, "spark")
+    on_spark.commit(a=on_spark.write("a"))
+    assert stages.plan(on_spark.context(), SyncOptions(), quiet, lambda *_: "for others").deferred == "for others"
+    assert not replica_files(world, "*-m0.avro")
+
+
+def test_spark_localizes_what_it_lists_in_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharded_listing, "LIMITS", ShardingLimits(min_manifests=1))
+    on_spark = localizing(world, "spark")
+    on_spark.commit(a=on_spark.write("a"))
+    stages.plan(on_spark.context(), SyncOptions(), quiet, engine=here)
+    (manifest,) = replica_files(world, "*-m0.avro")
+    assert LOCALIZED_FOLDER in manifest.parts
 
 
 def test_a_plan_that_only_shows_writes_nothing(world: World) -> None:

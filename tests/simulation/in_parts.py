@@ -8,7 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 from sterna.replication.plan import sharded_listing
-from sterna.replication.plan.sharded_listing import STEPS, ShardingLimits
+from sterna.replication.plan.parts import STEPS
+from sterna.replication.plan.sharded_listing import ShardingLimits
 
 
 @contextmanager

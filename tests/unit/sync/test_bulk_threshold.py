@@ -18,8 +18,8 @@ from sterna.config.registry.load import parse_registry
 from sterna.config.registry.policy import Policy
 from sterna.errors import RegistryError
 from sterna.operations.status.read import read_status
-from sterna.replication.plan import planner, policy_wait
-from sterna.replication.plan.policy_wait import waiting_to_ship
+from sterna.replication.plan import key_diff, planner
+from sterna.replication.plan.key_diff import waiting_to_ship
 from sterna.replication.replica.head import read_head
 from sterna.replication.replica.held import TO_SHIP, Held
 from sterna.replication.replica.held_list import build_held_list, parse_held_list
@@ -91,7 +91,7 @@ def test_a_table_that_is_always_written_lags_no_more_than_its_policy_says(waits:
 def test_a_compaction_is_shipped_at_once(waits: World) -> None:
     waits.commit(a=waits.write("a"))
     assert later(waits, 60).published == ()
-    with patch.object(policy_wait, "read_metadata") as read:
+    with patch.object(key_diff, "read_metadata") as read:
         read.return_value.current_snapshot_id = 7
         read.return_value.snapshots = [type("S", (), {"snapshot_id": 7, "operation": "replace"})()]
         assert later(waits, 61).published == ("ns.a",)

@@ -36,9 +36,8 @@ from sterna.replication.plan.branch_diff import Changes, find_changes
 from sterna.replication.plan.changed_table import TableLister, read_needed_files
 from sterna.replication.plan.dependencies import Resolution, resolve_dependencies
 from sterna.replication.plan.inventory import Inventory
-from sterna.replication.plan.key_diff import Draft, compare, held_entry, seed_group
+from sterna.replication.plan.key_diff import Draft, compare, held_entry, seed_group, waiting_to_ship
 from sterna.replication.plan.options import SyncOptions
-from sterna.replication.plan.policy_wait import waiting_to_ship
 from sterna.replication.plan.quarantine import Quarantine, ReadDeferred
 from sterna.replication.plan.sharded_listing import DeferredToBulk, ShardedListing
 from sterna.replication.plan.size_mismatches import held_with_error, hold_size_mismatches

@@ -1,16 +1,14 @@
-"""Tables with so many new files that no process holds them: their files are listed in parts, on the region's Spark.
+"""The content files of a plan's tables: a table's rows are in memory where they are few, and in parts where many.
 
-Two passes, in each of which a work item is a pure function of its input. Where there is no Spark, this process runs one
-after the other.
+Of a table with very many new files two passes are made, in each of which a work item is a pure function of its input
+(`sterna.replication.plan.parts`): the region's Spark does them, or where there is none this process, one after the
+other.
 
-1. Over the manifests. An item reads some of them (`sterna.replication.plan.manifests`), and writes what they list,
-   sorted, into a part of the list below the run's folder.
-2. Over ranges of targets. An item reads the rows of all parts in a range, each file once, checks which are here, and
-   writes the others as lists of copy batches.
+1. Over the manifests. An item lists some of them as a part, below the run's folder.
+2. Over ranges of targets. An item reads the rows of all parts in a range, checks which files are here, and writes the
+   others as lists of copy batches.
 
-This process has the bounds of each part, and the last of each thousand files. Parts and lists are named by their
-content: an item that runs twice, or concurrently, leaves the same files. The rows of a part are counted when it is
-written and when it is read: a truncated part is an error, and no smaller list.
+This process has the bounds of each part, and the last of each thousand files.
 """
 
 from __future__ import annotations
@@ -23,32 +21,36 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sterna.config.registry.model import is_inside
-from sterna.config.registry.run_names import COPY_LIST_PREFIX, PARTS_PREFIX
 from sterna.errors import CredentialError, EngineError, SternaError
 from sterna.replication.execution.copy import CopyFile
 from sterna.replication.execution.fault_attribution import attribute_fault
 from sterna.replication.execution.spark_executor import Engine
-from sterna.replication.execution.work_items import parse_error, run_as_json, run_on_engine, worker_objects
-from sterna.replication.plan.batches import MAX_BATCHES, origin_spans
-from sterna.replication.plan.inventory import Inventory, PartInventory, check_targets, take_inventory
+from sterna.replication.execution.work_items import parse_error, run_on_engine
+from sterna.replication.plan.batches import MAX_BATCHES
+from sterna.replication.plan.inventory import Inventory, PartInventory, take_inventory
 from sterna.replication.plan.manifests import list_shard
 from sterna.replication.plan.options import SyncOptions
-from sterna.replication.plan.part_store import DiskPartStore, Part, PartStore, RunPartStore, part_error
+from sterna.replication.plan.parts import (
+    CHECK_STEP,
+    LIST_STEP,
+    STEPS,
+    DiskPartStore,
+    Part,
+    PartStore,
+    RunPartStore,
+    part_error,
+    run_in_worker,
+)
 from sterna.replication.replica import file_list as listing
-from sterna.replication.replica.file_list import CONTENT, POSITION_DELETE
+from sterna.replication.replica.file_list import POSITION_DELETE
 from sterna.replication.replica.model import CopyBatch
-from sterna.replication.replica.ports import Ports
 from sterna.replication.replica.region import Progress, RegionContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sterna.storage.objects import Objects
 
 _MAX_ENGINE_FAILURES = 2  # of the engine, with other tables each: then it is the engine itself
-LIST_STEP, _CHECK_STEP = "list files", "look up files"
-_ACTIVITIES = {LIST_STEP: "reading its metadata", _CHECK_STEP: "looking for its files"}
 _PROGRESS_ITEMS = 10  # items between two lines of progress
 
 
@@ -189,7 +191,14 @@ class ShardedListing:
             pass  # calls back for a large file, as reading it would (`Objects.with_large_file_hook`)
         self._progress(f"listing the files of {table} in parts: {len(manifests)} manifests")
         localizes = self._engine is not None or self._localizes
-        common = {"table": table, "uri": uri, "target": target, "run": self._context.run, "localizes": localizes}
+        common = {
+            "table": table,
+            "uri": uri,
+            "target": target,
+            "run": self._context.run,
+            "localizes": localizes,
+            "cut_rows": LIMITS.cut_rows,
+        }
         items = [{**common, "manifests": group} for group in _manifest_groups(manifests)]
         table_parts = _TableParts(is_shown)
         position_deletes: list[pa.Table] = []
@@ -261,7 +270,7 @@ class ShardedListing:
             for origin, low, high in ranges
         )
         batches, targets, rows_read, size_mismatches = list[CopyBatch](), 0, 0, list[CopyFile]()
-        answers = self._run(self._context, _CHECK_STEP, table, items, len(ranges))
+        answers = self._run(self._context, CHECK_STEP, table, items, len(ranges))
         for (origin, _, _), answer in zip(ranges, answers, strict=True):
             targets, rows_read = targets + answer["targets"], rows_read + answer["rows"]
             size_mismatches += [CopyFile(**file) for file in answer["wrong"]]
@@ -359,88 +368,3 @@ def _request_portions(requests: Iterable[str]) -> Iterator[list[str]]:
             portion, characters = [], 0
     if portion:
         yield portion
-
-
-def run_in_worker(step: str, registry: str, region: str, request: str) -> str:
-    """Do an item; runs in a Spark Python worker.
-
-    Args:
-        step: what is to be done.
-        registry: the registry as JSON.
-        request: the item as JSON.
-
-    Returns:
-        JSON with what was written and found; or with error: class name, message and file.
-    """
-    item, objects = json.loads(request), worker_objects(registry, region)
-    context = _open_region(objects, item["run"])
-    first_manifest = item["manifests"][0][0] if step == LIST_STEP else ""
-    return run_as_json(
-        partial(STEPS[step], context, RunPartStore(context), item), _ACTIVITIES[step], first_manifest, item["table"]
-    )
-
-
-def _open_region(objects: Objects, run: str) -> RegionContext:
-    """Return a region opened for a run, with no more than its stores."""
-    mapping, secrets = objects.mapping, objects.secrets
-    registry, region = mapping.registry, mapping.region
-    ports = Ports(registry, region, secrets, objects=objects.with_read_cache(run), mapping=mapping)
-    return RegionContext(registry, region, secrets, ports, run)
-
-
-def _list_manifests(context: RegionContext, store: PartStore, item: dict[str, Any]) -> dict[str, Any]:
-    import pyarrow.compute as pc
-
-    rows = list_shard(
-        context, item["table"], item["uri"], item["target"], dict(item["manifests"]), localizes=item["localizes"]
-    )
-    content = listing.distinct(listing.filter_roles(rows, CONTENT))
-    order = pc.sort_indices(content.column("target"))
-    parts = [
-        {"origin": origin, **_write_part(store, content.take(order.slice(span.start, span.stop - span.start)))}
-        for origin, span in origin_spans(content, order, context.mapping)
-    ]
-    position_deletes = listing.distinct(listing.filter_roles(rows, POSITION_DELETE)).to_pylist()
-    return {"parts": parts, "position": [(row["source"], row["target"], row["size"]) for row in position_deletes]}
-
-
-def _write_part(store: PartStore, rows: pa.Table) -> dict[str, Any]:
-    name, size = store.write(PARTS_PREFIX, rows)
-    targets, count = rows.column("target"), rows.num_rows
-    ends = [*range(LIMITS.cut_rows, count, LIMITS.cut_rows), count]
-    cuts = [(targets[end - 1].as_py(), end - start) for start, end in zip([0, *ends], ends, strict=False)]
-    part = Part(name, size, count, targets[0].as_py(), targets[-1].as_py())
-    return {"part": asdict(part), "cuts": cuts}
-
-
-def _check_range(context: RegionContext, store: PartStore, item: dict[str, Any]) -> dict[str, Any]:
-    import pyarrow.compute as pc
-
-    parts = [store.read(Part(**part), item["low"], item["high"]) for part in item["parts"]]
-    content = listing.distinct(listing.concat_files(parts))
-    content = content.take(pc.sort_indices(content.column("target")))
-    checked = check_targets(context, content)
-    size, files = item["carries"]
-    options = SyncOptions(bytes_per_batch=size, files_per_batch=files)
-    checked_rows, batches = checked.assign_batches(context.mapping, options, item["most"])
-    lists = [
-        (store.write(COPY_LIST_PREFIX, rows)[0], batches[number].files, batches[number].bytes)
-        for number, rows in listing.split_by_batch(checked_rows)
-    ]
-    root = context.region.replica_root
-    size_mismatches = sorted(
-        checked.size_mismatches(), key=lambda file: is_inside(file.target, root)
-    )  # originals first
-    return {
-        "batches": lists,
-        "targets": checked.target_count,
-        "rows": sum(part.num_rows for part in parts),
-        "wrong": [asdict(file) for file in size_mismatches[: item["wrong"]]],
-    }
-
-
-STEPS: dict[str, Callable[[RegionContext, PartStore, Any], dict[str, Any]]] = {
-    LIST_STEP: _list_manifests,
-    _CHECK_STEP: _check_range,
-}
-"""What is done with an item, by what its job is called."""

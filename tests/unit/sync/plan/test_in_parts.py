@@ -22,7 +22,7 @@ from sterna.errors import CredentialError, EngineError, StoreUnreachable, UsageE
 from sterna.replication.execution.spark_executor import Engine
 from sterna.replication.plan import planner, sharded_listing
 from sterna.replication.plan.options import SyncOptions
-from sterna.replication.plan.part_store import PartStore
+from sterna.replication.plan.parts import LIST_STEP, STEPS, PartStore
 from sterna.replication.plan.planner import make_plan
 from sterna.replication.plan.sharded_listing import ShardingLimits
 from sterna.replication.replica import run_folder
@@ -485,7 +485,7 @@ def test_a_plan_that_is_over_begins_no_part(many: World, monkeypatch: pytest.Mon
         return dealings[-1]
 
     dealings: list[sharded_listing.ShardedListing] = []
-    monkeypatch.setitem(sharded_listing.STEPS, sharded_listing.LIST_STEP, interrupted)
+    monkeypatch.setitem(STEPS, LIST_STEP, interrupted)
     monkeypatch.setattr(planner, "ShardedListing", new_listing)
     planned, _ = make_plan(many.context(), OPTIONS)
     assert done == ["ns.a"]

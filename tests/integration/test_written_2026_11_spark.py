@@ -28,7 +28,7 @@ from sterna.pipelines.features.region import open_feature_store
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 from sterna.pipelines.ingest.batch_rules import close_due
 from sterna.pipelines.ingest.region import open_ingest
-from sterna.pipelines.ingest.worker_service import run_worker
+from sterna.pipelines.ingest.worker import run_worker
 from sterna.pipelines.transforms.step import StepSummary, TransformReconciler
 from sterna.pipelines.transforms.step_context import FlowSpark
 from sterna.runtime.reconciler import Idle, reconcile
@@ -75,7 +75,7 @@ def test_each_upload_lands_once(restored: Written) -> None:
         ]
         assert set(states) == {"published"}
         landed = main(restored)
-        assert run_worker(context, ingest, done.append, print, once=True).done == ()
+        assert run_worker(context, ingest, done.append, print, once=True).steps == ()
         ingest.close()
     pages = {1: "a", 2: "b", 3: "c", 4: "landed", 5: "closed", 6: "open", 7: "open"}
     assert restored.rows("web.events", "main") == [[str(id), page] for id, page in pages.items()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -27,7 +27,8 @@ from tests.simulation.store import Violation
 _PROCESSES = 3
 _TURNS = 6
 _RETRY_SECONDS = 30.0
-_HAPPENS = ("another was first", "no answer", "dark", "blocked", "killed", "idle", "applied")
+_A_DAY_SECONDS = 86_400.0
+_HAPPENS = ("another was first", "no answer", "dark", "blocked", "killed", "idle", "soon", "applied")
 
 
 class Killed(BaseException):
@@ -41,6 +42,7 @@ class Log:
     rows: list[int] = field(default_factory=list)
     applied: list[int] = field(default_factory=list)
     position: int = 0
+    hidden_until: float = 0.0  # another process has the next rows until then
 
     def swap(self, expected: int, new: int, rows: list[int]) -> None:
         """Publish rows by compare-and-swap on the position."""
@@ -68,6 +70,9 @@ class Consumer(Reconciler[tuple[int, int], tuple[int, int], int]):
         if position == head:
             self._world.count("idle")
             return Idle("up to date")
+        if self._world.now < self._log.hidden_until:
+            self._world.count("soon")
+            return Idle("another process has the next rows", is_final=False)
         return position, min(head, position + self._world.rng.randint(1, 3))
 
     def apply(self, state: tuple[int, int], work: tuple[int, int]) -> int:
@@ -120,26 +125,31 @@ class World:
                 log.rows += range(len(log.rows), len(log.rows) + self.rng.randint(0, 4))
             self.run_process(self.rng.choice((0.0, 20.0, 90.0)))
         self.faults = 0.0
-        self.run_process(_RETRY_SECONDS)
+        for log in self.logs.values():
+            log.hidden_until = self.now + self.rng.uniform(0.0, _RETRY_SECONDS)
+        started_at = self.now
+        self.run_process(_A_DAY_SECONDS, until_idle=True)
+        if self.now >= started_at + _A_DAY_SECONDS:
+            raise Violation("a run until nothing is left to do went on")
         for name, log in self.logs.items():
             if log.applied != log.rows:
                 raise Violation(f"{name}: {log.applied} is on main, and {log.rows} in the log")
 
-    def run_process(self, seconds: float) -> running.RunSummary[int] | None:
+    def run_process(self, seconds: float, *, until_idle: bool = False) -> running.RunSummary[int] | None:
         self.failed_at.clear()
         self.ended_well.clear()
         runner = Runner([Consumer(name, self) for name in self.logs], print, self.sleep, lambda: self.now)
         end = self.now + seconds
         try:
             with patch.object(Failures, "record", self.recording(Failures.record)):
-                summary = runner.run(seconds)
+                summary = runner.run(seconds, until_idle=until_idle)
         except Killed:
             return None
         if self.too_early:
             raise Violation(f"tried again too early after a failure: {self.too_early}")
         if summary.errors.keys() != (failed := {name for name, well in self.ended_well.items() if not well}):
             raise Violation(f"the last steps of {failed} failed, and the summary names {list(summary.errors)}")
-        if self.now < end:
+        if self.now < end and not until_idle:
             raise Violation("a run ended before its time")
         self.check_rows()
         return summary
@@ -218,7 +228,29 @@ def an_error_that_stays() -> Iterator[None]:
 
 @contextmanager
 def a_failure_that_is_tried_again_at_once() -> Iterator[None]:
-    with patch.object(running, "RETRY_SECONDS", 0.0):
+    with patch.object(Reconciler, "retry_seconds", 0.0):
+        yield
+
+
+@contextmanager
+def what_comes_soon_is_taken_for_nothing() -> Iterator[None]:
+    """A run that ends once nothing is left to do leaves rows that another process had for a moment."""
+
+    def reconcile(consumer: Reconciler[Any, Any, Any]) -> Any:
+        outcome = reconciling.reconcile(consumer)
+        return replace(outcome, is_final=True) if isinstance(outcome, Idle) else outcome
+
+    with patch.object(running, "reconcile", reconcile):
+        yield
+
+
+@contextmanager
+def nothing_to_do_is_taken_for_what_comes_soon() -> Iterator[None]:
+    def reconcile(consumer: Reconciler[Any, Any, Any]) -> Any:
+        outcome = reconciling.reconcile(consumer)
+        return replace(outcome, is_final=False) if isinstance(outcome, Idle) else outcome
+
+    with patch.object(running, "reconcile", reconcile):
         yield
 
 
@@ -247,6 +279,8 @@ def an_answer_that_was_lost_ends_the_consumer() -> Iterator[None]:
         a_step_of_an_old_plan,
         an_error_that_stays,
         a_failure_that_is_tried_again_at_once,
+        what_comes_soon_is_taken_for_nothing,
+        nothing_to_do_is_taken_for_what_comes_soon,
         an_answer_that_was_lost_ends_the_consumer,
     ],
 )

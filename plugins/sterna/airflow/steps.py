@@ -110,7 +110,7 @@ def transform_tables(task: StepOperator, services: Services) -> Outcome:
 def publish_batches(task: StepOperator, services: Services) -> Outcome:
     """Put closed batches on `main`, as one worker; count them by state."""
     from sterna.pipelines.ingest.region import open_ingest
-    from sterna.pipelines.ingest.worker_service import run_worker
+    from sterna.pipelines.ingest.worker import run_worker
     from sterna.text.ingest_worker import consolidated_text
 
     counts: Counter[str] = Counter()
@@ -121,10 +121,9 @@ def publish_batches(task: StepOperator, services: Services) -> Outcome:
 
     region, seconds = task.open(), task.follow_for.total_seconds()
     with closing(open_ingest(region, services)) as ingest:
-        done = run_worker(region, ingest, on_batch_done, task.log_progress, seconds, once=not seconds)
+        summary = run_worker(region, ingest, on_batch_done, task.log_progress, seconds, once=not seconds)
     # Batches with a transient error are requeued already: only the others fail the task.
-    alarm = f"{len(done.stopped)} batches wait for an operator: {done.stopped[0]}" if done.stopped else ""
-    return Outcome(dict(counts), alarm=alarm)
+    return Outcome(dict(counts), {name: summary.errors[name] for name in summary.stopped})
 
 
 def materialize_views(task: StepOperator, services: Services) -> Outcome:

@@ -13,7 +13,7 @@ import typer
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
-from sterna.cli.output import Output
+from sterna.cli.output import Output, exit_with_first
 from sterna.cli.prompts import should_apply
 from sterna.config.services_file import read_services
 from sterna.errors import ExitCode, UsageError
@@ -141,10 +141,11 @@ def run(
 ) -> None:
     """Publish closed batches on main, as few files near the writer: staged, audited, published once.
 
-    Without --once and --for it runs until it is ended. Several may run at the same time. With --once it ends with 4
-    where batches are left that no worker has, or where what waits is unknown.
+    Without --once and --for it runs until it is ended. Several may run at the same time. It ends with the
+    exit code of the first error, and with 4 where what waits is unknown; with --once also where batches are left that
+    no worker has.
     """
-    from sterna.pipelines.ingest.worker_service import run_worker
+    from sterna.pipelines.ingest.worker import run_worker
     from sterna.text.ingest_worker import consolidated_text, work_text
 
     seconds = parse_duration("--for", length).total_seconds() if length else None
@@ -157,9 +158,9 @@ def run(
         summary = run_worker(
             context, ingest, lambda batch: progress(consolidated_text(batch)), progress, seconds, once=once
         )
-    output.result(summary, work_text(summary))
-    if summary.failed or summary.counts is None or (once and summary.counts.unclaimed):
-        raise typer.Exit(ExitCode.RETRY_LATER)
+    output.result(summary.fields(), work_text(summary))
+    is_left = summary.waiting is None or (once and summary.waiting.unclaimed)
+    exit_with_first([summary.exit_code, ExitCode.RETRY_LATER if is_left else ExitCode.SUCCESS])
 
 
 @ingest_app.command("replay", epilog="Example: sterna ingest replay --region eu --batch 4d1f… --yes")

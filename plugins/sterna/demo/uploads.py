@@ -153,7 +153,7 @@ def _post_file(client: httpx.Client, number: int) -> str:
 def _consolidate(context: RegionContext, services: Path) -> int:
     from sterna.config.services_file import read_services
     from sterna.pipelines.ingest.region import open_ingest
-    from sterna.pipelines.ingest.worker_service import run_worker
+    from sterna.pipelines.ingest.worker import run_worker
 
     ingest = open_ingest(context, read_services(services))
     try:
@@ -162,7 +162,7 @@ def _consolidate(context: RegionContext, services: Path) -> int:
         ingest.close()
     if summary.failed:
         raise SternaError(f"what was posted isn't on main: {next(iter(summary.failed.values()))}")
-    return sum(batch_summary.files for batch_summary in summary.done)
+    return sum(batch_summary.files for batch_summary in summary.steps)
 
 
 def check_uploads(uploads: Uploads, spark: SparkSession, progress: Progress) -> list[str]:

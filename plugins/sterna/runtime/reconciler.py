@@ -1,7 +1,7 @@
 """A consumer at a position: it observes, decides on a step, and applies that by compare-and-swap.
 
-Transforms, feature views and the tables of change capture are such consumers. Each is a `Reconciler`; `reconcile`
-takes one step of it, and `sterna.runtime.runner` takes steps of many.
+Transforms, feature views, tables of change capture, ingestion's workers and its intake are such consumers. Each is a
+`Reconciler`; `reconcile` takes one step of it, and `sterna.runtime.runner` takes steps of many.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ class Idle:
 
     Args:
         reason: for messages.
+        is_final: a run that ends once nothing is left to do needn't wait for it. False: what it waits for comes soon.
     """
 
     reason: str
+    is_final: bool = True
 
 
 class Reconciler(ABC, Generic[S, W, R]):
@@ -38,10 +40,14 @@ class Reconciler(ABC, Generic[S, W, R]):
     Attributes:
         name: identifies it among those of a run.
         interval: seconds from the start of a step that was applied until the next one.
+        retry_seconds: from a failure until the next step.
+        stopped_seconds: the same where no retry cures it: an operator may have mended it.
     """
 
     name: str
     interval: float = 0.0
+    retry_seconds: float = 30.0
+    stopped_seconds: float = 120.0
 
     @abstractmethod
     def observe(self, previous: S | None = None) -> S:
@@ -72,7 +78,7 @@ class Reconciler(ABC, Generic[S, W, R]):
         """
 
     def summarize(self, result: R) -> str:
-        """Return what a step did, as a line of progress."""
+        """Return what a step did, as a line of progress; "": it isn't worth one."""
         return f"{self.name}: {result}"
 
     def record_idle(self, state: S) -> None:

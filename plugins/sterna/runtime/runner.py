@@ -15,8 +15,7 @@ from sterna.runtime.reconciler import Idle, Reconciler, reconcile
 
 R = TypeVar("R")
 _POLL_SECONDS = 1.0
-RETRY_SECONDS = 30.0  # before a consumer that failed is tried again
-STOPPED_SECONDS = 120.0  # where no retry cures it: an operator may have mended it
+_MIN_WAIT_SECONDS = 0.001  # a shorter one may be none, by a clock's resolution
 MAX_STEPS = 1_000
 
 
@@ -72,6 +71,7 @@ class Runner(Generic[R]):
         sleep: waits for some seconds; by default until `stopping` at the latest.
         clock: seconds, as `time.monotonic`.
         stopping: ends `run` after the step under way, once it is set.
+        poll_seconds: from one poll of consumers that have nothing to do until the next.
     """
 
     def __init__(
@@ -81,8 +81,9 @@ class Runner(Generic[R]):
         sleep: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
         stopping: threading.Event | None = None,
+        poll_seconds: float = _POLL_SECONDS,
     ) -> None:
-        self._reconcilers = reconcilers
+        self._reconcilers, self._poll_seconds = reconcilers, poll_seconds
         self._report = report_progress
         self._stopping = stopping or threading.Event()
         self._sleep = sleep or self._stopping.wait
@@ -93,35 +94,45 @@ class Runner(Generic[R]):
         self._idle: dict[str, str] = {}
         self._due: dict[str, float] = {}
 
-    def run(self, seconds: float = 0.0) -> RunSummary[R]:
-        """Take all steps that are due.
+    def run(self, seconds: float = 0.0, *, until_idle: bool = False) -> RunSummary[R]:
+        """Take all steps that are due; consumers that have more to do go on without a wait.
 
         Args:
             seconds: for how long to poll for more; 0: each consumer is run once.
+            until_idle: end before, once no consumer has taken a step, or waits for what comes soon.
         """
         end = self._clock() + seconds
         while True:
+            is_idle = True
             for reconciler in self._reconcilers:
                 if self._clock() >= self._due.get(reconciler.name, 0.0) and not self._stopping.is_set():
-                    self._reconcile(reconciler)
-            if self._stopping.is_set() or self._clock() >= end:
+                    is_idle &= not self._reconcile(reconciler)
+            if self._stopping.is_set() or self._clock() >= end or (until_idle and is_idle):
                 return RunSummary(tuple(self._steps), dict(self._idle), self._failures.snapshot(), self._counts)
-            self._sleep(min(_POLL_SECONDS, max(0.0, end - self._clock())))
+            if (wait := self._wait_seconds()) > 0:
+                self._sleep(max(min(wait, end - self._clock()), _MIN_WAIT_SECONDS))
 
-    def _reconcile(self, reconciler: Reconciler[Any, Any, R]) -> None:
-        name, started_at = reconciler.name, self._clock()
+    def _wait_seconds(self) -> float:
+        """Return the seconds until the next step is due, or the next poll."""
+        return min([self._poll_seconds, *(due - self._clock() for due in self._due.values())])
+
+    def _reconcile(self, reconciler: Reconciler[Any, Any, R]) -> bool:
+        """Take a step of a consumer; return whether it has more to do now, or soon."""
+        name, started_at, has_more = reconciler.name, self._clock(), False
         with self._failures.recorded(name):
             outcome = reconcile(reconciler)
             if isinstance(outcome, Idle):
-                self._idle[name] = outcome.reason
-                self._due[name] = 0.0  # polling is cheap, so changes are noticed at once
-                return
-            self._due[name] = started_at + reconciler.interval
-            self._idle.pop(name, None)
-            self._steps.append(outcome)
-            self._counts[name] += 1
-            self._report(reconciler.summarize(outcome))
+                self._idle[name], has_more = outcome.reason, not outcome.is_final
+                self._due.pop(name, None)  # polling is cheap, so changes are noticed at once
+            else:
+                self._idle.pop(name, None)
+                self._due[name], has_more = started_at + reconciler.interval, True
+                self._steps.append(outcome)
+                self._counts[name] += 1
+                if line := reconciler.summarize(outcome):
+                    self._report(line)
         if (error := self._failures.get(name)) is not None:
             self._idle.pop(name, None)
-            delay = RETRY_SECONDS if error.remedy is Remedy.RETRY else STOPPED_SECONDS
+            delay = reconciler.retry_seconds if error.remedy is Remedy.RETRY else reconciler.stopped_seconds
             self._due[name] = self._clock() + delay
+        return has_more

@@ -8,7 +8,7 @@ from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 from sterna.pipelines.ingest.file_proof import ProvenFile
 from sterna.pipelines.ingest.rebuild import RebuildOutcome
 from sterna.pipelines.ingest.replay import ReplayOutcome
-from sterna.pipelines.ingest.worker import WorkerOutcome
+from sterna.pipelines.ingest.worker import WorkerSummary
 from sterna.text.dry_run import NOTHING_CHANGED
 from sterna.text.ingest import counts_text
 
@@ -27,13 +27,13 @@ def consolidated_text(batch: BatchOutcome) -> str:
     return f"{outcome}: {size}"
 
 
-def work_text(summary: WorkerOutcome) -> str:
+def work_text(summary: WorkerSummary) -> str:
     """Return what a worker did as lines."""
     failed = f"{len(summary.failed)} given back" if summary.failed else ""
-    remaining = "what waits is unknown" if summary.counts is None else counts_text(summary.counts) or "nothing waits"
-    settled = ", ".join(part for part in (f"{len(summary.done)} batches settled", failed) if part)
+    remaining = "what waits is unknown" if summary.waiting is None else counts_text(summary.waiting) or "nothing waits"
+    settled = ", ".join(part for part in (f"{sum(summary.counts.values())} batches settled", failed) if part)
     lines = [f"{settled}; {remaining}"]
-    return "\n".join([*lines, *(f"  {id}: {reason}" for id, reason in summary.failed.items())])
+    return "\n".join([*lines, *(f"  {name}: {reason}" for name, reason in summary.failed.items())])
 
 
 def replayed_text(replayed: ReplayOutcome) -> str:

@@ -12,10 +12,10 @@ import pytest
 
 from sterna.cli.main import main
 from sterna.config.secrets import environment_secrets
-from sterna.pipelines.ingest import worker_service
+from sterna.pipelines.ingest import worker as working
 from sterna.pipelines.ingest.counts import Counts
 from sterna.pipelines.ingest.heartbeat import Heartbeat
-from sterna.pipelines.ingest.worker import WorkerOutcome
+from sterna.pipelines.ingest.worker import WorkerSummary
 from sterna.servers.postgres import Database, Postgres
 from tests.support.ingest import TrackedInbox, destination
 from tests.support.ingest_http import services_of, variables_of, write_settings
@@ -143,13 +143,13 @@ def test_a_run_that_leaves_batches_which_anybody_may_take_says_so(
     command: Command, monkeypatch: pytest.MonkeyPatch, counts: Counts, code: int
 ) -> None:
     """Those that another worker has are his; the rest of the alarms is what `status` is for."""
-    monkeypatch.setattr(worker_service, "run_worker", lambda *_, **more: WorkerOutcome((), {}, counts=counts))
+    monkeypatch.setattr(working, "run_worker", lambda *_, **more: WorkerSummary((), {}, {}, waiting=counts))
     assert command("run", "--once")[0] == code
     assert command("run", "--for", "1s")[0] == 0
 
 
 def test_a_run_that_can_not_tell_what_waits_says_so(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_service, "run_worker", lambda *_, **more: WorkerOutcome((), {}, counts=None))
+    monkeypatch.setattr(working, "run_worker", lambda *_, **more: WorkerSummary((), {}, {}))
     code, text, _ = command("run", "--for", "1s")
     assert (code, "what waits is unknown" in text) == (4, True)
 

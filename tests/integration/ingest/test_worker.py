@@ -36,8 +36,7 @@ from sterna.pipelines.ingest.region import RegionIngest
 from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.pipelines.ingest.replay import replay_rewound
 from sterna.pipelines.ingest.visibility import ReplicaVisibility, list_replica_backlogs, read_visibility
-from sterna.pipelines.ingest.worker import Worker
-from sterna.pipelines.ingest.worker_service import run_worker
+from sterna.pipelines.ingest.worker import Worker, run_worker
 from sterna.pipelines.publish.model import Step
 from sterna.pipelines.publish.protocol import Change, LoadedTable, TableCommit
 from sterna.pipelines.publish.spark import JavaBase, SparkTable
@@ -320,13 +319,13 @@ def test_once_takes_what_waits_once_a_setting_is_mended_and_counts_what_still_do
         room.close()
     room.send({"id": 9}, table="u")  # of which no batch is made
     worked = run_worker(room.context, room.ingest, lambda _: None, print, once=True)
-    assert worked.counts == Counts(buffered=1, delayed=4)
+    assert worked.waiting == Counts(buffered=1, delayed=4)
     assert work_text(worked).startswith(
         "0 batches settled, 4 given back; 1 uploads without a batch, 4 batches wait (4 tried again later)\n"
     )
     create(room, "id BIGINT", table="declared")
     worked = run_worker(room.context, room.ingest, lambda _: None, print, once=True)
-    assert (len(worked.done), worked.failed, worked.counts) == (4, {}, Counts(buffered=1))
+    assert (len(worked.steps), worked.failed, worked.waiting) == (4, {}, Counts(buffered=1))
     assert room.rows("id", "declared") == [(0,), (1,), (2,), (3,)]
 
 
@@ -629,7 +628,7 @@ def test_what_a_promotion_has_lost_is_published_anew_once(room: WorkerFixture) -
     room.send({"id": 6})
     room.close()
     worked = run_worker(room.context, room.ingest, print, print, once=True)  # as the command and the DAG do
-    assert ([batch.number for batch in worked.done], worked.failed, worked.moved) == ([6], {}, "")
+    assert ([batch.number for batch in worked.steps], worked.failed, worked.moved) == ([6], {}, "")
 
 
 def test_what_somebody_took_away_is_not_published_anew(room: WorkerFixture) -> None:
@@ -650,10 +649,10 @@ def test_what_somebody_took_away_is_not_published_anew(room: WorkerFixture) -> N
     assert "batches 1 to 2" in why
     assert [stored.state for stored in room.door.tracker.list_batches()] == [State.PUBLISHED] * 2
     worked = Worker(room.step_context, print, print, recover=recovery).run(once=True)
-    assert worked.stopped == () and worked.done == ()
+    assert worked.stopped == () and worked.steps == ()
     worked = Worker(room.step_context, print, print, recover=FailoverRecovery(room.ingest)).run(once=True)
     (stopped,) = worked.stopped
-    assert "sterna ingest replay" in stopped
+    assert "sterna ingest replay" in worked.failed[stopped]
 
 
 def test_since_when_each_replica_serves_a_batch(room: WorkerFixture) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +13,12 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from sterna.airflow.dags import addon_dag
 from sterna.airflow.reconcile import SternaReconcileOperator
+from sterna.errors import Rewound, SternaError, StoreUnreachable
 from sterna.pipelines.ingest import region as ingest_region
-from sterna.pipelines.ingest import worker_service
+from sterna.pipelines.ingest import worker as working
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 from sterna.pipelines.ingest.model import State
-from sterna.pipelines.ingest.worker import WorkerOutcome
+from sterna.pipelines.ingest.worker import WorkerSummary
 
 SERVICES = """\
 version: 1
@@ -42,16 +44,16 @@ class FakeWorker:
     """Work that has nothing behind it."""
 
     ran: tuple[float | None, bool] | None = None
-    stopped: tuple[str, ...] = ()
+    errors: Mapping[str, SternaError] = {}
 
     @classmethod
     def work(
         cls, region: Any, ingest: Any, on_settled: Any, report: Any, seconds: float | None = None, *, once: bool = False
-    ) -> WorkerOutcome:
+    ) -> WorkerSummary:
         cls.ran = (seconds, once)
         for number in (1, 2):
             on_settled(BatchOutcome(f"b{number}", "acme.t", number, State.PUBLISHED, 7, "c0ffee", 15, 45, 0, 4))
-        return WorkerOutcome((), {}, cls.stopped)
+        return WorkerSummary((), {}, cls.errors)
 
 
 @pytest.fixture
@@ -69,8 +71,8 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaReconcileOper
         lambda *_: SimpleNamespace(pool=None, rules=None, close=lambda: None),
     )
 
-    monkeypatch.setattr(worker_service, "run_worker", FakeWorker.work)
-    monkeypatch.setattr(FakeWorker, "stopped", ())
+    monkeypatch.setattr(working, "run_worker", FakeWorker.work)
+    monkeypatch.setattr(FakeWorker, "errors", {"b2": StoreUnreachable("dark")})
     return operator
 
 
@@ -85,7 +87,7 @@ def test_a_task_lingers_and_counts(task: SternaReconcileOperator) -> None:
 def test_a_batch_that_waits_for_somebody_fails_the_task(
     task: SternaReconcileOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FakeWorker, "stopped", ("Rewound: look",))
+    monkeypatch.setattr(FakeWorker, "errors", {"b1": Rewound("look")})
     with pytest.raises(AirflowFailException, match="Rewound: look"):
         task.execute({})
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from sterna.errors import CatalogUnreachable, DatabaseUnreachable
-from sterna.pipelines.ingest import worker_service
+from sterna.pipelines.ingest import worker as working
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome
 from sterna.pipelines.ingest.counts import Counts
 from sterna.pipelines.ingest.failover_recovery import RECOVERY_INTERVAL_SECONDS, FailoverRecovery, Recovery
 from sterna.pipelines.ingest.model import State
-from sterna.pipelines.ingest.worker import WorkerOutcome
+from sterna.pipelines.ingest.worker import WorkerSummary, run_worker
 from sterna.text.ingest_worker import work_text
 
 
@@ -48,7 +48,8 @@ class Region:
 
 
 def test_a_worker_goes_on_at_another_primary(monkeypatch: pytest.MonkeyPatch) -> None:
-    ends = [WorkerOutcome((done(1),), {"b0": "dark"}, moved="eu"), WorkerOutcome((done(2),), {})]
+    dark = {"b0": CatalogUnreachable("dark")}
+    ends = [WorkerSummary((done(1),), {}, dark, {"acme.t": 1}, "eu"), WorkerSummary((done(2),), {}, {}, {"acme.t": 1})]
     lines: list[str] = []
 
     class ScriptedWorker:
@@ -57,31 +58,31 @@ def test_a_worker_goes_on_at_another_primary(monkeypatch: pytest.MonkeyPatch) ->
         def __init__(self, step_context: Any, *more: Any, stall: float) -> None:
             lines.append(f"at {step_context.name}")
 
-        def run(self, seconds: float | None, *, once: bool) -> WorkerOutcome:
+        def run(self, seconds: float | None, *, once: bool) -> WorkerSummary:
             return ends.pop(0)
 
     @contextmanager
     def open_step_context(context: Region, ingest: Any) -> Iterator[Any]:
         yield SimpleNamespace(name=context.ports.name, read_limits=SimpleNamespace(seconds=1.0))
 
-    monkeypatch.setattr(worker_service, "open_step_context", open_step_context)
-    monkeypatch.setattr(worker_service, "Worker", ScriptedWorker)
-    monkeypatch.setattr(worker_service, "count_states", lambda pool: {})
+    monkeypatch.setattr(working, "open_step_context", open_step_context)
+    monkeypatch.setattr(working, "Worker", ScriptedWorker)
+    monkeypatch.setattr(working, "count_states", lambda pool: {})
     region: Any = Region(iter(["us", "eu"]))
     ingest: Any = Named()
-    monkeypatch.setattr(worker_service, "count_states", lambda pool: {("acme.t", "c"): Counts(delayed=1)})
-    worked = worker_service.run_worker(region, ingest, print, lines.append, 60.0)
-    assert worked.counts == Counts(delayed=1)
+    monkeypatch.setattr(working, "count_states", lambda pool: {("acme.t", "c"): Counts(delayed=1)})
+    worked = run_worker(region, ingest, print, lines.append, 60.0)
+    assert (worked.waiting, worked.counts) == (Counts(delayed=1), {"acme.t": 2})
     assert lines == ["at us", "eu is the primary by now: the worker continues there", "at eu"]
-    assert ([outcome.batch for outcome in worked.done], worked.failed, worked.moved) == (["b1", "b2"], {}, "")
+    assert ([outcome.batch for outcome in worked.steps], worked.failed, worked.moved) == (["b1", "b2"], {}, "")
 
 
 def test_what_waits_is_not_told_where_the_tracker_went_dark_and_once_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     class ScriptedWorker:
         def __init__(self, *args: Any, stall: float) -> None: ...
 
-        def run(self, seconds: float | None, *, once: bool) -> WorkerOutcome:
-            return WorkerOutcome((done(1),), {})
+        def run(self, seconds: float | None, *, once: bool) -> WorkerSummary:
+            return WorkerSummary((done(1),), {}, {}, {"acme.t": 1})
 
     def unreachable(pool: Any) -> Any:
         raise DatabaseUnreachable("dark")
@@ -95,14 +96,14 @@ def test_what_waits_is_not_told_where_the_tracker_went_dark_and_once_says_so(mon
         ("Worker", ScriptedWorker),
         ("count_states", unreachable),
     ):
-        monkeypatch.setattr(worker_service, name, value)
+        monkeypatch.setattr(working, name, value)
     region: Any = Region(iter(["us", "us"]))
     ingest: Any = Named()
-    worked = worker_service.run_worker(region, ingest, print, print, 60.0)
-    assert worked.counts is None and len(worked.done) == 1
+    worked = run_worker(region, ingest, print, print, 60.0)
+    assert worked.waiting is None and len(worked.steps) == 1
     assert work_text(worked) == "1 batches settled; what waits is unknown"
     with pytest.raises(DatabaseUnreachable):
-        worker_service.run_worker(region, ingest, print, print, once=True)
+        run_worker(region, ingest, print, print, once=True)
 
 
 def test_a_look_finds_another_primary_and_waits_for_one_that_is_dark() -> None:

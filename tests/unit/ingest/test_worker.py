@@ -26,6 +26,10 @@ def batch(number: int, attempts: int = 1) -> Batch:
     return Batch(f"b{number}", destination, number, State.CLOSED, 1, 1, 1, NOW, "files", NOW, attempts=attempts)
 
 
+def name(number: int) -> str:
+    return f"acme.t eu.acme.default {number}"
+
+
 class Queue:
     """Batches, and when each may be taken."""
 
@@ -129,7 +133,7 @@ def test_once_works_off_what_there_is(play: Play) -> None:
     played = play(Queue(batch(1), batch(2)))
     worked = played.worker.run(once=True)
     assert played.done == ["b1", "b2"]
-    assert [outcome.batch for outcome in worked.done] == played.done
+    assert [outcome.batch for outcome in worked.steps] == played.done
     assert worked.failed == {}
 
 
@@ -137,12 +141,12 @@ def test_once_takes_what_was_given_back_and_would_be_taken_later(play: Play) -> 
     """Somebody has mended a setting, and says so: each is tried once, whatever it waits for."""
     queue = Queue(batch(1), batch(2))
     played = play(queue, Rewound("rolled back"), StoreUnreachable("dark"))
-    assert list(played.worker.run(once=True).failed) == ["b1", "b2"]
+    assert list(played.worker.run(once=True).failed) == [name(1), name(2)]
     assert {when for when, _ in queue.waiting} == {300.0, 2.0}
     again = play(queue, Rewound("rolled back"))
     worked = again.worker.run(once=True)
-    assert (list(worked.failed), again.done) == (["b1"], ["b2"])
-    assert play(queue).worker.run(0.0).done == ()  # one that lingers waits for its time
+    assert (list(worked.failed), again.done) == ([name(1)], ["b2"])
+    assert play(queue).worker.run(0.0).steps == ()  # one that lingers waits for its time
 
 
 def test_signs_of_life_name_the_batches_that_a_worker_has_and_end_with_it(play: Play) -> None:
@@ -221,7 +225,7 @@ def test_what_fails_waits_and_the_others_go_on(play: Play, error: SternaError, w
     worked = played.worker.run(once=True)
     assert played.done == ["b3"]
     assert played.queue.requeued[0] == ("b1", type(error).__name__, wait)
-    assert list(worked.failed) == ["b1", "b2"]
+    assert list(worked.failed) == [name(1), name(2)]
     assert len(worked.stopped) == stopped
 
 
@@ -244,8 +248,9 @@ def test_a_worker_ends_where_another_region_is_the_primary(play: Play) -> None:
 def test_what_nobody_can_tell_of_waits_for_somebody(play: Play) -> None:
     played = play(Queue(batch(2)), Rewound("1 was published"))
     played.recovery = Recovery(undecided={("acme.t", "eu.acme.default"): "no commit is known"})
-    stopped = played.worker.run(once=True).stopped
-    assert len(stopped) == 2 and "no commit is known" in stopped[0]
+    worked = played.worker.run(once=True)
+    assert worked.stopped == ("acme.t eu.acme.default", name(2))
+    assert "no commit is known" in worked.failed["acme.t eu.acme.default"]
 
 
 def test_a_batch_that_somebody_else_has_is_left_to_him(play: Play) -> None:
@@ -259,7 +264,7 @@ def test_what_nobody_foresaw_of_one_batch_ends_no_worker(play: Play) -> None:
     worked = played.worker.run(once=True)
     assert played.done == ["b2"]
     assert played.queue.requeued == [("b1", "EngineError", 2.0)]
-    assert "KeyError" in worked.failed["b1"] and "secret" not in worked.failed["b1"]
+    assert "KeyError" in worked.failed[name(1)] and "secret" not in worked.failed[name(1)]
 
 
 @pytest.mark.parametrize("where", ["early", "ends"])
@@ -294,7 +299,7 @@ def test_one_that_is_rejected_while_it_is_prepared_holds_up_nobody(play: Play) -
     played = play(Queue(batch(1), batch(2), batch(3)))
     played.early = [None, BatchOutcome("b2", "acme.t", 2, State.REJECTED, reason="bad")]
     worked = played.worker.run(once=True)
-    assert sorted((outcome.batch, outcome.state) for outcome in worked.done) == [
+    assert sorted((outcome.batch, outcome.state) for outcome in worked.steps) == [
         ("b1", State.PUBLISHED), ("b2", State.REJECTED), ("b3", State.PUBLISHED),
     ]  # fmt: skip
     assert "publish b2" not in played.steps

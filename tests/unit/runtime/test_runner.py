@@ -94,13 +94,32 @@ def test_an_error_of_one_consumer_stops_no_other() -> None:
 def test_a_consumer_that_recovers_has_no_error() -> None:
     clock = Clock()
 
-    def act(number: int) -> str:
+    def act(number: int) -> str | Idle:
         if number == 1:
             raise StoreUnreachable("later")
-        return "done"
+        return "done" if number == 2 else Idle("up to date")
 
     summary = Runner([Scripted("a", act)], print, clock.sleep, clock).run(31)
     assert (summary.errors, summary.exit_code, set(summary.steps)) == ({}, ExitCode.SUCCESS, {"done"})
+
+
+def test_one_that_has_more_to_do_goes_on_without_a_wait() -> None:
+    clock, seen = Clock(), list[float]()
+
+    def act(number: int) -> str | Idle:
+        seen.append(clock.now)
+        return str(number) if number < 4 else Idle("up to date")
+
+    Runner([Scripted("a", act)], print, clock.sleep, clock, poll_seconds=5.0).run(12)
+    assert seen == [0.0] * 4 + [5.0, 10.0, 12.0]
+
+
+def test_a_run_until_idle_waits_for_what_comes_soon_and_for_nothing_else() -> None:
+    clock = Clock()
+    outcomes = ["first", Idle("it comes soon", is_final=False), "second", Idle("up to date")]
+    consumers = [Scripted("a", lambda number: outcomes[number - 1]), Scripted("dark", raises(StoreUnreachable("no")))]
+    summary = Runner(consumers, print, clock.sleep, clock).run(600, until_idle=True)
+    assert (summary.steps, list(summary.errors), clock.now) == (("first", "second"), ["dark"], 1.0)
 
 
 def test_without_a_time_each_is_run_once() -> None:

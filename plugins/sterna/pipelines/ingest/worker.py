@@ -1,7 +1,7 @@
 """A worker: claims closed batches, one after another, until there are none, or for a while.
 
 While one batch is published the next one is prepared: read, and written as data files. They are published in the order
-in which they were taken, by one thread.
+in which they were taken, by one thread. After a promotion a worker continues at the new primary.
 """
 
 from __future__ import annotations
@@ -9,21 +9,30 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 import time
 import uuid
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from sterna.errors import LeaseLost, OutOfTurn, Remedy, Rewound, SternaError
 from sterna.pipelines.ingest.batch_publisher import BatchOutcome, BatchPublisher, StepContext
-from sterna.pipelines.ingest.counts import Counts
-from sterna.pipelines.ingest.failover_recovery import Recovery
+from sterna.pipelines.ingest.batch_rules import close_due
+from sterna.pipelines.ingest.counts import Counts, count_states, sum_counts
+from sterna.pipelines.ingest.failover_recovery import FailoverRecovery, Recovery
 from sterna.pipelines.ingest.heartbeat import BEATS_PER_LEASE, LEASE_SECONDS, STALL_SECONDS, Heartbeat, heartbeating
 from sterna.pipelines.ingest.model import Batch
-from sterna.runtime.failures import unexpected_error
+from sterna.pipelines.ingest.region import RegionIngest
+from sterna.pipelines.ingest.step_context import open_step_context
+from sterna.replication.replica.region import RegionContext
+from sterna.runtime.failures import Failures, describe_error, unexpected_error
+from sterna.runtime.reconciler import Idle, Reconciler
+from sterna.runtime.runner import MAX_STEPS, Runner, RunSummary
 
 log = logging.getLogger(__name__)
 _SHORT_WAIT_SECONDS = 0.3
@@ -34,36 +43,36 @@ _ONCE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class WorkerOutcome:
-    """What a worker has done.
+class WorkerSummary(RunSummary[BatchOutcome]):
+    """What a worker has done: its steps are batches that it settled, its errors are of batches that it requeued.
 
     Args:
-        done: batches that it settled.
-        failed: batches that it requeued, by id, and why.
-        stopped: why, of those that wait for an operator.
-        counts: batches by state, of all workers; None: they weren't counted.
         moved: the new primary region, where the worker ended because of it; "": it didn't.
+        waiting: batches by state, of all workers; None: they weren't counted.
     """
 
-    done: tuple[BatchOutcome, ...]
-    failed: dict[str, str]
-    stopped: tuple[str, ...] = ()
     moved: str = ""
-    counts: Counts | None = None
+    waiting: Counts | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the summary for JSON."""
+        return {**super().fields(), "moved": self.moved, "waiting": self.waiting}
 
 
-class Worker:
-    """Processes batches in one region.
+class Worker(Reconciler["Batch | None", "Batch | None", int]):
+    """Processes batches in one region: it observes the queue, and a step prepares one batch and publishes another.
 
     Args:
         on_settled: called with the outcome of each batch that it settled.
-        report: called with a line where one is requeued.
+        report: called with a line for each error that differs from the last one of its batch.
         close_due: closes batches that are due; called before each claim.
         recover: finds batches that `main` has lost, when it is due; True: at once.
         clock: seconds.
         lease: seconds for which it holds a batch since its last heartbeat.
         stall: seconds without progress after which it sends no more heartbeats; more than any step takes.
     """
+
+    retry_seconds = _IDLE_SECONDS  # of a tracker that doesn't answer
 
     def __init__(
         self,
@@ -73,32 +82,29 @@ class Worker:
         close_due: Callable[[], object] = lambda: None,
         recover: Callable[[bool], Recovery] = lambda urgent: Recovery(),
         *,
-        sleep: Callable[[float], object] = time.sleep,
+        sleep: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
         lease: float = LEASE_SECONDS,
         stall: float = STALL_SECONDS,
     ) -> None:
-        self._context, self._on_settled, self._report, self._close_due, self._recover = (
-            step_context,
-            on_settled,
-            report,
-            close_due,
-            recover,
-        )
-        self._sleep, self._clock, self._lease, self._stall = sleep, clock, lease, stall
+        self._context, self._on_settled, self._close_due, self._recover = step_context, on_settled, close_due, recover
+        self._clock, self._lease, self._stall = clock, lease, stall
         self._last_progress, self._is_stalled = clock(), False
         self._host, self._pid = socket.gethostname(), os.getpid()
         self.name = f"{self._host}-{self._pid}-{uuid.uuid4().hex[:8]}"
-        self._settled: list[BatchOutcome] = []
-        self._failed: dict[str, str] = {}
-        self._stopped: dict[str, str] = {}
+        self._ended = threading.Event()
+        self._runner = Runner([self], report, sleep, clock, self._ended, _IDLE_SECONDS)
+        self._failures = Failures(report)
+        self._settled: deque[BatchOutcome] = deque(maxlen=MAX_STEPS)
+        self._counts: Counter[str] = Counter()
         self._requeued: set[str] = set()
-        self._new_primary = ""
+        self._report, self._new_primary, self._is_once = report, "", False
         self._publishers: dict[str, BatchPublisher] = {}
         self._pending: tuple[BatchPublisher, Future[BatchOutcome]] | None = None
+        self._executor: ThreadPoolExecutor
         self._rng = Random()  # noqa: S311 - spreads waiting
 
-    def run(self, seconds: float | None = None, *, once: bool = False) -> WorkerOutcome:
+    def run(self, seconds: float | None = None, *, once: bool = False) -> WorkerSummary:
         """Process closed batches.
 
         Args:
@@ -109,13 +115,19 @@ class Worker:
         Raises:
             DatabaseUnreachable, DatabaseRefused: the tracker doesn't answer; a worker that runs on waits for it.
         """
-        deadline = self._clock() + (_ONCE_SECONDS if once else float("inf") if seconds is None else seconds)
-        queue = self._context.queue
+        queue, self._is_once = self._context.queue, once
         if once:
             queue.clear_delays()
         try:
-            with heartbeating(self.send_heartbeat, self._lease / BEATS_PER_LEASE):
-                self._run_until(deadline, once=once)
+            with (
+                heartbeating(self.send_heartbeat, self._lease / BEATS_PER_LEASE),
+                ThreadPoolExecutor(1, thread_name_prefix="sterna-ingest-publisher") as self._executor,
+            ):
+                limit = _ONCE_SECONDS if once else float("inf") if seconds is None else seconds
+                summary = self._runner.run(limit, until_idle=once)
+                self._wait_for_pending()
+            if self._ended.is_set() and self.name in summary.errors:
+                raise summary.errors[self.name]
         except BaseException:
             # On any end of this process: the next worker needn't wait for the lease.
             with suppress(SternaError):
@@ -127,7 +139,50 @@ class Worker:
                 queue.deregister(self.name)
             for publisher in self._publishers.values():
                 publisher.close()
-        return WorkerOutcome(tuple(self._settled), dict(self._failed), tuple(self._stopped.values()), self._new_primary)
+        errors = self._failures.snapshot()
+        return WorkerSummary(tuple(self._settled), summary.idle, errors, dict(self._counts), self._new_primary)
+
+    def observe(self, previous: Batch | None = None) -> Batch | None:
+        """Close what is due, recover what `main` has lost, and claim a batch; None: there is none to claim.
+
+        Raises:
+            DatabaseUnreachable, DatabaseRefused: the tracker doesn't answer.
+        """
+        self._record_progress()
+        self._close_due()
+        self._recover_lost()
+        return None if self._new_primary else self._context.queue.claim(self.name, self._lease)
+
+    def decide(self, state: Batch | None) -> Batch | Idle | None:
+        """Return the batch to prepare; None: the one that is being published is to be waited for."""
+        if state is None and self._pending is None:
+            return Idle("no batch to claim", is_final=not self._requeued)
+        return state
+
+    def apply(self, state: Batch | None, work: Batch | None) -> int:
+        """Prepare a batch, wait until the one before is published, and let this one be published; return how many
+        batches are settled."""
+        settled_before = self._counts.total()
+        if work is None:
+            self._wait_for_pending()
+        else:
+            self._requeued.discard(work.id)
+            publisher = BatchPublisher(self._context, work, self.name, self._record_progress)
+            self._publishers[work.id] = publisher
+            is_prepared = self._run_stage(publisher, publisher.prepare)
+            self._wait_for_pending()
+            if is_prepared:
+                self._pending = publisher, self._executor.submit(publisher.publish)
+        return self._counts.total() - settled_before
+
+    def summarize(self, result: int) -> str:
+        """Return "": `on_settled` is called with each batch."""
+        return ""
+
+    def record_failure(self, error: BaseException) -> None:
+        """End the worker, unless the error is one that a worker that runs on waits for."""
+        if self._is_once or not isinstance(error, SternaError) or error.remedy is not Remedy.RETRY:
+            self._ended.set()
 
     def _record_progress(self) -> None:
         """Record progress: in claiming batches, or on one of them."""
@@ -150,63 +205,25 @@ class Worker:
     def _build_heartbeat(self) -> Heartbeat:
         return Heartbeat(self.name, self._host, self._pid, self._lease, tuple(self._publishers))
 
-    def _run_until(self, deadline: float, *, once: bool) -> None:
-        with ThreadPoolExecutor(1, thread_name_prefix="sterna-ingest-publisher") as executor:
-            while True:
-                has_progressed = self._run_once(executor, once=once)
-                if (
-                    self._new_primary
-                    or self._clock() >= deadline
-                    or (once and not has_progressed and not self._requeued)
-                ):
-                    break
-                if not has_progressed:
-                    self._sleep(_IDLE_SECONDS)
-            self._wait_for_pending()
-
-    def _run_once(self, executor: ThreadPoolExecutor, *, once: bool) -> bool:
-        self._record_progress()
-        try:
-            self._close_due()
-            self._recover_lost()
-            batch = None if self._new_primary else self._context.queue.claim(self.name, self._lease)
-        except SternaError as error:
-            if once or error.remedy is not Remedy.RETRY:
-                raise
-            self._report(str(error))
-            return False
-        if batch is None:
-            return self._wait_for_pending()
-        self._requeued.discard(batch.id)
-        publisher = self._publishers[batch.id] = BatchPublisher(self._context, batch, self.name, self._record_progress)
-        is_prepared = self._run_stage(publisher, publisher.prepare)
-        self._wait_for_pending()
-        if is_prepared:
-            self._pending = publisher, executor.submit(publisher.publish)
-        return True
-
     def _recover_lost(self, batch: Batch | None = None) -> bool:
         """Find batches that `main` has lost; return whether that is why a batch isn't published."""
         recovery = self._recover(batch is not None)
-        self._new_primary = self._new_primary or recovery.new_primary
+        if recovery.new_primary:
+            self._new_primary = recovery.new_primary
+            self._ended.set()
         for (table, channel), numbers in recovery.reopened.items():
             self._report(
                 f"main has lost batches {numbers[0]} to {numbers[-1]} of {table}, channel {channel}: once more"
             )
         for (table, channel), cause in recovery.undecided.items():
-            reason = f"Rewound: {table}, channel {channel}: {cause}; run `sterna ingest replay --table … --channel …`"
-            self._failed[f"{table} {channel}"] = self._stopped[f"{table} {channel}"] = reason
-            self._report(reason)
+            error = Rewound(cause, table=table, hint=f"sterna ingest replay --table {table} --channel {channel} --to …")
+            self._failures.record(f"{table} {channel}", error)
         return batch is not None and (batch.destination.table, batch.destination.channel) in recovery.reopened
 
-    def _wait_for_pending(self) -> bool:
-        """Wait until the pending batch is published; return whether there was one."""
-        if self._pending is None:
-            return False
-        publisher, future = self._pending
-        self._run_stage(publisher, future.result)
-        self._pending = None
-        return True
+    def _wait_for_pending(self) -> None:
+        if self._pending is not None:
+            (publisher, future), self._pending = self._pending, None
+            self._run_stage(publisher, future.result)
 
     def _run_stage(self, publisher: BatchPublisher, run_stage: Callable[[], BatchOutcome | None]) -> bool:
         """Run one of a batch's two stages; return whether the batch continues: it is not settled, requeued or lost."""
@@ -214,41 +231,47 @@ class Worker:
         try:
             outcome = run_stage()
         except LeaseLost:
-            pass  # another worker holds it, and does all of it
+            self._release(publisher)  # another worker holds it, and does all of it
         except SternaError as error:
+            self._release(publisher)
             self._requeue(batch, error)
         except Exception as error:
             # Unexpected, maybe by one tenant's content: it must not end the work for all tenants, each time again.
             log.exception("batch %s failed", batch.id)
+            self._release(publisher)
             self._requeue(batch, unexpected_error(error))
         else:
             if outcome is None:
                 return True
+            self._release(publisher)
             self._record_settled(batch, outcome)
-        del self._publishers[batch.id]
-        publisher.close()
         return False
 
+    def _release(self, publisher: BatchPublisher) -> None:
+        """Name a batch in no further heartbeat: whatever becomes of the tracker, its lease ends."""
+        del self._publishers[publisher.batch.id]
+        publisher.close()
+
     def _record_settled(self, batch: Batch, outcome: BatchOutcome) -> None:
-        self._failed.pop(batch.id, None)
-        self._stopped.pop(batch.id, None)
+        self._failures.clear(_batch_name(batch))
         self._settled.append(outcome)
+        self._counts[outcome.table] += 1
         self._on_settled(outcome)
 
     def _requeue(self, batch: Batch, error: SternaError) -> None:
         is_reopened = isinstance(error, Rewound) and self._recover_lost(batch)
         delay = _SHORT_WAIT_SECONDS if is_reopened else self._retry_delay(batch, error)
-        self._context.queue.requeue(batch.id, self.name, f"{type(error).__name__}: {error}", delay=delay)
+        try:
+            self._context.queue.requeue(batch.id, self.name, describe_error(error), delay=delay)
+        except SternaError as unreachable:
+            if unreachable.remedy is not Remedy.RETRY:
+                raise
+            log.warning("batch %s isn't requeued, and is free once its lease ends: %s", batch.id, unreachable)
         # An earlier batch was requeued by this worker: it isn't worth waiting for.
-        if is_reopened or (isinstance(error, OutOfTurn) and not self._failed):
+        if is_reopened or (isinstance(error, OutOfTurn) and not self._failures.snapshot()):
             self._requeued.add(batch.id)
-            return
-        self._failed[batch.id] = f"{type(error).__name__}: {error}"
-        if error.remedy is not Remedy.RETRY:
-            self._stopped[batch.id] = self._failed[batch.id]
-        self._report(
-            f"batch {batch.number} of {batch.destination.table}, channel {batch.destination.channel}, waits: {error}"
-        )
+        else:
+            self._failures.record(_batch_name(batch), error)
 
     def _retry_delay(self, batch: Batch, error: SternaError) -> float:
         if isinstance(error, OutOfTurn):
@@ -256,3 +279,59 @@ class Worker:
         if error.remedy is Remedy.RETRY:
             return float(min(2.0 ** min(batch.attempts, 10), _MAX_WAIT_SECONDS))
         return _STOPPED_WAIT_SECONDS
+
+
+def _batch_name(batch: Batch) -> str:
+    """Return the name of a batch in messages, as `WorkerStatus.batches` has it."""
+    return f"{batch.destination.table} {batch.destination.channel} {batch.number}"
+
+
+def run_worker(
+    context: RegionContext,
+    ingest: RegionIngest,
+    on_settled: Callable[[BatchOutcome], object],
+    report: Callable[[str], object],
+    seconds: float | None = None,
+    *,
+    once: bool = False,
+) -> WorkerSummary:
+    """Put closed batches on `main`, and once more those that it has lost; after a promotion at the new primary.
+
+    Args:
+        ingest: what it takes in.
+        on_settled: called with each batch that is settled.
+        report: called with a line where one is given back.
+        seconds: for how long to poll for more; None: for ever.
+        once: only what is closed now.
+
+    Raises:
+        SternaError: as `open_step_context` and `Worker.run`.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    steps: tuple[BatchOutcome, ...] = ()
+    counts: Counter[str] = Counter()
+    while True:
+        with context.with_new_connections() as fresh, open_step_context(fresh, ingest) as step_context:
+            worker = Worker(
+                step_context,
+                on_settled,
+                report,
+                lambda: close_due(ingest.pool, ingest.rules),
+                FailoverRecovery(replace(ingest, context=fresh)),
+                stall=STALL_SECONDS + step_context.read_limits.seconds,
+            )
+            summary = worker.run(None if deadline is None else max(deadline - time.monotonic(), 0.0), once=once)
+        steps = (*steps, *summary.steps)[-MAX_STEPS:]
+        counts.update(summary.counts)
+        if not summary.moved:
+            return replace(summary, steps=steps, counts=counts, waiting=_count_states(ingest, once=once))
+        report(f"{summary.moved} is the primary by now: the worker continues there")
+
+
+def _count_states(ingest: RegionIngest, *, once: bool) -> Counts | None:
+    try:
+        return sum_counts(count_states(ingest.pool).values())
+    except SternaError:
+        if once:
+            raise
+        return None  # a long-running worker's outcome counts all the same; `status` shows what waits

@@ -28,12 +28,10 @@ class Failures:
         """Record what the block raises, except an interrupt; where it raises nothing, clear the consumer's error."""
         try:
             yield
-        except SternaError as error:
-            self.record(name, error)
         except Exception as error:
-            # An unexpected error of one consumer must not stop the others.
-            log.exception("%s failed", name)
-            self.record(name, unexpected_error(error))
+            if not isinstance(error, SternaError):
+                log.exception("%s failed", name)  # it must not stop the other consumers
+            self.record(name, as_sterna_error(error))
         else:
             self.clear(name)
 
@@ -56,7 +54,12 @@ class Failures:
         return dict(sorted(self._errors.items(), key=lambda item: _SEVEREST_FIRST.index(item[1].remedy)))
 
 
-def unexpected_error(error: Exception) -> EngineError:
+def as_sterna_error(error: BaseException) -> SternaError:
+    """Return an error to show: itself, or one for an unexpected error, whose message may hold a secret."""
+    return error if isinstance(error, SternaError) else unexpected_error(error)
+
+
+def unexpected_error(error: BaseException) -> EngineError:
     """Return the error to show for one that isn't sterna's: its message may hold a secret, so only the log has it."""
     return EngineError(f"an unexpected error: {type(error).__name__}; see the log")
 

@@ -1,4 +1,4 @@
-"""Ingestion in a gateway: takes uploads, and closes batches by their rules in a thread of its own."""
+"""Ingestion in a gateway: takes uploads, and closes batches, reads folders and topics, and polls replicas beside."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
 
-from sterna.errors import Remedy, SternaError, StoreError, printable
+from sterna.errors import StoreError
 from sterna.pipelines.ingest.batch_rules import close_due
 from sterna.pipelines.ingest.inbox import UploadRequest
 from sterna.pipelines.ingest.model import Upload
@@ -19,14 +21,15 @@ from sterna.pipelines.ingest.topics import TopicReader, build_reader
 from sterna.pipelines.ingest.tracker import TableBacklog, Usage
 from sterna.pipelines.ingest.tracker_schema import marker_uri
 from sterna.pipelines.ingest.visibility import ReplicaVisibility
+from sterna.runtime.failures import as_sterna_error, describe_error
+from sterna.runtime.reconciler import Idle, Reconciler
+from sterna.runtime.runner import Runner
 
 log = logging.getLogger(__name__)
 _USAGE_CACHE_SECONDS = 1.0  # for which what a tenant has taken up is remembered
 _BACKLOG_SECONDS = 5.0
 _JOIN_SECONDS = 10.0
-_RETRY_SECONDS = 2.0
 _VISIBILITY_SECONDS = 3.0
-_OPERATOR_WAIT_SECONDS = 30.0  # between two polls of what an operator has to fix
 
 
 @dataclass
@@ -56,6 +59,58 @@ class IngestCounts:
     failures: int = 0
 
 
+class IntakePoll(Reconciler[None, None, object]):
+    """One thing that an intake does again and again, in a thread of its own: each poll finds what is new, and takes it.
+
+    Args:
+        interval: seconds from one poll to the next.
+        prepare: sees that inbox and tracker are there.
+        poll: takes what is new; idempotent.
+        on_failure: called with the error of either.
+    """
+
+    retry_seconds, stopped_seconds = 2.0, 30.0
+
+    def __init__(
+        self,
+        name: str,
+        interval: float,
+        prepare: Callable[[], object],
+        poll: Callable[[], object],
+        on_failure: Callable[[BaseException], object],
+    ) -> None:
+        self.name, self.interval = name, interval
+        self._prepare, self._poll, self._on_failure = prepare, poll, on_failure
+
+    def observe(self, previous: None = None) -> None:
+        """See that inbox and tracker are there.
+
+        Raises:
+            SternaError: as `RegionIngest.prepare`.
+        """
+        self._prepare()
+
+    def decide(self, state: None) -> Idle | None:
+        """Return None: whether anything is new is seen as it is taken."""
+        return None
+
+    def apply(self, state: None, work: None) -> object:
+        """Take what is new.
+
+        Raises:
+            SternaError: the tracker, a store, a topic or a catalog doesn't answer.
+        """
+        return self._poll()
+
+    def summarize(self, result: object) -> str:
+        """Return "": counters have what was taken."""
+        return ""
+
+    def record_failure(self, error: BaseException) -> None:
+        """Count it, or show it."""
+        self._on_failure(error)
+
+
 class IngestService:
     """One region's ingestion in a gateway.
 
@@ -69,30 +124,39 @@ class IngestService:
         self.backlog: Sequence[TableBacklog] = ()
         self.problem = ""
         self.in_flight = 0
-        self._poll_seconds = poll_seconds
         self._is_prepared = False
         self._prepare_lock = threading.Lock()
         self._usage: dict[str, tuple[float, Usage]] = {}
         self._next_backlog = 0.0
         self._store_failed = False
         self._stop = threading.Event()
-        self.threads = [threading.Thread(target=self._run_closer, name="sterna-ingest-closer", daemon=True)]
-        for setting in ingest.region_settings.listed:
-            watcher = PrefixWatcher(ingest, setting)
-            self.threads.append(
-                threading.Thread(target=self._watch_prefix, args=(watcher,), name="sterna-ingest-listed", daemon=True)
-            )
-
         self.readers = [build_reader(ingest, topic, self.accept, self.read_usage) for topic in ingest.topics]
+        closer = IntakePoll("inbox and tracker", poll_seconds, self._probe_store, self._close, self._record_problem)
+        self.threads = [self._thread("closer", closer)]
+        for setting in ingest.region_settings.listed:
+            poll = partial(self._poll_prefix, PrefixWatcher(ingest, setting))
+            self.threads.append(self._thread("listed", self._poll(f"prefix {setting.prefix}", setting.every, poll)))
         for reader in self.readers:
-            self.threads.append(
-                threading.Thread(target=self._read_topic, args=(reader,), name="sterna-ingest-topic", daemon=True)
-            )
-
+            # A poll waits for messages itself.
+            topic = self._poll(f"topic {reader.topic.name}", 0, partial(self._poll_topic, reader))
+            self.threads.append(self._thread("topic", topic, reader.close))
         if ingest.context is not None:
-            self.threads.append(
-                threading.Thread(target=self._poll_visibility, name="sterna-ingest-served", daemon=True)
-            )
+            context = ingest.context.with_new_connections()
+            visibility = ReplicaVisibility(replace(ingest, context=context))
+            replicas = IntakePoll("replicas", _VISIBILITY_SECONDS, self.prepare, visibility.poll, lambda error: None)
+            self.threads.append(self._thread("served", replicas, context.close))
+
+    def _poll(self, name: str, interval: float, poll: Callable[[], object]) -> IntakePoll:
+        return IntakePoll(name, interval, self.prepare, poll, self._count_failure)
+
+    def _thread(self, name: str, poll: IntakePoll, close: Callable[[], object] = lambda: None) -> threading.Thread:
+        """Return a thread that polls until the service stops, and then closes what it polled."""
+
+        def run() -> None:
+            Runner([poll], log.warning, stopping=self._stop).run(inf)
+            close()
+
+        return threading.Thread(target=run, name=f"sterna-ingest-{name}", daemon=True)
 
     @property
     def stopped_partitions(self) -> int:
@@ -160,64 +224,13 @@ class IngestService:
             self._usage[tenant] = time.monotonic() + _USAGE_CACHE_SECONDS, usage
         return usage
 
-    def _run_closer(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._probe_store()
-                self.prepare()
-                self._close()
-                self._refresh_backlog()
-            except SternaError as error:
-                self._record_failure(f"{type(error).__name__}: {error}")
-            except Exception:
-                log.exception("closing batches failed")
-                self._record_failure("closing batches failed")
-            else:
-                self._record_success()
-            self._stop.wait(_RETRY_SECONDS if self.problem else self._poll_seconds)
+    def _poll_prefix(self, watcher: PrefixWatcher) -> None:
+        poll_counts = watcher.poll()
+        self.counts.listed += poll_counts.accepted
+        self.counts.refused["listed"] += poll_counts.rejected
 
-    def _watch_prefix(self, watcher: PrefixWatcher) -> None:
-        while not self._stop.is_set():
-            try:
-                self.prepare()
-                poll_counts = watcher.poll()
-                self.counts.listed += poll_counts.accepted
-                self.counts.refused["listed"] += poll_counts.rejected
-            except SternaError as error:
-                self.counts.failures += 1
-                log.warning("a listed prefix can't be looked at: %s: %s", type(error).__name__, error)
-            except Exception:
-                log.exception("a look at a listed prefix failed")
-            self._stop.wait(watcher.setting.every)
-
-    def _read_topic(self, reader: TopicReader) -> None:
-        while not self._stop.is_set():
-            delay = 0.0
-            try:
-                self.prepare()
-                self.counts.messages += reader.poll()
-            except SternaError as error:
-                self.counts.failures += 1
-                log.warning("topic %s can't be read: %s: %s", reader.topic.name, type(error).__name__, error)
-                delay = _RETRY_SECONDS if error.remedy is Remedy.RETRY else _OPERATOR_WAIT_SECONDS
-            except Exception:
-                log.exception("reading topic %s failed", reader.topic.name)
-                delay = _OPERATOR_WAIT_SECONDS
-            self._stop.wait(delay)
-        reader.close()
-
-    def _poll_visibility(self) -> None:
-        assert self.ingest.context is not None
-        with self.ingest.context.with_new_connections() as context:
-            visibility = ReplicaVisibility(replace(self.ingest, context=context))
-            while not self._stop.wait(_VISIBILITY_SECONDS):
-                try:
-                    self.prepare()
-                    visibility.poll()
-                except SternaError as error:
-                    log.info("can't determine now which replica serves what: %s: %s", type(error).__name__, error)
-                except Exception:
-                    log.exception("a look at the replicas failed")
+    def _poll_topic(self, reader: TopicReader) -> None:
+        self.counts.messages += reader.poll()
 
     def _probe_store(self) -> None:
         # A store that didn't answer is not called for half a minute: long for a client that waits for its 201.
@@ -227,22 +240,20 @@ class IngestService:
             self._store_failed = False
 
     def _close(self) -> None:
+        self.prepare()
         for batch in close_due(self.ingest.pool, self.ingest.rules):
             self.counts.closed[batch.closed_by] += 1
             log.info("batch %s of %s is closed: %s", batch.number, batch.destination.channel, batch.closed_by)
-
-    def _refresh_backlog(self) -> None:
         if time.monotonic() >= self._next_backlog:
             self.backlog = self.ingest.tracker.list_backlog()
             self._next_backlog = time.monotonic() + _BACKLOG_SECONDS
-
-    def _record_failure(self, problem: str) -> None:
-        self.counts.failures += 1
-        if problem != self.problem:  # once, and not at each poll
-            log.warning("the inbox or the tracker is dark: %s", printable(problem))
-        self.problem = problem
-
-    def _record_success(self) -> None:
         if self.problem:
             log.warning("the inbox and the tracker answer again")
         self.problem = ""
+
+    def _count_failure(self, error: BaseException) -> None:
+        self.counts.failures += 1
+
+    def _record_problem(self, error: BaseException) -> None:
+        self._count_failure(error)
+        self.problem = describe_error(as_sterna_error(error))

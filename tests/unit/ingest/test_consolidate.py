@@ -19,12 +19,11 @@ from sterna.config.sections.ingest import Ingest
 from sterna.errors import BatchRejected, CatalogStateUnknown, LeaseLost, TableGone, TableMoved, TrackerContradicts
 from sterna.pipelines.ingest.batch_publisher import BatchPublisher, StepContext, publish_batch
 from sterna.pipelines.ingest.columns import Column, Evolution
-from sterna.pipelines.ingest.fetch import count_dead_rows, dead_letters_uri, fetch_rows, write_dead_letters
+from sterna.pipelines.ingest.fetch import ReadLimits, count_dead_rows, dead_letters_uri, fetch_rows, write_dead_letters
 from sterna.pipelines.ingest.inbox import write_rejected_file
 from sterna.pipelines.ingest.layout import rejected_uri
 from sterna.pipelines.ingest.model import Batch, Destination, Format, State, Upload
 from sterna.pipelines.ingest.read_rows import dead_schema
-from sterna.pipelines.ingest.sandbox import ReadLimits
 from sterna.pipelines.publish.decide import position_properties
 from sterna.pipelines.publish.model import SnapshotState, TableState
 from sterna.pipelines.publish.protocol import LoadedTable

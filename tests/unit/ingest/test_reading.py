@@ -21,6 +21,7 @@ import pytest
 from sterna.errors import EngineError
 from sterna.pipelines.ingest import read_rows
 from sterna.pipelines.ingest.columns import Column, Evolution
+from sterna.pipelines.ingest.fetch import FORK_SERVER, ReadLimits, read_in_subprocess
 from sterna.pipelines.ingest.read_rows import (
     DEAD_ROWS_FILE,
     GOOD_ROWS_FILE,
@@ -29,7 +30,6 @@ from sterna.pipelines.ingest.read_rows import (
     UploadFile,
     read_uploads,
 )
-from sterna.pipelines.ingest.sandbox import FORK_SERVER, ReadLimits, read_in_subprocess
 
 TABLE = (Column("id", "long", True), Column("name", "string"), Column("amount", "decimal(10, 2)"))
 LONGEST = 1_000

@@ -12,15 +12,21 @@ from sterna.config.mapping import Mapping
 from sterna.config.sections.ingest import Ingest, IngestTable
 from sterna.errors import BatchRejected, OutOfTurn, ServicesError, TableGone, TableMoved, TrackerContradicts
 from sterna.pipelines.ingest.columns import has_columns
-from sterna.pipelines.ingest.fetch import BatchRows, count_dead_rows, dead_letters_uri, fetch_rows, write_dead_letters
+from sterna.pipelines.ingest.fetch import (
+    BatchRows,
+    ReadLimits,
+    count_dead_rows,
+    dead_letters_uri,
+    fetch_rows,
+    write_dead_letters,
+)
 from sterna.pipelines.ingest.heartbeat import LEASE_SECONDS
 from sterna.pipelines.ingest.inbox import write_batch_file, write_rejected_file
 from sterna.pipelines.ingest.layout import rejected_uri
 from sterna.pipelines.ingest.model import Batch, State, Upload
-from sterna.pipelines.ingest.ports import WorkQueue
 from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
-from sterna.pipelines.ingest.sandbox import ReadLimits
 from sterna.pipelines.ingest.sequencing import build_step, parse_channel, status_reader
+from sterna.pipelines.ingest.work_queue import PostgresQueue
 from sterna.pipelines.publish.audit import audit
 from sterna.pipelines.publish.decide import is_staged
 from sterna.pipelines.publish.model import Step, position_number
@@ -49,7 +55,7 @@ class StepContext:
     inbox: str
     table: Callable[[str], IngestTable | None]
     objects: Objects = field(repr=False)
-    queue: WorkQueue = field(repr=False)
+    queue: PostgresQueue = field(repr=False)
     catalog: RegionalIcebergCatalog = field(repr=False)
 
     @property

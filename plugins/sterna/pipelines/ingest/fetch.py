@@ -1,32 +1,39 @@
-"""From a batch's uploads to rows: fetched from the inbox, proven, read in a sandbox; bad rows go to the dead
-letters."""
+"""From a batch's uploads to rows: fetched from the inbox, proven, and read; bad rows go to the dead letters.
+
+They are read in a process of its own, with a limit of memory and of time: one bad upload costs itself alone.
+"""
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sterna.errors import BadDrop, BatchRejected, ObjectMissing
+from sterna.concurrency.fork_server import ForkServer
+from sterna.errors import BadDrop, BatchRejected, EngineError, ObjectMissing
+from sterna.pipelines.ingest import read_rows
 from sterna.pipelines.ingest.arrow_rows import convert_array
 from sterna.pipelines.ingest.batch_file import BatchFile
 from sterna.pipelines.ingest.column_types import arrow_type
-from sterna.pipelines.ingest.columns import MAX_COLUMNS, Column
+from sterna.pipelines.ingest.columns import MAX_COLUMNS, Column, Evolution, NestedField
 from sterna.pipelines.ingest.layout import DEAD_LETTERS_FOLDER, table_folder
 from sterna.pipelines.ingest.model import Batch, Upload
 from sterna.pipelines.ingest.read_rows import (
+    CURRENT_UPLOAD_FILE,
     DEAD_ROWS_FILE,
     GOOD_ROWS_FILE,
+    JOB_FILE,
+    REPORT_FILE,
     WHOLE_UPLOAD,
     ReadJob,
     ReadReport,
     UploadFile,
     dead_schema,
 )
-from sterna.pipelines.ingest.sandbox import ReadLimits, read_in_subprocess
 from sterna.storage.objects import Objects
 from sterna.storage.write import read_file, write_file
 
@@ -36,6 +43,22 @@ if TYPE_CHECKING:
 _MAX_MISSING_ATTEMPTS = 3  # attempts, before an object that is missing counts as lost
 SLICE_BYTES = 256 << 20
 """Bytes of rows that are handed to Spark at once."""
+FORK_SERVER = ForkServer(read_rows.__name__, "reads uploads", ("pyarrow.compute", "pyarrow.json", "pyarrow.parquet"))
+
+
+@dataclass(frozen=True)
+class ReadLimits:
+    """What reading a batch may cost.
+
+    Args:
+        memory: bytes of the process that reads.
+        seconds: for one batch.
+        max_crashes: uploads that may end the process, one after another, before the batch is given up.
+    """
+
+    memory: int = 3 << 30
+    seconds: float = 900.0
+    max_crashes: int = 5
 
 
 @dataclass(frozen=True)
@@ -223,3 +246,59 @@ def _conform(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
         values = [convert_array(chunk, column.type, column.name)[0] for chunk in chunks]
         arrays.append(pa.chunked_array(values, arrow_type(column.type, column.name)))
     return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def read_in_subprocess(
+    job: ReadJob, folder: Path, limits: ReadLimits | None = None, on_progress: Callable[[], object] = lambda: None
+) -> ReadReport:
+    """Read uploads as `read_uploads` does; one that ends the process that reads is refused, and the others are read.
+
+    Args:
+        limits: what it may cost.
+        on_progress: called each time that the process has ended.
+
+    Raises:
+        EngineError: too many uploads ended the process, or it failed for another reason than an upload.
+    """
+    limits = limits or ReadLimits()
+    for _ in range(limits.max_crashes + 1):
+        (folder / CURRENT_UPLOAD_FILE).unlink(missing_ok=True)
+        (folder / JOB_FILE).write_text(json.dumps(asdict(job)))
+        failure = FORK_SERVER.run(folder, limits.memory, limits.seconds)
+        on_progress()
+        if failure is None:
+            return _parse_report(json.loads((folder / REPORT_FILE).read_text()))
+        current = (folder / CURRENT_UPLOAD_FILE).read_text() if (folder / CURRENT_UPLOAD_FILE).exists() else ""
+        if current not in {upload.id for upload in job.uploads if not upload.error}:
+            break
+        job = replace(
+            job,
+            uploads=tuple(
+                _with_failure(upload, failure.text) if upload.id == current else upload for upload in job.uploads
+            ),
+        )
+    assert failure is not None
+    raise EngineError(f"the process that reads a batch's uploads {failure.text}", hint="its uploads stay in the inbox")
+
+
+def _with_failure(upload: UploadFile, failure: str) -> UploadFile:
+    return replace(upload, error=f"can't be read: the process that read it {failure}")
+
+
+def _parse_report(report: dict[str, Any]) -> ReadReport:
+    evolution = report["evolution"]
+    return ReadReport(
+        _parse_columns(report["columns"]),
+        Evolution(
+            _parse_columns(evolution["add"]),
+            _parse_columns(evolution["widen"]),
+            tuple(NestedField(tuple(field["path"]), field["type"], field["widen"]) for field in evolution["inner"]),
+        ),
+        report["rows"],
+        report["bad"],
+        report["first"],
+    )
+
+
+def _parse_columns(columns: list[dict[str, Any]]) -> tuple[Column, ...]:
+    return tuple(Column(**column) for column in columns)

@@ -1,6 +1,6 @@
 """The rows of a batch's uploads: those that the table takes, and the others with what is wrong of them.
 
-It is a process of its own (`python -m sterna.pipelines.ingest.read_rows FOLDER`), started by `sandbox.py`: an upload
+It is a process of its own (`python -m sterna.pipelines.ingest.read_rows FOLDER`), started by `fetch.py`: an upload
 may be crafted to exhaust memory, or to crash a library.
 """
 

@@ -1,4 +1,4 @@
-"""The tracker as a worker sees it: `WorkQueue` in the region's Postgres."""
+"""The tracker as a worker sees it: batches to claim, and their states, in the region's Postgres."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _LEASED_BY_WORKER = "id = %s AND worker = %s AND state IN ('closed', 'staged')"
 
 
 class PostgresQueue:
-    """See `WorkQueue`. It raises DatabaseUnreachable and DatabaseRefused, too.
+    """An index and a queue; whether a batch is on `main` is decided by the table.
+
+    Each method raises DatabaseUnreachable or DatabaseRefused where the tracker doesn't answer.
 
     Args:
         pool: connections to the tracker's database.
@@ -37,7 +39,16 @@ class PostgresQueue:
         self._pool = pool
 
     def claim(self, worker: str, lease: float, *, table: str | None = None) -> Batch | None:
-        """See `WorkQueue`."""
+        """Lease the oldest batch that is closed or staged and not leased; None: there is none.
+
+        Concurrent calls get different batches. One whose lease has expired may be claimed again: its former worker gets
+        `LeaseLost`.
+
+        Args:
+            worker: its name.
+            lease: seconds.
+            table: of this table alone; None: of any.
+        """
         query = f"""
             UPDATE sterna_ingest_batch SET worker = %(worker)s, attempts = attempts + 1,
                    leased_until = clock_timestamp() + %(lease)s
@@ -53,31 +64,38 @@ class PostgresQueue:
         return None if row is None else parse_batch_row(row)
 
     def renew(self, batch: str, worker: str, lease: float) -> None:
-        """See `WorkQueue`."""
+        """Renew a lease.
+
+        Raises:
+            LeaseLost: another worker holds the batch, or it is settled.
+        """
         query = f"UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() + %s WHERE {_LEASED_BY_WORKER}"  # noqa: S608
         self._update_leased(query, (timedelta(seconds=lease), batch, worker))
 
     def clear_delays(self) -> None:
-        """See `WorkQueue`."""
+        """Let requeued batches be claimed at once: what they waited for may be fixed."""
         clear_delays(self._pool)
 
     def send_heartbeat(self, sign: Heartbeat) -> None:
-        """See `WorkQueue`."""
+        """Record that a worker is alive, and renew the leases that no other worker has claimed since."""
         heartbeat.write_heartbeat(self._pool, sign)
 
     def deregister(self, worker: str) -> None:
-        """See `WorkQueue`."""
+        """Remove a worker that ends in order."""
         heartbeat.delete_worker(self._pool, worker)
 
     def list_uploads(self, batch: str) -> Sequence[Upload]:
-        """See `WorkQueue`."""
+        """Return the uploads of a batch, in the order in which they were taken."""
         query = f"SELECT {UPLOAD_SELECTION} FROM {UPLOAD_TABLES} WHERE d.batch = %s ORDER BY d.sequence"  # noqa: S608
         with self._pool.connection() as connection:
             return [parse_upload_row(row) for row in connection.execute(query, (batch,)).fetchall()]
 
     @contextmanager
     def lock_publishing(self, table: str) -> Iterator[bool]:
-        """See `WorkQueue`."""
+        """Become the one publisher of a table in this region; False where another worker is.
+
+        A hint, held by an advisory lock for as long as the block runs: compare-and-swap at the table is the truth.
+        """
         lock_id = int.from_bytes(hashlib.sha256(f"sterna publishes {table}".encode()).digest()[:8], signed=True)
         # A lock of the session: it ends with the connection, whatever becomes of this process.
         with self._pool.connection() as connection:
@@ -90,7 +108,7 @@ class PostgresQueue:
                     connection.execute("SELECT pg_advisory_unlock(%s)", (lock_id,))
 
     def next_number(self, table: str, channel: str) -> int:
-        """See `WorkQueue`."""
+        """Return the lowest number of a channel that is not settled: the one that may be published now."""
         query = """
             SELECT coalesce(
                 (SELECT min(number) FROM sterna_ingest_batch
@@ -103,20 +121,32 @@ class PostgresQueue:
         return int(row[0])
 
     def mark_staged(self, batch: str, worker: str, snapshot: int) -> None:
-        """See `WorkQueue`."""
+        """Record that a batch is staged.
+
+        Raises:
+            LeaseLost: another worker holds it.
+        """
         query = f"UPDATE sterna_ingest_batch SET state = 'staged', snapshot = %s WHERE {_LEASED_BY_WORKER}"  # noqa: S608
         self._update_leased(query, (snapshot, batch, worker))
 
     def mark_published(self, batch: str, snapshot: int, commit: str, bad_rows: int = 0) -> None:
-        """See `WorkQueue`."""
+        """Record that a batch is on `main`, without so many bad rows; idempotent, and no lease is needed.
+
+        Raises:
+            TrackerContradicts: the tracker has it as rejected.
+        """
         self._settle(batch, "published", "snapshot = %s, commit_hash = %s, reason = ''", (snapshot, commit), bad_rows)
 
     def mark_rejected(self, batch: str, reason: str) -> None:
-        """See `WorkQueue`."""
+        """Record that a batch is rejected.
+
+        Raises:
+            TrackerContradicts: the tracker has it as published.
+        """
         self._settle(batch, "rejected", "reason = %s", (reason[:2000],))
 
     def requeue(self, batch: str, worker: str, reason: str, *, delay: float = 0.0) -> None:
-        """See `WorkQueue`."""
+        """Give up a lease: the batch may be claimed after `delay` seconds. Without the lease nothing is changed."""
         query = f"""
             UPDATE sterna_ingest_batch SET worker = '', reason = %s, leased_until = clock_timestamp() + %s
             WHERE {_LEASED_BY_WORKER}

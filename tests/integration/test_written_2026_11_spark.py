@@ -30,7 +30,7 @@ from sterna.pipelines.ingest.batch_rules import close_due
 from sterna.pipelines.ingest.region import open_ingest
 from sterna.pipelines.ingest.worker import run_worker
 from sterna.pipelines.transforms.step import StepSummary, TransformReconciler
-from sterna.pipelines.transforms.step_context import FlowSpark
+from sterna.pipelines.transforms.step_context import TransformSpark
 from sterna.runtime.reconciler import Idle, reconcile
 from sterna.servers.registry_file import bucket_name
 from sterna.servers.spark import add_catalog
@@ -171,7 +171,7 @@ def test_a_flow_goes_on_from_its_mark(restored: Written) -> None:
 def stepped(restored: Written) -> StepSummary | Idle:
     (flow,) = restored.services.transforms
     with restored.context() as context:
-        return reconcile(TransformReconciler(lambda: context, flow, lambda: flow.sql, FlowSpark()))
+        return reconcile(TransformReconciler(lambda: context, flow, lambda: flow.sql, TransformSpark()))
 
 
 def test_expiry_takes_nothing_that_tags_of_holds_and_outlets_keep(restored: Written, spark: SparkSession) -> None:

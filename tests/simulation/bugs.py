@@ -334,7 +334,7 @@ def announced_snapshots_are_forgotten() -> AbstractContextManager[object]:
 
 def flows_are_forgotten() -> AbstractContextManager[object]:
     """Nobody looks how far flows have come."""
-    return planted(gathering.read_flow_positions, gathering, lambda context, settings, main: ((), ()))
+    return planted(gathering.read_transform_positions, gathering, lambda context, settings, main: ((), ()))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from sterna.config.sections.transforms import Transform
-from sterna.pipelines.publish.model import flow_channel
+from sterna.pipelines.publish.model import transform_channel
 from tests.simulation.changes import Changes
 from tests.simulation.main import FOLLOWED
 from tests.simulation.store import Violation
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _FIRST = 20_000_000  # beyond all numbers that others give
 _SOURCE, _TARGET = (FOLLOWED, "ods"), (FOLLOWED, "dwd")
-_MARK = flow_channel("dwd").position_property
+_MARK = transform_channel("dwd").position_property
 FLOW = Transform.model_validate(
     {"name": "dwd", "from": ".".join(_SOURCE), "into": ".".join(_TARGET), "mode": "append", "sql": "SELECT *"}
 )

@@ -14,7 +14,7 @@ from sterna.maintenance.tables.records import FOLDER, SWEEP_REPORT
 from sterna.notifications.change_log.event import TYPES
 from sterna.pipelines.cdc.journal import COLUMN, PART, SEGMENT, STOPPED_TABLE, TABLE_RESYNC
 from sterna.pipelines.features.model import FIELDS
-from sterna.pipelines.publish.model import Channel, flow_channel
+from sterna.pipelines.publish.model import Channel, transform_channel
 from sterna.replication.failover.approval import APPROVAL
 from sterna.replication.plan.batches import SHARE
 from sterna.replication.repair.run import FILE_REPAIR, REMAINING_FAULT, REPAIR_REPORT
@@ -85,7 +85,7 @@ def groups() -> dict[str, Sequence[str]]:
         head.RESTORED_OVER,
         head.WATERMARK_RESET_FROM,
     ]
-    channel, flow = Channel("eu", "acme", "clicks"), flow_channel("orders")
+    channel, flow = Channel("eu", "acme", "clicks"), transform_channel("orders")
     connections = [connection_type["connection-type"] for connection_type in get_provider_info()["connection-types"]]
     return {
         "Properties of commits on a replica branch": [

@@ -52,11 +52,13 @@ RETIRED: Mapping[str, tuple[str, ...]] = {
     "reseed": ("",),
     "epoch": ("",),
     "drops": ("pipelines", "text"),
+    "flow": ("",),
     "mark": ("pipelines/cdc", "pipelines/ingest", "pipelines/transforms", "text"),
 }
 """Words that something else has, or nothing any more, and below which folders no name has them: the sync's `lane`."""
 RETIRED_ALLOWED = {
     **dict.fromkeys(("_EPOCH", "_UNIX_EPOCH"), "1970, as everywhere"),
+    **dict.fromkeys(("FlowError", "FlowStopped"), "the names of errors, which stand in records of failures"),
     "epoch": "the parameter of a file of SQL, as its column is named",
     **dict.fromkeys(("mark_published", "mark_rejected", "mark_staged"), "the verb"),
     **dict.fromkeys(("markBatchFinished", "markProcessed"), "Debezium's"),
@@ -152,6 +154,7 @@ def test_a_word_has_one_meaning() -> None:
         ("replication/failover/model.py", "CatalogSite(epoch=1)", "epoch"),
         ("cli/sync.py", "def reseed(): pass", "reseed"),
         ("pipelines/cdc/status.py", "last_mark = 1", "last_mark"),
+        ("pipelines/transforms/step.py", "class FlowWriter: pass", "FlowWriter"),
     ],
 )
 def test_a_planted_second_meaning_is_seen(path: str, text: str, name: str) -> None:

@@ -15,7 +15,7 @@ from sterna.pipelines.ingest.model import batch_id, upload_id
 from sterna.pipelines.ingest.topic_offsets import consumer_group, upload_key
 from sterna.pipelines.ingest.tracker_schema import marker_uri
 from sterna.pipelines.publish.decide import position_properties
-from sterna.pipelines.publish.model import Channel, Step, flow_channel, numbered_positions, position_snapshots
+from sterna.pipelines.publish.model import Channel, Step, numbered_positions, position_snapshots, transform_channel
 from sterna.pipelines.transforms.decide import Position
 from sterna.pipelines.transforms.sink import StreamPosition
 from sterna.pipelines.transforms.step_context import APP_NAME
@@ -46,7 +46,7 @@ def test_marks_are_written_and_read() -> None:
 
 
 def test_names_and_ids_are_the_same() -> None:
-    channels = {"cdc": plan.channel("eu", "shop"), "flow": flow_channel("orders")}
+    channels = {"cdc": plan.channel("eu", "shop"), "flow": transform_channel("orders")}
     for name, channel in channels.items():
         assert (channel.position_property, channel.snapshot_property) == (
             NAMES[f"property {name}"],

@@ -93,9 +93,9 @@ def capture_changes(task: StepOperator, services: Services) -> Outcome:
 def transform_tables(task: StepOperator, services: Services) -> Outcome:
     """Run transforms whose sources have changed; count the steps of each."""
     from sterna.config.services_file import services_folder
-    from sterna.pipelines.transforms.run import run_transforms, select_flows
+    from sterna.pipelines.transforms.run import run_transforms, select_transforms
 
-    transforms, folder = select_flows(services.transforms, task.names), services_folder(task.services_path)
+    transforms, folder = select_transforms(services.transforms, task.names), services_folder(task.services_path)
     region, seconds, stopping = task.open_reloading(), task.follow_for.total_seconds(), Event()
     try:
         with task.stopped_by(stopping.set):

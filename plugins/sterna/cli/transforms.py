@@ -32,12 +32,12 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check transforms: settings, SQL, source and target. Changes nothing, and starts Spark."""
-    from sterna.pipelines.transforms.status import check_flows
+    from sterna.pipelines.transforms.status import check_transforms
     from sterna.text.transforms import checked_text
 
     transforms, folder = _select_transforms(services, names)
     with open_context(registry, region) as context:
-        checks = check_flows(context, transforms, folder)
+        checks = check_transforms(context, transforms, folder)
     Output(as_json).result({"region": region, "transforms": list(checks)}, checked_text(checks))
     exit_with_first(check_status.exit_code for check_status in checks)
 
@@ -73,11 +73,11 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the position of each transform. The exit code is that of the first one that stopped."""
-    from sterna.pipelines.transforms.status import read_flows
+    from sterna.pipelines.transforms.status import read_transform_statuses
 
     transforms, folder = _select_transforms(services, names)
     with open_context(registry, region) as context:
-        statuses = read_flows(context, transforms, folder)
+        statuses = read_transform_statuses(context, transforms, folder)
     Output(as_json).statuses(region, "transforms", statuses)
 
 
@@ -97,12 +97,12 @@ def rebuild(
     """
     from sterna.pipelines.transforms.rebuild import rebuild as work
     from sterna.pipelines.transforms.run import read_sql
-    from sterna.pipelines.transforms.step_context import FlowSpark
+    from sterna.pipelines.transforms.step_context import TransformSpark
     from sterna.text.transforms import rebuilt_text
 
     apply = should_apply(yes, dry_run)
     (transform,), folder = _select_transforms(services, [name])
-    step_context = FlowSpark()
+    step_context = TransformSpark()
     try:
         with open_context(registry, region) as context:
             rebuilt = work(context, transform, read_sql(transform, folder), step_context, act=apply)
@@ -119,6 +119,6 @@ def _select_transforms(services: Path | None, names: list[str] | None) -> tuple[
         UsageError: there is no such transform.
     """
     from sterna.config.services_file import read_services, services_folder
-    from sterna.pipelines.transforms.run import select_flows
+    from sterna.pipelines.transforms.run import select_transforms
 
-    return select_flows(read_services(services).transforms, names or ()), services_folder(services)
+    return select_transforms(read_services(services).transforms, names or ()), services_folder(services)

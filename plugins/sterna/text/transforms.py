@@ -10,7 +10,7 @@ from sterna.text.lines import join_lines
 
 if TYPE_CHECKING:
     from sterna.pipelines.transforms.rebuild import RebuildSummary
-    from sterna.pipelines.transforms.status import FlowCheck
+    from sterna.pipelines.transforms.status import TransformCheck
     from sterna.pipelines.transforms.step import StepSummary
     from sterna.runtime.runner import RunSummary
 
@@ -25,7 +25,7 @@ def run_text(summary: RunSummary[StepSummary]) -> str:
     return join_lines(lines or ["nothing to do"])
 
 
-def checked_text(checks: Sequence[FlowCheck]) -> str:
+def checked_text(checks: Sequence[TransformCheck]) -> str:
     """Return whether transforms can be worked off, a line each, and what makes a target that isn't there."""
     lines = []
     for check in checks:

@@ -48,7 +48,7 @@ from sterna.pipelines.ingest.regional_writer import RegionalIcebergCatalog
 from sterna.pipelines.ingest.work_queue import PostgresQueue
 from sterna.pipelines.ingest.worker import Worker
 from sterna.pipelines.transforms.step import TransformReconciler
-from sterna.pipelines.transforms.step_context import FlowSpark
+from sterna.pipelines.transforms.step_context import TransformSpark
 from sterna.replication.plan.options import SyncOptions
 from sterna.replication.replica.head import load_held_list, read_head
 from sterna.replication.replica.region import RegionContext
@@ -207,7 +207,9 @@ def write_all(making: Making) -> dict[str, Any]:
     features(making)
     with making.context() as context:
         flow = making.services.transforms[0]
-        answers["flow"] = asdict(reconcile(TransformReconciler(lambda: context, flow, lambda: flow.sql, FlowSpark())))
+        answers["flow"] = asdict(
+            reconcile(TransformReconciler(lambda: context, flow, lambda: flow.sql, TransformSpark()))
+        )
     world.sync("eu")
     world.sync("us")
     outlets(making)

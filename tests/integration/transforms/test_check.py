@@ -17,7 +17,7 @@ import pytest
 
 from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, ServicesError, SternaError
-from sterna.pipelines.transforms.status import check_flows
+from sterna.pipelines.transforms.status import check_transforms
 from tests.integration.transforms.test_transforms import DWD, DWS, WAP, Layers, layers, ods
 
 __all__ = ["layers"]
@@ -72,7 +72,7 @@ CASES = {
 
 def check(layers: Layers, flow: Transform) -> str:
     with layers.world.context("eu") as context:
-        return check_flows(context, [flow], Path())[0].fault
+        return check_transforms(context, [flow], Path())[0].fault
 
 
 def assert_refused(layers: Layers, flow: tuple[Transform, str], kind: type[SternaError], reason: str) -> None:

@@ -37,7 +37,7 @@ from sterna.pipelines.publish.spark import jvm
 from sterna.pipelines.transforms.column_usage import read_columns
 from sterna.pipelines.transforms.expressions import ALLOWED
 from sterna.pipelines.transforms.sql_plan import validate_sql
-from sterna.pipelines.transforms.step_context import FlowSpark
+from sterna.pipelines.transforms.step_context import TransformSpark
 from tests.support.world import World
 
 SOURCE = StructType().add("id", LongType()).add("day", DateType())
@@ -416,12 +416,12 @@ SPOKEN = """
 def test_a_workers_own_defaults_decide_no_row(world: World) -> None:
     """Each region has its own spark-defaults.conf, and a rebuild may run where no step did."""
     conf = world.spark.sparkContext._jsc.sc().conf()  # type: ignore[union-attr]
-    plain = FlowSpark().start_session("local[2]").sql(SPOKEN).collect()
+    plain = TransformSpark().start_session("local[2]").sql(SPOKEN).collect()
     before = {name: conf.get(name, "") for name in DEFAULTS}
     try:
         for name, value in DEFAULTS.items():
             conf.set(name, value)
-        odd = FlowSpark().start_session("local[2]").sql(SPOKEN).collect()
+        odd = TransformSpark().start_session("local[2]").sql(SPOKEN).collect()
         control = world.spark.newSession().sql(SPOKEN).collect()
     finally:
         for name, value in before.items():

@@ -18,9 +18,9 @@ from sterna.cli.main import main
 from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, Gap, NotAnAncestor, NotOnlyAdded, Remedy, Rewound, ServicesError
 from sterna.pipelines.transforms.rebuild import rebuild
-from sterna.pipelines.transforms.status import read_flows
+from sterna.pipelines.transforms.status import read_transform_statuses
 from sterna.pipelines.transforms.step import StepSummary, TransformReconciler
-from sterna.pipelines.transforms.step_context import FlowSpark
+from sterna.pipelines.transforms.step_context import TransformSpark
 from sterna.runtime.reconciler import Idle, reconcile
 from sterna.runtime.status import ReconcilerStatus
 from sterna.text.reconcilers import status_text
@@ -59,7 +59,7 @@ class Layers:
     def step(self, flow: tuple[Transform, str], region: str = "eu", before: Any = lambda moment: None) -> Any:
         with self.world.context(region) as context:
             transform, sql = flow
-            return reconcile(TransformReconciler(lambda: context, transform, lambda: sql, FlowSpark(), before))
+            return reconcile(TransformReconciler(lambda: context, transform, lambda: sql, TransformSpark(), before))
 
     def sync_and_step(self, flow: tuple[Transform, str], region: str = "eu") -> Any:
         self.world.sync(region)
@@ -67,7 +67,7 @@ class Layers:
 
     def rebuild(self, flow: tuple[Transform, str]) -> None:
         with self.world.context("eu") as context:
-            assert rebuild(context, *flow, FlowSpark(), act=True).done
+            assert rebuild(context, *flow, TransformSpark(), act=True).done
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_status_says_why_a_step_failed_until_the_flow_has_come_further(layers: L
 
     def status() -> ReconcilerStatus:
         with layers.world.context("eu") as context:
-            return read_flows(context, [flow], Path())[0]
+            return read_transform_statuses(context, [flow], Path())[0]
 
     layers.world.sync("eu")
     assert (status().message, status().exit_code) == ("behind", 0)

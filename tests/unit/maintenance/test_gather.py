@@ -20,7 +20,7 @@ from sterna.maintenance.tables import gather as upkeep_gather
 from sterna.maintenance.tables.expire import expire_snapshots
 from sterna.maintenance.tables.facts import ConsumerPosition
 from sterna.maintenance.tables.gather import read_inputs
-from sterna.pipelines.publish.model import flow_channel
+from sterna.pipelines.publish.model import transform_channel
 from sterna.replication.replica.feature_position import write_feature_view_position
 from sterna.storage.objects import Objects
 from tests.support.gc import after
@@ -147,7 +147,7 @@ def test_a_flow_whose_mark_names_no_snapshot_keeps_its_source(
         "sql": "SELECT * FROM changes",
     }
     world.commit(sums=world.write("sums"))
-    table_state = SimpleNamespace(properties={flow_channel("daily").position_property: mark})
+    table_state = SimpleNamespace(properties={transform_channel("daily").position_property: mark})
     monkeypatch.setattr(upkeep_gather, "read_state", lambda *asked: table_state)
     facts, _ = read_inputs(
         world.context("us"), settings().with_dependents((Transform.model_validate(transform_fields),)), after(hours=3)

@@ -10,7 +10,7 @@ from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, Gap, NotAnAncestor, Rewound, SternaError
 from sterna.pipelines.publish.decide import FastForward, Published, Stage
 from sterna.pipelines.publish.decide import decide as decide_step
-from sterna.pipelines.publish.model import Channel, SnapshotState, Step, TableState, flow_channel
+from sterna.pipelines.publish.model import Channel, SnapshotState, Step, TableState, transform_channel
 from sterna.pipelines.transforms.decide import (
     Idle,
     Position,
@@ -23,7 +23,7 @@ from sterna.pipelines.transforms.decide import (
 )
 
 FLOW = Transform.model_validate({"name": "dwd", "from": "a.ods", "into": "a.dwd", "mode": "append", "sql": "SELECT 1"})
-CHANNEL = flow_channel("dwd")
+CHANNEL = transform_channel("dwd")
 
 
 def table(*line: int, beside: tuple[int, ...] = (), operation: str = "append", **properties: str) -> TableState:

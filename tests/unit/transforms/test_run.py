@@ -14,7 +14,7 @@ from sterna.errors import FlowStopped, ServicesError, UsageError
 from sterna.maintenance.tables.facts import ConsumerPosition
 from sterna.maintenance.tables.gather import read_inputs
 from sterna.pipelines.transforms.failure import read_failure
-from sterna.pipelines.transforms.run import read_sql, run_transforms, select_flows
+from sterna.pipelines.transforms.run import read_sql, run_transforms, select_transforms
 from sterna.pipelines.transforms.sink import StreamPosition, decide_batch
 from tests.support.small_world import make_world, run
 
@@ -61,12 +61,12 @@ def test_a_flow_whose_sql_cannot_be_read_is_its_own_trouble(tmp_path: Path, brok
 
 def test_flows_by_name_and_sql_from_a_file(tmp_path: Path) -> None:
     flows = [flow("a"), flow("b", sql="b.sql")]
-    assert [selected.name for selected in select_flows(flows, ["b"])] == ["b"]
-    assert select_flows(flows, []) == flows
+    assert [selected.name for selected in select_transforms(flows, ["b"])] == ["b"]
+    assert select_transforms(flows, []) == flows
     with pytest.raises(UsageError, match=r"no transform c: there are a, b"):
-        select_flows(flows, ["c"])
+        select_transforms(flows, ["c"])
     with pytest.raises(UsageError, match="no section transforms"):
-        select_flows([], [])
+        select_transforms([], [])
     with pytest.raises(ServicesError, match=r"can't read b\.sql"):
         read_sql(flows[1], tmp_path)
     (tmp_path / "b.sql").write_text(" \n")

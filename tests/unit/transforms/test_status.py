@@ -37,7 +37,7 @@ from sterna.errors import (
     SternaError,
     StoreUnreachable,
 )
-from sterna.pipelines.publish.model import SnapshotState, Step, TableState, flow_channel
+from sterna.pipelines.publish.model import SnapshotState, Step, TableState, transform_channel
 from sterna.pipelines.transforms import rebuild as rebuilding
 from sterna.pipelines.transforms import status as told_status
 from sterna.pipelines.transforms import step as stepping
@@ -45,9 +45,9 @@ from sterna.pipelines.transforms.decide import is_sql_changed, with_sql_digest
 from sterna.pipelines.transforms.failure import read_failure, rebuild_in_progress, step_in_progress, write_failure
 from sterna.pipelines.transforms.rebuild import rebuild
 from sterna.pipelines.transforms.run import run_transforms
-from sterna.pipelines.transforms.status import read_flows
+from sterna.pipelines.transforms.status import read_transform_statuses
 from sterna.pipelines.transforms.step import StepSummary, TransformReconciler
-from sterna.pipelines.transforms.step_context import FlowSpark
+from sterna.pipelines.transforms.step_context import TransformSpark
 from sterna.runtime.reconciler import Idle, reconcile
 from sterna.runtime.status import ReconcilerStatus
 from tests.support.small_world import World, make_world, run
@@ -76,7 +76,7 @@ def status(
     world: World, which: Transform | None = None, minutes: float = 0.0, folder: Path = Path()
 ) -> ReconcilerStatus:
     now = datetime.now(UTC) + timedelta(minutes=minutes)
-    return read_flows(world.context(), [which or flow()], folder, now=now)[0]
+    return read_transform_statuses(world.context(), [which or flow()], folder, now=now)[0]
 
 
 class FailingContext:
@@ -92,7 +92,7 @@ class FailingContext:
 
 
 def take_step(world: World, ends: BaseException) -> StepSummary | Idle:
-    spark = cast(FlowSpark, FailingContext(ends))
+    spark = cast(TransformSpark, FailingContext(ends))
     return reconcile(TransformReconciler(world.context, flow(), lambda: SQL, spark))
 
 
@@ -144,7 +144,7 @@ def fail_to_inspect(world: World, monkeypatch: pytest.MonkeyPatch, error: Sterna
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(stepping, "read_flow_state", unreachable)
+        patched.setattr(stepping, "read_transform_state", unreachable)
         fail(world, error)
 
 
@@ -284,7 +284,7 @@ def test_a_rebuild_that_was_not_begun_is_told(world: World, monkeypatch: pytest.
         raise CatalogUnreachable("dark")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rebuilding, "read_flow_state", unreachable)
+        patched.setattr(rebuilding, "read_transform_state", unreachable)
         for act in (False, True):
             with pytest.raises(CatalogUnreachable):
                 rebuild(world.context(), flow(), SQL, FailingContext(ValueError()), act=act)  # type: ignore[arg-type]
@@ -379,7 +379,7 @@ def test_sql_that_the_worker_alone_cannot_read_is_told(world: World, tmp_path: P
 
 
 def test_sql_that_was_changed_since_the_last_rows_is_told() -> None:
-    step_id = with_sql_digest(Step("flow.all.dwd/start-7", flow_channel("dwd"), "7"), flow(), SQL).id
+    step_id = with_sql_digest(Step("flow.all.dwd/start-7", transform_channel("dwd"), "7"), flow(), SQL).id
     compacted = SnapshotState(3, 2, operation="replace")
     for rows in (SnapshotState(2, 1, wap_id=step_id), SnapshotState(2, 1, published_wap_id=step_id)):
         target = TableState((SnapshotState(1, None), rows, compacted), 3, {})
@@ -395,10 +395,10 @@ def test_what_nobody_foresaw_of_one_flow_hides_no_other(world: World, monkeypatc
             raise KeyError("snapshots")
         return read_real_state(context, which)  # type: ignore[arg-type]
 
-    read_real_state = told_status.read_flow_state
-    monkeypatch.setattr(told_status, "read_flow_state", odd)
+    read_real_state = told_status.read_transform_state
+    monkeypatch.setattr(told_status, "read_transform_state", odd)
     others = [flow().model_copy(update={"name": "odd"}), flow()]
-    first, second = read_flows(world.context(), others, Path())
+    first, second = read_transform_statuses(world.context(), others, Path())
     assert first.message == "KeyError: 'snapshots'"
     assert first.exit_code == EngineError.exit_code
     assert (second.message, second.exit_code) == ("behind", 0)

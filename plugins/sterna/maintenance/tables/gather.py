@@ -20,7 +20,7 @@ from sterna.maintenance.tables.facts import (
     UnknownPosition,
 )
 from sterna.maintenance.tables.retention import Retention, compute_retention
-from sterna.pipelines.publish.model import flow_channel
+from sterna.pipelines.publish.model import transform_channel
 from sterna.pipelines.publish.table_state import read_state
 from sterna.replication.failover.certain_term import require_certain_term, require_same_term
 from sterna.replication.replica.feature_position import read_feature_view_position
@@ -73,7 +73,7 @@ def read_inputs(
     included = [region for region in regions if region.name not in settings.excluded_regions]
     commits, base = _read_history(context.primary, head, included)
     keys = {version.key for version in (*main, *base, *(version for commit in commits for version in commit.put))}
-    flow_positions, unknown_flows = read_flow_positions(context, settings, main)
+    transform_positions, unknown_transforms = read_transform_positions(context, settings, main)
     view_positions, unknown_views = _read_view_positions(context, settings)
     require_same_term(context, settings.gone, term)
     return RetentionInputs(
@@ -88,12 +88,12 @@ def read_inputs(
             for region_state in regions
         ),
         term=term,
-        consumer_positions=(*flow_positions, *view_positions),
-        unknown_positions=(*unknown_flows, *unknown_views),
+        consumer_positions=(*transform_positions, *view_positions),
+        unknown_positions=(*unknown_transforms, *unknown_views),
     ), references
 
 
-def read_flow_positions(
+def read_transform_positions(
     context: RegionContext, settings: Maintenance, main: Iterable[TableVersion]
 ) -> tuple[tuple[ConsumerPosition, ...], tuple[UnknownPosition, ...]]:
     """Return the positions of the transforms, and the transforms whose applied position names no snapshot.
@@ -108,17 +108,17 @@ def read_flow_positions(
         return (), ()
     targets = {version.key: version for version in main if version.kind == ICEBERG_TABLE}
     positions, unknown = list[ConsumerPosition](), list[UnknownPosition]()
-    for flow in settings.transforms:
-        if flow.into not in targets:
+    for transform in settings.transforms:
+        if transform.into not in targets:
             continue
-        state = read_state(context, flow.into, targets[flow.into].metadata)
-        applied_position = state.properties.get(flow_channel(flow.name).position_property, "")
+        state = read_state(context, transform.into, targets[transform.into].metadata)
+        applied_position = state.properties.get(transform_channel(transform.name).position_property, "")
         snapshot = applied_position.partition("/")[0]
         if snapshot.isdecimal():
-            positions.append(ConsumerPosition(flow.source, int(snapshot), flow.name))
+            positions.append(ConsumerPosition(transform.source, int(snapshot), transform.name))
         elif applied_position:
-            reason = f"transform {flow.name}: its applied position on {flow.into} names no snapshot"
-            unknown.append(UnknownPosition(flow.source, context.region.name, reason))
+            reason = f"transform {transform.name}: its applied position on {transform.into} names no snapshot"
+            unknown.append(UnknownPosition(transform.source, context.region.name, reason))
     return tuple(positions), tuple(unknown)
 
 

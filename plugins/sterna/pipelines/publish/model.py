@@ -54,7 +54,7 @@ class Channel:
         return f"{_SNAPSHOT_PREFIX}{self}"
 
 
-def flow_channel(name: str) -> Channel:
+def transform_channel(name: str) -> Channel:
     """Return the channel of a transform on its target: the same in all regions.
 
     Args:

@@ -10,7 +10,7 @@ from hashlib import sha256
 from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, Gap, NotAnAncestor, Rewound
 from sterna.pipelines.publish.decide import rewind_reason
-from sterna.pipelines.publish.model import Step, TableState, flow_channel
+from sterna.pipelines.publish.model import Step, TableState, transform_channel
 from sterna.runtime.reconciler import Idle
 
 _APPLIED = re.compile(r"([0-9]{1,19})(/([1-9][0-9]{0,8}))?")
@@ -77,7 +77,7 @@ Decision = Idle | Work
 
 
 def decide(
-    flow: Transform, source: TableState, target: TableState, read_main: Callable[[], TableState | None]
+    transform: Transform, source: TableState, target: TableState, read_main: Callable[[], TableState | None]
 ) -> Decision:
     """Return what a transform does next.
 
@@ -93,62 +93,74 @@ def decide(
         NotAnAncestor: the source was rolled back or replaced.
         Gap: the source has expired the position's snapshot.
     """
-    position = read_position(flow, target)
+    position = read_position(transform, target)
     if source.current is None:
         if position.snapshot is not None:
-            raise _rewound_source(flow, position.snapshot)
+            raise _rewound_source(transform, position.snapshot)
         return Idle("the source has no rows yet")
     if position.snapshot is None:
-        return Work(None, source.current, build_step(flow, position, source.current))
+        return Work(None, source.current, build_step(transform, position, source.current))
     lineage = [snapshot.id for snapshot in source.ancestors]
     if position.snapshot not in lineage:
-        return _decide_off_lineage(flow, source, position.snapshot, read_main)
+        return _decide_off_lineage(transform, source, position.snapshot, read_main)
     if lineage[0] == position.snapshot:
         return Idle("up to date")
-    return Work(position.snapshot, source.current, build_step(flow, position, source.current))
+    return Work(position.snapshot, source.current, build_step(transform, position, source.current))
 
 
-def read_position(flow: Transform, target: TableState) -> Position:
+def read_position(transform: Transform, target: TableState) -> Position:
     """Return a transform's position, if it is certain.
 
     Raises:
         Rewound: the target was rolled back or replaced.
         FlowStopped: it has rows and no position, or a rebuild isn't finished.
     """
-    channel = flow_channel(flow.name)
+    channel = transform_channel(transform.name)
     if reason := rewind_reason(target, channel):
         raise Rewound(
-            f"transform {flow.name} has come up to {target.properties.get(channel.position_property)!r}, and {reason}",
-            table=flow.into,
-            hint=_rebuild_hint(flow),
+            f"transform {transform.name} has come up to {target.properties.get(channel.position_property)!r}, "
+            f"and {reason}",
+            table=transform.into,
+            hint=_rebuild_hint(transform),
         )
     position = Position.parse(target.properties.get(channel.position_property, ""))
     if position.rebuilding:
-        raise FlowStopped(f"a rebuild of transform {flow.name} isn't done", table=flow.into, hint=_rebuild_hint(flow))
+        raise FlowStopped(
+            f"a rebuild of transform {transform.name} isn't done", table=transform.into, hint=_rebuild_hint(transform)
+        )
     if position.snapshot is None and target.current is not None:
         raise FlowStopped(
-            f"the target has rows, and no position of transform {flow.name}: it was recreated, or others write there",
-            table=flow.into,
-            hint=_rebuild_hint(flow),
+            f"the target has rows, and no position of transform {transform.name}: it was recreated, or "
+            "others write there",
+            table=transform.into,
+            hint=_rebuild_hint(transform),
         )
     return position
 
 
-def build_step(flow: Transform, position: Position, end: int) -> Step:
+def build_step(transform: Transform, position: Position, end: int) -> Step:
     """Return the step that advances a transform to a snapshot.
 
     Args:
         position: of the transform.
         end: the source's snapshot.
     """
-    channel, applied_position = flow_channel(flow.name), replace(position, snapshot=end, rebuilding=False).text
+    channel, applied_position = (
+        transform_channel(transform.name),
+        replace(position, snapshot=end, rebuilding=False).text,
+    )
     id = f"{channel}/{position.text or 'start'}-{applied_position}"
     return Step(
-        id, channel, applied_position, position.text, is_numbered=False, is_snapshot_bound=flow.mode.kind != "append"
+        id,
+        channel,
+        applied_position,
+        position.text,
+        is_numbered=False,
+        is_snapshot_bound=transform.mode.kind != "append",
     )
 
 
-def rebuild_step(flow: Transform, applied_position: str, end: int) -> Step:
+def rebuild_step(transform: Transform, applied_position: str, end: int) -> Step:
     """Return the step that replaces all rows of a target by the result at a snapshot of the source.
 
     Args:
@@ -160,7 +172,7 @@ def rebuild_step(flow: Transform, applied_position: str, end: int) -> Step:
     """
     position = Position.parse(applied_position)
     number = position.rebuilt if position.rebuilding else position.rebuilt + 1
-    channel, new = flow_channel(flow.name), Position(end, number).text
+    channel, new = transform_channel(transform.name), Position(end, number).text
     return Step(
         f"{channel}/rebuild-{applied_position or 'start'}-{new}",
         channel,
@@ -171,24 +183,24 @@ def rebuild_step(flow: Transform, applied_position: str, end: int) -> Step:
     )
 
 
-def with_sql_digest(step: Step, flow: Transform, sql: str) -> Step:
+def with_sql_digest(step: Step, transform: Transform, sql: str) -> Step:
     """Return a step whose id contains a digest of the SQL, so that rows staged by other SQL aren't published."""
-    return replace(step, id=f"{step.id}-{_digest(flow, sql)}")
+    return replace(step, id=f"{step.id}-{_digest(transform, sql)}")
 
 
-def is_sql_changed(flow: Transform, target: TableState, sql: str) -> bool:
+def is_sql_changed(transform: Transform, target: TableState, sql: str) -> bool:
     """Return whether the last rows of a transform on its target were made by other SQL.
 
     It is False if the target has expired the snapshot of these rows.
     """
-    prefix = f"{flow_channel(flow.name)}/"
+    prefix = f"{transform_channel(transform.name)}/"
     ids = (snapshot.published_wap_id or snapshot.wap_id for snapshot in target.ancestors)
     last_id = next((id for id in ids if id.startswith(prefix)), "")
-    return bool(last_id) and not last_id.endswith(f"-{_digest(flow, sql)}")
+    return bool(last_id) and not last_id.endswith(f"-{_digest(transform, sql)}")
 
 
-def _digest(flow: Transform, sql: str) -> str:
-    return sha256("\n".join((str(flow.mode), flow.partition, sql)).encode()).hexdigest()[:12]
+def _digest(transform: Transform, sql: str) -> str:
+    return sha256("\n".join((str(transform.mode), transform.partition, sql)).encode()).hexdigest()[:12]
 
 
 def rebuilding_position(applied_position: str) -> str:
@@ -198,7 +210,7 @@ def rebuilding_position(applied_position: str) -> str:
 
 
 def _decide_off_lineage(
-    flow: Transform, source: TableState, start: int, read_main: Callable[[], TableState | None]
+    transform: Transform, source: TableState, start: int, read_main: Callable[[], TableState | None]
 ) -> Decision:
     """Return the decision if the position isn't an ancestor of the replica's current snapshot."""
     on_main = read_main()
@@ -209,22 +221,22 @@ def _decide_off_lineage(
         lineage
     )
     if start in other_ids:
-        raise _rewound_source(flow, start)
+        raise _rewound_source(transform, start)
     raise Gap(
-        f"snapshot {start}, up to which transform {flow.name} has come, is not kept",
-        table=flow.source,
-        hint=f"{_rebuild_hint(flow)}; and keep snapshots for longer",
+        f"snapshot {start}, up to which transform {transform.name} has come, is not kept",
+        table=transform.source,
+        hint=f"{_rebuild_hint(transform)}; and keep snapshots for longer",
     )
 
 
-def _rewound_source(flow: Transform, start: int) -> NotAnAncestor:
+def _rewound_source(transform: Transform, start: int) -> NotAnAncestor:
     return NotAnAncestor(
-        f"transform {flow.name} has come up to snapshot {start}, which is no ancestor of the source's current one: the "
-        "source was rolled back or replaced",
-        table=flow.source,
-        hint=_rebuild_hint(flow),
+        f"transform {transform.name} has come up to snapshot {start}, which is no ancestor of the source's current "
+        "one: the source was rolled back or replaced",
+        table=transform.source,
+        hint=_rebuild_hint(transform),
     )
 
 
-def _rebuild_hint(flow: Transform) -> str:
-    return f"sterna transforms rebuild {flow.name}"
+def _rebuild_hint(transform: Transform) -> str:
+    return f"sterna transforms rebuild {transform.name}"

@@ -112,13 +112,13 @@ class Origins:
         }
 
     def _union(self, plan: Any, lineages: list[Lineage]) -> Lineage:
-        flow_state = [
+        column_texts = [
             _strip_common_row([lineage[expression_id(attribute)] for attribute in iter_seq(child.output())])
             for lineage, child in zip(lineages, iter_seq(plan.children()), strict=True)
         ]
         return {
             expression_id(attribute): texts[0] if len(set(texts)) == 1 else f"union {expression_id(attribute)}"
-            for attribute, texts in zip(iter_seq(plan.output()), zip(*flow_state, strict=True), strict=True)
+            for attribute, texts in zip(iter_seq(plan.output()), zip(*column_texts, strict=True), strict=True)
         }
 
     def _join(self, plan: Any, left: Lineage, right: Lineage) -> Lineage:
@@ -139,13 +139,13 @@ class Origins:
     def _joins_partition(self, condition: Any, left: Lineage, right: Lineage) -> bool:
         if str(condition.nodeName()) not in ("EqualTo", "EqualNullSafe"):
             return False
-        flow_state = [
+        operands = [
             (lineage_text(operand, {**left, **right}), _column_ids(operand))
             for operand in (condition.left(), condition.right())
         ]
-        if any(_single_row_text(text) != self.partition for text, _ in flow_state):
+        if any(_single_row_text(text) != self.partition for text, _ in operands):
             return False
-        (_, left_ids), (_, right_ids) = flow_state
+        (_, left_ids), (_, right_ids) = operands
         return (left_ids <= left.keys() and right_ids <= right.keys()) or (
             left_ids <= right.keys() and right_ids <= left.keys()
         )

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from sterna.config.sections.transforms import Transform
 from sterna.errors import FlowStopped, TableMoved
 from sterna.pipelines.publish.decide import is_rewound
-from sterna.pipelines.publish.model import flow_channel
+from sterna.pipelines.publish.model import transform_channel
 from sterna.pipelines.publish.protocol import MAX_ATTEMPTS, PublishOutcome, publish_step
 from sterna.pipelines.publish.spark import SparkTable
 from sterna.pipelines.transforms.decide import rebuild_step, rebuilding_position, with_sql_digest
 from sterna.pipelines.transforms.failure import UNREAD_POSITION, rebuild_in_progress, write_failure
-from sterna.pipelines.transforms.observe import read_flow_state
-from sterna.pipelines.transforms.step_context import FlowSpark, StepContext
-from sterna.pipelines.transforms.write import FlowWriter
+from sterna.pipelines.transforms.observe import read_transform_state
+from sterna.pipelines.transforms.step_context import StepContext, TransformSpark
+from sterna.pipelines.transforms.write import TransformWriter
 from sterna.replication.replica.region import RegionContext
 
 
@@ -44,7 +44,7 @@ class RebuildSummary:
 
 
 def rebuild(
-    context: RegionContext, flow: Transform, sql: str, flow_spark: FlowSpark, *, act: bool = False
+    context: RegionContext, transform: Transform, sql: str, transform_spark: TransformSpark, *, act: bool = False
 ) -> RebuildSummary:
     """Replace all rows of a transform's target by the SQL's result over the whole source.
 
@@ -52,7 +52,7 @@ def rebuild(
 
     Args:
         context: the region, whose replica is read.
-        flow_spark: opens sessions of Spark.
+        transform_spark: opens sessions of Spark.
         act: do it; otherwise only plan.
 
     Raises:
@@ -62,44 +62,48 @@ def rebuild(
     """
     applied_position = UNREAD_POSITION
     try:
-        flow_state = read_flow_state(context, flow)
-        applied_position = flow_state.target.properties.get(flow_channel(flow.name).position_property, "")
-        if flow_state.source is None or flow_state.source.current is None:
-            raise FlowStopped("there are no rows to rebuild from on this region's replica", table=flow.source)
-        summary = RebuildSummary(flow.name, flow.source, flow_state.source.current, flow.into, applied_position)
+        transform_state = read_transform_state(context, transform)
+        applied_position = transform_state.target.properties.get(
+            transform_channel(transform.name).position_property, ""
+        )
+        if transform_state.source is None or transform_state.source.current is None:
+            raise FlowStopped("there are no rows to rebuild from on this region's replica", table=transform.source)
+        summary = RebuildSummary(
+            transform.name, transform.source, transform_state.source.current, transform.into, applied_position
+        )
         if not act:
             return summary
         with (
-            rebuild_in_progress(context, flow.name, applied_position) as set_position,
-            flow_spark.open_step(context, flow, flow_state.metadata) as step_context,
+            rebuild_in_progress(context, transform.name, applied_position) as set_position,
+            transform_spark.open_step(context, transform, transform_state.metadata) as step_context,
         ):
-            applied_position = _begin_rebuild(step_context.table, flow)
+            applied_position = _begin_rebuild(step_context.table, transform)
             if applied_position != summary.position:
                 set_position(applied_position)
-            outcome = _publish_rebuild(step_context, flow, sql, applied_position, summary.end)
+            outcome = _publish_rebuild(step_context, transform, sql, applied_position, summary.end)
     except BaseException as error:
         # The record is all that status has of it, as of a step.
         if act:
-            write_failure(context, flow.name, applied_position, error, rebuild=True)
+            write_failure(context, transform.name, applied_position, error, rebuild=True)
         raise
     return replace(summary, position=applied_position, snapshot=outcome.snapshot, commit=outcome.commit, done=True)
 
 
 def _publish_rebuild(
-    step_context: StepContext, flow: Transform, sql: str, applied_position: str, end: int
+    step_context: StepContext, transform: Transform, sql: str, applied_position: str, end: int
 ) -> PublishOutcome:
     step, writer = (
-        with_sql_digest(rebuild_step(flow, applied_position, end), flow, sql),
-        FlowWriter(step_context, flow, sql),
+        with_sql_digest(rebuild_step(transform, applied_position, end), transform, sql),
+        TransformWriter(step_context, transform, sql),
     )
     return publish_step(
         step_context.table, step, lambda loaded: writer.stage_rebuild(loaded, step, end), lambda loaded, snapshot: None
     )
 
 
-def _begin_rebuild(table: SparkTable, flow: Transform) -> str:
+def _begin_rebuild(table: SparkTable, transform: Transform) -> str:
     """Return the position that the rebuild starts from; a target that was rolled back is first marked as rebuilding."""
-    channel = flow_channel(flow.name)
+    channel = transform_channel(transform.name)
     for _ in range(MAX_ATTEMPTS):
         loaded = table.refresh()
         applied_position = loaded.state.properties.get(channel.position_property, "")

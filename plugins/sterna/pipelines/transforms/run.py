@@ -10,7 +10,7 @@ from threading import Event
 from sterna.config.sections.transforms import Transform
 from sterna.errors import ServicesError, UsageError
 from sterna.pipelines.transforms.step import StepSummary, TransformReconciler
-from sterna.pipelines.transforms.step_context import FlowSpark
+from sterna.pipelines.transforms.step_context import TransformSpark
 from sterna.replication.replica.region import RegionContext
 from sterna.runtime.runner import Runner, RunSummary
 
@@ -19,7 +19,7 @@ _MAX_SQL_CHARS = 100_000
 
 def run_transforms(
     open_region: Callable[[], RegionContext],
-    flows: Sequence[Transform],
+    transforms: Sequence[Transform],
     folder: Path,
     report_progress: Callable[[str], object],
     seconds: float = 0.0,
@@ -34,33 +34,34 @@ def run_transforms(
         seconds: for how long to poll for more; 0: each transform is run once.
         stopping: ends the run after the step under way, once it is set.
     """
-    flow_spark = FlowSpark()
+    transform_spark = TransformSpark()
     reconcilers = [
-        TransformReconciler(open_region, flow, partial(read_sql, flow, folder), flow_spark) for flow in flows
+        TransformReconciler(open_region, transform, partial(read_sql, transform, folder), transform_spark)
+        for transform in transforms
     ]
     try:
         return Runner(reconcilers, report_progress, stopping=stopping).run(seconds)
     finally:
-        flow_spark.close()
+        transform_spark.close()
 
 
-def select_flows(flows: Sequence[Transform], names: Sequence[str]) -> list[Transform]:
+def select_transforms(transforms: Sequence[Transform], names: Sequence[str]) -> list[Transform]:
     """Return transforms by their names, by default all, in the order of the file.
 
     Raises:
         UsageError: there is no such transform, or none at all.
     """
-    if not flows:
+    if not transforms:
         raise UsageError(
             "the services file has no section transforms", hint="say there what follows what: docs/transforms.md"
         )
-    if unknown := set(names) - {flow.name for flow in flows}:
-        flow_names = ", ".join(flow.name for flow in flows)
-        raise UsageError(f"no transform {', '.join(sorted(unknown))}: there are {flow_names}")
-    return [flow for flow in flows if not names or flow.name in names]
+    if unknown := set(names) - {transform.name for transform in transforms}:
+        transform_names = ", ".join(transform.name for transform in transforms)
+        raise UsageError(f"no transform {', '.join(sorted(unknown))}: there are {transform_names}")
+    return [transform for transform in transforms if not names or transform.name in names]
 
 
-def read_sql(flow: Transform, folder: Path) -> str:
+def read_sql(transform: Transform, folder: Path) -> str:
     """Return a transform's SQL.
 
     Args:
@@ -69,12 +70,14 @@ def read_sql(flow: Transform, folder: Path) -> str:
     Raises:
         ServicesError: its file can't be read.
     """
-    if not flow.file:
-        return flow.sql
+    if not transform.file:
+        return transform.sql
     try:
-        text = (folder / flow.file).read_text(encoding="utf-8")
+        text = (folder / transform.file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # not UTF-8, or not a valid file name
-        raise ServicesError(f"transform {flow.name}: can't read {flow.file}: {error}") from None
+        raise ServicesError(f"transform {transform.name}: can't read {transform.file}: {error}") from None
     if not text.strip() or len(text) > _MAX_SQL_CHARS:
-        raise ServicesError(f"transform {flow.name}: {flow.file} is empty, or has more than {_MAX_SQL_CHARS} letters")
+        raise ServicesError(
+            f"transform {transform.name}: {transform.file} is empty, or has more than {_MAX_SQL_CHARS} letters"
+        )
     return text

@@ -51,7 +51,7 @@ _CONSTANT = re.compile(r"""[rR]?['"]\s*(?:[+-]?\d{4,}\s*(?:-|['"])|epoch\b)""", 
 
 
 def validate_sql(
-    spark: SparkSession, flow: Transform, sql: str, source: StructType, target: StructType | None
+    spark: SparkSession, transform: Transform, sql: str, source: StructType, target: StructType | None
 ) -> StructType:
     """See that a transform's SQL can be worked off in steps; return the columns that it gives.
 
@@ -66,31 +66,31 @@ def validate_sql(
     try:
         spark.createDataFrame([], source).createOrReplaceTempView(VIEW)
         frame = spark.sql(sql)
-        fault = next(_find_faults(flow.mode.kind, java_plan(frame), sql), None)
+        fault = next(_find_faults(transform.mode.kind, java_plan(frame), sql), None)
     except spark_errors() as error:
-        raise _sql_error(flow, summarize_error(error, 3)) from None
+        raise _sql_error(transform, summarize_error(error, 3)) from None
     if fault is not None:
-        raise _sql_error(flow, fault)
-    _validate_columns(flow, frame, source, target)
+        raise _sql_error(transform, fault)
+    _validate_columns(transform, frame, source, target)
     try:
-        fault = _find_unproven(spark, flow, java_plan(frame), source)
+        fault = _find_unproven(spark, transform, java_plan(frame), source)
     except spark_errors() as error:
-        raise _sql_error(flow, summarize_error(error, 3)) from None
+        raise _sql_error(transform, summarize_error(error, 3)) from None
     if fault:
-        raise _sql_error(flow, fault)
+        raise _sql_error(transform, fault)
     return frame.schema
 
 
-def _find_unproven(spark: SparkSession, flow: Transform, plan: Any, source: StructType) -> str:
+def _find_unproven(spark: SparkSession, transform: Transform, plan: Any, source: StructType) -> str:
     """Return why it can't be shown that a step's rows are those of its keys or partitions; "" where it can."""
-    mode = flow.mode
+    mode = transform.mode
     if mode.kind == "merge":
         lineage = Origins().result_columns(plan)
         changed = [name for name in mode.columns if not _is_source_column(lineage[name], source, name)]
         return f"the key has to be the source's column as it is, and {', '.join(changed)} isn't" if changed else ""
     if mode.kind != "replace":
         return ""
-    (column,), expression = mode.columns, flow.partition
+    (column,), expression = mode.columns, transform.partition
     partition = column_text(source.names.index(column)) if not expression else ""
     if expression:
         partition_plan = java_plan(spark.sql(f"SELECT {expression} FROM {VIEW}"))  # noqa: S608 - an expression of the operator's
@@ -236,35 +236,35 @@ def _is_ungrouped(node: Any) -> bool:
     return name == "Window" and bool(node.partitionSpec().isEmpty())
 
 
-def _validate_columns(flow: Transform, frame: DataFrame, source: StructType, target: StructType | None) -> None:
+def _validate_columns(transform: Transform, frame: DataFrame, source: StructType, target: StructType | None) -> None:
     names = frame.schema.names
     if len(set(names)) < len(names):
-        raise _sql_error(flow, f"a column stands twice: {', '.join(names)}")
-    _require_columns(flow, "the SQL gives no", flow.mode.columns, names)
-    if flow.mode.kind == "merge" or (flow.mode.kind == "replace" and not flow.partition):
-        _require_columns(flow, "the source has no", flow.mode.columns, source.names)
-    for name in flow.mode.columns:
+        raise _sql_error(transform, f"a column stands twice: {', '.join(names)}")
+    _require_columns(transform, "the SQL gives no", transform.mode.columns, names)
+    if transform.mode.kind == "merge" or (transform.mode.kind == "replace" and not transform.partition):
+        _require_columns(transform, "the source has no", transform.mode.columns, source.names)
+    for name in transform.mode.columns:
         kinds = [schema[name].dataType for schema in (source, frame.schema) if name in schema.names]
         if not all(is_plain(kind) for kind in kinds):
             raise _sql_error(
-                flow,
+                transform,
                 f"column {name} is a {kinds[-1].simpleString()}, which identifies no rows: 0.0 and "
                 "-0.0, NaN, a map's entries, and texts by a collation are equal by one rule and differ by another",
             )
     if target is not None and set(names) != set(target.names):
         raise _sql_error(
-            flow, f"it gives the columns {', '.join(names)}, and {flow.into} has {', '.join(target.names)}"
+            transform, f"it gives the columns {', '.join(names)}, and {transform.into} has {', '.join(target.names)}"
         )
 
 
-def _require_columns(flow: Transform, prefix: str, required: Sequence[str], names: Sequence[str]) -> None:
+def _require_columns(transform: Transform, prefix: str, required: Sequence[str], names: Sequence[str]) -> None:
     if missing := [name for name in required if name not in names]:
         raise _sql_error(
-            flow, f"{prefix} column {', '.join(missing)} for mode {flow.mode}: there are {', '.join(names)}"
+            transform, f"{prefix} column {', '.join(missing)} for mode {transform.mode}: there are {', '.join(names)}"
         )
 
 
-def _sql_error(flow: Transform, reason: str) -> ServicesError:
+def _sql_error(transform: Transform, reason: str) -> ServicesError:
     return ServicesError(
-        f"transform {flow.name}, its SQL: {reason}", hint="correct the services file, or the file of the SQL"
+        f"transform {transform.name}, its SQL: {reason}", hint="correct the services file, or the file of the SQL"
     )

@@ -12,9 +12,9 @@ from sterna.pipelines.publish.protocol import LoadedTable, PublishOutcome, publi
 from sterna.pipelines.publish.spark import JavaBase, advance_position
 from sterna.pipelines.transforms.decide import Work, with_sql_digest
 from sterna.pipelines.transforms.failure import UNREAD_POSITION, clear_failure, step_in_progress, write_failure
-from sterna.pipelines.transforms.observe import FlowState, next_step, read_applied_position, read_flow_state
-from sterna.pipelines.transforms.step_context import FlowSpark, StepContext
-from sterna.pipelines.transforms.write import FlowWriter
+from sterna.pipelines.transforms.observe import TransformState, next_step, read_applied_position, read_transform_state
+from sterna.pipelines.transforms.step_context import StepContext, TransformSpark
+from sterna.pipelines.transforms.write import TransformWriter
 from sterna.replication.replica.region import RegionContext
 from sterna.runtime.reconciler import Idle, Reconciler
 
@@ -26,12 +26,12 @@ class Observation:
     Args:
         context: the region.
         sql: the transform's SQL.
-        flow_state: its source and its target.
+        transform_state: its source and its target.
     """
 
     context: RegionContext
     sql: str
-    flow_state: FlowState
+    transform_state: TransformState
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,20 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
     """Brings a transform's target up to the source as the region's replica has it; any region may repeat a step.
 
     Args:
-        flow_spark: opens sessions of Spark.
+        transform_spark: opens sessions of Spark.
         before: called with `stage` and `publish` before each.
     """
 
     def __init__(
         self,
         open_region: Callable[[], RegionContext],
-        flow: Transform,
+        transform: Transform,
         sql: Callable[[], str],
-        flow_spark: FlowSpark,
+        transform_spark: TransformSpark,
         before: Callable[[str], None] = lambda moment: None,
     ) -> None:
-        self.name, self.interval = flow.name, float(flow.every)
-        self._open_region, self._flow, self._sql, self._spark = open_region, flow, sql, flow_spark
+        self.name, self.interval = transform.name, float(transform.every)
+        self._open_region, self._transform, self._sql, self._spark = open_region, transform, sql, transform_spark
         self._before = before
         self._context: RegionContext | None = None
         self._applied_position = UNREAD_POSITION
@@ -90,11 +90,11 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
             sql = self._sql()
         except SternaError:
             with suppress(SternaError):
-                self._applied_position = read_applied_position(context, self._flow)
+                self._applied_position = read_applied_position(context, self._transform)
             raise
-        flow_state = read_flow_state(context, self._flow)
-        self._applied_position = flow_state.applied_position(self._flow)
-        return Observation(context, sql, flow_state)
+        transform_state = read_transform_state(context, self._transform)
+        self._applied_position = transform_state.applied_position(self._transform)
+        return Observation(context, sql, transform_state)
 
     def decide(self, state: Observation) -> Work | Idle:
         """Return the transform's next step; see `sterna.pipelines.transforms.decide.decide`.
@@ -103,10 +103,10 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
             Gap, NotAnAncestor: the source has expired, or was rolled back.
             Rewound, FlowStopped: the target was changed by others.
         """
-        work = next_step(state.context, self._flow, state.flow_state)
+        work = next_step(state.context, self._transform, state.transform_state)
         if isinstance(work, Idle):
             return work
-        return replace(work, step=with_sql_digest(work.step, self._flow, state.sql))
+        return replace(work, step=with_sql_digest(work.step, self._transform, state.sql))
 
     def apply(self, state: Observation, work: Work) -> StepSummary:
         """Compute the rows of a step, stage and publish them.
@@ -119,14 +119,14 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
         """
         with (
             step_in_progress(state.context, self.name, self._applied_position),
-            self._spark.open_step(state.context, self._flow, state.flow_state.metadata) as step_context,
+            self._spark.open_step(state.context, self._transform, state.transform_state.metadata) as step_context,
         ):
-            outcome = _run_step(step_context, self._flow, state.sql, work, self._before)
+            outcome = _run_step(step_context, self._transform, state.sql, work, self._before)
         return StepSummary(self.name, work.start, work.end, outcome.snapshot, outcome.commit)
 
     def summarize(self, result: StepSummary) -> str:
         """Return how far the target is."""
-        return f"{self.name}: {self._flow.into} is at snapshot {result.end} of {self._flow.source}"
+        return f"{self.name}: {self._transform.into} is at snapshot {result.end} of {self._transform.source}"
 
     def record_idle(self, state: Observation) -> None:
         """Delete the record of a failure that is over."""
@@ -139,9 +139,9 @@ class TransformReconciler(Reconciler[Observation, Work, StepSummary]):
 
 
 def _run_step(
-    step_context: StepContext, flow: Transform, sql: str, work: Work, before: Callable[[str], None]
+    step_context: StepContext, transform: Transform, sql: str, work: Work, before: Callable[[str], None]
 ) -> PublishOutcome:
-    writer = FlowWriter(step_context, flow, sql)
+    writer = TransformWriter(step_context, transform, sql)
     changes = writer.plan(work)
     writer.validate_source_columns(work)
     if sum(changes.files) == 0:

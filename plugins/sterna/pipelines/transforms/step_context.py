@@ -77,7 +77,7 @@ class StepContext:
             return read_snapshot(self.spark, self.source, snapshot)
 
 
-class FlowSpark:
+class TransformSpark:
     """Opens steps in Spark, and keeps the application that it started until it is closed."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class FlowSpark:
         )
 
     @contextmanager
-    def open_step(self, context: RegionContext, flow: Transform, metadata: str) -> Iterator[StepContext]:
+    def open_step(self, context: RegionContext, transform: Transform, metadata: str) -> Iterator[StepContext]:
         """Open a step.
 
         Args:
@@ -102,19 +102,19 @@ class FlowSpark:
             NoIceberg: its driver lacks Iceberg's runtime.
             CredentialError: one is missing.
         """
-        spark = self.start_session(flow.spark or context.region.spark)
+        spark = self.start_session(transform.spark or context.region.spark)
         stores = list_stores(context, metadata, is_replica=True)
-        catalog = main_catalog(context, flow.credential_id, APP_NAME)
-        with translate_java_errors(flow.into):
+        catalog = main_catalog(context, transform.credential_id, APP_NAME)
+        with translate_java_errors(transform.into):
             main_tables = DriverCatalog(spark, catalog)
         try:
-            key = parse_key(flow.into)
-            with translate_java_errors(flow.into):
+            key = parse_key(transform.into)
+            with translate_java_errors(transform.into):
                 main_tables.register_in_sql(_CATALOG)
-            table = SparkTable(spark, flow.into, partial(main_tables.load_table, key))
-            source = load_metadata(spark, flow.source, metadata, stores)
+            table = SparkTable(spark, transform.into, partial(main_tables.load_table, key))
+            source = load_metadata(spark, transform.source, metadata, stores)
             sql_name = ".".join(quote_backtick(part) for part in (_CATALOG, *key))
-            yield StepContext(spark, table, sql_name, source, flow.source)
+            yield StepContext(spark, table, sql_name, source, transform.source)
         finally:
             main_tables.close()
 

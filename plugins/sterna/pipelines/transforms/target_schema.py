@@ -33,7 +33,7 @@ _SAMPLES: Final = {
 """By type, two values as SQL casts them from."""
 
 
-def validate_key_types(flow: Transform, result: StructType, target: StructType) -> None:
+def validate_key_types(transform: Transform, result: StructType, target: StructType) -> None:
     """Validate that columns of the key and of the partitions keep their values in the target.
 
     Args:
@@ -43,13 +43,13 @@ def validate_key_types(flow: Transform, result: StructType, target: StructType) 
     Raises:
         ServicesError: a column of the target has a type that changes values.
     """
-    for name in flow.mode.columns:
+    for name in transform.mode.columns:
         result_type, target_type = result[name].dataType, target[name].dataType
         if not preserves_values(result_type, target_type):
             raise ServicesError(
-                f"transform {flow.name}: {flow.into} has {name} as {target_type.simpleString()}, and the SQL gives "
-                f"{result_type.simpleString()}: other values would stand there, which the next step doesn't find",
-                hint=f"recreate {flow.into} with {name} {result_type.simpleString()}, or correct the SQL",
+                f"transform {transform.name}: {transform.into} has {name} as {target_type.simpleString()}, and the SQL "
+                f"gives {result_type.simpleString()}: other values would stand there, which the next step doesn't find",
+                hint=f"recreate {transform.into} with {name} {result_type.simpleString()}, or correct the SQL",
             )
 
 
@@ -74,7 +74,7 @@ def preserves_values(result_type: DataType, target_type: DataType) -> bool:
     return result_name == "date" and target_name in ("timestamp", "timestamp_ntz")
 
 
-def validate_writes(spark: SparkSession, flow: Transform, sql: str, name: str, source: StructType) -> None:
+def validate_writes(spark: SparkSession, transform: Transform, sql: str, name: str, source: StructType) -> None:
     """See that Spark plans the writes which steps make of the SQL's result.
 
     Args:
@@ -90,20 +90,20 @@ def validate_writes(spark: SparkSession, flow: Transform, sql: str, name: str, s
     result = spark.sql(sql)
     result.createOrReplaceTempView(_RESULT)
     try:
-        for text in _write_statements(flow, result.schema, spark.table(name).schema.names, name):
+        for text in _write_statements(transform, result.schema, spark.table(name).schema.names, name):
             _plan_statement(spark, text)
     except spark_errors() as error:
         raise ServicesError(
-            f"transform {flow.name}: its result can't be written to {flow.into}: {summarize_error(error, 3)}",
-            hint=f"correct the SQL, or recreate {flow.into}: sterna transforms check",
+            f"transform {transform.name}: its result can't be written to {transform.into}: {summarize_error(error, 3)}",
+            hint=f"correct the SQL, or recreate {transform.into}: sterna transforms check",
         ) from None
 
 
-def validate_partitions(flow: Transform, table: Any) -> None:
+def validate_partitions(transform: Transform, table: Any) -> None:
     """See that each file of a target has rows of one partition, for a step replaces whole files.
 
     Args:
-        flow: of mode `replace`.
+        transform: of mode `replace`.
         table: its target's metadata in the JVM, and what reads its manifests.
 
     Raises:
@@ -119,12 +119,12 @@ def validate_partitions(flow: Transform, table: Any) -> None:
         for manifest in (manifests.get(index) for index in range(manifests.size()))
         if manifest.hasAddedFiles() or manifest.hasExistingFiles()
     }
-    if any(flow.mode.columns[0] not in identity_columns(metadata, metadata.spec(number)) for number in live_specs):
+    if any(transform.mode.columns[0] not in identity_columns(metadata, metadata.spec(number)) for number in live_specs):
         raise FlowStopped(
-            f"files of {flow.into} are from when it wasn't partitioned by the values of {flow.mode.columns[0]}, and a "
-            "step replaces whole partitions",
-            table=flow.into,
-            hint=f"sterna transforms rebuild {flow.name}",
+            f"files of {transform.into} are from when it wasn't partitioned by the values of "
+            f"{transform.mode.columns[0]}, and a step replaces whole partitions",
+            table=transform.into,
+            hint=f"sterna transforms rebuild {transform.name}",
         )
 
 
@@ -144,13 +144,14 @@ def identity_columns(metadata: Any, spec: Any) -> list[str]:
     ]
 
 
-def _write_statements(flow: Transform, result: StructType, columns: list[str], name: str) -> Iterator[str]:
+def _write_statements(transform: Transform, result: StructType, columns: list[str], name: str) -> Iterator[str]:
     """Yield the statements that plan as a transform's writes do."""
     column_list = ", ".join(map(quote_backtick, columns))
     yield f"INSERT INTO {name} BY NAME SELECT * FROM {_RESULT}"  # noqa: S608 - names are quoted
-    if flow.mode.kind == "merge":
+    if transform.mode.kind == "merge":
         on = " AND ".join(
-            f"t.{quote_backtick(key_column)} <=> s.{quote_backtick(key_column)}" for key_column in flow.mode.columns
+            f"t.{quote_backtick(key_column)} <=> s.{quote_backtick(key_column)}"
+            for key_column in transform.mode.columns
         )
         assignments = ", ".join(
             f"t.{quote_backtick(column_name)} = s.{quote_backtick(column_name)}" for column_name in columns
@@ -160,8 +161,8 @@ def _write_statements(flow: Transform, result: StructType, columns: list[str], n
             f"MERGE INTO {name} t USING {_RESULT} s ON {on} WHEN MATCHED THEN UPDATE SET {assignments} "  # noqa: S608
             f"WHEN NOT MATCHED THEN INSERT ({column_list}) VALUES ({values})"
         )
-    if flow.mode.kind == "replace":
-        (column,) = flow.mode.columns
+    if transform.mode.kind == "replace":
+        (column,) = transform.mode.columns
         kind = result[column].dataType
         if samples := _SAMPLES.get(kind.typeName()):
             literals = ", ".join(f"CAST({sample} AS {kind.simpleString()})" for sample in samples)

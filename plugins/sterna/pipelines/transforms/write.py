@@ -46,11 +46,11 @@ _OTHER_PARTITION = "FlowPartition: the SQL gives rows of partitions that were no
 
 
 @dataclass(frozen=True)
-class FlowWriter:
+class TransformWriter:
     """What is written for a step of a transform."""
 
     bench: StepContext
-    flow: Transform
+    transform: Transform
     sql: str = field(repr=False)
 
     def plan(self, work: Work) -> StagedChanges:
@@ -59,7 +59,7 @@ class FlowWriter:
         Raises:
             Gap, NotAnAncestor: the way isn't there, or isn't one.
         """
-        return stage(self.bench.spark, self.bench.source, self.flow.source, work.start, work.end)
+        return stage(self.bench.spark, self.bench.source, self.transform.source, work.start, work.end)
 
     def validate_source_columns(self, work: Work) -> None:
         """See that the columns which the transform reads are those that its target was made of.
@@ -71,11 +71,11 @@ class FlowWriter:
         if work.start is None:
             return
         old, new = (load_schema(self.bench.spark, self.bench.source, snapshot) for snapshot in (work.start, work.end))
-        hint = f"sterna transforms rebuild {self.flow.name}"
+        hint = f"sterna transforms rebuild {self.transform.name}"
         if old is None or new is None:
             raise FlowStopped(
                 f"the source has had several schemas, and snapshot {work.start if old is None else work.end} says none",
-                table=self.flow.source,
+                table=self.transform.source,
                 hint=hint,
             )
         if type_shape(old) == type_shape(new):
@@ -86,14 +86,14 @@ class FlowWriter:
             changed = current.changed_since(before)
         if changed:
             raise FlowStopped(
-                f"columns that transform {self.flow.name} reads are others than its target was made of: {changed}",
-                table=self.flow.source,
+                f"columns that transform {self.transform.name} reads are others than its target was made of: {changed}",
+                table=self.transform.source,
                 hint=hint,
             )
 
     def _read_columns(self, end: int) -> ColumnUsage:
         source = self.bench.read_source(end).schema
-        validate_sql(self.bench.spark, self.flow, self.sql, source, None)
+        validate_sql(self.bench.spark, self.transform, self.sql, source, None)
         return read_columns(self.bench.spark, self._queries(source), source)
 
     def _read_columns_at(self, start: int) -> ColumnUsage | None:
@@ -105,8 +105,8 @@ class FlowWriter:
             return None
 
     def _queries(self, source: StructType) -> list[str]:
-        mode = self.flow.mode
-        expressions = self.flow.partition or ", ".join(
+        mode = self.transform.mode
+        expressions = self.transform.partition or ", ".join(
             quote_backtick(name) for name in mode.columns if name in source.names
         )
         return [self.sql, *([f"SELECT {expressions} FROM {VIEW}"] if expressions else [])]  # noqa: S608 - names are quoted
@@ -130,7 +130,7 @@ class FlowWriter:
         if work.start is None:
             self._stage(loaded, work.step, lambda: self._write_all(work.end, overwrite=False))
         else:
-            self._stage(loaded, work.step, lambda: kinds[self.flow.mode.kind](work, changes))
+            self._stage(loaded, work.step, lambda: kinds[self.transform.mode.kind](work, changes))
 
     def stage_rebuild(self, loaded: LoadedTable[JavaBase], step: Step, end: int) -> None:
         """Write all rows that follow from the source at a snapshot, in the place of all that the target has.
@@ -147,8 +147,8 @@ class FlowWriter:
         Raises:
             FlowStopped: there are some.
         """
-        if self.flow.mode.kind == "replace" and work.start is not None:
-            validate_partitions(self.flow, loaded.base)
+        if self.transform.mode.kind == "replace" and work.start is not None:
+            validate_partitions(self.transform, loaded.base)
 
     def validate(self, loaded: LoadedTable[JavaBase], end: int) -> None:
         """See that all rows can be written.
@@ -161,19 +161,20 @@ class FlowWriter:
             ServicesError: the SQL isn't what the transform's mode takes, or doesn't fit the target.
             NotStaged: the target's properties would let the rows go live at once.
         """
-        require_wap_enabled(loaded.state.properties, self.flow.into)
+        require_wap_enabled(loaded.state.properties, self.transform.into)
         self._require_partitioning(loaded)
         target, source = self.bench.spark.table(self.bench.sql_name).schema, self.bench.read_source(end).schema
-        result = validate_sql(self.bench.spark, self.flow, self.sql, source, target)
-        validate_key_types(self.flow, result, target)
-        validate_writes(self.bench.spark, self.flow, self.sql, self.bench.sql_name, source)
+        result = validate_sql(self.bench.spark, self.transform, self.sql, source, target)
+        validate_key_types(self.transform, result, target)
+        validate_writes(self.bench.spark, self.transform, self.sql, self.bench.sql_name, source)
 
     def _require_partitioning(self, loaded: LoadedTable[JavaBase]) -> None:
         """See that whole files are replaced: each has rows of one partition."""
-        metadata, mode = loaded.base.metadata, self.flow.mode
+        metadata, mode = loaded.base.metadata, self.transform.mode
         if mode.kind == "replace" and mode.columns[0] not in identity_columns(metadata, metadata.spec()):
             raise ServicesError(
-                f"transform {self.flow.name}: {self.flow.into} isn't partitioned by the values of {mode.columns[0]}",
+                f"transform {self.transform.name}: {self.transform.into} isn't partitioned by the values of "
+                f"{mode.columns[0]}",
                 hint=f"CREATE TABLE … PARTITIONED BY ({mode.columns[0]})",
             )
 
@@ -184,19 +185,21 @@ class FlowWriter:
             self.bench.table.stage_sql(loaded, step, lambda _: write())
         except EngineRefused as error:
             # Spark names no table, and reads both.
-            source = reserved_column_error(self.bench.spark, self.bench.source, self.flow.source)
+            source = reserved_column_error(self.bench.spark, self.bench.source, self.transform.source)
             raise source if source and source.message == error.message else error from None
         except EngineError as error:
             if NOT_A_KEY in error.message:
-                columns = ", ".join(self.flow.mode.columns)
-                raise NotAKey(f"several rows of a snapshot have the same {columns}", table=self.flow.source) from None
+                columns = ", ".join(self.transform.mode.columns)
+                raise NotAKey(
+                    f"several rows of a snapshot have the same {columns}", table=self.transform.source
+                ) from None
             for marker in (_CHANGED_KEY, _SAME_KEY, _OTHER_PARTITION):
                 if marker in error.message:
-                    raise ServicesError(f"transform {self.flow.name}: {marker.partition(': ')[2]}") from None
+                    raise ServicesError(f"transform {self.transform.name}: {marker.partition(': ')[2]}") from None
             if sqlstate := statement_sqlstate(error.message):
                 raise ServicesError(
-                    f"transform {self.flow.name}, its SQL fails on the source's rows, or its result on the target: "
-                    f"{error.message} ({sqlstate})",
+                    f"transform {self.transform.name}, its SQL fails on the source's rows, or its result on "
+                    f"the target: {error.message} ({sqlstate})",
                     hint="correct the services file, or the rows",
                 ) from None
             raise
@@ -206,18 +209,18 @@ class FlowWriter:
         return self.bench.spark.sql(self.sql)
 
     def _read_changes(self, changes: StagedChanges, key: tuple[str, ...] = ()) -> DataFrame:
-        return to_frame(self.bench.spark, changes, key, self.flow.source)
+        return to_frame(self.bench.spark, changes, key, self.transform.source)
 
     def _write_all(self, end: int, *, overwrite: bool) -> Callable[[], object]:
         from pyspark.sql import functions as f
 
-        if self.flow.mode.kind == "merge":
-            changes = stage(self.bench.spark, self.bench.source, self.flow.source, None, end)
-            rows = self._read_changes(changes, self.flow.mode.columns).drop(CHANGE)  # which validates the key
+        if self.transform.mode.kind == "merge":
+            changes = stage(self.bench.spark, self.bench.source, self.transform.source, None, end)
+            rows = self._read_changes(changes, self.transform.mode.columns).drop(CHANGE)  # which validates the key
         else:
             rows = self.bench.read_source(end)
         result = self._query_result(rows)
-        writer = (self._require_unique_keys(result) if self.flow.mode.kind == "merge" else result).writeTo(
+        writer = (self._require_unique_keys(result) if self.transform.mode.kind == "merge" else result).writeTo(
             self.bench.sql_name
         )
         return (lambda: writer.overwrite(f.lit(True))) if overwrite else writer.append
@@ -230,9 +233,9 @@ class FlowWriter:
         if changes.files[0] and rows.where(f.col(CHANGE) != INSERT).limit(1).count():
             raise NotOnlyAdded(
                 f"rows were deleted or updated between snapshots {work.start} and {work.end}, and transform "
-                f"{self.flow.name} only appends",
-                table=self.flow.source,
-                hint=f"sterna transforms rebuild {self.flow.name}; or mode merge or replace, and then a rebuild",
+                f"{self.transform.name} only appends",
+                table=self.transform.source,
+                hint=f"sterna transforms rebuild {self.transform.name}; or mode merge or replace, and then a rebuild",
             )
         return self._query_result(rows.drop(CHANGE)).writeTo(self.bench.sql_name).append
 
@@ -240,7 +243,7 @@ class FlowWriter:
         """Return what merges changed keys: each with its new row, or without one if the key was deleted."""
         from pyspark.sql import functions as f
 
-        key = self.flow.mode.columns
+        key = self.transform.mode.columns
         changed = check_keys(self._read_changes(changes, key), self.bench.read_source(work.end), key)
         new_rows = self._require_unique_keys(self._query_result(changed.where(f.col(CHANGE) != DELETE).drop(CHANGE)))
         names = new_rows.schema.names
@@ -269,7 +272,7 @@ class FlowWriter:
         from pyspark.sql import functions as f
 
         names, places = rows.schema.names, _place_names(rows.schema.names)
-        by_key = Window.partitionBy(*[places[names.index(name)] for name in self.flow.mode.columns])
+        by_key = Window.partitionBy(*[places[names.index(name)] for name in self.transform.mode.columns])
         counted = rows.toDF(*places).withColumn("n", f.count(f.lit(1)).over(by_key))
         duplicate = f.when(f.col("n") > 1, f.raise_error(f.lit(_SAME_KEY)).cast("boolean"))
         return counted.where(duplicate.otherwise(f.lit(True))).select(*places).toDF(*names)
@@ -278,16 +281,16 @@ class FlowWriter:
         """Return what recomputes the partitions of all rows that changed, from the whole source."""
         from pyspark.sql import functions as f
 
-        (column,) = self.flow.mode.columns
-        partition = f.expr(self.flow.partition or quote_backtick(column))
+        (column,) = self.transform.mode.columns
+        partition = f.expr(self.transform.partition or quote_backtick(column))
         partitions = self._read_changes(changes).select(partition.alias("p")).distinct().limit(MAX_PARTITIONS + 1)
         kind = partitions.schema["p"].dataType.typeName()
         values = [row[0] for row in partitions.select(_to_number(f.col("p"), kind)).collect()]
         touched = [None if value is None else _to_literal(value, kind) for value in values]
         if len(touched) > MAX_PARTITIONS:
             raise ServicesError(
-                f"transform {self.flow.name}: a step touches more than {MAX_PARTITIONS} partitions",
-                hint=f"sterna transforms rebuild {self.flow.name}, and a coarser partition",
+                f"transform {self.transform.name}: a step touches more than {MAX_PARTITIONS} partitions",
+                hint=f"sterna transforms rebuild {self.transform.name}, and a coarser partition",
             )
         rows = self.bench.read_source(work.end)
         if not touched:  # what was rewritten has the same rows

@@ -414,7 +414,7 @@ def test_the_page_of_docs_needs_nothing_from_elsewhere(closed: Running) -> None:
 def test_without_keys_only_the_loopback_is_listened_on(branch: Branch) -> None:
     with pytest.raises(UsageError, match="loopback"):
         build_server(branch.context(), Services(), ServeOptions(host="0.0.0.0"), KEEP, environment={})
-    with pytest.raises(UsageError, match="no room kpi"):
+    with pytest.raises(UsageError, match="no service kpi"):
         build_server(branch.context(), Services(), ServeOptions(), KEEP, only=("kpi",), environment={})
     with pytest.raises(CredentialError, match="no public key"):
         build_server(branch.context(), Services(), ServeOptions(), KEEP, environment={"QUARKUS_OIDC_PUBLIC_KEY": "x"})

@@ -87,7 +87,7 @@ def test_queries_are_checked_where_they_are_served(
     # Who serves events alone isn't kept from it; what is told is the next thing that is wrong.
     assert "loopback" in usage_error(bad, "--only", "events", "--host", "0.0.0.0")
     assert "no queries to serve" in usage_error("version: 1", "--only", "queries")
-    assert "no room" in usage_error("version: 1", "--only", "events,")
+    assert "no service" in usage_error("version: 1", "--only", "events,")
 
 
 def test_no_token_gets_into_a_log() -> None:

@@ -431,7 +431,7 @@ def test_rooms_are_those_that_are_configured(world: World) -> None:
     assert "/kpi" not in paths(only=["events"])
     with pytest.raises(UsageError, match="no queries to serve"):
         paths(Services(), only=["events", "queries"])
-    with pytest.raises(UsageError, match="no room"):
+    with pytest.raises(UsageError, match="no service"):
         paths(only=["events", ""])
 
 

@@ -63,7 +63,7 @@ class IngestRouter:
     """The routes of one region's ingestion.
 
     Args:
-        gateway: what all rooms share.
+        gateway: what all services share.
     """
 
     def __init__(self, gateway: Gateway, service: IngestService) -> None:

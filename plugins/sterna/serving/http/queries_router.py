@@ -46,7 +46,7 @@ class QueriesRouter:
     """The route of one region's named queries.
 
     Args:
-        gateway: what all rooms share.
+        gateway: what all services share.
     """
 
     def __init__(self, gateway: Gateway, service: QueryService) -> None:

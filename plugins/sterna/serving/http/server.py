@@ -78,16 +78,16 @@ def build_server(
     """Return the gateway of a region, ready to be run.
 
     Args:
-        services: what the rooms do.
+        services: the settings of its services.
         keep: how far back events are served.
-        only: the rooms that it serves; None: all that something is configured for.
+        only: the services that it runs; None: all that something is configured for.
         environment: where the keys of tokens are looked for; default: the process's own.
         poller_options: how the branch is followed.
         run_query: runs queries; default: in processes of their own.
         delivery: how sinks are served.
 
     Raises:
-        UsageError: a room that isn't there or has nothing to serve, or no keys and an address that others reach.
+        UsageError: a service that isn't there or has nothing to serve, or no keys and an address that others reach.
         CredentialError: a key is named that is none.
     """
     names = _select_services(services, context.region.name, only)
@@ -123,7 +123,7 @@ def _select_services(services: Services, region: str, only: Collection[str] | No
     if only is None:
         return [name for name, is_configured in configured.items() if is_configured]
     if unknown := sorted(set(only) - set(configured)):
-        raise UsageError(f"no room {', '.join(unknown)}: there are {', '.join(configured)}")
+        raise UsageError(f"no service {', '.join(unknown)}: there are {', '.join(configured)}")
     if missing := [name for name in only if not configured[name]]:
         raise UsageError(f"the services file has no {missing[0]} to serve", hint="name another one with --services")
     return only

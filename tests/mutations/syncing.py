@@ -42,7 +42,7 @@ PLAN: Final = (
         first=("unit/sync/test_policies.py::test_a_refused_table_is_absent_and_status_says_why",),
     ),
     _plan(
-        name="a table made anew is taken for the old one",
+        name="a recreated table is taken for the old one",
         file="replication/plan/key_diff.py",
         old="before and before.id and before.id != source.id:",
         new="before and before.id and before.kind != source.kind:",

@@ -54,7 +54,7 @@ WAP: Final = (
         first=("unit/publish/test_decide.py",),
     ),
     _wap(
-        name="what is staged anew is not audited",
+        name="what is staged again is not audited",
         file="pipelines/publish/protocol.py",
         old="if change.snapshot not in self._audited and not isinstance(change, PositionOnly):",
         new="if not self._audited and not isinstance(change, PositionOnly):",

@@ -11,6 +11,7 @@ import pytest
 from sterna.errors import ExitCode, Gap, MarkMoved, StoreUnreachable, TableMoved
 from sterna.runtime.failures import Failures
 from sterna.runtime.reconciler import Idle, Reconciler, reconcile
+from sterna.runtime.retry_delay import RetryDelay
 from sterna.runtime.runner import Runner
 from sterna.runtime.status import Condition, ConditionType, ReconcilerStatus, blocked_by
 
@@ -190,3 +191,10 @@ def test_a_status_has_the_exit_code_of_its_first_alarm() -> None:
     well: Any = ReconcilerStatus("transform", "dwd", "a → b", "7", 0, "snapshots", (), {"into": "b"})
     assert (well.exit_code, well.blocked) == (ExitCode.SUCCESS, None)
     assert (well.fields()["into"], well.fields()["exit_code"]) == ("b", 0)
+
+
+def test_a_delay_doubles_up_to_its_limit_and_is_drawn_from_its_upper_half() -> None:
+    delay = RetryDelay(1.0, 30.0)
+    assert [delay.longest(failures) for failures in (1, 2, 3, 6, 10_000)] == [1.0, 2.0, 4.0, 30.0, 30.0]
+    drawn = [delay.draw(3) for _ in range(200)]
+    assert min(drawn) >= 2.0 and max(drawn) <= 4.0 and len(set(drawn)) > 1

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 
 from sterna.brokers.message import Message, Sender, SendOutcome
 from sterna.errors import Busy, EventRefused, OutletDisabled, ReferenceNotFound, SternaError
@@ -17,8 +19,12 @@ from sterna.notifications.change_log.log import EventLog
 from sterna.notifications.sinks.dead_letters import write_dead_letter
 from sterna.notifications.sinks.offset import PositionTag
 from sterna.replication.replica.region import RegionContext
+from sterna.runtime.reconciler import Idle, Reconciler
+from sterna.runtime.retry_delay import RetryDelay
+from sterna.runtime.runner import Runner
 
 log = logging.getLogger(__name__)
+_NOT_SENDING = {"standby": "another gateway delivers", "disabled": "the receiver wants no more events"}
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,21 @@ class _PendingStep:
 
 
 @dataclass(frozen=True)
+class Outbox:
+    """What a sink has to send.
+
+    Args:
+        idle_reason: why nothing is to be sent now; "": there is something.
+        pending: the next steps, in order.
+        max_messages: at once.
+    """
+
+    idle_reason: str
+    pending: Iterable[_PendingStep] = ()
+    max_messages: int = 1
+
+
+@dataclass(frozen=True)
 class DeliveryJob:
     """The task of one deliverer.
 
@@ -84,7 +105,7 @@ class DeliveryJob:
     open_sender: Callable[[], Sender] = field(repr=False)
 
 
-class Deliverer:
+class Deliverer(Reconciler[Outbox, tuple[Message, ...], int]):
     """The deliverer of one sink, to be run in a thread of its own.
 
     Args:
@@ -106,7 +127,7 @@ class Deliverer:
         options: DeliveryOptions,
         stop: threading.Event,
     ) -> None:
-        self.job, self.tag = job, tag
+        self.job, self.tag, self.name = job, tag, f"sink {job.name}"
         self.status = DeliveryStatus()
         self._context, self._source, self._head = context, source, head
         self.options, self._stop = options, stop
@@ -115,7 +136,8 @@ class Deliverer:
         self._pending: deque[_PendingStep] = deque()
         self._single_sends = 0  # this many messages are sent one by one
         self._failing_since: datetime | None = None
-        self._attempts = 0
+        self._attempts, self._retry_after = 0, 0.0
+        self._next_check_at = 0.0
         self._seen_position, self._unmoved_since = "", 0.0
 
     @property
@@ -125,40 +147,88 @@ class Deliverer:
         return max(0.0, (datetime.now(UTC) - first.time).total_seconds()) if first else 0.0
 
     def run(self) -> None:
-        """Deliver until `stop` is set; errors are retried."""
+        """Deliver until the deliverer is stopped; errors are retried."""
+        runner = Runner([self], log.error, stopping=self._stop, poll_seconds=self.options.poll_seconds)
         try:
-            while not self._stop.is_set():
-                try:
-                    self._step()
-                except SternaError as error:
-                    self._record_failure(error)
-                    self._wait_to_retry()
-                except Exception as error:  # noqa: BLE001 - the next attempt may succeed
-                    self._record_failure(error)
-                    self._wait_to_retry()
+            runner.run(math.inf)
         finally:
             self._close()
 
-    def _step(self) -> None:
-        if self._read_up_to is None:
-            self._read_up_to = self.tag.begin(self._head())
+    def observe(self, previous: Outbox | None = None) -> Outbox:
+        """Return what waits for being sent; reads the next commits where nothing does.
+
+        Raises:
+            Busy: the region's own copy may be behind the position.
+            CatalogError, StoreError: the log or the position can't be read.
+            SternaError: the receiver's secrets or library are missing.
+        """
         if self.tag.taken_over:
             self._stand_by()
-        elif self.status.state == "disabled" or not (self._pending or self._read_next()):
-            self._stop.wait(self.options.poll_seconds)
-        else:
-            self._send()
+        if self._read_up_to is None:
+            self._read_up_to = self.tag.begin(self._head())
+        if self.status.state in _NOT_SENDING:
+            return Outbox(_NOT_SENDING[self.status.state])
+        if not self._pending:
+            self._read_next()
+        if not self._pending:
+            return Outbox("all is delivered")
+        if self._sender is None:
+            self._sender = self.job.open_sender()
+        return Outbox("", self._pending, 1 if self._single_sends else self._sender.max_messages)
 
-    def _read_next(self) -> bool:
-        """Read the next commits; return whether there are any."""
+    def decide(self, state: Outbox) -> tuple[Message, ...] | Idle:
+        """Return the messages to send next; none: the next commits have no events for this sink."""
+        if state.idle_reason:
+            return Idle(state.idle_reason)
+        messages = (step.message for step in state.pending if step.message is not None)
+        return tuple(islice(messages, state.max_messages))
+
+    def apply(self, state: Outbox, work: tuple[Message, ...]) -> int:
+        """Send messages, and move the position behind those that were acknowledged; return their number.
+
+        Raises:
+            SternaError: the first that wasn't acknowledged is to be sent again, or the receiver wants no more.
+        """
+        self._finish_commits()
+        if not work or self._sender is None:
+            return 0
+        receipt = self._sender.send(work)
+        self._acknowledge(receipt.acknowledged)
+        self._handle_receipt(receipt, len(work))
+        return receipt.acknowledged
+
+    def summarize(self, result: int) -> str:
+        """Return nothing: a line for each delivery is too much for a log."""
+        return ""
+
+    def record_idle(self, state: Outbox) -> None:
+        """Note that delivery works, where this gateway delivers."""
+        if self.status.state not in _NOT_SENDING:
+            self._record_success()
+
+    def record_failure(self, error: BaseException) -> None:
+        """Count a failure, and set the delay until the next attempt."""
+        self._attempts += 1
+        delay = RetryDelay(self.options.retry_seconds, self.options.max_retry_seconds).draw(self._attempts)
+        # Not before the receiver wants it.
+        self.retry_seconds = self.stopped_seconds = self._retry_after + delay
+        self._retry_after = 0.0
+        self.status.problem = type(error).__name__
+        if isinstance(error, OutletDisabled):
+            self.status.state = "disabled"
+            self._close()
+        elif self.status.state != "standby":
+            self.status.state = "retrying"
+        self.status.failures += 1  # last, so that a reader of the counter sees the state that belongs to it
+
+    def _read_next(self) -> None:
         head, read_up_to = self._head(), self._read_up_to
         if read_up_to is None or head == read_up_to:
-            self._record_success()
-            return False
+            return
         segment = self._source.read_first_since(read_up_to, head, self.options.page_commits)
         if not segment.complete:
             self._reset_to_head(read_up_to, head)
-            return False
+            return
         for commit_events in segment.commits:
             moment, hash = commit_events.commit.commit_time, commit_events.commit.hash
             events = [event for event in commit_events.events if self.job.accepts(event.table)]
@@ -166,7 +236,6 @@ class Deliverer:
             self._pending += [_PendingStep(moment, hash, message) for message in messages]
             self._pending.append(_PendingStep(moment, hash))
             self._read_up_to = hash
-        return True
 
     def _reset_to_head(self, position: str, head: str) -> None:
         """Begin at the head: the position is older than the retained log, or the branch was rewound."""
@@ -179,21 +248,6 @@ class Deliverer:
         )  # fmt: skip
         self._read_up_to = head
         self.tag.advance(head)
-
-    def _send(self) -> None:
-        if self._sender is None:
-            self._sender = self.job.open_sender()
-        self._finish_commits()
-        batch: list[Message] = []
-        max_messages = 1 if self._single_sends else self._sender.max_messages
-        for step in self._pending:
-            if len(batch) == max_messages:
-                break
-            batch += [step.message] if step.message else []
-        if batch:
-            receipt = self._sender.send(batch)
-            self._acknowledge(receipt.acknowledged)
-            self._handle_receipt(receipt, len(batch))
 
     def _acknowledge(self, count: int) -> None:
         self._single_sends = max(0, self._single_sends - count)
@@ -213,16 +267,14 @@ class Deliverer:
         if problem is None:
             return
         if isinstance(problem, OutletDisabled):
-            self._record_failure(problem)
-            self.status.state = "disabled"
-            self._close()
-        elif isinstance(problem, EventRefused) and attempted - receipt.acknowledged > 1:
+            raise problem
+        if isinstance(problem, EventRefused) and attempted - receipt.acknowledged > 1:
             self._single_sends = attempted - receipt.acknowledged  # a broker may refuse a batch for one of its messages
         elif isinstance(problem, EventRefused) or self._is_expired(self._pending[0].time):
             self._write_dead_letter(problem)
         else:
-            self._record_failure(problem)
-            self._wait_to_retry(receipt.retry_after)
+            self._retry_after = receipt.retry_after or 0.0
+            raise problem
 
     def _is_expired(self, created_at: datetime) -> bool:
         """Return whether an event has failed for longer than the sink's `retry_timeout`.
@@ -246,13 +298,16 @@ class Deliverer:
 
     def _stand_by(self) -> None:
         """Another gateway delivers: check at intervals whether it still does, and take over if not."""
+        now = time.monotonic()
         if self.status.state != "standby":
             self.status.state, self.status.standbys = "standby", self.status.standbys + 1
             self._pending.clear()
             self._single_sends = 0
             self._close()
-            self._seen_position = ""
-        self._stop.wait(self.options.standby_seconds * random.uniform(0.7, 1.3))  # noqa: S311 - no secret
+            self._seen_position, self._next_check_at = "", now
+        if now < self._next_check_at:
+            return
+        self._next_check_at = now + self.options.standby_seconds * random.uniform(0.7, 1.3)  # noqa: S311 - no secret
         try:
             position = self.tag.read()
         except ReferenceNotFound:
@@ -271,22 +326,6 @@ class Deliverer:
     def _record_success(self) -> None:
         self._failing_since, self._attempts = None, 0
         self.status.state, self.status.problem = "delivering", ""
-
-    def _record_failure(self, error: Exception) -> None:
-        kind = type(error).__name__
-        if self.status.problem != kind:
-            expected = isinstance(error, SternaError)
-            log.error("sink %s: %s", self.job.name, error if expected else kind, exc_info=None if expected else error)
-        self._attempts += 1
-        self.status.problem = kind
-        if self.status.state != "standby":
-            self.status.state = "retrying"
-        self.status.failures += 1  # last, so that a reader of the counter sees the state that belongs to it
-
-    def _wait_to_retry(self, retry_after: float | None = None) -> None:
-        backoff = min(self.options.max_retry_seconds, self.options.retry_seconds * 2 ** min(self._attempts - 1, 16))
-        # Not before the receiver wants it, and not all at once.
-        self._stop.wait((retry_after or 0.0) + backoff * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
     def _close(self) -> None:
         sender, self._sender = self._sender, None

@@ -272,7 +272,7 @@ def test_what_the_large_lane_brings_is_published_though_main_is_quiet(
         brought(world, round)
         watching.until(lambda: watching.reports)
     assert [report.published for report in watching.reports] == [("ns.big",)]
-    assert failed.is_set() and watching.lines[0] == "StoreUnreachable: dark for a moment"
+    assert failed.is_set() and watching.lines[0] == "follow: StoreUnreachable: dark for a moment"
     assert_whole(world)
 
 
@@ -291,7 +291,7 @@ def test_a_dark_catalog_is_waited_for_and_told_once(world: World, monkeypatch: p
         head = world.commit(b=world.write("b"))
         watching.until(lambda: watching.lines)
         watching.until(lambda: watching.follower.failures > 2)
-        assert watching.lines == ["CatalogUnreachable: no answer"]
+        assert watching.lines == ["follow: CatalogUnreachable: no answer"]
         dark.clear()
         watching.until_at(head)
         watching.until(lambda: len(watching.lines) > 1)
@@ -362,7 +362,8 @@ def test_an_error_that_nobody_expects_is_told_and_survived(world: World, monkeyp
     monkeypatch.setattr(stages, "publish", publish)
     with Watching(world) as watching:
         watching.until_at(world.commit(a=world.write("a")))
-    assert watching.lines[0] == "ValueError: a bug"
+    assert watching.lines[0].startswith("follow: EngineError: an unexpected error: ValueError;")
+    assert "a bug" not in watching.lines[0], "it may hold a secret"
 
 
 @contextmanager

@@ -7,7 +7,6 @@ follower and a DAG, are kept apart by compare-and-swap: the second one publishes
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,11 +26,14 @@ from sterna.replication.replica.region import Progress, RegionContext
 from sterna.replication.replica.retry import Backoff
 from sterna.replication.sync import stages
 from sterna.replication.sync.run import execute_plan
+from sterna.runtime.failures import Failures, unexpected_error
+from sterna.runtime.retry_delay import RetryDelay
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
+_NAME = "follow"
 # What is large is left in transit where it can be, so that the rest of a plan is small.
 _SYNC_OPTIONS = SyncOptions(lane="small")
 
@@ -151,7 +153,7 @@ class Follower:
         self._completed, self._bulk_poll_at = frozenset[tuple[str, str]](), 0.0
         self.failures = 0
         """Consecutive failed polls."""
-        self._last_error = ""
+        self._failures = Failures(self.notify)
         self._sync_count = 0
 
     def run(self, seconds: float | None = None) -> None:
@@ -180,10 +182,11 @@ class Follower:
             return self._record_failure(error)
         except Exception as error:
             log.exception("a sync failed unexpectedly")
-            return self._record_failure(error)
-        if self._last_error:
+            return self._record_failure(unexpected_error(error))
+        if self._failures.get(_NAME) is not None:
             self.notify(f"continues after {self.failures} failures")
-        self.failures, self._last_error = 0, ""
+            self._failures.clear(_NAME)
+        self.failures = 0
         return pause
 
     def _poll(self) -> float:
@@ -280,17 +283,12 @@ class Follower:
         if self.options.stop_on_handover:
             self.stop.set()
 
-    def _record_failure(self, error: Exception) -> float:
+    def _record_failure(self, error: SternaError) -> float:
         self.failures += 1
-        message = f"{type(error).__name__}: {error}"
-        if message != self._last_error:
-            self.notify(message)
-        self._last_error = message
+        self._failures.record(_NAME, error)
         self.region.disconnect()
-        max_pause = min(
-            self.options.max_backoff_seconds, self.options.initial_backoff_seconds * (1 << min(self.failures - 1, 16))
-        )
-        return max_pause * random.uniform(0.5, 1.0)  # noqa: S311 - so that not all regions come back at once
+        # At random, so that not all regions come back at once.
+        return RetryDelay(self.options.initial_backoff_seconds, self.options.max_backoff_seconds).draw(self.failures)
 
     def _poll_interval(self, now: float) -> float:
         return self.options.busy_poll_seconds if now < self._busy_until else self.options.idle_poll_seconds

@@ -30,7 +30,7 @@ def read(metrics: Metrics, **services: object) -> dict[str, set[Sample]]:
     return families
 
 
-def one(name: str, value: float, **labels: str) -> set[Sample]:
+def one(name: str, value: float, /, **labels: str) -> set[Sample]:
     return {(name, tuple(sorted(labels.items())), value)}
 
 
@@ -73,12 +73,14 @@ def test_the_branch_and_what_is_sent_on() -> None:
     assert {name: samples for name, samples in families.items() if "sink" in name} == {
         **{
             f"counter sterna_sink_{name}": one(f"sterna_sink_{name}_total", value, sink="pager")
-            for name, value in {"delivered": 1, "dead_letters": 2, "failures": 3, "resets": 4, "standby": 5}.items()
+            for name, value in {"delivered": 1, "dead_letters": 2, "resets": 4, "standby": 5}.items()
         },
-        "gauge sterna_sink_age_seconds": one("sterna_sink_age_seconds", 1.235, sink="pager"),
         "gauge sterna_sink_state": one("sterna_sink_state", 1, sink="pager", state="retrying"),
         "gauge sterna_sink_unknown_tags": one("sterna_sink_unknown_tags", 2),
     }
+    consumer = {"kind": "sink", "name": "pager"}
+    assert families["counter sterna_reconciler_failures"] == one("sterna_reconciler_failures_total", 3, **consumer)
+    assert families["gauge sterna_reconciler_lag_seconds"] == one("sterna_reconciler_lag_seconds", 1.235, **consumer)
     numbers = [value for samples in families.values() for name, _, value in samples if "catalog" in name]
     assert sorted(numbers) == [1, 1, 2]
     assert families["counter sterna_branch_commits"] == one("sterna_branch_commits_total", 3)
@@ -128,18 +130,19 @@ def test_ingestion_and_features() -> None:
         "batches": one("sterna_ingest_batches_total", 6, rule="age"),
         "listed": one("sterna_ingest_listed_total", 7),
         "topics": one("sterna_ingest_topics_total", 8),
-        "failures": one("sterna_ingest_failures_total", 9),
     }
     gauges = {
         "topic_partitions_stopped": 11.0,
         "up": 0.0,
         "under_way": 12.0,
         "backlog_bytes": 30.0,
-        "oldest_seconds": 1.5,
     }
     expected = {f"counter sterna_ingest_{name}": samples for name, samples in ingested.items()}
     expected |= {f"gauge sterna_ingest_{name}": one(f"sterna_ingest_{name}", gauges[name]) for name in gauges}
     assert {name: samples for name, samples in families.items() if "ingest" in name} == expected
+    consumer = {"kind": "ingest", "name": "uploads"}
+    assert families["counter sterna_reconciler_failures"] == one("sterna_reconciler_failures_total", 9, **consumer)
+    assert families["gauge sterna_reconciler_lag_seconds"] == one("sterna_reconciler_lag_seconds", 1.5, **consumer)
     reads = "sterna_features_reads_total"
     assert families["counter sterna_features_reads"] == one(reads, 1, view="user", **{"from": "hit"}) | one(
         reads, 2, view="user", **{"from": "miss"}

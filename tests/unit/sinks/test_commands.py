@@ -158,4 +158,7 @@ def test_a_gateway_serves_outlets_and_counts_them(branch: Branch) -> None:
         wait_until(lambda: 'sterna_sink_state{sink="pager",state="retrying"} 1' in running.metrics)
         metrics = running.metrics
         assert 'sterna_sink_delivered_total{sink="pager"} 0' in metrics
-        assert "sterna_sink_unknown_tags 0" in metrics and 'sterna_sink_age_seconds{sink="pager"}' in metrics
+        assert (
+            "sterna_sink_unknown_tags 0" in metrics
+            and 'sterna_reconciler_lag_seconds{kind="sink",name="pager"}' in metrics
+        )

@@ -55,6 +55,7 @@ class _GatewayCollector:
 
     def collect(self) -> Iterator[Metric]:
         yield from _client_metrics(self.metrics)
+        yield from _reconciler_metrics(self.services)
         if self.services.poller:
             yield from _branch_metrics(self.services.poller)
         if self.services.queries:
@@ -90,6 +91,21 @@ def _branch_metrics(poller: BranchPoller) -> Iterator[Metric]:
     yield _single("sterna_buffered_events", "Events in memory.", len(buffer) if buffer else 0)
 
 
+def _reconciler_metrics(services: GatewayServices) -> Iterator[Metric]:
+    """Yield what all consumers have in common, by kind and name; of uploads without their tenants."""
+    failures, lags = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
+    for deliverer in services.sinks.deliverers if services.sinks else ():
+        consumer = ("sink", deliverer.job.name)
+        failures[consumer], lags[consumer] = deliverer.status.failures, round(deliverer.age, 3)
+    if services.ingest:
+        consumer, ages = ("ingest", "uploads"), (backlog.age for backlog in services.ingest.backlog)
+        failures[consumer], lags[consumer] = services.ingest.counts.failures, round(max(ages, default=0.0), 3)
+    if failures:
+        name = "sterna_reconciler_{}"
+        yield _labelled(name.format("failures_total"), "Attempts that failed.", failures, "kind", "name")
+        yield _labelled(name.format("lag_seconds"), "Age of what waits longest.", lags, "kind", "name")
+
+
 def _query_metrics(queries: QueryService) -> Iterator[Metric]:
     # Without the queries' names: reading these numbers needs no token.
     counts, hits_help = queries.counts, "Answers that took no run of their own."
@@ -107,14 +123,11 @@ def _sink_metrics(service: SinkService) -> Iterator[Metric]:
     for name, attribute, help in (
         ("delivered", "delivered", "Events that were acknowledged."),
         ("dead_letters", "dead_letters", "Events that went to the dead letters."),
-        ("failures", "failures", "Tries that failed."),
         ("resets", "resets", "Times that events were skipped."),
         ("standby", "standbys", "Times that another process delivered."),
     ):
         counts = {sink: getattr(status, attribute) for sink, status in statuses.items()}
         yield _labelled(f"sterna_sink_{name}_total", help, counts, "sink")
-    ages = {deliverer.job.name: round(deliverer.age, 3) for deliverer in service.deliverers}
-    yield _labelled("sterna_sink_age_seconds", "Age of what waits longest.", ages, "sink")
     states = {(sink, status.state): 1 for sink, status in statuses.items()}
     yield _labelled("sterna_sink_state", "What a sink is doing.", states, "sink", "state")
     yield _single("sterna_sink_unknown_tags", "Positions without a sink.", len(service.unknown))
@@ -133,13 +146,10 @@ def _ingest_metrics(service: IngestService) -> Iterator[Metric]:
     yield _single(name.format("topics_total"), "Uploads of topics' messages.", counts.messages)
     stopped_help = "Partitions of topics that need an operator."
     yield _single(name.format("topic_partitions_stopped"), stopped_help, service.stopped_partitions)
-    yield _single(name.format("failures_total"), "Times that nothing answered.", counts.failures)
     yield _single(name.format("up"), "Whether inbox and tracker answer.", not service.problem)
     yield _single(name.format("under_way"), "Uploads that are under way.", service.in_flight)
     bytes = sum(backlog.bytes for backlog in backlogs)
     yield _single(name.format("backlog_bytes"), "Bytes that wait for being published.", bytes)
-    oldest = round(max((backlog.age for backlog in backlogs), default=0.0), 3)
-    yield _single(name.format("oldest_seconds"), "Age of the oldest upload that waits.", oldest)
 
 
 def _feature_metrics(service: FeaturesService) -> Iterator[Metric]:

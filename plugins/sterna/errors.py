@@ -523,6 +523,89 @@ class NeedsResync(CdcError, exit_code=ExitCode.CHANGED):
     """A change of a table can't be expressed by changes of rows: it has to be read again from its database."""
 
 
+class RestCatalogError(SternaError):
+    """A request to a region's Iceberg REST address can't be fulfilled.
+
+    `status` and `wire_type` are the HTTP status and the `type` of the specification's ErrorModel: clients decide by
+    them whether to retry, and whether to delete the files that they wrote.
+    """
+
+    allows_multiline = False
+    status: ClassVar[int] = 400
+    wire_type: ClassVar[str] = "BadRequestException"
+
+
+class BadUpdate(RestCatalogError, exit_code=ExitCode.INPUT):
+    """A request, update or requirement is malformed, unknown, or doesn't fit the table's metadata."""
+
+
+class ForeignFile(RestCatalogError, exit_code=ExitCode.INPUT):
+    """A commit names a file that is neither the table's on `main` nor new in the table's place of this region."""
+
+
+class Forbidden(RestCatalogError, exit_code=ExitCode.CREDENTIAL):
+    """A rule, a policy or the client's role keeps the request from being fulfilled."""
+
+    status = 403
+    wire_type = "ForbiddenException"
+
+
+class NoSuchTable(RestCatalogError, exit_code=ExitCode.INPUT):
+    """There is no such table at this address."""
+
+    status = 404
+    wire_type = "NoSuchTableException"
+
+
+class NoSuchView(RestCatalogError, exit_code=ExitCode.INPUT):
+    """There is no such view at this address."""
+
+    status = 404
+    wire_type = "NoSuchViewException"
+
+
+class NoSuchNamespace(RestCatalogError, exit_code=ExitCode.INPUT):
+    """There is no such namespace at this address."""
+
+    status = 404
+    wire_type = "NoSuchNamespaceException"
+
+
+class AlreadyExists(RestCatalogError, exit_code=ExitCode.INPUT):
+    """A table, view or namespace has the name already."""
+
+    status = 409
+    wire_type = "AlreadyExistsException"
+
+
+class NamespaceNotEmpty(RestCatalogError, exit_code=ExitCode.INPUT):
+    """A namespace that is to be dropped has tables, views or namespaces."""
+
+    status = 409
+    wire_type = "NamespaceNotEmptyException"
+
+
+class RequirementFailed(RestCatalogError, remedy=Remedy.RETRY):
+    """The table isn't what the client's commit was made for; nothing was committed."""
+
+    status = 409
+    wire_type = "CommitFailedException"
+
+
+class StaleBase(RestCatalogError, remedy=Remedy.RETRY):
+    """A commit was made for a version of the table that `main` has left behind; nothing was committed."""
+
+    status = 409
+    wire_type = "CommitFailedException"
+
+
+class CommitOutcomeUnknown(RestCatalogError, remedy=Remedy.RETRY):
+    """A commit to `main` was sent, and no answer says whether it happened: the client must delete nothing."""
+
+    status = 500
+    wire_type = "CommitStateUnknownException"
+
+
 class ReplicaBroken(SternaError, exit_code=ExitCode.FAULTS):
     """A file that a kept head of the replica needs can't be read.
 

@@ -1,0 +1,139 @@
+"""Where a region's clients write, and that `main` gets none of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sterna.errors import BrokenMetadata
+from sterna.serving.rest_catalog.overlay import (
+    Places,
+    near_places,
+    overlay,
+    region_places,
+    served_metadata,
+    strip_overlay,
+)
+from tests.unit.config.samples import mapping
+
+UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
+NEAR = f"s3://eu-bucket/lake/near/{UUID}"
+NEAR_ROOT = "s3://eu-bucket/lake"
+PLACES = Places(NEAR, f"{NEAR}/data", f"{NEAR}/metadata")
+
+
+def table(location: str, **properties: str) -> dict[str, Any]:
+    return {"table-uuid": UUID, "location": location, "properties": properties, "unknown": [1]}
+
+
+def test_a_table_that_was_born_elsewhere_is_written_near() -> None:
+    served = served_metadata(
+        table("s3://eu-bucket/replica/us/t", **{"write.data.path": "s3://eu-bucket/replica/us/d", "a": "b"}),
+        mapping(),
+        NEAR_ROOT,
+    )
+    assert served == {
+        "table-uuid": UUID,
+        "location": NEAR,
+        "properties": {
+            "write.data.path": f"{NEAR}/data",
+            "write.metadata.path": f"{NEAR}/metadata",
+            "gc.enabled": "false",
+            "a": "b",
+        },
+        "unknown": [1],
+    }
+
+
+def test_what_would_take_files_elsewhere_is_left_out() -> None:
+    elsewhere = {
+        "write.object-storage.path": "s3://us-bucket/o",
+        "write.folder-storage.path": "s3://us-bucket/f",
+        "write.location-provider.impl": "com.example.Provider",
+    }
+    served = overlay(table("s3://eu-bucket/replica/us/t", **elsewhere), PLACES)
+    assert set(served["properties"]) == {"write.data.path", "write.metadata.path", "gc.enabled"}
+
+
+def test_a_table_that_was_born_here_has_its_own_places() -> None:
+    localized = table(
+        "s3://eu-bucket/replica/eu/t",
+        **{"write.data.path": "s3://eu-bucket/replica/eu/t/d", "gc.enabled": "false", "note": "s3://eu-bucket/replica"},
+    )
+    served = served_metadata(localized, mapping(), NEAR_ROOT)
+    assert served["location"] == "s3://eu-bucket/t"
+    assert served["properties"] == {
+        "write.data.path": "s3://eu-bucket/t/d",
+        "gc.enabled": "false",
+        "note": "s3://eu-bucket/replica",
+    }
+
+
+@pytest.mark.parametrize(
+    ("on_main", "localized"),
+    [
+        ("s3://us-bucket/t", "s3://eu-bucket/replica/us/t"),
+        ("s3://us-bucket/t/", "s3://eu-bucket/replica/us/t/"),
+        ("s3://eu-bucket/t", "s3://eu-bucket/replica/eu/t"),
+        ("s3://eu-bucket/replica/us/t", "s3://eu-bucket/replica/us/t"),  # after a promotion with tables
+        ("s3://us-bucket/replica/eu/t", "s3://eu-bucket/replica/eu/t"),
+    ],
+)
+@pytest.mark.parametrize("missing_uuid", [False, True])
+def test_main_and_the_replica_lead_to_the_same_places(on_main: str, localized: str, missing_uuid: bool) -> None:
+    absent = {"table-uuid": None} if missing_uuid else {}
+    assert region_places(mapping(), NEAR_ROOT, table(on_main) | absent) == region_places(
+        mapping(), NEAR_ROOT, table(localized) | absent
+    )
+
+
+def test_one_write_path_elsewhere_makes_all_of_a_table_near() -> None:
+    assert region_places(mapping(), NEAR_ROOT, table("s3://eu-bucket/t")) is None
+    written = table("s3://eu-bucket/t", **{"write.data.path": "s3://us-bucket/d"})
+    assert region_places(mapping(), NEAR_ROOT, written) == PLACES
+    assert region_places(mapping(), NEAR_ROOT, table("s3://nowhere/t")) == PLACES
+
+
+@pytest.mark.parametrize("text", ["../../other", "", "not a uuid", "s3://x"])
+def test_a_uuid_that_is_none_makes_no_folder(text: str) -> None:
+    with pytest.raises(BrokenMetadata, match="table-uuid"):
+        near_places(NEAR_ROOT, text)
+
+
+def test_overlaid_properties_reach_main_by_no_update() -> None:
+    updates = [
+        {"action": "set-properties", "updates": {"write.data.path": "x", "gc.enabled": "false", "owner": "me"}},
+        {"action": "set-properties", "updates": {"write.metadata.path": "x"}},
+        {"action": "remove-properties", "removals": ["write.data.path", "owner"]},
+        {"action": "remove-properties", "removals": ["gc.enabled"]},
+        {"action": "set-location", "location": f"{NEAR}/"},
+        {"action": "add-snapshot", "snapshot": {}},
+    ]
+    assert strip_overlay(updates, PLACES, table("s3://us-bucket/t")) == [
+        {"action": "set-properties", "updates": {"owner": "me"}},
+        {"action": "remove-properties", "removals": ["owner"]},
+        {"action": "add-snapshot", "snapshot": {}},
+    ]
+
+
+def test_a_location_that_was_not_served_is_left_to_whoever_judges_it() -> None:
+    other = {"action": "set-location", "location": "s3://us-bucket/other"}
+    assert strip_overlay([other], PLACES, table("s3://us-bucket/t")) == [other]
+    assert strip_overlay([other], None, {}) == [other]
+
+
+def test_a_table_that_was_born_here_keeps_the_write_paths_that_a_client_sets() -> None:
+    own = table("s3://eu-bucket/t")
+    updates = [
+        {"action": "set-properties", "updates": {"write.data.path": "s3://eu-bucket/d", "gc.enabled": "false"}},
+        {"action": "set-location", "location": "s3://eu-bucket/t"},
+    ]
+    assert strip_overlay(updates, None, own) == [
+        {"action": "set-properties", "updates": {"write.data.path": "s3://eu-bucket/d"}}
+    ]
+
+
+@pytest.mark.parametrize("update", [{"action": "set-properties"}, {"action": "set-properties", "updates": {}}, {}])
+def test_an_odd_update_is_left_to_whoever_applies_it(update: dict[str, Any]) -> None:
+    assert strip_overlay([update], PLACES, {}) == [update]

@@ -22,6 +22,7 @@ from sterna.replication.replica import head
 from sterna.replication.replica.bulk_state import BULK_RUN, BULK_TABLE
 from sterna.replication.replica.change_record import CHANGE_RECORD_PROPERTY
 from sterna.replication.replica.codecs import ACTION, COPY_BATCH, HELD, PLAN, REPORT, STAGE_REPORT
+from sterna.serving.rest_catalog import swap
 from sterna.storage.bandwidth import LEASE
 from tests.support import formats_airflow, formats_beside, formats_ingest, formats_values
 
@@ -94,7 +95,7 @@ def groups() -> dict[str, Sequence[str]]:
             head.OVERWRITTEN_BY,
             CHANGE_RECORD_PROPERTY,
         ],
-        "Properties of commits on `main`": [head.MOVED_TABLES, head.MOVE_ID],
+        "Properties of commits on `main`": [head.MOVED_TABLES, head.MOVE_ID, swap.REST_COMMIT, swap.REST_KEY],
         "`app-id` of commits on `main`": [APP_ID],
         "Properties of snapshots on `main`": [RUN_PROPERTY, REGION_PROPERTY, PRICE_PROPERTY],
         "Properties of tables on `main`": [

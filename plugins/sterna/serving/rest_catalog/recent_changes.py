@@ -1,0 +1,105 @@
+"""What this process has changed and the replica branch doesn't show yet: clients read their own writes here.
+
+Other instances show a change once the replica branch has it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from sterna.catalog.model import Content, Key
+
+_Superseded = frozenset[str | None]
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What is shown of a key.
+
+    Args:
+        content: as this region's replica branch will have it, without its id; None: the key is gone.
+        superseded: the documents of earlier contents, which the branch may show until a sync has published this one;
+            None among them: nothing under the key.
+        number: counts changes, in their order.
+    """
+
+    content: Content | None
+    superseded: _Superseded
+    number: int
+
+
+class RecentChanges:
+    """The keys that this process has changed lately; may be used by any number of threads."""
+
+    def __init__(self) -> None:
+        self._changes: dict[Key, _Change] = {}
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def record(self, changes: Mapping[Key, tuple[Content | None, Content | None]]) -> None:
+        """Show changes from now on, all of them at once.
+
+        Args:
+            changes: by key, what the replica branch shows at present, and what takes its place; None: nothing.
+        """
+        with self._lock:
+            self._count += 1
+            for key, (shown, content) in changes.items():
+                last = self._changes.get(key)
+                superseded: set[str | None] = {_document(shown)}
+                if last is not None:
+                    superseded |= {*last.superseded, _document(last.content)}
+                superseded.discard(_document(content))
+                self._changes[key] = _Change(content and content.with_id(None), frozenset(superseded), self._count)
+
+    def content(self, key: Key, shown: Content | None) -> Content | None:
+        """Return what a client is to see under a key; None: nothing.
+
+        Args:
+            shown: what the replica branch has.
+        """
+        with self._lock:
+            change = self._changes.get(key)
+            if change is None:
+                return shown
+            if _document(shown) not in change.superseded:
+                del self._changes[key]  # a sync has published this one, or a later one
+                return shown
+            return change.content
+
+    def entries(self, shown: Iterable[tuple[Key, Content]]) -> dict[Key, Content]:
+        """Return all that a client is to see, for listings.
+
+        Args:
+            shown: all that the replica branch has.
+        """
+        contents = dict(shown)
+        with self._lock:
+            keys = list(self._changes)
+        current = {key: self.content(key, contents.get(key)) for key in keys}
+        visible = {key: content for key, content in current.items() if content is not None}
+        return {key: content for key, content in contents.items() if key not in current} | visible
+
+    @property
+    def count(self) -> int:
+        """How many times something was recorded."""
+        with self._lock:
+            return self._count
+
+    def forget(self, count: int, held: Collection[Key] = ()) -> None:
+        """Show what the replica branch has: a sync is done that has published, or left out, all that was recorded.
+
+        Args:
+            count: as it was when the sync began; what was recorded since stays.
+            held: keys that the sync could not publish: they stay.
+        """
+        with self._lock:
+            done = [key for key, change in self._changes.items() if change.number <= count and key not in held]
+            for key in done:
+                del self._changes[key]
+
+
+def _document(content: Content | None) -> str | None:
+    return None if content is None else content.with_id(None).document

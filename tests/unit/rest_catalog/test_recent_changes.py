@@ -44,7 +44,7 @@ def test_a_sync_that_saw_a_change_ends_it_unless_the_key_is_held() -> None:
     recent.record({KEY: (None, V1), OTHER: (None, V2)})
     count = recent.count
     recent.record({("ns", "later"): (None, V3)})
-    recent.forget(count, held={OTHER})
+    recent.discard_until(count, held={OTHER})
     assert recent.content(KEY, None) is None  # others have dropped it before any sync saw it
     assert recent.content(OTHER, None) == V2.with_id(None)
     assert recent.content(("ns", "later"), None) == V3.with_id(None)

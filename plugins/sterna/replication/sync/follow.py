@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _NAME = "follow"
-# What is large is left in transit where it can be, so that the rest of a plan is small.
-_SYNC_OPTIONS = SyncOptions(lane="small")
+SMALL_SYNC = SyncOptions(lane="small")
+"""What is large is left in transit where it can be, so that the rest of a plan is small."""
 
 
 class RegionSource(Protocol):
@@ -235,14 +235,14 @@ class Follower:
         is_retry = now >= self._backoff.next_attempt_at
         self._backoff = self._backoff.after_retry(now) if is_retry else self._backoff.after_run(now)
         replica_hash, started = _replica_hash(context), time.monotonic()
-        planned = stages.plan(context, _SYNC_OPTIONS, self.progress, self.options.limits.exceeded_by)
+        planned = stages.plan(context, SMALL_SYNC, self.progress, self.options.limits.exceeded_by)
         if planned.deferred:
             return self._defer(planned.deferred, replica_hash)
         self._deferred = None
         if planned.report is not None:
             return self._record_report(planned.report, head)
         with engine_or_spark(context, self.progress, self.engine) as engine:
-            report = execute_plan(context, planned, _SYNC_OPTIONS, self.progress, engine)
+            report = execute_plan(context, planned, SMALL_SYNC, self.progress, engine)
         if report.outcome == "published":
             self.on_published(replace(report, seconds=time.monotonic() - started))
         if report.large:

@@ -88,7 +88,7 @@ class RecentChanges:
         with self._lock:
             return self._count
 
-    def forget(self, count: int, held: Collection[Key] = ()) -> None:
+    def discard_until(self, count: int, held: Collection[Key] = ()) -> None:
         """Show what the replica branch has: a sync is done that has published, or left out, all that was recorded.
 
         Args:

@@ -1,7 +1,7 @@
 """Turns at a table: commits of one process to the same table come one after another, in the order of their arrival.
 
-Two that were made for the same version of a table can't both be committed, and the later one is told so sooner than a
-lost compare-and-swap would tell it.
+Two that were made for the same version of a table can't both be committed: the later one is refused before it writes
+anything, and none is overtaken for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sterna.errors import StaleBase
 
 
 class Turns:
-    """Who is at work at which table, and who waits.
+    """The commits at work at each table, and those that wait.
 
     Args:
         timeout: seconds that one may wait for its turn.

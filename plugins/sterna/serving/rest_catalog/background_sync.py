@@ -1,0 +1,102 @@
+"""A small sync after each change, in the background: one at a time, and one more where others asked meanwhile.
+
+What is large is left to the region's DAG or follower, and two syncs are kept apart by compare-and-swap, as always.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from sterna.catalog.model import parse_key
+from sterna.concurrency.background import run_in_background
+from sterna.errors import SternaError
+from sterna.replication.execution.spark_executor import engine_or_spark
+from sterna.replication.replica.model import Report
+from sterna.replication.replica.region import RegionContext
+from sterna.replication.sync import stages
+from sterna.replication.sync.follow import SMALL_SYNC, FollowerLimits
+from sterna.replication.sync.run import execute_plan
+from sterna.serving.rest_catalog.recent_changes import RecentChanges
+
+log = logging.getLogger(__name__)
+_MAX_PLANS = 100  # a plan that was overtaken is made again
+
+
+class BackgroundSync:
+    """Syncs of a region by this process.
+
+    Args:
+        region: returns the region, with connections of its own.
+        recent: what this process has changed: shown until a sync is done.
+        limits: the largest sync that is done here.
+    """
+
+    def __init__(
+        self,
+        region: Callable[[], RegionContext],
+        recent: RecentChanges,
+        limits: FollowerLimits = FollowerLimits(),  # noqa: B008
+    ) -> None:
+        self._region = region
+        self._recent = recent
+        self._limits = limits
+        self._changed = threading.Condition()
+        self._requested = self._done = 0
+        self._running = False
+
+    def request(self) -> int:
+        """Have a sync begin soon that sees what is on `main` now, and return its number for `wait`."""
+        with self._changed:
+            self._requested += 1
+            if not self._running:
+                self._running = True
+                run_in_background(self._run, "sterna-catalog-sync")
+            return self._requested
+
+    def wait(self, number: int, seconds: float) -> bool:
+        """Wait until a requested sync has ended, well or not; return whether it has."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._done >= number, timeout=seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                number = self._requested
+            started = time.monotonic()
+            try:
+                self._sync()
+            except SternaError as error:
+                log.warning("a sync after a commit failed: %s: %s", type(error).__name__, error)
+            except Exception:
+                log.exception("a sync after a commit failed unexpectedly")
+            log.debug("a sync after a commit took %.2f s", time.monotonic() - started)
+            with self._changed:
+                self._done = number
+                self._changed.notify_all()
+                if self._requested == number:
+                    self._running = False
+                    return
+
+    def _sync(self) -> None:
+        context, count = self._region(), self._recent.count
+        for _ in range(_MAX_PLANS):
+            report = self._sync_once(context)
+            if report is None:
+                return  # left to others: what was changed here is shown until they have published it
+            if not report.more and report.outcome != "superseded":
+                held = {parse_key(held_key.key) for held_key in (*report.held, *report.transit)}
+                self._recent.discard_until(count, held)
+                return
+
+    def _sync_once(self, context: RegionContext) -> Report | None:
+        planned = stages.plan(context, SMALL_SYNC, log.debug, self._limits.exceeded_by)
+        if planned.deferred:
+            log.info("a sync after a commit is left to the region's own: %s", planned.deferred)
+            return None
+        if planned.report is not None:
+            return planned.report
+        with engine_or_spark(context, log.debug, None) as engine:
+            return execute_plan(context, planned, SMALL_SYNC, log.debug, engine)

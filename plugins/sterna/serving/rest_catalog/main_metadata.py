@@ -1,0 +1,139 @@
+"""A table's or view's metadata.json on `main`: read whole, and written under a fresh name by this address.
+
+The address's own files of a table are in a folder of its own, which no client's key may write or delete, and which
+is outside of every location that is served. None of them is ever deleted here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content
+from sterna.config.registry.folders import state_root
+from sterna.errors import BadUpdate, ObjectMissing, SourceGone
+from sterna.replication.replica.region import RegionContext
+
+if TYPE_CHECKING:
+    from sterna.storage.objects import Objects
+
+_ADDRESS_FOLDER = "rest"
+_PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
+_DEFAULT_PREVIOUS_VERSIONS = 100
+_VERSION = re.compile(r"v?(\d{1,9})(?=[-.])")
+_NO_SNAPSHOT = -1
+
+
+def read_metadata(context: RegionContext, uri: str) -> dict[str, Any]:
+    """Return the whole JSON object of a metadata.json, fields that sterna doesn't know included.
+
+    Raises:
+        BrokenMetadata, OverLimit: it is no such file, or too large.
+        SourceGone: it is gone.
+        StoreUnreachable, StoreDenied: its store can't be used.
+    """
+    from sterna.iceberg.json_text import read_document
+
+    try:
+        data = context.objects.read(uri)
+    except ObjectMissing as error:
+        raise SourceGone("a metadata file is gone", file=uri) from error
+    document = read_document(data, uri, context.region.limits)
+    return dict(document.values(document.root()))
+
+
+def address_root(near_root: str) -> str:
+    """Return the folder below which the address writes, a folder for each table.
+
+    Args:
+        near_root: the region's own location.
+    """
+    return f"{state_root(near_root.rstrip('/'))}{_ADDRESS_FOLDER}"
+
+
+def address_folder(near_root: str, metadata: Mapping[str, Any], field: str = "table-uuid") -> str:
+    """Return the folder of the address's own files of a table or view.
+
+    Args:
+        near_root: the region's own location.
+        field: which one has its UUID.
+
+    Raises:
+        BadUpdate: its UUID is none, and would be a folder's name.
+    """
+    try:
+        folder = uuid.UUID(str(metadata.get(field)))
+    except ValueError:
+        raise BadUpdate(f"the metadata's {field} is no UUID") from None
+    return f"{address_root(near_root)}/{folder}"
+
+
+def write_metadata(objects: Objects, folder: str, metadata: Mapping[str, Any], previous_uri: str = "") -> str:
+    """Write a metadata.json under a fresh name, and return its URI.
+
+    Args:
+        folder: as `address_folder` returned it.
+        previous_uri: the one before it, whose number it continues; "" for none.
+
+    Raises:
+        StoreUnreachable, StoreDenied: the region's store can't be used.
+    """
+    match = _VERSION.match(previous_uri.rpartition("/")[2])
+    version = int(match[1]) + 1 if match else 1 if previous_uri else 0
+    uri = f"{folder}/metadata/{version:05d}-{uuid.uuid4()}.metadata.json"
+    data = json.dumps(metadata, ensure_ascii=False, separators=(",", ":")).encode()
+    objects.write_new(uri, data, assume_absent=True)
+    return uri
+
+
+def with_log_entry(metadata: Mapping[str, Any], previous: Mapping[str, Any], previous_uri: str) -> dict[str, Any]:
+    """Return a table's metadata whose log ends with the metadata.json before it, and is as long as the table allows.
+
+    Args:
+        previous: the metadata before it.
+        previous_uri: where that is.
+    """
+    entry = {"timestamp-ms": previous.get("last-updated-ms", 0), "metadata-file": previous_uri}
+    log = [*(metadata.get("metadata-log") or ()), entry]
+    return {**metadata, "metadata-log": log[-_previous_versions(metadata) :]}
+
+
+def _previous_versions(metadata: Mapping[str, Any]) -> int:
+    try:
+        return max(1, int((metadata.get("properties") or {}).get(_PREVIOUS_VERSIONS_MAX, _DEFAULT_PREVIOUS_VERSIONS)))
+    except (TypeError, ValueError):
+        return _DEFAULT_PREVIOUS_VERSIONS
+
+
+def table_content(metadata: Mapping[str, Any], uri: str) -> Content:
+    """Return the catalog's entry for a table's metadata, without id."""
+    snapshot_id = metadata.get("current-snapshot-id")
+    return Content.of(
+        {
+            "type": ICEBERG_TABLE,
+            "metadataLocation": uri,
+            "snapshotId": _NO_SNAPSHOT if snapshot_id is None else snapshot_id,
+            "schemaId": metadata.get("current-schema-id", 0),
+            "specId": metadata.get("default-spec-id", 0),
+            "sortOrderId": metadata.get("default-sort-order-id", 0),
+        }
+    )
+
+
+def view_content(metadata: Mapping[str, Any], uri: str) -> Content:
+    """Return the catalog's entry for a view's metadata, without id."""
+    current = metadata.get("current-version-id", 1)
+    versions: dict[Any, Mapping[str, Any]] = {
+        entry.get("version-id"): entry for entry in metadata.get("versions") or ()
+    }
+    return Content.of(
+        {
+            "type": ICEBERG_VIEW,
+            "metadataLocation": uri,
+            "versionId": current,
+            "schemaId": versions.get(current, {}).get("schema-id", 0),
+        }
+    )

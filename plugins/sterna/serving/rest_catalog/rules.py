@@ -1,0 +1,195 @@
+"""What a client may not do through a region's address, whatever its commit is otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sterna.catalog.model import Key, key_name
+from sterna.config.mapping import Mapping as RegionMapping
+from sterna.config.registry.folders import is_state_uri
+from sterna.config.registry.model import is_inside
+from sterna.errors import BadUpdate, Forbidden, NotResident, TableError
+from sterna.replication.replica.region import RegionContext
+from sterna.serving.rest_catalog.main_metadata import address_root
+from sterna.serving.rest_catalog.overlay import NEAR_FOLDER, Places
+
+PROTECTED_PREFIX = "sterna."
+"""How properties begin that sterna keeps in a table: where a batch, a flow or a change log has come to."""
+_MAIN_BRANCH = "main"
+_REPLACE = "replace"
+_FILE_COUNTS = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What a client may do beyond reading and writing.
+
+    Args:
+        expire: remove snapshots, branches and tags, as maintenance does.
+        compact: rewrite files of tables that were born in another region.
+    """
+
+    expire: bool = False
+    compact: bool = False
+
+
+def reject_forbidden_updates(updates: Sequence[Mapping[str, Any]], rights: Rights, places: Places | None) -> None:
+    """Refuse what only maintenance may do.
+
+    A REPLACE TABLE removes the branch `main` and sets it again in one commit; snapshots stay.
+
+    Args:
+        updates: the client's.
+        rights: the client's.
+        places: of a table that was born elsewhere; None: it was born in this region.
+
+    Raises:
+        Forbidden: an update removes snapshots, a branch or a tag; or compacts, from away, files of another region.
+    """
+    for update in updates:
+        action = update.get("action")
+        removes_ref = action == "remove-snapshot-ref" and update.get("ref-name") != _MAIN_BRANCH
+        if not rights.expire and (action == "remove-snapshots" or removes_ref):
+            raise Forbidden(
+                f"{action}: snapshots, branches and tags are removed by maintenance alone",
+                hint="sterna maintenance expire",
+            )
+        if not rights.compact and places is not None and action == "add-snapshot" and _compacts(update):
+            raise Forbidden(
+                "the table is compacted in the region that it was born in", hint="sterna maintenance compact"
+            )
+
+
+def _compacts(update: Mapping[str, Any]) -> bool:
+    """Return whether a snapshot replaces files by others with the same rows; one that rewrites manifests doesn't."""
+    snapshot = update.get("snapshot")
+    summary = snapshot.get("summary") if isinstance(snapshot, dict) else None
+    if not isinstance(summary, dict) or summary.get("operation") != _REPLACE:
+        return False
+    return any(str(summary.get(name, "0")) != "0" for name in _FILE_COUNTS)
+
+
+def reject_protected_properties(
+    properties: Mapping[str, Any], removals: Iterable[Any], current: Mapping[str, Any]
+) -> None:
+    """Refuse a change of what sterna keeps in a table's, view's or namespace's properties.
+
+    Args:
+        properties: what is to be set; one with the value that it has is no change.
+        removals: the names of what is to be removed.
+        current: the present ones.
+
+    Raises:
+        Forbidden: one of sterna's own would be set, changed or removed.
+    """
+    changed = [name for name, value in properties.items() if current.get(name) != value]
+    protected = next((name for name in (*changed, *removals) if _is_protected(name)), None)
+    if protected is not None:
+        raise Forbidden(f"the property {protected} is sterna's own")
+
+
+def reject_protected_updates(updates: Sequence[Mapping[str, Any]], current: Mapping[str, Any]) -> None:
+    """Refuse updates as `reject_protected_properties` does; in a snapshot's summary too, where maintenance keeps its.
+
+    Raises:
+        Forbidden: one of sterna's own properties would be set, changed or removed.
+    """
+    for update in updates:
+        properties, removals, snapshot = (update.get(name) for name in ("updates", "removals", "snapshot"))
+        reject_protected_properties(
+            properties if isinstance(properties, dict) else {}, removals if isinstance(removals, list) else (), current
+        )
+        summary = snapshot.get("summary") if isinstance(snapshot, dict) else None
+        reject_protected_properties(summary if isinstance(summary, dict) else {}, (), {})
+
+
+def _is_protected(name: object) -> bool:
+    return isinstance(name, str) and name.startswith(PROTECTED_PREFIX)
+
+
+def reject_replica_uris(mapping: RegionMapping, document: object) -> None:
+    """Refuse what would put a URI of a replica on `main`.
+
+    Args:
+        document: JSON that is about to be committed.
+
+    Raises:
+        BadUpdate: a text in it is a URI below a replica root.
+    """
+    uri = next((text for text in _texts(document) if mapping.below_replica_root(text)), None)
+    if uri is not None:
+        raise BadUpdate("a URI of a replica is none of the table's own", file=uri)
+
+
+def _texts(document: object) -> Iterator[str]:
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, dict):
+        for value in document.values():
+            yield from _texts(value)
+    elif isinstance(document, (list, tuple)):
+        for value in document:
+            yield from _texts(value)
+
+
+def require_replicated(context: RegionContext, key: Key) -> None:
+    """See that a policy lets this region have a table or view.
+
+    Raises:
+        Forbidden: it would have no replica here.
+    """
+    if reason := context.registry.exclusion_reason(key_name(key), context.region.name):
+        raise Forbidden(f"it may not be in {context.region.name}: {reason}", table=key_name(key))
+
+
+def require_readable_everywhere(context: RegionContext, key: Key, uris: Iterable[str]) -> None:
+    """See that each region that has a table may have what is written to some places.
+
+    Else a commit from here would hold the table there.
+
+    Args:
+        uris: folders that this region's clients write to.
+
+    Raises:
+        Forbidden: a residency rule keeps one of them from a region that has the table.
+        BadUpdate: it is no place that a table may have.
+    """
+    registry, name = context.registry, key_name(key)
+    places = list(uris)
+    for region in registry.regions:
+        if registry.exclusion_reason(name, region.name):
+            continue
+        mapping = RegionMapping(registry, region)
+        try:
+            for uri in places:
+                mapping.locate(uri)
+                mapping.require_resident(uri)
+        except NotResident as error:
+            raise Forbidden(error.message, table=name, file=error.file) from error
+        except TableError as error:
+            raise BadUpdate(error.message, table=name, file=error.file) from error
+
+
+def require_own_location(context: RegionContext, near_root: str, location: object) -> str:
+    """Return the location of a table or view that is to be made, without a slash at its end.
+
+    Args:
+        near_root: the region's own location.
+        location: as the client sent it.
+
+    Raises:
+        BadUpdate: it isn't in this region, or is a place that the address keeps for itself.
+    """
+    if not isinstance(location, str):
+        raise BadUpdate("the location is no text")
+    uri = location.rstrip("/")
+    try:
+        is_local = context.mapping.is_local(uri) and not context.mapping.below_replica_root(uri)
+    except TableError as error:
+        raise BadUpdate(f"a table can't be there: {error.message}", file=uri) from error
+    near = f"{near_root.rstrip('/')}/{NEAR_FOLDER}"
+    if not is_local or is_state_uri(f"{uri}/") or is_inside(uri, near) or is_inside(address_root(near_root), uri):
+        raise BadUpdate("a table that is made here has its location in this region's own", file=uri)
+    return uri

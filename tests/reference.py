@@ -18,7 +18,7 @@ from tests.support.settings import SETTINGS, TARGET_KINDS, settings_table, store
 
 ROOT = Path(__file__).parents[1]
 ERRORS_PAGE = ROOT / "docs" / "errors.md"
-PAGES = (ROOT / "docs" / "registry.md", ROOT / "docs" / "services.md")
+PAGES = tuple(ROOT / "docs" / name for name in ("registry.md", "services.md", "rest-catalog.md"))
 _BLOCK = re.compile(r"((?P<indent> *)<!-- made from the code: ([^\n]+) -->)\n.*?( *<!-- end -->)", re.DOTALL)
 _CLAUSE_END = re.compile(r"[;:] |\.?(?:\n|$)")
 _INTRODUCTION = """\

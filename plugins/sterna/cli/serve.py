@@ -42,9 +42,11 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve a region over HTTP until interrupted: events of its tables, named queries, online features and ingestion.
+    """Serve a region over HTTP until interrupted: events, named queries, online features, ingestion, an Iceberg REST
+    catalog.
 
-    Tokens are those that the catalog takes; see docs/events.md, docs/queries.md, docs/features.md and docs/ingest.md.
+    Tokens are those that the catalog takes; see docs/events.md, docs/queries.md, docs/features.md, docs/ingest.md and
+    docs/rest-catalog.md.
     """
     try:
         from sterna.serving.http.context import ServeOptions

@@ -97,7 +97,7 @@ def test_one_write_path_elsewhere_makes_all_of_a_table_near() -> None:
 
 @pytest.mark.parametrize("text", ["../../other", "", "not a uuid", "s3://x"])
 def test_a_uuid_that_is_none_makes_no_folder(text: str) -> None:
-    with pytest.raises(BrokenMetadata, match="table-uuid"):
+    with pytest.raises(BrokenMetadata, match="UUID"):
         near_places(NEAR_ROOT, text)
 
 

@@ -11,12 +11,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from sterna.config.sections.readers import Pattern, Role
 from sterna.config.sections.topics import SourceTopic
-from sterna.config.sections.types import Duration, Size, empty_as, validate_hosts
+from sterna.config.sections.types import Duration, Prefix, Size, empty_as, validate_hosts
 from sterna.config.yaml import StrictModel
 
 # A dot would make the name of a channel ambiguous, and what begins with "_" below an inbox is sterna's own.
 TENANT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-_URI = re.compile(r"[a-z][a-z0-9]{0,15}://[^?#\\]{1,900}")
 _MAX_COUNT = 1_000_000_000
 
 Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
@@ -39,16 +38,6 @@ class TrackerDatabase(StrictModel):
     name: Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]{0,62}$")] = "sterna_ingest"
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
     timeout: Annotated[float, Field(gt=0, le=600)] = 10.0
-
-
-def _validate_prefix(value: str) -> str:
-    path = value.partition("://")[2].strip("/").split("/")
-    if not _URI.fullmatch(value) or not value.isprintable() or {"", ".", ".."} & set(path) or "@" in path[0]:
-        raise ValueError("expected a URI such as s3://bucket/inbox, without a query and user-info")
-    return value.rstrip("/")
-
-
-Prefix = Annotated[str, AfterValidator(_validate_prefix)]
 
 
 class WatchedPrefix(StrictModel):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from sterna.config.sections.catalog import CatalogSection
 from sterna.config.sections.cdc import Cdc, CdcSection
 from sterna.config.sections.features import FeaturesSection
 from sterna.config.sections.ingest import IngestSection
@@ -37,6 +38,7 @@ class Services(StrictModel):
         cdc: databases whose changes become rows.
         transforms: tables made from changes of others.
         maintenance: how tables on `main` are kept in shape.
+        catalog: where a region's Iceberg REST address writes.
     """
 
     version: Annotated[Literal[1], BeforeValidator(_validate_version)] = 1
@@ -48,6 +50,7 @@ class Services(StrictModel):
     cdc: CdcSection = Field(default_factory=Cdc)
     transforms: Transforms = ()
     maintenance: MaintenanceSection = None
+    catalog: CatalogSection = None
 
     @model_validator(mode="after")
     def _validate_credential_ids(self) -> Services:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from sterna.config.durations import DURATION_UNITS, duration_seconds
 
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9]{1,5}")
+_URI = re.compile(r"[a-z][a-z0-9]{0,15}://[^?#\\]{1,900}")
 _SIZE = re.compile(r"([0-9]{1,9}) ?(B|KiB|MiB|GiB)")
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -25,6 +26,13 @@ def _parse_duration(value: Any) -> Any:
     if seconds is None:
         raise ValueError(f"expected a duration such as 90s or 7d ({DURATION_UNITS})")
     return seconds
+
+
+def _validate_prefix(value: str) -> str:
+    path = value.partition("://")[2].strip("/").split("/")
+    if not _URI.fullmatch(value) or not value.isprintable() or {"", ".", ".."} & set(path) or "@" in path[0]:
+        raise ValueError("expected a URI such as s3://bucket/inbox, without a query and user-info")
+    return value.rstrip("/")
 
 
 def validate_hosts(value: list[str]) -> list[str]:
@@ -47,3 +55,5 @@ Size = Annotated[int, BeforeValidator(_parse_size)]
 """Bytes, written such as `256MiB`."""
 Duration = Annotated[int, BeforeValidator(_parse_duration)]
 """Seconds, written such as `15m`."""
+Prefix = Annotated[str, AfterValidator(_validate_prefix)]
+"""A URI prefix, without a slash at its end."""

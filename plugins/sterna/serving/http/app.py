@@ -18,6 +18,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sterna.serving.http.catalog_errors import error_response, is_catalog_path
+from sterna.serving.http.catalog_router import CatalogRouter
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import RequestError
 from sterna.serving.http.events_router import EventsRouter
@@ -55,6 +57,8 @@ def create_app(gateway: Gateway, services: GatewayServices) -> FastAPI:
         app.include_router(IngestRouter(gateway, services.ingest).router)
     if services.features is not None:
         app.include_router(FeaturesRouter(gateway, services.features).router)
+    if services.catalog is not None:
+        app.include_router(CatalogRouter(gateway, gateway.audience.region, services.catalog).router)
     _add_operation_routes(app, gateway, services)
     app.add_exception_handler(RequestError, _request_error)
     app.add_exception_handler(HTTPException, _http_error)
@@ -121,13 +125,15 @@ class RequestMiddleware:
         size = sum(len(name) + len(value) for name, value in scope["headers"]) + len(scope.get("query_string", b""))
         try:
             if size > _MAX_HEADER_BYTES:
-                await RequestError(431, "the headers are too large").response(request_id)(scope, receive, send_with_id)
+                refused = RequestError(431, "the headers are too large")
+                await _error_response(scope, refused)(scope, receive, send_with_id)
             else:
                 await self._app(scope, receive, send_with_id)
         except Exception:
             log.exception("a request failed", extra={FIELDS: {"request_id": request_id}})
             if not status:
-                await _internal_error(request_id)(scope, receive, send_with_id)
+                failed = RequestError(500, "Error processing request")
+                await _error_response(scope, failed)(scope, receive, send_with_id)
         self._log_request(scope, request_id, status, time.monotonic() - started)
 
     def _log_request(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
@@ -167,19 +173,21 @@ def _lifespan(services: GatewayServices) -> Any:
 
 async def _request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    return error.response(request.scope["state"]["request_id"])
+    return _error_response(request.scope, error)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     messages = {404: "there is nothing at this path", 405: "this path takes another method"}
-    response_error = RequestError(error.status_code, messages.get(error.status_code, "the request can't be answered"))
-    return response_error.response(request.scope["state"]["request_id"])
+    message = messages.get(error.status_code, "the request can't be answered")
+    return _error_response(request.scope, RequestError(error.status_code, message))
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:
-    return RequestError(400, "the request can't be understood").response(request.scope["state"]["request_id"])
+    return _error_response(request.scope, RequestError(400, "the request can't be understood"))
 
 
-def _internal_error(request_id: str) -> Response:
-    return RequestError(500, "Error processing request").response(request_id)
+def _error_response(scope: Scope, error: RequestError) -> Response:
+    if is_catalog_path(scope["path"]):
+        return error_response(error)
+    return error.response(scope["state"]["request_id"])

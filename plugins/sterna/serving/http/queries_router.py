@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -10,11 +9,10 @@ from starlette.responses import Response
 
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import CLIENT_CLOSED_REQUEST, RequestError
-from sterna.serving.http.responses import Responses, failure, failures, success
+from sterna.serving.http.responses import Responses, failure, failures, parse_etags, success
 from sterna.serving.http.stream import run_while_connected
 from sterna.serving.queries.service import QueryRequest, QueryService
 
-_ETAG = re.compile(r'"[^"]*"')
 _SNAPSHOT = "8744736658442914487"
 _HASH = "9f2c4c1e0b7d4a6f8e3b5d2c1a0f9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c4b3a29"
 _CURRENT = {"cursor": _HASH, "snapshots": {"db.fact_events": _SNAPSHOT}}
@@ -86,7 +84,7 @@ class QueriesRouter:
         query_request = QueryRequest(
             params={param: params.getlist(param) for param in params},
             may_read=lambda table: self._gateway.audience.rules_allow(table, reader.roles),
-            etags=_parse_etags(request),
+            etags=parse_etags(request),
             request_id=request.scope["state"]["request_id"],
             reader=reader.name,
         )
@@ -94,8 +92,3 @@ class QueriesRouter:
         if answer is None:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         return Response(answer.body, answer.status, dict(answer.headers))
-
-
-def _parse_etags(request: Request) -> frozenset[str]:
-    # Weak ones count, too: a proxy that packs answers makes them so.
-    return frozenset(tag for text in request.headers.getlist("if-none-match") for tag in _ETAG.findall(text))

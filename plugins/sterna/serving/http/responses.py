@@ -6,14 +6,17 @@ writes its JSON faster than a model does, as a `TypedDict`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field
+from starlette.requests import Request
 
 from sterna.serving.http.errors import RequestError
 
 Responses = dict[int | str, dict[str, Any]]
+_ETAG = re.compile(r'"[^"]*"')
 _REQUEST_ID = "5f1c0a2b9d3e4f60"
 
 
@@ -61,3 +64,9 @@ def failures(messages: Mapping[int, str], make: Callable[[int, str], RequestErro
         make: returns the error with a status and a message.
     """
     return {status: failure(make(status, message)) for status, message in messages.items()}
+
+
+def parse_etags(request: Request) -> frozenset[str]:
+    """Return the ETags of `If-None-Match`."""
+    # Weak ones count, too: a proxy that packs answers makes them so.
+    return frozenset(tag for text in request.headers.getlist("if-none-match") for tag in _ETAG.findall(text))

@@ -32,6 +32,7 @@ from sterna.serving.http.services import GatewayServices
 from sterna.serving.http.tokens import build_verifier
 from sterna.serving.queries.job import QueryJob
 from sterna.serving.queries.service import QueryService
+from sterna.serving.rest_catalog.reader import open_replica_catalog
 
 log = logging.getLogger(__name__)
 _MAX_MESSAGE_BYTES = 16 * 1024  # of a WebSocket's client, whose messages are ignored
@@ -107,6 +108,7 @@ def build_server(
         SinkService(context, services, keep, delivery) if "sinks" in names else None,
         IngestService(open_ingest(context, services)) if "ingest" in names else None,
         open_features(context, services.features, run_query) if services.features and "features" in names else None,
+        open_replica_catalog(context, services) if "catalog" in names else None,
     )
     return GatewayServer(_uvicorn_config(create_app(gateway, gateway_services), options), gateway, gateway_services)
 
@@ -119,6 +121,7 @@ def _select_services(services: Services, region: str, only: Collection[str] | No
         "sinks": bool(services.sinks),
         "ingest": ingest,
         "features": services.features is not None,
+        "catalog": services.catalog is not None and region in services.catalog.regions,
     }
     if only is None:
         return [name for name, is_configured in configured.items() if is_configured]

@@ -9,6 +9,7 @@ from sterna.notifications.subscriptions.poller import BranchPoller
 from sterna.pipelines.ingest.intake import IngestService
 from sterna.serving.http.features_service import FeaturesService
 from sterna.serving.queries.service import QueryService
+from sterna.serving.rest_catalog.reader import ReplicaCatalog
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class GatewayServices:
         poller: follows the region's branch, for events.
         queries: answers queries that have a name.
         ingest: takes rows and files.
+        catalog: the region's Iceberg REST address.
     """
 
     poller: BranchPoller | None = None
@@ -26,3 +28,4 @@ class GatewayServices:
     sinks: SinkService | None = None
     ingest: IngestService | None = None
     features: FeaturesService | None = None
+    catalog: ReplicaCatalog | None = None

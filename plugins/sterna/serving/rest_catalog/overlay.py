@@ -52,7 +52,7 @@ def near_places(near_root: str, table_uuid: str) -> Places:
     try:
         folder = f"{near_root.rstrip('/')}/{NEAR_FOLDER}/{uuid.UUID(table_uuid)}"
     except ValueError:
-        raise BrokenMetadata("the table's table-uuid is no UUID, and would be a folder's name") from None
+        raise BrokenMetadata("the UUID in the metadata is none, and would be a folder's name") from None
     return Places(folder, f"{folder}/data", f"{folder}/metadata")
 
 
@@ -67,16 +67,18 @@ def region_places(mapping: RegionMapping, near_root: str, metadata: Mapping[str,
     Returns:
         The places; None for a table that was born in this region, with its location and all of its write paths: it has
         `main`'s own.
-
-    Raises:
-        BrokenMetadata: it was born elsewhere, and its UUID is none.
     """
     if all(_is_own(mapping, place) for place in _written_places(metadata)):
         return None
-    table_uuid = metadata.get("table-uuid")
-    if table_uuid is None:  # format version 1 allows that
-        table_uuid = uuid.uuid5(uuid.NAMESPACE_URL, _origin(mapping, str(metadata.get("location", ""))))
-    return near_places(near_root, str(table_uuid))
+    return near_places(near_root, _folder_uuid(mapping, metadata, "table-uuid"))
+
+
+def _folder_uuid(mapping: RegionMapping, metadata: Mapping[str, Any], field: str) -> str:
+    """Return a table's or view's UUID; where it has none, as format version 1 allows, one made of its location."""
+    try:
+        return str(uuid.UUID(str(metadata.get(field))))
+    except ValueError:
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, _origin(mapping, str(metadata.get("location", "")))))
 
 
 def _written_places(metadata: Mapping[str, Any]) -> Iterable[str]:
@@ -144,9 +146,6 @@ def served_metadata(metadata: Mapping[str, Any], mapping: RegionMapping, near_ro
         metadata: as the replica branch has it.
         mapping: of this region.
         near_root: the region's own location, as the section `catalog` has it.
-
-    Raises:
-        BrokenMetadata: as `region_places`.
     """
     places = region_places(mapping, near_root, metadata)
     return overlay(with_own_places(metadata, mapping) if places is None else metadata, places)
@@ -196,3 +195,17 @@ def _strip_update(
 
 def _same_folder(location: object, other: str) -> bool:
     return isinstance(location, str) and location.rstrip("/") == other.rstrip("/")
+
+
+def served_view_metadata(metadata: Mapping[str, Any], mapping: RegionMapping, near_root: str) -> dict[str, Any]:
+    """Return the localized metadata of a view as clients of this region load it: its location is the region's own.
+
+    Args:
+        metadata: as the replica branch has it.
+        mapping: of this region.
+        near_root: the region's own location, as the section `catalog` has it.
+    """
+    location = str(metadata.get("location", ""))
+    if _is_own(mapping, location):
+        return {**metadata, "location": _origin(mapping, location)}
+    return {**metadata, "location": near_places(near_root, _folder_uuid(mapping, metadata, "view-uuid")).location}

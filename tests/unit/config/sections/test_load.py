@@ -25,7 +25,17 @@ def refused(text: str) -> list[str]:
 
 
 def test_the_sections_are_those_of_the_rooms() -> None:
-    assert SECTIONS == ("readers", "sinks", "queries", "features", "ingest", "cdc", "transforms", "maintenance")
+    assert SECTIONS == (
+        "readers",
+        "sinks",
+        "queries",
+        "features",
+        "ingest",
+        "cdc",
+        "transforms",
+        "maintenance",
+        "catalog",
+    )
 
 
 @pytest.mark.parametrize(

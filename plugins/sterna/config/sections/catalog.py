@@ -1,0 +1,51 @@
+"""The section `catalog` of the services file: the Iceberg REST address of each region."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, field_validator
+
+from sterna.config.sections.types import Prefix, Size, empty_as
+from sterna.config.yaml import StrictModel
+
+_SECRET_NAMES = re.compile(
+    r"key|secret|token|password|passwd|credential|signature|\bsas\b|authorization", re.IGNORECASE
+)
+
+
+class CatalogRegion(StrictModel):
+    """The Iceberg REST address of one region.
+
+    Args:
+        location: a URI prefix in a location of the region's own; what engines write is below it.
+        defaults: properties that engines get as defaults, such as `s3.endpoint`; none is a secret.
+        timeout: seconds that the region's store may stay silent.
+        cache: bytes of metadata files that one process keeps in memory; default: `256MiB`.
+    """
+
+    location: Prefix
+    defaults: dict[str, Annotated[str, StringConstraints(max_length=1000)]] = Field(default_factory=dict)
+    timeout: Annotated[float, Field(gt=0, le=600)] = 10.0
+    cache: Size = 256 << 20
+
+    @field_validator("defaults")
+    @classmethod
+    def _validate_defaults(cls, value: dict[str, str]) -> dict[str, str]:
+        if secret := next((name for name in value if _SECRET_NAMES.search(name)), None):
+            raise ValueError(f"{secret} may be a secret: engines get theirs elsewhere, and this file holds none")
+        return value
+
+
+class Catalog(StrictModel):
+    """All of the section.
+
+    Args:
+        regions: those that have an address, by name.
+    """
+
+    regions: dict[str, CatalogRegion] = Field(min_length=1)
+
+
+CatalogSection = Annotated[Catalog | None, empty_as(None)]

@@ -1,0 +1,38 @@
+"""A route of the REST catalog: names in its path stay encoded, and each failure is the specification's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
+
+from sterna.serving.http.catalog_errors import failure_response
+from sterna.serving.http.errors import CLIENT_CLOSED_REQUEST
+
+
+class CatalogRoute(APIRoute):
+    """A route that is matched by the path as the client sent it: a slash within a name is `%2F` there."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return whether the route is meant, and what the endpoint gets."""
+        raw_path = scope.get("raw_path")
+        return super().matches({**scope, "path": raw_path.decode("latin-1")} if raw_path else scope)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers a request."""
+        handler = super().get_route_handler()
+
+        async def run(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except ClientDisconnect:
+                return Response(status_code=CLIENT_CLOSED_REQUEST)
+            except Exception as error:  # noqa: BLE001 -- each failure has the form that clients decide by, and is logged
+                return failure_response(error, request.scope["state"]["request_id"])
+
+        return run

@@ -1,0 +1,179 @@
+"""The Iceberg REST catalog in the gateway: `/v1/config`, and `/v1/…` with the region as prefix or without one.
+
+Source: the Iceberg REST Catalog specification, 1.12 (open-api/rest-catalog-open-api.yaml).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse, Response
+
+from sterna.catalog.model import Key
+from sterna.errors import BadUpdate
+from sterna.serving.http.catalog_route import CatalogRoute
+from sterna.serving.http.context import Gateway
+from sterna.serving.http.errors import RequestError
+from sterna.serving.http.responses import parse_etags
+from sterna.serving.rest_catalog.byte_cache import ServedBody
+from sterna.serving.rest_catalog.model import SnapshotMode
+from sterna.serving.rest_catalog.names import parse_identifier, parse_namespace, parse_namespace_segment
+from sterna.serving.rest_catalog.pages import PageRequest, parse_page
+from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
+
+_NAMESPACES = "/v1/{prefix}/namespaces"
+_NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
+_TABLES, _VIEWS = f"{_NAMESPACE}/tables", f"{_NAMESPACE}/views"
+_TABLE, _VIEW = f"{_TABLES}/{{table}}", f"{_VIEWS}/{{view}}"
+_METRICS = f"{_TABLE}/metrics"
+_MAX_REPORT_BYTES = 1024 * 1024  # of metrics, which are read and thrown away
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+class CatalogRouter:
+    """The routes of one region's catalog.
+
+    Args:
+        gateway: what all routers share.
+        region: the region's name, which is the prefix of its paths.
+        catalog: what is read.
+    """
+
+    def __init__(self, gateway: Gateway, region: str, catalog: ReplicaCatalog) -> None:
+        self._gateway = gateway
+        self._region = region
+        self._catalog = catalog
+        self.router = APIRouter(tags=["catalog"], route_class=CatalogRoute)
+        self.endpoints: list[str] = []
+        """What is there, as the specification names it; `/v1/config` itself is not listed."""
+        self.router.get("/v1/config", include_in_schema=False)(self.config)
+        self._add("GET", _NAMESPACES, self.list_namespaces)
+        self._add("GET", _NAMESPACE, self.load_namespace)
+        self._add("HEAD", _NAMESPACE, self.namespace_exists)
+        self._add("GET", _TABLES, self.list_tables)
+        self._add("GET", _TABLE, self.load_table)
+        self._add("HEAD", _TABLE, self.table_exists)
+        self._add("GET", _VIEWS, self.list_views)
+        self._add("GET", _VIEW, self.load_view)
+        self._add("HEAD", _VIEW, self.view_exists)
+        self._add("POST", _METRICS, self.report_metrics)
+
+    def _add(self, method: str, path: str, endpoint: Callable[..., Any]) -> None:
+        """Serve a route, with the region as prefix and without one, and list it."""
+        for prefix in ("", f"/{self._region}"):
+            own_path = path.replace("/{prefix}", prefix)
+            self.router.add_api_route(own_path, endpoint, methods=[method], include_in_schema=False)
+        self.endpoints.append(f"{method} {path}")
+
+    async def config(self, request: Request) -> Response:
+        """Return what clients are configured with, and which routes there are."""
+        await self._gateway.require_reader(request)
+        return JSONResponse(self._catalog.config(self.endpoints), headers=_NO_STORE)
+
+    async def list_namespaces(self, request: Request) -> Response:
+        """Return the namespaces directly in another one, or at the top."""
+        readable = await self._readable(request)
+        parent_text = request.query_params.get("parent")
+        parent: Key = parse_namespace(parent_text) if parent_text else ()
+        return await self._answer(self._catalog.list_namespaces, readable, parent, _page(request))
+
+    async def load_namespace(self, request: Request) -> Response:
+        """Return a namespace and its properties."""
+        return await self._answer(self._catalog.load_namespace, await self._readable(request), _namespace(request))
+
+    async def namespace_exists(self, request: Request) -> Response:
+        """Return whether there is a namespace."""
+        readable = await self._readable(request)
+        await run_in_threadpool(self._catalog.load_namespace, readable, _namespace(request))
+        return Response(status_code=204)
+
+    async def list_tables(self, request: Request) -> Response:
+        """Return the tables in a namespace."""
+        readable = await self._readable(request)
+        return await self._answer(self._catalog.list_tables, readable, _namespace(request), _page(request))
+
+    async def list_views(self, request: Request) -> Response:
+        """Return the views in a namespace."""
+        readable = await self._readable(request)
+        return await self._answer(self._catalog.list_views, readable, _namespace(request), _page(request))
+
+    async def load_table(self, request: Request) -> Response:
+        """Return a table, or 304 where the client has it already."""
+        readable, key, mode = await self._readable(request), _table(request), _snapshot_mode(request)
+        return _loaded(request, await run_in_threadpool(self._catalog.load_table, readable, key, mode))
+
+    async def table_exists(self, request: Request) -> Response:
+        """Return whether there is a table."""
+        await run_in_threadpool(self._catalog.require_table, await self._readable(request), _table(request))
+        return Response(status_code=204)
+
+    async def load_view(self, request: Request) -> Response:
+        """Return a view."""
+        readable, key = await self._readable(request), _view(request)
+        return _loaded(request, await run_in_threadpool(self._catalog.load_view, readable, key))
+
+    async def view_exists(self, request: Request) -> Response:
+        """Return whether there is a view."""
+        await run_in_threadpool(self._catalog.require_view, await self._readable(request), _view(request))
+        return Response(status_code=204)
+
+    async def report_metrics(self, request: Request) -> Response:
+        """Take a report of a scan or commit, and keep nothing of it."""
+        readable, key = await self._readable(request), _table(request)
+        await self._discard_body(request)
+        await run_in_threadpool(self._catalog.require_table, readable, key)
+        return Response(status_code=204)
+
+    async def _readable(self, request: Request) -> Readable:
+        reader = await self._gateway.require_reader(request)
+        return Readable(self._gateway.audience, reader.roles)
+
+    async def _discard_body(self, request: Request) -> None:
+        size, seconds = 0, self._gateway.options.body_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > _MAX_REPORT_BYTES:
+                        message = f"the body has more than {_MAX_REPORT_BYTES:,} bytes"
+                        raise RequestError(413, message, {"Connection": "close"})
+        except TimeoutError:
+            raise RequestError(408, f"the body was not here within {seconds:g} s", {"Connection": "close"}) from None
+
+    async def _answer(self, read: Callable[..., dict[str, Any]], *arguments: object) -> Response:
+        return JSONResponse(await run_in_threadpool(read, *arguments), headers=_NO_STORE)
+
+
+def _loaded(request: Request, body: ServedBody) -> Response:
+    # Caches may keep it, and have to ask each time whether it is still so.
+    headers = {"ETag": body.etag, "Cache-Control": "private, no-cache"}
+    if body.etag in parse_etags(request):
+        return Response(status_code=304, headers=headers)
+    return Response(body.content, media_type="application/json", headers=headers)
+
+
+def _namespace(request: Request) -> Key:
+    return parse_namespace_segment(request.path_params["namespace"])
+
+
+def _table(request: Request) -> Key:
+    return parse_identifier(request.path_params["namespace"], request.path_params["table"])
+
+
+def _view(request: Request) -> Key:
+    return parse_identifier(request.path_params["namespace"], request.path_params["view"])
+
+
+def _page(request: Request) -> PageRequest | None:
+    return parse_page(request.query_params.get("pageToken"), request.query_params.get("pageSize"))
+
+
+def _snapshot_mode(request: Request) -> SnapshotMode:
+    try:
+        return SnapshotMode(request.query_params.get("snapshots", SnapshotMode.ALL.value))
+    except ValueError:
+        raise BadUpdate("snapshots is all or refs") from None

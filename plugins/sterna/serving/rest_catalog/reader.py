@@ -1,0 +1,288 @@
+"""The read side of a region's Iceberg REST address: its replica branch, and nothing of another region's stores.
+
+Source: the Iceberg REST Catalog specification, 1.12 (open-api/rest-catalog-open-api.yaml).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, Key, key_name
+from sterna.codec import parse_json
+from sterna.config.mapping import Mapping as RegionMapping
+from sterna.config.sections.catalog import CatalogRegion
+from sterna.config.sections.model import Services
+from sterna.errors import BrokenMetadata, NoSuchNamespace, NoSuchTable, NoSuchView, TableError, UsageError
+from sterna.iceberg.json_text import read_document
+from sterna.pipelines.ingest.layout import check_inbox, prefixes_overlap
+from sterna.replication.replica.authorization import TableAccess
+from sterna.replication.replica.region import RegionContext
+from sterna.serving.rest_catalog.byte_cache import ByteCache, ServedBody
+from sterna.serving.rest_catalog.model import LoadedTable, SnapshotMode
+from sterna.serving.rest_catalog.names import identifier_json
+from sterna.serving.rest_catalog.overlay import NEAR_FOLDER, served_metadata, served_view_metadata
+from sterna.serving.rest_catalog.pages import PageRequest, take_page
+from sterna.serving.rest_catalog.replica_index import BranchContents, ReplicaIndex, children
+from sterna.storage.objects import Objects
+
+OWN_FOLDER = "_sterna/rest"
+"""The address's own folder below the region's own location."""
+_ETAG_HEX_DIGITS = 32
+
+
+@dataclass(frozen=True)
+class Readable:
+    """What one client may see.
+
+    Args:
+        access: the region's rules.
+        roles: of the client's token.
+    """
+
+    access: TableAccess
+    roles: Collection[str]
+
+    def table(self, key: Key) -> bool:
+        """Return whether it may see a table or view."""
+        return self.access.may_read(key_name(key), self.roles)
+
+    def namespace(self, key: Key) -> bool:
+        """Return whether it may see a namespace."""
+        name = key_name(key)
+        excluded = self.access.registry.exclusion_reason(name, self.access.region, namespace=True)
+        return not excluded and self.access.rules_allow(name, self.roles)
+
+
+@dataclass(frozen=True)
+class ReplicaCatalog:
+    """What one region's clients read.
+
+    Args:
+        mapping: of this region.
+        settings: the region's, in the section `catalog`.
+        index: what the replica branch holds.
+        objects: the region's stores.
+        cache: bodies of tables and views.
+    """
+
+    mapping: RegionMapping
+    settings: CatalogRegion
+    index: ReplicaIndex
+    objects: Objects = field(repr=False)
+    cache: ByteCache = field(repr=False)
+
+    def config(self, endpoints: Sequence[str]) -> dict[str, Any]:
+        """Return the CatalogConfig.
+
+        Args:
+            endpoints: the routes that there are, as the specification names them.
+        """
+        return {"defaults": dict(self.settings.defaults), "overrides": {}, "endpoints": list(endpoints)}
+
+    def list_namespaces(self, readable: Readable, parent: Key, page: PageRequest | None) -> dict[str, Any]:
+        """Return the namespaces directly in another one.
+
+        Args:
+            parent: (): those at the top.
+
+        Raises:
+            NoSuchNamespace: there is no such parent.
+        """
+        branch = self.index.read()
+        if parent:
+            _require_namespace(branch, readable, parent)
+        keys = [key for key in children(branch.namespaces, parent) if readable.namespace(key)]
+        chosen, token = take_page(keys, page)
+        return _with_token({"namespaces": [list(key) for key in chosen]}, token)
+
+    def load_namespace(self, readable: Readable, key: Key) -> dict[str, Any]:
+        """Return a namespace and its properties.
+
+        Raises:
+            NoSuchNamespace: there is none.
+        """
+        branch = self.index.read()
+        _require_namespace(branch, readable, key)
+        content = branch.content(key, NAMESPACE)
+        properties = content.payload.get("properties") if content is not None else None
+        return {"namespace": list(key), "properties": self._served_properties(properties or {})}
+
+    def _served_properties(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+        """A namespace's location is this region's own or left out: clients put new tables below it."""
+        served = dict(properties)
+        location = served.pop("location", None)
+        try:
+            origin = self.mapping.origin_uri(location) if isinstance(location, str) else ""
+            if origin and self.mapping.is_local(origin.rstrip("/")):
+                served["location"] = origin
+        except TableError:  # in no location of the registry
+            pass
+        return served
+
+    def list_tables(self, readable: Readable, namespace: Key, page: PageRequest | None) -> dict[str, Any]:
+        """Return the tables in a namespace.
+
+        Raises:
+            NoSuchNamespace: there is none.
+        """
+        return _list_identifiers(self.index.read(), readable, namespace, page, lambda branch: branch.tables)
+
+    def list_views(self, readable: Readable, namespace: Key, page: PageRequest | None) -> dict[str, Any]:
+        """Return the views in a namespace.
+
+        Raises:
+            NoSuchNamespace: there is none.
+        """
+        return _list_identifiers(self.index.read(), readable, namespace, page, lambda branch: branch.views)
+
+    def require_table(self, readable: Readable, key: Key) -> Content:
+        """Return what the replica branch holds of a table.
+
+        Raises:
+            NoSuchTable: nothing that this client may see.
+        """
+        content = self.index.read().content(key, ICEBERG_TABLE) if readable.table(key) else None
+        if content is None or not content.metadata_location:
+            raise NoSuchTable(f"there is no table {key_name(key)}", table=key_name(key))
+        return content
+
+    def require_view(self, readable: Readable, key: Key) -> Content:
+        """Return what the replica branch holds of a view.
+
+        Raises:
+            NoSuchView: nothing that this client may see.
+        """
+        content = self.index.read().content(key, ICEBERG_VIEW) if readable.table(key) else None
+        if content is None or not content.metadata_location:
+            raise NoSuchView(f"there is no view {key_name(key)}", table=key_name(key))
+        return content
+
+    def load_table(self, readable: Readable, key: Key, mode: SnapshotMode = SnapshotMode.ALL) -> ServedBody:
+        """Return a table's LoadTableResult.
+
+        Args:
+            mode: which snapshots are in it.
+
+        Raises:
+            NoSuchTable: there is none.
+            StoreError, TableError: its metadata.json can't be read.
+        """
+        uri = str(self.require_table(readable, key).metadata_location)
+        return self._served(("table", uri, mode), lambda: self.read_table(uri, mode))
+
+    def load_view(self, readable: Readable, key: Key) -> ServedBody:
+        """Return a view's LoadViewResult.
+
+        Raises:
+            NoSuchView: there is none.
+            StoreError, TableError: its metadata.json can't be read.
+        """
+        uri = str(self.require_view(readable, key).metadata_location)
+        return self._served(("view", uri), lambda: self._read_view(uri))
+
+    def read_table(self, uri: str, mode: SnapshotMode = SnapshotMode.ALL) -> LoadedTable:
+        """Return a table as clients get it, from a metadata.json of the replica.
+
+        Args:
+            uri: of the metadata.json.
+            mode: which snapshots are in it.
+        """
+        metadata = served_metadata(self._read_json(uri), self.mapping, self.settings.location)
+        if mode is SnapshotMode.REFS:
+            metadata = with_referenced_snapshots(metadata)
+        return LoadedTable(uri, metadata)
+
+    def _read_view(self, uri: str) -> LoadedTable:
+        return LoadedTable(uri, served_view_metadata(self._read_json(uri), self.mapping, self.settings.location))
+
+    def _read_json(self, uri: str) -> dict[str, Any]:
+        try:
+            metadata = parse_json(read_document(self.objects.read(uri), uri).text)
+        except ValueError as error:
+            raise BrokenMetadata(f"the metadata file can't be read: {error}", file=uri) from None
+        if not isinstance(metadata, dict):
+            raise BrokenMetadata("the metadata file holds no object", file=uri)
+        return metadata
+
+    def _served(self, cache_key: tuple[object, ...], read: Callable[[], LoadedTable]) -> ServedBody:
+        # The content of a metadata.json is a function of its URI, and the settings are those of this process.
+        body = self.cache.get(cache_key)
+        if body is None:
+            body = served_body(read().body())
+            self.cache.put(cache_key, body)
+        return body
+
+
+def served_body(document: Mapping[str, Any]) -> ServedBody:
+    """Return a body of JSON and its ETag, which covers all of it."""
+    content = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    return ServedBody(content, f'"{hashlib.sha256(content).hexdigest()[:_ETAG_HEX_DIGITS]}"')
+
+
+def with_referenced_snapshots(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table's metadata with those snapshots alone that a branch or tag names, or that are current."""
+    referenced = {ref.get("snapshot-id") for ref in (metadata.get("refs") or {}).values()}
+    referenced.add(metadata.get("current-snapshot-id"))
+    snapshots = [snapshot for snapshot in metadata.get("snapshots") or () if snapshot.get("snapshot-id") in referenced]
+    return {**metadata, "snapshots": snapshots}
+
+
+def open_replica_catalog(context: RegionContext, services: Services) -> ReplicaCatalog:
+    """Return the read side of a region's address; no server is called yet.
+
+    Raises:
+        UsageError: the services file configures none for this region, or a location where none may be.
+    """
+    region = context.region
+    settings = services.catalog.regions.get(region.name) if services.catalog is not None else None
+    if settings is None:
+        raise UsageError(
+            f"the services file has no catalog.regions.{region.name}", hint="name another file with --services"
+        )
+    validate_own_folders(context.mapping, settings.location, services.inbox_prefixes)
+    index = ReplicaIndex(context.catalog, region.replica_branch)
+    objects = Objects(context.mapping, context.secrets, timeout=settings.timeout)
+    return ReplicaCatalog(context.mapping, settings, index, objects, ByteCache(settings.cache))
+
+
+def validate_own_folders(mapping: RegionMapping, location: str, inboxes: Collection[str] = ()) -> None:
+    """See that what engines write is in the region's own storage, in no replica root, and in no inbox.
+
+    Args:
+        mapping: of the region.
+        location: the region's, in the section `catalog`.
+        inboxes: prefixes of uploads, in which no file is a table's.
+
+    Raises:
+        UsageError: it isn't.
+    """
+    for folder in (f"{location}/{NEAR_FOLDER}", f"{location}/{OWN_FOLDER}"):
+        check_inbox(mapping, folder, "catalog location")
+        if inbox := next((inbox for inbox in inboxes if prefixes_overlap(inbox, folder)), None):
+            raise UsageError(f"the catalog location {folder} and the inbox {inbox} overlap")
+
+
+def _require_namespace(branch: BranchContents, readable: Readable, key: Key) -> None:
+    if not branch.has_namespace(key) or not readable.namespace(key):
+        raise NoSuchNamespace(f"there is no namespace {key_name(key)}", table=key_name(key))
+
+
+def _list_identifiers(
+    branch: BranchContents,
+    readable: Readable,
+    namespace: Key,
+    page: PageRequest | None,
+    keys_of: Callable[[BranchContents], list[Key]],
+) -> dict[str, Any]:
+    _require_namespace(branch, readable, namespace)
+    keys = [key for key in children(keys_of(branch), namespace) if readable.table(key)]
+    chosen, token = take_page(keys, page)
+    return _with_token({"identifiers": [identifier_json(key) for key in chosen]}, token)
+
+
+def _with_token(body: dict[str, Any], token: str | None) -> dict[str, Any]:
+    return body if token is None else {**body, "next-page-token": token}

@@ -1,0 +1,120 @@
+"""What a region's replica branch holds at its head, in memory; a new head is read by its difference to the last."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, Key
+from sterna.catalog.reader import CatalogReader
+from sterna.errors import ReferenceNotFound
+
+
+@dataclass(frozen=True)
+class BranchContents:
+    """All that a branch holds at one commit.
+
+    Args:
+        hash: the commit.
+        contents: by key.
+    """
+
+    hash: str
+    contents: Mapping[Key, Content]
+
+    @cached_property
+    def tables(self) -> list[Key]:
+        """The keys of tables, sorted."""
+        return self._keys_of(ICEBERG_TABLE)
+
+    @cached_property
+    def views(self) -> list[Key]:
+        """The keys of views, sorted."""
+        return self._keys_of(ICEBERG_VIEW)
+
+    @cached_property
+    def namespaces(self) -> list[Key]:
+        """The keys of namespaces, sorted: those that the branch has, and those that its tables and views are in."""
+        implied = {key[:depth] for key in (*self.tables, *self.views) for depth in range(1, len(key))}
+        return sorted({*self._keys_of(NAMESPACE), *implied})
+
+    def has_namespace(self, key: Key) -> bool:
+        """Return whether there is a namespace, as `namespaces` lists them."""
+        return key in self._namespace_set
+
+    @cached_property
+    def _namespace_set(self) -> frozenset[Key]:
+        return frozenset(self.namespaces)
+
+    def content(self, key: Key, kind: str) -> Content | None:
+        """Return what is under a key; None where that is nothing, or of another kind."""
+        content = self.contents.get(key)
+        return content if content is not None and content.kind == kind else None
+
+    def _keys_of(self, kind: str) -> list[Key]:
+        return sorted(key for key, content in self.contents.items() if content.kind == kind)
+
+
+class ReplicaIndex:
+    """The contents of a branch; for any number of threads.
+
+    Args:
+        catalog: where the branch is read.
+        branch: its name.
+    """
+
+    def __init__(self, catalog: CatalogReader, branch: str) -> None:
+        self._catalog = catalog
+        self._branch = branch
+        self._lock = threading.Lock()
+        self._current: BranchContents | None = None
+
+    def read(self) -> BranchContents:
+        """Return what the branch holds now: nothing where it isn't there yet.
+
+        Raises:
+            CatalogError: the catalog doesn't answer.
+        """
+        try:
+            head = self._catalog.reference(self._branch).hash
+        except ReferenceNotFound:
+            head = self._catalog.no_ancestor()
+        current = self._current
+        if current is not None and current.hash == head:
+            return current
+        with self._lock:
+            if self._current is None or self._current.hash != head:
+                self._current = self._read_contents(head)
+            return self._current
+
+    def _read_contents(self, head: str) -> BranchContents:
+        root = self._catalog.no_ancestor()
+        if head == root:
+            return BranchContents(head, {})
+        if self._current is not None and self._current.hash != root:
+            try:
+                return self._apply_changes(self._current, head)
+            except ReferenceNotFound:  # the branch was created again
+                pass
+        return BranchContents(head, dict(self._catalog.entries(self._branch, head)))
+
+    def _apply_changes(self, older: BranchContents, head: str) -> BranchContents:
+        contents = dict(older.contents)
+        for entry in self._catalog.diff(self._branch, older.hash, head):
+            if entry.new is None:
+                contents.pop(entry.key, None)
+            else:
+                contents[entry.key] = entry.new
+        return BranchContents(head, contents)
+
+
+def children(keys: Collection[Key], parent: Key) -> list[Key]:
+    """Return the keys directly in a namespace, in their order.
+
+    Args:
+        keys: all of them.
+        parent: the namespace; (): the top.
+    """
+    return [key for key in keys if len(key) == len(parent) + 1 and key[:-1] == parent]

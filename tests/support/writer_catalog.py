@@ -88,6 +88,14 @@ class WriterCatalog(SqlCatalog):
             if self._locations.pop(Catalog.identifier_to_tuple(identifier), None) is None:
                 raise NoSuchTableError(f"Table does not exist: {identifier}")
 
+    def metadata_location(self, identifier: Any) -> str:
+        """Return where a table's current metadata.json is."""
+        return self._locations[Catalog.identifier_to_tuple(identifier)]
+
+    def point(self, identifier: Any, location: str) -> None:
+        """Point a table to a metadata.json that another writer wrote."""
+        self._locations[Catalog.identifier_to_tuple(identifier)] = location
+
     def _move(self, name: tuple[str, ...], old: str | None, new: str, refusal: type[Exception]) -> None:
         with self._lock:
             if self._locations.get(name) != old:

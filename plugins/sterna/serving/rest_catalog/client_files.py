@@ -1,0 +1,132 @@
+"""The files that a client wrote for its commit: they lie in the table's places of this region, and are read once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from sterna.errors import BadUpdate, ForeignFile, ObjectMissing, TableError
+from sterna.serving.rest_catalog.overlay import Places
+from sterna.storage.objects import Objects
+
+_OWN_FOLDER: Final = "/_sterna/"
+_WRITE_PATHS: Final = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+_KEPT_BYTES: Final = 32 << 20
+
+
+@contextmanager
+def client_fault(uri: str) -> Iterator[None]:
+    """Turn faults of a client's file into a refusal of its commit that names the file.
+
+    Raises:
+        BadUpdate: the file is missing, broken, too large, or of a kind that isn't taken.
+    """
+    try:
+        yield
+    except ObjectMissing:
+        raise BadUpdate("the commit names a file that isn't there", file=uri) from None
+    except TableError as error:
+        raise BadUpdate(error.message, file=error.file or uri, hint=error.hint) from error
+
+
+def write_roots(metadata: Mapping[str, Any], places: Places | None) -> tuple[str, ...]:
+    """Return the folders below which a client may have written files of a table.
+
+    Args:
+        metadata: the table's on `main`.
+        places: as they were served; None: `main`'s own.
+    """
+    if places is not None:
+        return tuple(dict.fromkeys((places.location, places.data_path, places.metadata_path)))
+    properties = metadata.get("properties") or {}
+    roots = [metadata.get("location"), *(properties.get(name) for name in _WRITE_PATHS)]
+    return tuple(dict.fromkeys(root.rstrip("/") for root in roots if isinstance(root, str) and root.rstrip("/")))
+
+
+class ClientFiles:
+    """Reads a client's files, from the table's places alone.
+
+    A file is the same whenever it is read: what changes in between is refused.
+
+    Args:
+        roots: folders below which the client may have written.
+        added_roots: folders from which a policy lets files be added in place.
+    """
+
+    def __init__(self, objects: Objects, roots: Iterable[str], added_roots: Iterable[str] = ()) -> None:
+        self._objects = objects
+        self._roots = tuple(root.rstrip("/") for root in roots)
+        self._added_roots = tuple(root.rstrip("/") for root in added_roots)
+        self._kept: dict[str, bytes] = {}
+        self._kept_bytes = 0
+        self._digests: dict[str, bytes] = {}
+
+    def require_metadata_place(self, uri: str) -> None:
+        """Require that a manifest or a list lies where the table's clients write.
+
+        Raises:
+            ForeignFile: it doesn't, or its name is spelled so that it could be another file.
+        """
+        self._require_below(uri, self._roots)
+
+    def require_content_place(self, uri: str) -> None:
+        """Require that a file of data or deletes lies where the table's clients write, or where files may be added.
+
+        Raises:
+            ForeignFile: it doesn't, or its name is spelled so that it could be another file.
+        """
+        self._require_below(uri, (*self._roots, *self._added_roots))
+
+    def _require_below(self, uri: str, roots: tuple[str, ...]) -> None:
+        mapping = self._objects.mapping
+        reason = "neither a file of the table's on `main` nor one in the table's places of this region"
+        if not any(uri.startswith(f"{root}/") for root in roots):
+            raise ForeignFile(reason, file=uri)
+        try:
+            place = mapping.locate(uri)
+        except TableError as error:
+            raise ForeignFile(error.message, file=uri) from error
+        if place.alias or not place.path or place.location.region != mapping.region.name:
+            raise ForeignFile(reason, file=uri)
+        if _OWN_FOLDER in uri or mapping.below_replica_root(uri):
+            raise ForeignFile("files below a replica root, or in sterna's own folder, are no client's", file=uri)
+
+    def read(self, uri: str) -> bytes:
+        """Return a file's content.
+
+        Raises:
+            BadUpdate: it isn't there, is larger than the region's limit, or changed since it was read first.
+            StoreUnreachable, StoreDenied: it can't be read.
+        """
+        if uri in self._kept:
+            return self._kept[uri]
+        with client_fault(uri):
+            data = self._objects.read(uri)
+        digest = hashlib.sha256(data).digest()
+        if self._digests.setdefault(uri, digest) != digest:
+            raise BadUpdate("a file of the commit changes while it is committed", file=uri)
+        if self._kept_bytes + len(data) <= _KEPT_BYTES:
+            self._kept[uri] = data
+            self._kept_bytes += len(data)
+        return data
+
+    def require_present(self, sizes: Mapping[str, int]) -> None:
+        """Require that files are there with their sizes.
+
+        Raises:
+            BadUpdate: one isn't there, or has another size.
+            StoreUnreachable, StoreDenied: that can't be found out.
+        """
+        present = self._objects.sizes(sizes)
+        for uri, size in sizes.items():
+            if present[uri] is None:
+                raise BadUpdate("the commit adds a file that isn't there", file=uri)
+            if present[uri] != size:
+                raise BadUpdate(f"the file has {present[uri]} bytes, the commit says {size}", file=uri)

@@ -1,0 +1,305 @@
+"""What a table's snapshot on `main` names, beside what this region serves of it: the dictionary of taking back.
+
+It is built forwards. `main`'s list and manifests are read beside the localized copies that the region serves, row by
+row, and each pair is held against the mapping. The inverse function would be wrong: after a promotion with tables two
+names on `main` may have one place here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sterna.config.mapping import Mapping as RegionMapping
+from sterna.config.registry.fingerprint import MetadataVersion
+from sterna.errors import BrokenMetadata, ForeignFile, ObjectMissing, SizeDiffers, StaleBase, TableError, Unsupported
+from sterna.iceberg.manifests import fields as ids
+from sterna.iceberg.manifests import list_rows
+from sterna.iceberg.manifests.entry_records import FIRST_ROW_ID, EntryRecord, ManifestRecords
+from sterna.iceberg.manifests.list_rows import ListRow, ManifestListRows
+from sterna.storage.objects import Objects
+
+FileKey = tuple[str, int | None]
+"""A file of an entry: its URI, and where its part of the file begins; deletion vectors share one file."""
+
+_LIST_PLACE = frozenset({list_rows.PATH, list_rows.LENGTH})
+
+
+@dataclass(frozen=True)
+class ParentManifest:
+    """A manifest of the parent snapshot.
+
+    Args:
+        main: its row on `main`.
+        served: the same row as this region serves it.
+    """
+
+    main: ListRow
+    served: ListRow
+
+
+@dataclass(frozen=True)
+class ParentEntry:
+    """A live entry of the parent snapshot, with what it inherits.
+
+    Args:
+        main: as `main` has it.
+        served: as this region serves it.
+        snapshot_id, sequence_number, file_sequence_number, first_row_id: its own, or inherited from its manifest.
+    """
+
+    main: EntryRecord
+    served: EntryRecord
+    snapshot_id: int | None
+    sequence_number: int | None
+    file_sequence_number: int | None
+    first_row_id: int | None
+
+
+class ParentFiles:
+    """The files of a table's snapshot, by the names that this region serves them by.
+
+    Args:
+        objects: reads `main`'s files, wherever they are, and this region's copies.
+        version: of the localized files that are served.
+        main, served: the snapshot's list on `main`, and its localized copy; None where there is no parent.
+        replaced: what was written for an earlier snapshot of the same commit, and which of the client's files it
+            replaces.
+
+    Raises:
+        BrokenMetadata: the one isn't the localized copy of the other.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        version: MetadataVersion,
+        main: ManifestListRows | None = None,
+        served: ManifestListRows | None = None,
+        replaced: Mapping[str, str] | None = None,
+    ) -> None:
+        self._objects = objects
+        self._mapping: RegionMapping = objects.mapping
+        self._version = version
+        self._replaced = replaced or {}
+        self.main_list = main
+        self.manifests: dict[str, ParentManifest] = {}
+        self.ambiguous: set[str] = set()
+        if main is not None and served is not None:
+            self._pair_rows(main, served)
+
+    def _pair_rows(self, main: ManifestListRows, served: ManifestListRows) -> None:
+        if len(main.rows) != len(served.rows):
+            raise served.container.broken(f"{len(served.rows)} manifests, `main`'s list has {len(main.rows)}")
+        for main_row, served_row in zip(main.rows, served.rows, strict=True):
+            path = served_row.manifest.path
+            if _without(main_row.values, _LIST_PLACE) != _without(served_row.values, _LIST_PLACE):
+                raise served.container.broken(f"the manifest {path} differs from the one on `main`")
+            self._require_copy(main_row.manifest.path, path, served.container.uri)
+            if path in self.manifests:
+                self.ambiguous.add(path)
+            self.manifests[path] = ParentManifest(main_row, served_row)
+
+    def live_entries(self, manifest: ParentManifest) -> Iterator[ParentEntry]:
+        """Yield the live entries of a manifest, each as `main` has it and as it is served.
+
+        Raises:
+            SizeDiffers: the manifest isn't as long as its list says.
+            BrokenMetadata: one of the two is broken, or isn't the localized copy of the other.
+            ObjectMissing, StoreUnreachable, StoreDenied: one can't be read.
+        """
+        main_records, served_records = self._records(manifest.main), self._records(manifest.served)
+        served_uri = manifest.served.manifest.path
+        next_row_id: int | None = manifest.main.values.get(list_rows.FIRST_ROW_ID)
+        try:
+            for main, served in zip(main_records.entries(), served_records.entries(), strict=True):
+                if main.status == ids.DELETED:
+                    continue
+                self._require_same_file(main, served, served_uri)
+                first_row_id = next_row_id
+                if next_row_id is not None and main.content == ids.DATA:
+                    own: int | None = main.file.get(FIRST_ROW_ID)
+                    first_row_id = next_row_id if own is None else own
+                    next_row_id += main.record_count if own is None else 0
+                yield _with_inherited(main, served, manifest.main, first_row_id)
+        except ValueError:
+            raise BrokenMetadata("another number of entries than the manifest on `main`", file=served_uri) from None
+
+    def data_files(self, wanted: set[str], manifests: Iterable[ParentManifest]) -> dict[str, str]:
+        """Return the name on `main` of each wanted data file, by the URI that it is served by.
+
+        Manifests of `main` are opened only where their copies here name one of them.
+
+        Args:
+            wanted: URIs that this region serves.
+            manifests: those that may name them.
+
+        Returns:
+            Those that are live in one of the manifests.
+
+        Raises:
+            ForeignFile: two files of `main` are served by one URI.
+            SizeDiffers, BrokenMetadata, ObjectMissing, StoreUnreachable, StoreDenied: as `live_entries`.
+        """
+        names: dict[str, str] = {}
+        for manifest in manifests:
+            if manifest.main.manifest.content != ids.DATA or not wanted & self._served_paths(manifest):
+                continue
+            for entry in self.live_entries(manifest):
+                if (
+                    entry.served.path in wanted
+                    and names.setdefault(entry.served.path, entry.main.path) != entry.main.path
+                ):
+                    raise ForeignFile("two files on `main` are served by this name", file=entry.served.path)
+        return names
+
+    def _served_paths(self, manifest: ParentManifest) -> set[str]:
+        from sterna.iceberg.manifests.manifest import read_entries
+
+        data = self._read(manifest.served)
+        entries = read_entries(data, manifest.served.manifest.path, self._mapping.region.limits)
+        return set(entries.column("file_path").to_pylist())
+
+    def _records(self, row: ListRow) -> ManifestRecords:
+        return ManifestRecords(self._read(row), row.manifest.path, self._mapping.region.limits)
+
+    def _read(self, row: ListRow) -> bytes:
+        data = self._objects.read(row.manifest.path)
+        if len(data) != row.manifest.length:
+            raise SizeDiffers(
+                f"the manifest has {len(data)} bytes, its list says {row.manifest.length}", file=row.manifest.path
+            )
+        return data
+
+    def _require_same_file(self, main: EntryRecord, served: EntryRecord, served_uri: str) -> None:
+        if main.content == ids.POSITION_DELETES:
+            self._require_copy(main.path, served.path, served_uri)
+            is_copy = True
+        else:
+            is_copy = served.path == self._mapping.content_uri(main.path) and served.size == main.size
+        referenced = main.referenced_data_file and self._mapping.content_uri(main.referenced_data_file)
+        if (
+            not is_copy
+            or referenced != served.referenced_data_file
+            or (main.status, main.content, main.offset) != (served.status, served.content, served.offset)
+        ):
+            raise BrokenMetadata(f"the entry of {served.path} isn't the one on `main`", file=served_uri)
+
+    def _require_copy(self, main: str, served: str, referrer: str) -> None:
+        """Require that a path-bearing file that is served is the localized copy of one on `main`."""
+        if main in self._replaced:
+            if served == self._replaced[main]:
+                return
+            raise BrokenMetadata(f"{served} isn't the file that {main} was written for", file=referrer)
+        mapping = self._mapping
+        places: tuple[Callable[[], str], ...] = (
+            lambda: main if mapping.is_local(main) else "",
+            lambda: mapping.localized_uri(main, self._version),
+            lambda: mapping.origin_uri(main) if mapping.is_local(mapping.origin_uri(main)) else "",
+        )
+        if not any(served == _place(place) for place in places):
+            raise BrokenMetadata(f"{served} has no place that a localized copy of {main} may have", file=referrer)
+
+
+def open_parent(
+    objects: Objects, metadata: Mapping[str, Any], snapshot_id: int | None, version: MetadataVersion
+) -> ParentFiles:
+    """Open the files of a snapshot.
+
+    Args:
+        metadata: the table's on `main`.
+        snapshot_id: the snapshot; None for none, so that nothing can be carried over.
+        version: of the localized files that are served.
+
+    Raises:
+        StaleBase: `main` has no such snapshot, or this region doesn't serve it.
+        Unsupported: the snapshot has no manifest list, as early ones of format v1.
+        BrokenMetadata: the lists are broken, or the one isn't the localized copy of the other.
+        ObjectMissing, StoreUnreachable, StoreDenied: `main`'s list can't be read.
+    """
+    if snapshot_id is None:
+        return ParentFiles(objects, version)
+    uri = _list_uri(metadata, snapshot_id)
+    data = objects.read(uri)
+    return _pair_lists(objects, version, (uri, data), _read_served(objects, uri, data, version), {})
+
+
+def open_replaced(
+    objects: Objects, main_list: str, client_list: str, replaced: Mapping[str, str], version: MetadataVersion
+) -> ParentFiles:
+    """Open the files of a snapshot that the same commit adds before the one that they are the parent's of.
+
+    Args:
+        main_list: what was written for it.
+        client_list: the client's own, which that replaces.
+        replaced: what was written for it, and which of the client's files that replaces.
+        version: of the localized files that are served.
+
+    Raises:
+        BrokenMetadata: the client's files aren't any more what they were when they were taken back.
+        ObjectMissing, StoreUnreachable, StoreDenied: a list can't be read.
+    """
+    main, served = (main_list, objects.read(main_list)), (client_list, objects.read(client_list))
+    return _pair_lists(objects, version, main, served, replaced)
+
+
+def _pair_lists(
+    objects: Objects,
+    version: MetadataVersion,
+    main: tuple[str, bytes],
+    served: tuple[str, bytes],
+    replaced: Mapping[str, str],
+) -> ParentFiles:
+    limits = objects.mapping.region.limits
+    lists = [ManifestListRows(data, uri, limits) for uri, data in (main, served)]
+    return ParentFiles(objects, version, lists[0], lists[1], replaced)
+
+
+def _list_uri(metadata: Mapping[str, Any], snapshot_id: int) -> str:
+    snapshots = metadata.get("snapshots") or []
+    snapshot = next((snapshot for snapshot in snapshots if snapshot.get("snapshot-id") == snapshot_id), None)
+    if snapshot is None:
+        raise StaleBase(f"`main` has no snapshot {snapshot_id}, which the commit's snapshot has as its parent")
+    uri = snapshot.get("manifest-list")
+    if not isinstance(uri, str):
+        raise Unsupported(f"the snapshot {snapshot_id} has no manifest list, as in format v1", file=str(uri or ""))
+    return uri
+
+
+def _read_served(objects: Objects, uri: str, data: bytes, version: MetadataVersion) -> tuple[str, bytes]:
+    """Return a list as this region serves it: its localized copy, or itself where all that it names is local."""
+    mapping = objects.mapping
+    is_local = mapping.is_local(uri)
+    localized = _place(lambda: mapping.localized_uri(uri, version))
+    try:
+        if localized:
+            return localized, objects.read(localized)
+    except ObjectMissing:
+        pass
+    if not is_local:
+        raise StaleBase("this region doesn't serve the snapshot that the commit's snapshot has as its parent", file=uri)
+    return uri, data
+
+
+def _place(place: Callable[[], str]) -> str:
+    try:
+        return place()
+    except TableError:
+        return ""
+
+
+def _with_inherited(main: EntryRecord, served: EntryRecord, row: ListRow, first_row_id: int | None) -> ParentEntry:
+    inherited = row.sequence_number if main.status == ids.ADDED_OR_EXISTING[1] or row.sequence_number == 0 else None
+    return ParentEntry(
+        main,
+        served,
+        row.manifest.added_snapshot_id if main.snapshot_id is None else main.snapshot_id,
+        inherited if main.sequence_number is None else main.sequence_number,
+        inherited if main.file_sequence_number is None else main.file_sequence_number,
+        first_row_id,
+    )
+
+
+def _without(values: Mapping[int, Any], field_ids: frozenset[int]) -> dict[int, Any]:
+    return {field_id: value for field_id, value in values.items() if field_id not in field_ids and value is not None}

@@ -1,0 +1,299 @@
+"""A snapshot that a client wrote against this region's view of a table, taken back to `main`'s own names.
+
+`main` never names a manifest or a list that a client wrote: clients delete their own. The list is built of `main`'s own
+rows for the manifests that are carried over, and of the client's new ones, written again with `main`'s names in them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sterna.config.mapping import Mapping as RegionMapping
+from sterna.config.registry.fingerprint import MetadataVersion
+from sterna.errors import BadUpdate, ForeignFile, StoreUnreachable
+from sterna.iceberg.avro.by_field_id import Values
+from sterna.iceberg.deletes.position_deletes import localize_position_deletes
+from sterna.iceberg.files import LocalizedFile
+from sterna.iceberg.manifests import fields as ids
+from sterna.iceberg.manifests import list_rows
+from sterna.iceberg.manifests.entry import Entry, UriMapping, localize_entry
+from sterna.iceberg.manifests.entry_records import EntryRecord
+from sterna.iceberg.manifests.list_rows import ListRow, ManifestListRows
+from sterna.replication.execution.orc_sandbox import localize_orc_in_subprocess
+from sterna.replication.replica.metadata_version import current_metadata_version
+from sterna.serving.rest_catalog.carried_entries import CarriedEntries
+from sterna.serving.rest_catalog.client_files import ClientFiles, client_fault, write_roots
+from sterna.serving.rest_catalog.new_manifests import ADDED, NamedFiles, inspect_manifest, open_manifest
+from sterna.serving.rest_catalog.overlay import Places
+from sterna.serving.rest_catalog.parent_files import ParentFiles, ParentManifest, open_parent, open_replaced
+from sterna.serving.rest_catalog.row_ids import require_row_ids
+from sterna.serving.rest_catalog.snapshot_claims import SnapshotClaims, read_claims
+from sterna.storage.objects import Objects
+
+_FIRST_BYTES: Final = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"PFA1": "puffin"}
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """A snapshot with `main`'s names.
+
+    Args:
+        snapshot: the specification's JSON, with the list that was written.
+        client_list: the client's list, which that replaces.
+        replaced: the URI of all that was written, and which of the client's files it replaces: garbage, unless `main`
+            comes to name the list.
+    """
+
+    snapshot: dict[str, Any]
+    client_list: str
+    replaced: Mapping[str, str]
+
+
+def take_back_snapshot(
+    objects: Objects,
+    mapping: RegionMapping,
+    main_metadata: Mapping[str, Any],
+    snapshot: Mapping[str, Any],
+    places: Places | None,
+    folder: str,
+    *,
+    version: MetadataVersion | None = None,
+    added_roots: Iterable[str] = (),
+    earlier: Sequence[TakenBack] = (),
+) -> TakenBack:
+    """Take a client's snapshot back to `main`'s names, and write the manifests and the list that `main` is to name.
+
+    Args:
+        objects: reads and writes; its mapping is that of this region.
+        mapping: of this region.
+        main_metadata: the table's on `main`, at which the commit is aimed.
+        snapshot: as the client's update `add-snapshot` has it.
+        places: where this region's clients write files of the table; None: `main`'s own places.
+        folder: URI below which no client may write or delete: all that is written lies there, under fresh names.
+        version: of the localized files that the client read, `Mapping.metadata_version` of the metadata.json that is
+            served; None: of a table whose localized files were never rewritten.
+        added_roots: folders from which a policy lets files be added in place.
+        earlier: the snapshots that the same commit adds before, taken back: one of them may be the parent.
+
+    Raises:
+        ForeignFile: a file is neither the parent snapshot's nor new in the table's places.
+        BadUpdate: a file is missing or broken; or the snapshot, its list or a manifest says what isn't so.
+        StaleBase: `main` lacks the parent snapshot, or this region doesn't serve it.
+        TableError: the parent's own files are broken, or not what this region serves.
+        StoreUnreachable, StoreDenied, ObjectMissing: a file can't be read or written.
+    """
+    claims = read_claims(snapshot, main_metadata)
+    client = ClientFiles(objects, write_roots(main_metadata, places), added_roots)
+    client.require_metadata_place(claims.manifest_list)
+    parent = _open_parent(objects, main_metadata, claims, version or current_metadata_version(mapping), earlier)
+    with client_fault(claims.manifest_list):
+        rows = ManifestListRows(client.read(claims.manifest_list), claims.manifest_list, mapping.region.limits)
+    return _SnapshotWriter(objects, client, parent, claims, rows, folder.rstrip("/")).write(snapshot)
+
+
+def _open_parent(
+    objects: Objects,
+    main_metadata: Mapping[str, Any],
+    claims: SnapshotClaims,
+    version: MetadataVersion,
+    earlier: Sequence[TakenBack],
+) -> ParentFiles:
+    taken = next((taken for taken in earlier if taken.snapshot["snapshot-id"] == claims.parent_id), None)
+    if taken is None:
+        return open_parent(objects, main_metadata, claims.parent_id, version)
+    replaced = {main: client for before in earlier for main, client in before.replaced.items()}
+    with client_fault(taken.client_list):
+        return open_replaced(objects, taken.snapshot["manifest-list"], taken.client_list, replaced, version)
+
+
+class _SnapshotWriter:
+    """Takes one snapshot back.
+
+    Args:
+        client: the client's files.
+        parent: the parent snapshot's.
+        claims: what the client says of its snapshot.
+        client_list: the client's manifest list.
+        folder: takes what is written.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        client: ClientFiles,
+        parent: ParentFiles,
+        claims: SnapshotClaims,
+        client_list: ManifestListRows,
+        folder: str,
+    ) -> None:
+        self._objects = objects
+        self._limits = objects.mapping.region.limits
+        self._client = client
+        self._parent = parent
+        self._claims = claims
+        self._list = client_list
+        self._folder = folder
+        self._replaced: dict[str, str] = {}
+
+    def write(self, snapshot: Mapping[str, Any]) -> TakenBack:
+        """Write the files of the snapshot, and return it with its new list."""
+        carried = self._match_rows()
+        require_row_ids(self._list, carried, self._claims)
+        new_rows = [row for row in self._list.rows if row.manifest.path not in carried]
+        files = NamedFiles()
+        for row in new_rows:
+            inspect_manifest(self._client, row, self._claims, self._limits, files)
+        self._client.require_present(files.added)
+        replaced = [manifest for path, manifest in self._parent.manifests.items() if path not in carried]
+        entries = CarriedEntries(self._parent, replaced, files.carried)
+        mapping = self._write_deletes(files)
+        manifests = {
+            row.manifest.path: self._write_manifest(row, number, mapping, entries)
+            for number, row in enumerate(new_rows)
+        }
+        uri = self._write_list(carried, manifests)
+        return TakenBack({**snapshot, "manifest-list": uri}, self._claims.manifest_list, self._replaced)
+
+    def _match_rows(self) -> dict[str, ParentManifest]:
+        """Return the manifests of the parent snapshot that the client's list carries over."""
+        carried: dict[str, ParentManifest] = {}
+        paths: set[str] = set()
+        for row in self._list.rows:
+            path = row.manifest.path
+            if path in paths:
+                raise BadUpdate("the list names a manifest twice", file=path)
+            paths.add(path)
+            manifest = self._parent.manifests.get(path)
+            if manifest is None:
+                continue
+            if path in self._parent.ambiguous:
+                raise ForeignFile("two manifests on `main` are served by this name", file=path)
+            if differing := _differing_field(row, manifest.served):
+                raise BadUpdate(f"the list carries a manifest over with another field {differing}", file=path)
+            carried[path] = manifest
+        return carried
+
+    def _write_deletes(self, files: NamedFiles) -> UriMapping:
+        """Write the new delete files that name files of `main` again, with `main`'s names in them."""
+        references = set(files.referenced)
+        for uri in files.added_deletes:
+            self._localize_deletes(uri, references)
+        wanted = references - files.added_data
+        names = self._parent.data_files(wanted, self._parent.manifests.values()) if wanted else {}
+
+        def map_content(uri: str) -> str:
+            if uri in files.added:
+                return uri
+            if uri not in names:
+                raise ForeignFile("a delete names a data file that isn't live in the parent snapshot", file=uri)
+            return names[uri]
+
+        deletes: dict[str, LocalizedFile] = {}
+        for uri in files.added_deletes:
+            localized = self._localize_deletes(uri, map_content)
+            if localized is None:
+                deletes[uri] = LocalizedFile(uri, files.added[uri])
+            else:
+                ending = next(name for first, name in _FIRST_BYTES.items() if localized.startswith(first))
+                deletes[uri] = self._put(f"{uuid.uuid4()}-deletes.{ending}", localized, uri)
+        return UriMapping(map_content, deletes, map_content, map_content)
+
+    def _localize_deletes(self, uri: str, names: Any) -> bytes | None:
+        def collect(path: str) -> str:
+            names.add(path)
+            return path
+
+        data = self._client.read(uri)
+        with client_fault(uri):
+            return localize_position_deletes(
+                data,
+                uri,
+                map_content=collect if isinstance(names, set) else names,
+                limits=self._limits,
+                localize_orc=localize_orc_in_subprocess,
+            )
+
+    def _write_manifest(self, row: ListRow, number: int, mapping: UriMapping, entries: CarriedEntries) -> LocalizedFile:
+        uri = row.manifest.path
+
+        def replace(entry: EntryRecord) -> Values:
+            if entry.status == ADDED:
+                return _changed_values(entry, mapping, uri)
+            return entries.take(entry, row.manifest.partition_spec_id, self._claims)
+
+        records = open_manifest(self._client, row, self._limits)
+        with client_fault(uri):
+            data = records.with_files(replace)
+        return self._put(f"{uuid.uuid4()}-m{number}.avro", records.container.data if data is None else data, uri)
+
+    def _write_list(self, carried: Mapping[str, ParentManifest], manifests: Mapping[str, LocalizedFile]) -> str:
+        encoded: list[bytes] = []
+        with client_fault(self._claims.manifest_list):
+            for row in self._list.rows:
+                manifest = carried.get(row.manifest.path)
+                if manifest is None or self._parent.main_list is None:
+                    written = manifests[row.manifest.path]
+                    changes = {list_rows.PATH: written.uri, list_rows.LENGTH: written.length}
+                    encoded.append(self._list.encode(row, self._list, changes))
+                else:
+                    row_id = row.values.get(list_rows.FIRST_ROW_ID)
+                    is_new = row_id is not None and manifest.main.values.get(list_rows.FIRST_ROW_ID) is None
+                    changes = {list_rows.FIRST_ROW_ID: row_id} if is_new else {}
+                    encoded.append(self._list.encode(manifest.main, self._parent.main_list, changes))
+            data = self._list.with_rows(encoded)
+        return self._put(f"snap-{self._claims.snapshot_id}-{uuid.uuid4()}.avro", data, self._claims.manifest_list).uri
+
+    def _put(self, name: str, data: bytes, client_file: str) -> LocalizedFile:
+        uri = f"{self._folder}/{name}"
+        self._replaced[uri] = client_file
+        if self._objects.write_new(uri, data, assume_absent=True) != len(data):
+            raise StoreUnreachable("another object has the fresh name of a file that was to be written", file=uri)
+        return LocalizedFile(uri, len(data))
+
+
+def _differing_field(row: ListRow, served: ListRow) -> int | None:
+    """Return a field in which a row differs from the one that is served; row ids may be filled in."""
+    for field_id in sorted(row.values.keys() | served.values.keys()):
+        value, other = row.values.get(field_id), served.values.get(field_id)
+        if value != other and not (field_id == list_rows.FIRST_ROW_ID and other is None):
+            return field_id
+    return None
+
+
+def _changed_values(entry: EntryRecord, mapping: UriMapping, uri: str) -> Values:
+    """Return what taking back changes in the file of an entry that the client added."""
+    bounds = [_path_bound(entry, field_id) for field_id in ids.BOUND_FIELDS]
+    old = Entry(
+        status=entry.status,
+        content=entry.content,
+        path=entry.path,
+        size=entry.size,
+        is_deletion_vector=entry.file_format == ids.PUFFIN,
+        referenced_data_file=entry.referenced_data_file or None,
+        lower_bound=bounds[0],
+        upper_bound=bounds[1],
+    )
+    new = localize_entry(old, mapping, uri)
+    values: Values = {ids.FILE_PATH: new.path, ids.FILE_SIZE: new.size}
+    if new.referenced_data_file is not None:
+        values[ids.REFERENCED_DATA_FILE] = new.referenced_data_file
+    for field_id, bound, changed in zip(ids.BOUND_FIELDS, bounds, (new.lower_bound, new.upper_bound), strict=True):
+        if changed != bound:
+            values[field_id] = _with_path_bound(entry, field_id, changed)
+    if new.drop_layout:
+        values |= dict.fromkeys(ids.LAYOUT_FIELDS)
+    return values
+
+
+def _path_bound(entry: EntryRecord, field_id: int) -> bytes | None:
+    bounds = entry.file.get(field_id)
+    bound: bytes | None = bounds.get(ids.PATH_COLUMN) if isinstance(bounds, dict) else None
+    return bound
+
+
+def _with_path_bound(entry: EntryRecord, field_id: int, bound: bytes | None) -> dict[int, bytes]:
+    others = {column: value for column, value in entry.file[field_id].items() if column != ids.PATH_COLUMN}
+    return others if bound is None else {**entry.file[field_id], ids.PATH_COLUMN: bound}

@@ -21,6 +21,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/cli/",
         "integration/failover/",
         "integration/queries/",
+        "integration/rest_catalog/test_updates_by_java.py",
         "integration/catalog/test_access.py",
         "integration/catalog/test_views_by_spark.py",
     ),

@@ -20,6 +20,7 @@ from sterna.replication.failover import tables
 from sterna.replication.replica import commit_access, ports
 from sterna.replication.replica.ports import Ports
 from sterna.replication.sync import publish
+from sterna.serving.rest_catalog import commit
 from sterna.spark import expire_snapshots
 
 ROOT = Path(str(files("sterna")))
@@ -48,5 +49,5 @@ def test_the_right_to_commit_is_taken_in_one_module() -> None:
 
 
 def test_whoever_takes_it_is_known() -> None:
-    users = files_of(fencing, pin, tables, offset, publish)
+    users = files_of(fencing, pin, tables, offset, publish, commit)
     assert matching_files(re.compile(rf"from {re.escape(commit_access.__name__)} import")) == users

@@ -34,7 +34,7 @@ def test_what_others_committed_afterwards_is_shown_once_the_branch_has_it() -> N
 def test_what_was_made_and_dropped_is_in_listings_and_not() -> None:
     recent = RecentChanges()
     recent.record({KEY: (None, V1), OTHER: (V2, None), ("ns",): (None, namespace_content(("ns",)))})
-    assert recent.entries([(OTHER, V2)]) == {KEY: V1.with_id(None), ("ns",): namespace_content(("ns",))}
+    assert recent.entries({OTHER: V2}) == {KEY: V1.with_id(None), ("ns",): namespace_content(("ns",))}
     assert recent.content(OTHER, V2) is None
     assert recent.content(KEY, None) == V1.with_id(None)
 

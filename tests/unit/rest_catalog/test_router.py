@@ -53,16 +53,33 @@ def test_the_config_lists_exactly_the_routes_that_there_are(world: World, addres
         "GET /v1/{prefix}/namespaces/{namespace}/views/{view}",
         "HEAD /v1/{prefix}/namespaces/{namespace}/views/{view}",
         "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
+        "POST /v1/{prefix}/namespaces",
+        "DELETE /v1/{prefix}/namespaces/{namespace}",
+        "POST /v1/{prefix}/namespaces/{namespace}/properties",
+        "POST /v1/{prefix}/namespaces/{namespace}/tables",
+        "POST /v1/{prefix}/namespaces/{namespace}/register",
+        "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+        "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+        "POST /v1/{prefix}/tables/rename",
+        "POST /v1/{prefix}/transactions/commit",
+        "POST /v1/{prefix}/namespaces/{namespace}/views",
+        "POST /v1/{prefix}/namespaces/{namespace}/views/{view}",
+        "DELETE /v1/{prefix}/namespaces/{namespace}/views/{view}",
+        "POST /v1/{prefix}/views/rename",
     ]
+    assert answer["idempotency-key-lifetime"] == "PT30M"
     server = build_server(world.context(), services(world), ServeOptions(), keep=None, only=["catalog"])  # type: ignore[arg-type]
     assert server.services.catalog is not None
-    routes = CatalogRouter(server.gateway, "eu", server.services.catalog).router.routes
+    services_of = server.services
+    routes = CatalogRouter(server.gateway, "eu", services_of.catalog, services_of.catalog_writes).router.routes
     for prefix in ("", "/eu"):
         served = {
             f"{method} {route.path.replace(f'/v1{prefix}/', '/v1/{prefix}/', 1)}"  # type: ignore[attr-defined]
             for route in routes
             for method in route.methods  # type: ignore[attr-defined]
-            if route.path != "/v1/config" and route.path.startswith(f"/v1{prefix}/namespaces")  # type: ignore[attr-defined]
+            if route.path.startswith(  # type: ignore[attr-defined]
+                tuple(f"/v1{prefix}/{folder}" for folder in ("namespaces", "tables", "transactions", "views"))
+            )
         }
         assert served == set(answer["endpoints"])
 
@@ -171,7 +188,7 @@ def test_what_is_not_there_is_404_by_its_kind(world: World, address: httpx.Clien
 def test_each_failure_has_the_form_of_the_specification(world: World, address: httpx.Client) -> None:
     error(address.get("/v1/us/namespaces"), "NotFoundException")
     error(address.post("/v1/oauth/tokens"), "NotFoundException")
-    error(address.delete("/v1/namespaces/ns"), "UnsupportedOperationException")
+    error(address.patch("/v1/namespaces/ns"), "UnsupportedOperationException")
     error(address.get("/v1/namespaces/%00"), "BadRequestException")
     error(address.get("/v1/config", headers={"X-Long": "x" * 20_000}), "RequestHeaderFieldsTooLargeException")
     error(address.get("/v1/config", headers={"Origin": "http://evil.example"}), "ForbiddenException")

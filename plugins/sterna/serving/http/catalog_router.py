@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from sterna.catalog.model import Key
 from sterna.errors import BadUpdate
 from sterna.serving.http.catalog_route import CatalogRoute
+from sterna.serving.http.catalog_write_routes import CatalogWriteRoutes
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import RequestError
 from sterna.serving.http.responses import parse_etags
@@ -24,6 +25,8 @@ from sterna.serving.rest_catalog.model import SnapshotMode
 from sterna.serving.rest_catalog.names import parse_identifier, parse_namespace, parse_namespace_segment
 from sterna.serving.rest_catalog.pages import PageRequest, parse_page
 from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
+from sterna.serving.rest_catalog.replays import KEY_LIFETIME_ISO
+from sterna.serving.rest_catalog.write_service import CatalogWriteService
 
 _NAMESPACES = "/v1/{prefix}/namespaces"
 _NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
@@ -41,9 +44,12 @@ class CatalogRouter:
         gateway: what all routers share.
         region: the region's name, which is the prefix of its paths.
         catalog: what is read.
+        writes: what is written; None: nothing is.
     """
 
-    def __init__(self, gateway: Gateway, region: str, catalog: ReplicaCatalog) -> None:
+    def __init__(
+        self, gateway: Gateway, region: str, catalog: ReplicaCatalog, writes: CatalogWriteService | None = None
+    ) -> None:
         self._gateway = gateway
         self._region = region
         self._catalog = catalog
@@ -61,6 +67,9 @@ class CatalogRouter:
         self._add("GET", _VIEW, self.load_view)
         self._add("HEAD", _VIEW, self.view_exists)
         self._add("POST", _METRICS, self.report_metrics)
+        self._writes = writes is not None
+        if writes is not None:
+            CatalogWriteRoutes(gateway, writes).add_to(self._add)
 
     def _add(self, method: str, path: str, endpoint: Callable[..., Any]) -> None:
         """Serve a route, with the region as prefix and without one, and list it."""
@@ -72,7 +81,10 @@ class CatalogRouter:
     async def config(self, request: Request) -> Response:
         """Return what clients are configured with, and which routes there are."""
         await self._gateway.require_reader(request)
-        return JSONResponse(self._catalog.config(self.endpoints), headers=_NO_STORE)
+        body = self._catalog.config(self.endpoints)
+        if self._writes:
+            body["idempotency-key-lifetime"] = KEY_LIFETIME_ISO
+        return JSONResponse(body, headers=_NO_STORE)
 
     async def list_namespaces(self, request: Request) -> Response:
         """Return the namespaces directly in another one, or at the top."""

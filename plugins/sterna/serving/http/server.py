@@ -33,6 +33,7 @@ from sterna.serving.http.tokens import build_verifier
 from sterna.serving.queries.job import QueryJob
 from sterna.serving.queries.service import QueryService
 from sterna.serving.rest_catalog.reader import open_replica_catalog
+from sterna.serving.rest_catalog.write_service import open_write_service
 
 log = logging.getLogger(__name__)
 _MAX_MESSAGE_BYTES = 16 * 1024  # of a WebSocket's client, whose messages are ignored
@@ -102,13 +103,15 @@ def build_server(
     if verify is None and audience.rules:
         log.warning("there are rules for readers and no keys: no client may read what they cover")
     gateway = Gateway(audience, options, verify)
+    catalog = open_replica_catalog(context, services) if "catalog" in names else None
     gateway_services = GatewayServices(
         BranchPoller(EventLog(context, keep, _MAX_LOG_COMMITS), poller_options) if "events" in names else None,
         QueryService(context, services.queries, run_query) if services.queries and "queries" in names else None,
         SinkService(context, services, keep, delivery) if "sinks" in names else None,
         IngestService(open_ingest(context, services)) if "ingest" in names else None,
         open_features(context, services.features, run_query) if services.features and "features" in names else None,
-        open_replica_catalog(context, services) if "catalog" in names else None,
+        catalog,
+        open_write_service(context, catalog) if catalog is not None else None,
     )
     return GatewayServer(_uvicorn_config(create_app(gateway, gateway_services), options), gateway, gateway_services)
 

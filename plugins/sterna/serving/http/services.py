@@ -10,6 +10,7 @@ from sterna.pipelines.ingest.intake import IngestService
 from sterna.serving.http.features_service import FeaturesService
 from sterna.serving.queries.service import QueryService
 from sterna.serving.rest_catalog.reader import ReplicaCatalog
+from sterna.serving.rest_catalog.write_service import CatalogWriteService
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class GatewayServices:
         queries: answers queries that have a name.
         ingest: takes rows and files.
         catalog: the region's Iceberg REST address.
+        catalog_writes: its writing side.
     """
 
     poller: BranchPoller | None = None
@@ -29,3 +31,4 @@ class GatewayServices:
     ingest: IngestService | None = None
     features: FeaturesService | None = None
     catalog: ReplicaCatalog | None = None
+    catalog_writes: CatalogWriteService | None = None

@@ -20,7 +20,8 @@ class LoadedTable:
     """A table or view as a client gets it, the specification's LoadTableResult.
 
     Args:
-        metadata_location: the URI of the metadata.json in this region that it was made from.
+        metadata_location: the URI of the metadata.json in this region that it was made from; "": a table that is
+            staged has none yet.
         metadata: the content of it, with places laid over.
         config: properties for the client.
     """
@@ -32,7 +33,7 @@ class LoadedTable:
     def body(self) -> dict[str, Any]:
         """Return the JSON of it."""
         return {
-            "metadata-location": self.metadata_location,
+            **({"metadata-location": self.metadata_location} if self.metadata_location else {}),
             "metadata": dict(self.metadata),
             "config": dict(self.config),
         }

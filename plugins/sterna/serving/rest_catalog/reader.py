@@ -182,7 +182,7 @@ class ReplicaCatalog:
             StoreError, TableError: its metadata.json can't be read.
         """
         uri = str(self.require_view(readable, key).metadata_location)
-        return self._served(("view", uri), lambda: self._read_view(uri))
+        return self._served(("view", uri), lambda: self.read_view(uri))
 
     def read_table(self, uri: str, mode: SnapshotMode = SnapshotMode.ALL) -> LoadedTable:
         """Return a table as clients get it, from a metadata.json of the replica.
@@ -196,7 +196,8 @@ class ReplicaCatalog:
             metadata = with_referenced_snapshots(metadata)
         return LoadedTable(uri, metadata)
 
-    def _read_view(self, uri: str) -> LoadedTable:
+    def read_view(self, uri: str) -> LoadedTable:
+        """Return a view as clients get it, from a metadata.json of the replica."""
         return LoadedTable(uri, served_view_metadata(self._read_json(uri), self.mapping, self.settings.location))
 
     def _read_json(self, uri: str) -> dict[str, Any]:

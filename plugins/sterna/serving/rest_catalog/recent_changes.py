@@ -6,7 +6,7 @@ Other instances show a change once the replica branch has it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sterna.catalog.model import Content, Key
@@ -69,18 +69,24 @@ class RecentChanges:
                 return shown
             return change.content
 
-    def entries(self, shown: Iterable[tuple[Key, Content]]) -> dict[Key, Content]:
+    def entries(self, shown: Mapping[Key, Content]) -> Mapping[Key, Content]:
         """Return all that a client is to see, for listings.
 
         Args:
             shown: all that the replica branch has.
         """
-        contents = dict(shown)
         with self._lock:
             keys = list(self._changes)
-        current = {key: self.content(key, contents.get(key)) for key in keys}
+        if not keys:
+            return shown
+        current = {key: self.content(key, shown.get(key)) for key in keys}
         visible = {key: content for key, content in current.items() if content is not None}
-        return {key: content for key, content in contents.items() if key not in current} | visible
+        return {key: content for key, content in shown.items() if key not in current} | visible
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the replica branch shows all there is."""
+        return not self._changes
 
     @property
     def count(self) -> int:

@@ -15,6 +15,8 @@ from sterna.serving.rest_catalog.swap import REST_KEY
 
 KEY_LIFETIME = timedelta(minutes=30)
 """For how long a key is looked for; clients read it from the address's configuration."""
+KEY_LIFETIME_ISO = f"PT{KEY_LIFETIME // timedelta(minutes=1)}M"
+"""The same as ISO 8601 has it."""
 _MAX_KEY_CHARACTERS = 128
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, Key
 from sterna.catalog.reader import CatalogReader
 from sterna.errors import ReferenceNotFound
+from sterna.serving.rest_catalog.recent_changes import RecentChanges
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,25 @@ class ReplicaIndex:
     """
 
     def __init__(self, catalog: CatalogReader, branch: str) -> None:
+        self.recent = RecentChanges()
+        """What this process has changed, and the branch doesn't show yet."""
         self._catalog = catalog
         self._branch = branch
         self._lock = threading.Lock()
         self._current: BranchContents | None = None
 
     def read(self) -> BranchContents:
+        """Return what clients see now: what the branch holds, and what this process has changed since.
+
+        Raises:
+            CatalogError: the catalog doesn't answer.
+        """
+        branch = self._read_branch()
+        if self.recent.is_empty:
+            return branch
+        return BranchContents(branch.hash, self.recent.entries(branch.contents))
+
+    def _read_branch(self) -> BranchContents:
         """Return what the branch holds now: nothing where it isn't there yet.
 
         Raises:

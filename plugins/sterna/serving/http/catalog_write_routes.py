@@ -1,0 +1,230 @@
+"""The writing routes of the REST catalog: the roles that may use them, their bodies, and their responses.
+
+Source: the Iceberg REST Catalog specification, 1.12 (open-api/rest-catalog-open-api.yaml).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from sterna.catalog.model import Key, key_name
+from sterna.errors import BadUpdate, Forbidden, NoSuchTable, RestCatalogError, SternaError, TableError
+from sterna.serving.http.context import Gateway
+from sterna.serving.http.errors import RequestError
+from sterna.serving.http.tokens import Reader
+from sterna.serving.rest_catalog.names import (
+    parse_identifier,
+    parse_namespace_segment,
+    read_identifier,
+    read_namespace,
+)
+from sterna.serving.rest_catalog.rules import Rights
+from sterna.serving.rest_catalog.write_service import CatalogWriteService
+
+NAMESPACES = "/v1/{prefix}/namespaces"
+_NAMESPACE = f"{NAMESPACES}/{{namespace}}"
+_TABLES, _VIEWS = f"{_NAMESPACE}/tables", f"{_NAMESPACE}/views"
+_TABLE, _VIEW = f"{_TABLES}/{{table}}", f"{_VIEWS}/{{view}}"
+_WRITER_ROLES = frozenset({"writer", "admin"})
+_MAINTENANCE_ROLE = "admin"
+_NO_STORE = {"Cache-Control": "no-store"}
+_RETRY_AFTER_SECONDS = 2
+
+
+class CatalogWriteRoutes:
+    """The writing routes of one region's catalog.
+
+    Args:
+        gateway: what all routers share.
+        service: carries requests out.
+    """
+
+    def __init__(self, gateway: Gateway, service: CatalogWriteService) -> None:
+        self._gateway = gateway
+        self._service = service
+
+    def add_to(self, add: Callable[[str, str, Callable[..., Any]], None]) -> None:
+        """Add the routes to a router.
+
+        Args:
+            add: takes a route's method, its path as the specification has it, and what answers it.
+        """
+        add("POST", NAMESPACES, self.create_namespace)
+        add("DELETE", _NAMESPACE, self.drop_namespace)
+        add("POST", f"{_NAMESPACE}/properties", self.update_namespace)
+        add("POST", _TABLES, self.create_table)
+        add("POST", f"{_NAMESPACE}/register", self.register_table)
+        add("POST", _TABLE, self.commit_table)
+        add("DELETE", _TABLE, self.drop_table)
+        add("POST", "/v1/{prefix}/tables/rename", self.rename_table)
+        add("POST", "/v1/{prefix}/transactions/commit", self.commit_transaction)
+        add("POST", _VIEWS, self.create_view)
+        add("POST", _VIEW, self.replace_view)
+        add("DELETE", _VIEW, self.drop_view)
+        add("POST", "/v1/{prefix}/views/rename", self.rename_view)
+
+    async def create_namespace(self, request: Request) -> Response:
+        """Make a namespace."""
+        writer = await self._writer(request)
+        body = await self._body(request, writer)
+        namespace = read_namespace(body.get("namespace"))
+        self._require_visible(writer, namespace)
+        return await self._json(request, self._service.create_namespace, namespace, body.get("properties") or {})
+
+    async def drop_namespace(self, request: Request) -> Response:
+        """Drop an empty namespace."""
+        writer, namespace = await self._writer(request), _namespace(request)
+        self._require_visible(writer, namespace)
+        return await self._done(request, self._service.drop_namespace, namespace)
+
+    async def update_namespace(self, request: Request) -> Response:
+        """Change a namespace's properties."""
+        writer, namespace = await self._writer(request), _namespace(request)
+        self._require_visible(writer, namespace)
+        return await self._json(request, self._service.update_namespace, namespace, await self._body(request, writer))
+
+    async def create_table(self, request: Request) -> Response:
+        """Make or stage a table."""
+        return await self._created(request, self._service.create_table)
+
+    async def register_table(self, request: Request) -> Response:
+        """Put a table on `main` that a metadata.json describes."""
+        return await self._created(request, self._service.register_table)
+
+    async def create_view(self, request: Request) -> Response:
+        """Make a view."""
+        return await self._created(request, self._service.create_view)
+
+    async def commit_table(self, request: Request) -> Response:
+        """Commit to a table."""
+        writer, key = await self._writer(request), _identifier(request, "table")
+        self._require_visible(writer, key)
+        return await self._loaded(
+            request, self._service.commit_table, key, await self._body(request, writer), self._rights(writer)
+        )
+
+    async def replace_view(self, request: Request) -> Response:
+        """Commit to a view."""
+        writer, key = await self._writer(request), _identifier(request, "view")
+        self._require_visible(writer, key)
+        return await self._loaded(request, self._service.replace_view, key, await self._body(request, writer))
+
+    async def drop_table(self, request: Request) -> Response:
+        """Drop a table: a purge is a request, and its files stay."""
+        writer, key = await self._writer(request), _identifier(request, "table")
+        self._require_visible(writer, key)
+        return await self._done(request, self._service.drop_table, key)
+
+    async def drop_view(self, request: Request) -> Response:
+        """Drop a view."""
+        writer, key = await self._writer(request), _identifier(request, "view")
+        self._require_visible(writer, key)
+        return await self._done(request, self._service.drop_view, key)
+
+    async def rename_table(self, request: Request) -> Response:
+        """Give a table another name."""
+        return await self._renamed(request, self._service.rename_table)
+
+    async def rename_view(self, request: Request) -> Response:
+        """Give a view another name."""
+        return await self._renamed(request, self._service.rename_view)
+
+    async def commit_transaction(self, request: Request) -> Response:
+        """Commit to several tables at once."""
+        writer = await self._writer(request)
+        body = await self._body(request, writer)
+        changes = body.get("table-changes")
+        for change in changes if isinstance(changes, list) else ():
+            identifier = change.get("identifier") if isinstance(change, dict) else None
+            self._require_visible(writer, read_identifier(identifier))
+        return await self._done(request, self._service.commit_transaction, body, self._rights(writer))
+
+    async def _created(self, request: Request, create: Callable[..., Any]) -> Response:
+        writer, namespace = await self._writer(request), _namespace(request)
+        body = await self._body(request, writer)
+        if isinstance(name := body.get("name"), str):
+            self._require_visible(writer, (*namespace, name))
+        return await self._loaded(request, create, namespace, body)
+
+    async def _renamed(self, request: Request, rename: Callable[..., Any]) -> Response:
+        writer = await self._writer(request)
+        body = await self._body(request, writer)
+        source, destination = read_identifier(body.get("source")), read_identifier(body.get("destination"))
+        self._require_visible(writer, source)
+        self._require_visible(writer, destination)
+        return await self._done(request, rename, source, destination)
+
+    async def _writer(self, request: Request) -> Reader:
+        """Return the client of a request that may write.
+
+        Raises:
+            RequestError: the token is missing or not good.
+            Forbidden: its roles may not write.
+        """
+        reader = await self._gateway.require_reader(request)
+        if self._gateway.verify is not None and not reader.roles & _WRITER_ROLES:
+            raise Forbidden("the token's roles may not write")
+        return reader
+
+    def _rights(self, writer: Reader) -> Rights:
+        maintains = self._gateway.verify is not None and _MAINTENANCE_ROLE in writer.roles
+        return Rights(expire=maintains, compact=maintains)
+
+    def _require_visible(self, writer: Reader, key: Key) -> None:
+        """See that rules don't hide a name from a client.
+
+        Raises:
+            NoSuchTable: they do, as they do for readers.
+        """
+        if not self._gateway.audience.rules_allow(key_name(key), writer.roles):
+            raise NoSuchTable("there is no such name", table=key_name(key))
+
+    async def _body(self, request: Request, writer: Reader) -> dict[str, Any]:
+        return await self._gateway.bodies.read_object(request, writer.name)
+
+    async def _loaded(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
+        loaded = await _carry_out(write, *arguments, _idempotency_key(request))
+        return JSONResponse(loaded.body(), headers=_NO_STORE)
+
+    async def _json(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
+        return JSONResponse(await _carry_out(write, *arguments, _idempotency_key(request)), headers=_NO_STORE)
+
+    async def _done(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
+        await _carry_out(write, *arguments, _idempotency_key(request))
+        return Response(status_code=204, headers=_NO_STORE)
+
+
+async def _carry_out(write: Callable[..., Any], *arguments: Any) -> Any:
+    """Carry a request out; it goes on when the client disconnects.
+
+    Raises:
+        RestCatalogError: as the service has it.
+        BadUpdate: something of the table can't be read as it is; nothing was committed.
+        RequestError: 503: a store or the catalog can't be used; nothing was committed.
+    """
+    try:
+        return await run_in_threadpool(write, *arguments)
+    except RestCatalogError:
+        raise
+    except TableError as error:
+        raise BadUpdate(error.message, table=error.table, file=error.file) from error
+    except SternaError as error:
+        message = f"nothing was committed: {type(error).__name__}"
+        raise RequestError(503, message, {"Retry-After": str(_RETRY_AFTER_SECONDS)}) from error
+
+
+def _idempotency_key(request: Request) -> str:
+    return request.headers.get("idempotency-key", "")
+
+
+def _namespace(request: Request) -> Key:
+    return parse_namespace_segment(request.path_params["namespace"])
+
+
+def _identifier(request: Request, parameter: str) -> Key:
+    return parse_identifier(request.path_params["namespace"], request.path_params[parameter])

@@ -1,0 +1,291 @@
+"""Commits to `main` by a region's address: on a base that it serves, by compare-and-swap, answered as it will be here.
+
+Until the swap is sent, a refusal is 4xx or 503, and a client may delete what it wrote. Afterwards it is answered with
+what was committed, or with 500: no client may delete a file that `main` may name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from sterna.catalog.model import Content, Delete, Key, Operation, Put, key_name
+from sterna.config.registry.model import SOURCE_BRANCH
+from sterna.errors import BadUpdate, CommitOutcomeUnknown, RequirementFailed, StaleBase, SternaError
+from sterna.replication.replica.commit_access import writer
+from sterna.replication.replica.region import RegionContext
+from sterna.serving.rest_catalog.answer import localize_entry, stands_for
+from sterna.serving.rest_catalog.background_sync import BackgroundSync
+from sterna.serving.rest_catalog.recent_changes import RecentChanges
+from sterna.serving.rest_catalog.replays import IdempotencyKeys
+from sterna.serving.rest_catalog.rules import Rights
+from sterna.serving.rest_catalog.swap import Swap, swap_on_main
+from sterna.serving.rest_catalog.table_commit import (
+    MainTable,
+    TableCommit,
+    is_replay,
+    missing_table,
+    prepare_commit,
+    prepare_creation,
+    read_table,
+)
+from sterna.serving.rest_catalog.turns import Turns
+
+NO_RENAMES: Mapping[Key, Key] = MappingProxyType({})
+_SYNC_SECONDS = 15.0  # that a commit waits for a sync to bring a table up
+
+
+@dataclass
+class Address:
+    """What the requests to one address share.
+
+    Args:
+        region: returns the region, whose connections live as long as the process.
+        near_root: the region's own location, as the section `catalog` has it.
+        recent: what this process has changed.
+        sync: brings the region up to `main`.
+        turns: the order of the commits to each table.
+        keys: the idempotency keys of commits.
+    """
+
+    region: Callable[[], RegionContext]
+    near_root: str
+    recent: RecentChanges
+    sync: BackgroundSync
+    turns: Turns = field(default_factory=Turns)
+    keys: IdempotencyKeys = field(default_factory=IdempotencyKeys)
+
+    def shown(self, keys: Collection[Key]) -> dict[Key, Content | None]:
+        """Return what clients of this address see under some keys; None: nothing."""
+        context = self.region()
+        catalog, branch = context.catalog, context.region.replica_branch
+        contents = catalog.contents(branch, catalog.reference(branch).hash, keys)
+        return {key: self.recent.content(key, contents.get(key)) for key in keys}
+
+
+@dataclass(frozen=True)
+class MainState:
+    """Some keys on `main`, at one commit.
+
+    Args:
+        head: the commit's hash.
+        contents: by key; None: nothing.
+        replayed: a commit with the request's idempotency key is there already.
+    """
+
+    head: str
+    contents: Mapping[Key, Content | None]
+    replayed: bool = False
+
+
+def read_main(address: Address, keys: Collection[Key], idempotency_key: str = "") -> MainState:
+    """Read some keys on `main`, from the catalog that takes commits.
+
+    Args:
+        idempotency_key: the request's; "" for none.
+
+    Raises:
+        BadUpdate: that is no such key.
+        CatalogError: the catalog can't be read.
+    """
+    catalog = address.region().primary
+    head = catalog.reference(SOURCE_BRANCH).hash
+    contents = catalog.contents(SOURCE_BRANCH, head, keys) if head != catalog.no_ancestor() else {}
+    replayed = bool(idempotency_key) and address.keys.has(catalog, head, idempotency_key)
+    return MainState(head, {key: contents.get(key) for key in keys}, replayed)
+
+
+def commit_tables(
+    address: Address, commits: Sequence[TableCommit], rights: Rights, idempotency_key: str = ""
+) -> dict[Key, Content]:
+    """Commit to one or more tables, in one commit on `main`.
+
+    Args:
+        commits: each to another table.
+        rights: the client's.
+        idempotency_key: the client's; "" for none.
+
+    Returns:
+        By key, the entry that this region's replica branch will have: `main`'s new metadata, localized.
+
+    Raises:
+        RestCatalogError: the commit can't or mustn't be taken, came too late, or its outcome is unknown.
+        CatalogError, StoreError, TableError: nothing was committed: something can't be read or written.
+    """
+    keys = [commit.key for commit in commits]
+    if len(set(keys)) != len(keys):
+        raise BadUpdate("a transaction has two commits to one table")
+    with address.turns.take(keys):
+        main = read_main(address, keys, idempotency_key)
+        tables = {key: read_table(address.region(), key, content) for key, content in main.contents.items()}
+        if main.replayed or _all_replayed(commits, tables):
+            return committed_entries(address, main)
+        try:
+            prepared = _prepare(address, commits, tables, rights)
+        except (RequirementFailed, StaleBase):
+            bring_up(address, main.contents)  # the client loads the table again, and has to see what came first
+            raise
+        if not prepared:
+            return committed_entries(address, main)
+        puts = tuple(Put(key, content) for key, content in prepared.items())
+        message = f"commit to {', '.join(map(key_name, prepared))} in {address.region().region.name}"
+        return carry_out(address, main, puts, message, idempotency_key)
+
+
+def _all_replayed(commits: Sequence[TableCommit], tables: Mapping[Key, MainTable | None]) -> bool:
+    """Return whether each commit adds snapshots that its table has.
+
+    Raises:
+        BadUpdate: a snapshot has another one's id.
+    """
+    states = [(tables[commit.key], commit) for commit in commits]
+    return all(table is not None and is_replay(table, commit) for table, commit in states)
+
+
+def _prepare(
+    address: Address, commits: Sequence[TableCommit], tables: Mapping[Key, MainTable | None], rights: Rights
+) -> dict[Key, Content]:
+    """Return the entries to put; without those that nothing changes."""
+    context, prepared = address.region(), dict[Key, Content]()
+    for commit in commits:
+        table = tables[commit.key]
+        if table is None:
+            if not commit.creates:
+                raise missing_table(commit.key)
+            prepared[commit.key] = prepare_creation(context, address.near_root, commit, rights)
+            continue
+        shown = require_served_base(address, commit.key, table.content)
+        content = prepare_commit(context, address.near_root, table, shown, commit, rights)
+        if content is not None:
+            prepared[commit.key] = content
+    return prepared
+
+
+def require_served_base(address: Address, key: Key, source: Content) -> Content:
+    """See that this region serves what `main` has of a table, and return the region's own entry.
+
+    A sync is waited for where it is behind.
+
+    Args:
+        source: the entry on `main`.
+
+    Raises:
+        StaleBase: this region is behind.
+    """
+    context, shown = address.region(), address.shown([key])[key]
+    if shown is None or not stands_for(context, key, shown, source):
+        address.sync.wait(address.sync.request(), _SYNC_SECONDS)
+        shown = address.shown([key])[key]
+    if shown is None or not stands_for(context, key, shown, source):
+        raise StaleBase(f"{context.region.name} doesn't serve the table as {SOURCE_BRANCH} has it", table=key_name(key))
+    return shown
+
+
+def bring_up(address: Address, contents: Mapping[Key, Content | None]) -> None:
+    """Wait until this region shows what `main` has under some keys, where that takes a moment."""
+    context, shown = address.region(), address.shown(contents)
+    behind = [
+        key
+        for key, source in contents.items()
+        if (shown[key] is not None if source is None else not stands_for(context, key, shown[key], source))
+    ]
+    if behind:
+        address.sync.wait(address.sync.request(), _SYNC_SECONDS)
+
+
+def carry_out(
+    address: Address,
+    main: MainState,
+    operations: Sequence[Operation],
+    message: str,
+    idempotency_key: str = "",
+    renamed: Mapping[Key, Key] = NO_RENAMES,
+) -> dict[Key, Content]:
+    """Commit operations to `main` if the keys still are what they were, and show them here from now on.
+
+    Args:
+        main: the keys as they were read: those that are changed, and others that the change depends on.
+        idempotency_key: the client's; "" for none.
+        renamed: by new key, the old one.
+
+    Returns:
+        By key, the entries that this region's replica branch will have; without those that are gone.
+
+    Raises:
+        StaleBase: another commit changed one of the keys; this region shows that by now, where it can.
+        CommitOutcomeUnknown: whether it was committed can't be found out; or it was, and can't be shown here yet.
+        CatalogError: nothing was committed.
+    """
+    context, shown = address.region(), address.shown(main.contents)
+    swap = Swap(main.contents, tuple(operations), message)
+    try:
+        swap_on_main(writer(context), context.region.name, swap, main.head, idempotency_key=idempotency_key)
+        return _show(address, _after(main.contents, operations), shown, renamed)
+    except StaleBase:
+        bring_up(address, read_main(address, list(main.contents)).contents)
+        raise
+    finally:
+        address.sync.request()
+
+
+def _after(before: Mapping[Key, Content | None], operations: Sequence[Operation]) -> dict[Key, Content | None]:
+    after = dict(before)
+    after.update({operation.key: None for operation in operations if isinstance(operation, Delete)})
+    after.update({operation.key: operation.content for operation in operations if isinstance(operation, Put)})
+    return after
+
+
+def committed_entries(address: Address, main: MainState) -> dict[Key, Content]:
+    """Return this region's own entries for what was committed to some keys before.
+
+    Raises:
+        CommitOutcomeUnknown: this region can't show it yet.
+    """
+    return _show(address, main.contents, address.shown(main.contents))
+
+
+def _show(
+    address: Address,
+    contents: Mapping[Key, Content | None],
+    shown: Mapping[Key, Content | None],
+    renamed: Mapping[Key, Key] = NO_RENAMES,
+) -> dict[Key, Content]:
+    """Return this region's own entries for what `main` has, and show them from now on.
+
+    Args:
+        contents: by key, what `main` has; None: nothing.
+        shown: what clients of this region saw before.
+        renamed: by new key, the old one.
+
+    Raises:
+        CommitOutcomeUnknown: this region can't show it yet: the client has to look again.
+    """
+    try:
+        entries = {key: _entry(address, key, source, shown[renamed.get(key, key)]) for key, source in contents.items()}
+    except SternaError as error:
+        raise CommitOutcomeUnknown(f"the commit was made, and can't be shown here yet: {error.message}") from error
+    address.recent.record({key: (shown[key], entries[key]) for key in entries if entries[key] != shown[key]})
+    return {key: content for key, content in entries.items() if content is not None}
+
+
+def _entry(address: Address, key: Key, source: Content | None, shown: Content | None) -> Content | None:
+    """Return this region's own entry for what `main` has under a key.
+
+    Raises:
+        StaleBase: a sync has to copy files first, and isn't done yet.
+        TableError, StoreError: it can't be localized.
+    """
+    if source is None:
+        return None
+    context = address.region()
+    if shown is not None and stands_for(context, key, shown, source):
+        return shown
+    entry = localize_entry(context, key, source, shown)
+    if entry is not None:
+        return entry
+    address.sync.wait(address.sync.request(), _SYNC_SECONDS)
+    now_shown = address.shown([key])[key]
+    if now_shown is None or now_shown == shown:
+        raise StaleBase("a sync has to copy files first", table=key_name(key))
+    return now_shown  # it, or what was committed after it

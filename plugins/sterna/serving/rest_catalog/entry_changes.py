@@ -1,0 +1,468 @@
+"""Changes of the catalog's entries: tables and views that are made, registered, renamed or dropped; namespaces.
+
+All of it happens on `main`, and is shown here at once. Dropping deletes no file: `purgeRequested` is a request.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from sterna.catalog.model import (
+    ICEBERG_TABLE,
+    ICEBERG_VIEW,
+    NAMESPACE,
+    Content,
+    Delete,
+    Key,
+    Put,
+    key_name,
+    namespace_content,
+)
+from sterna.errors import (
+    AlreadyExists,
+    BadUpdate,
+    CatalogRefused,
+    NamespaceNotEmpty,
+    NoSuchNamespace,
+    NoSuchTable,
+    NoSuchView,
+    RestCatalogError,
+    StaleBase,
+    TableError,
+)
+from sterna.replication.replica.region import RegionContext
+from sterna.serving.rest_catalog import main_metadata
+from sterna.serving.rest_catalog.answer import localize_entry
+from sterna.serving.rest_catalog.commit import (
+    Address,
+    MainState,
+    bring_up,
+    carry_out,
+    committed_entries,
+    read_main,
+)
+from sterna.serving.rest_catalog.names import require_key
+from sterna.serving.rest_catalog.new_tables import create_table_metadata
+from sterna.serving.rest_catalog.overlay import overlaid_properties
+from sterna.serving.rest_catalog.requirements import check_requirements
+from sterna.serving.rest_catalog.rules import (
+    reject_protected_properties,
+    reject_protected_updates,
+    reject_replica_uris,
+    require_own_location,
+    require_readable_everywhere,
+    require_replicated,
+)
+from sterna.serving.rest_catalog.view_updates import apply_view_updates, create_view_metadata
+
+_MISSING: dict[str, type[RestCatalogError]] = {ICEBERG_TABLE: NoSuchTable, ICEBERG_VIEW: NoSuchView}
+_KIND_NAMES = {ICEBERG_TABLE: "table", ICEBERG_VIEW: "view", NAMESPACE: "namespace"}
+_UNUSUAL_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]+")
+# What a localized metadata.json's name has more than the one on `main` (`Mapping.metadata_uri`).
+_DIGEST = re.compile(r"-[0-9a-f]{16}(?:-s-?[0-9]{1,19})?(?=(?:\.gz)?\.metadata\.json(?:\.gz)?$)")
+
+
+def stage_table(address: Address, namespace: Key, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a table that a later commit is to make; nothing is written.
+
+    Args:
+        request: a CreateTableRequest of the REST specification.
+
+    Raises:
+        NoSuchNamespace, AlreadyExists: it can't be made.
+        BadUpdate, Forbidden: the request can't or mustn't be fulfilled.
+    """
+    key = _new_key(namespace, request)
+    _require_free(read_main(address, [namespace, key]), namespace, key)
+    return _new_table_metadata(address, key, request)
+
+
+def create_table(address: Address, namespace: Key, request: Mapping[str, Any], idempotency_key: str = "") -> Content:
+    """Make a table in this region, and return this region's own entry for it.
+
+    Args:
+        request: a CreateTableRequest of the REST specification.
+        idempotency_key: the client's; "" for none.
+
+    Raises:
+        NoSuchNamespace, AlreadyExists: it can't be made.
+        BadUpdate, Forbidden: the request can't or mustn't be fulfilled.
+        CommitOutcomeUnknown: as `carry_out`.
+    """
+    key = _new_key(namespace, request)
+    with address.turns.take([key]):
+        main = read_main(address, [namespace, key], idempotency_key)
+        if main.replayed:
+            return committed_entries(address, main)[key]
+        _require_free(main, namespace, key)
+        context, metadata = address.region(), _new_table_metadata(address, key, request)
+        folder = main_metadata.address_folder(address.near_root, metadata)
+        uri = main_metadata.write_metadata(context.objects, folder, metadata)
+        return _put(address, main, key, main_metadata.table_content(metadata, uri), "table", idempotency_key)
+
+
+def _new_table_metadata(address: Address, key: Key, request: Mapping[str, Any]) -> dict[str, Any]:
+    context = address.region()
+    require_replicated(context, key)
+    properties = _object(request, "properties")
+    reject_protected_properties(properties, (), {})
+    reject_replica_uris(context.mapping, request)
+    location = _new_location(address, key, request)
+    overlaid = overlaid_properties(None)
+    kept = {name: value for name, value in properties.items() if name not in overlaid}
+    return create_table_metadata({**request, "properties": kept}, location, _now_ms())
+
+
+def _new_location(address: Address, key: Key, request: Mapping[str, Any]) -> str:
+    """Return where a new table or view is: where the client says, or in a folder of its own."""
+    context, location = address.region(), request.get("location")
+    if location is None:
+        parts = (_UNUSUAL_CHARACTERS.sub("_", name).lstrip("._") or "_" for name in key)
+        location = f"{address.near_root.rstrip('/')}/{'/'.join(parts)}-{uuid4()}"
+    uri = require_own_location(context, address.near_root, location)
+    require_readable_everywhere(context, key, [uri])
+    return uri
+
+
+def register_table(address: Address, namespace: Key, request: Mapping[str, Any], idempotency_key: str = "") -> Content:
+    """Put a table that a metadata.json describes on `main`, and return this region's own entry for it.
+
+    Args:
+        request: a RegisterTableRequest of the REST specification.
+        idempotency_key: the client's; "" for none.
+
+    Raises:
+        NoSuchNamespace, AlreadyExists: it can't be put there.
+        BadUpdate, Forbidden: it is no such file, or a table mustn't be there.
+        CommitOutcomeUnknown: as `carry_out`.
+    """
+    context, key = address.region(), _new_key(namespace, request)
+    require_replicated(context, key)
+    content = _registered_content(context, key, request.get("metadata-location"))
+    with address.turns.take([key]):
+        main = read_main(address, [namespace, key], idempotency_key)
+        if main.replayed:
+            return committed_entries(address, main)[key]
+        existing = main.contents[key]
+        if existing is None or request.get("overwrite") is not True or existing.kind != ICEBERG_TABLE:
+            _require_free(main, namespace, key)
+        if existing is not None:
+            content = content.with_id(existing.id)
+        return _put(address, main, key, content, "table", idempotency_key)
+
+
+def _registered_content(context: RegionContext, key: Key, uri: object) -> Content:
+    """Return the entry for a metadata.json, all of whose files have to be there."""
+    if not isinstance(uri, str):
+        raise BadUpdate("there is no metadata-location")
+    try:
+        own_uri = _main_uri(context, uri)
+        metadata = main_metadata.read_metadata(context, own_uri)
+        main_metadata.address_folder("", metadata)
+        reject_replica_uris(context.mapping, [metadata.get("location"), metadata.get("properties")])
+        require_readable_everywhere(context, key, [str(metadata.get("location")).rstrip("/")])
+        content = main_metadata.table_content(metadata, own_uri)
+        localize_entry(context, key, content, None)
+    except TableError as error:
+        raise BadUpdate(f"the table can't be registered: {error.message}", file=error.file or uri) from error
+    return content
+
+
+def _main_uri(context: RegionContext, uri: str) -> str:
+    """Return the name that `main` has for a metadata.json, which clients know by the name that this address shows.
+
+    Raises:
+        BadUpdate: it is a file of a replica that corresponds to none on `main`.
+    """
+    mapping = context.mapping
+    if not mapping.below_replica_root(uri):
+        return uri
+    version, origin = mapping.metadata_version(uri), _DIGEST.sub("", mapping.origin_uri(uri))
+    if version is None or mapping.below_replica_root(origin):
+        raise BadUpdate("a file of a replica can't be registered", file=uri)
+    return origin
+
+
+def rename(address: Address, kind: str, source: Key, destination: Key, idempotency_key: str = "") -> None:
+    """Give a table or view another name.
+
+    Args:
+        kind: the content type: `ICEBERG_TABLE` or `ICEBERG_VIEW`.
+        idempotency_key: the client's; "" for none.
+
+    Raises:
+        NoSuchTable, NoSuchView, NoSuchNamespace, AlreadyExists: it can't be renamed.
+        Forbidden: a policy keeps the new name from this region.
+        CommitOutcomeUnknown: as `carry_out`.
+    """
+    namespace = destination[:-1]
+    with address.turns.take({source, destination}):
+        main = read_main(address, [namespace, source, destination], idempotency_key)
+        if main.replayed:
+            return
+        content = _existing(main, kind, source)
+        require_replicated(address.region(), destination)
+        _require_free(main, namespace, destination)
+        operations = (Delete(source), Put(destination, content))
+        message = f"rename {_KIND_NAMES[kind]} {key_name(source)} to {key_name(destination)}"
+        carry_out(address, main, operations, message, idempotency_key, {destination: source})
+
+
+def drop(address: Address, kind: str, key: Key, idempotency_key: str = "") -> None:
+    """Drop a table or view; its files stay.
+
+    Args:
+        kind: the content type: `ICEBERG_TABLE` or `ICEBERG_VIEW`.
+        idempotency_key: the client's; "" for none.
+
+    Raises:
+        NoSuchTable, NoSuchView: there is none.
+        CommitOutcomeUnknown: as `carry_out`.
+    """
+    with address.turns.take([key]):
+        main = read_main(address, [key], idempotency_key)
+        if main.replayed:
+            return
+        _existing(main, kind, key)
+        carry_out(address, main, [Delete(key)], f"drop {_KIND_NAMES[kind]} {key_name(key)}", idempotency_key)
+
+
+def create_view(address: Address, namespace: Key, request: Mapping[str, Any], idempotency_key: str = "") -> Content:
+    """Make a view, and return this region's own entry for it.
+
+    Args:
+        request: a CreateViewRequest of the REST specification.
+        idempotency_key: the client's; "" for none.
+
+    Raises:
+        NoSuchNamespace, AlreadyExists: it can't be made.
+        BadUpdate, Forbidden: the request can't or mustn't be fulfilled.
+        CommitOutcomeUnknown: as `carry_out`.
+    """
+    context, key = address.region(), _new_key(namespace, request)
+    require_replicated(context, key)
+    reject_protected_properties(_object(request, "properties"), (), {})
+    reject_replica_uris(context.mapping, request)
+    with address.turns.take([key]):
+        main = read_main(address, [namespace, key], idempotency_key)
+        if main.replayed:
+            return committed_entries(address, main)[key]
+        _require_free(main, namespace, key)
+        metadata = create_view_metadata(request, _new_location(address, key, request), _now_ms())
+        return _put(address, main, key, _written_view(address, metadata), "view", idempotency_key)
+
+
+def commit_view(
+    address: Address,
+    key: Key,
+    requirements: Sequence[Mapping[str, Any]],
+    updates: Sequence[Mapping[str, Any]],
+    idempotency_key: str = "",
+) -> Content:
+    """Commit to a view, and return this region's own entry for it.
+
+    Args:
+        requirements, updates: as the REST specification has them.
+        idempotency_key: the client's; "" for none.
+
+    Raises:
+        NoSuchView: there is none.
+        RequirementFailed, StaleBase: another commit came first.
+        BadUpdate, Forbidden: the commit can't or mustn't be taken.
+        CommitOutcomeUnknown: as `carry_out`.
+    """
+    with address.turns.take([key]):
+        main = read_main(address, [key], idempotency_key)
+        if main.replayed:
+            return committed_entries(address, main)[key]
+        content = _existing(main, ICEBERG_VIEW, key)
+        context, uri = address.region(), content.metadata_location or ""
+        metadata = main_metadata.read_metadata(context, uri)
+        try:
+            check_requirements(metadata, requirements)
+        except RestCatalogError:
+            bring_up(address, main.contents)
+            raise
+        reject_protected_updates(updates, metadata.get("properties") or {})
+        own_updates = _own_view_updates(address, updates, metadata)
+        changed = apply_view_updates(metadata, own_updates, _now_ms())
+        put = _written_view(address, changed, uri).with_id(content.id)
+        return _put(address, main, key, put, "view", idempotency_key)
+
+
+def _own_view_updates(
+    address: Address, updates: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+    """Return a view's updates without the location that was served."""
+    context, own = address.region(), []
+    served = {metadata.get("location"), context.mapping.replica_folder(str(metadata.get("location")))}
+    for update in updates:
+        if update.get("action") == "set-location":
+            if update.get("location") in served:
+                continue
+            require_own_location(context, address.near_root, update.get("location"))
+        own.append(update)
+    reject_replica_uris(context.mapping, own)
+    return own
+
+
+def _written_view(address: Address, metadata: Mapping[str, Any], previous_uri: str = "") -> Content:
+    folder = main_metadata.address_folder(address.near_root, metadata, "view-uuid")
+    uri = main_metadata.write_metadata(address.region().objects, folder, metadata, previous_uri)
+    return main_metadata.view_content(metadata, uri)
+
+
+def create_namespace(
+    address: Address, namespace: Key, properties: Mapping[str, str], idempotency_key: str = ""
+) -> dict[str, str]:
+    """Make a namespace, and return its properties as this region has them.
+
+    Args:
+        idempotency_key: the client's; "" for none.
+
+    Raises:
+        AlreadyExists, NoSuchNamespace: it is there, or its parent isn't.
+        BadUpdate, Forbidden: a property can't or mustn't be set.
+        CommitOutcomeUnknown: as `carry_out`.
+    """
+    reject_protected_properties(properties, (), {})
+    reject_replica_uris(address.region().mapping, properties)
+    parents = [namespace[:-1]] if len(namespace) > 1 else []
+    with address.turns.take([namespace]):
+        main = read_main(address, [*parents, namespace], idempotency_key)
+        if not main.replayed:
+            _require_free(main, namespace[:-1], namespace)
+            message = f"create namespace {key_name(namespace)}"
+            put = Put(namespace, namespace_content(namespace, properties))
+            carry_out(address, main, [put], message, idempotency_key)
+        return dict(properties)
+
+
+def drop_namespace(address: Address, namespace: Key, idempotency_key: str = "") -> None:
+    """Drop an empty namespace.
+
+    Args:
+        idempotency_key: the client's; "" for none.
+
+    Raises:
+        NoSuchNamespace, NamespaceNotEmpty: it isn't there, or has something in it.
+        CommitOutcomeUnknown: as `carry_out`.
+    """
+    with address.turns.take([namespace]):
+        main = read_main(address, [namespace], idempotency_key)
+        if main.replayed:
+            return
+        _require_namespace(main, namespace)
+        try:
+            message = f"drop namespace {key_name(namespace)}"
+            carry_out(address, main, [Delete(namespace)], message, idempotency_key)
+        except CatalogRefused as error:
+            raise NamespaceNotEmpty(
+                f"the namespace is not empty: {error.message}", table=key_name(namespace)
+            ) from error
+
+
+def update_namespace(
+    address: Address,
+    namespace: Key,
+    removals: Sequence[str],
+    updates: Mapping[str, str],
+    idempotency_key: str = "",
+) -> dict[str, list[str]]:
+    """Change a namespace's properties.
+
+    Args:
+        removals: names of properties to remove.
+        updates: properties to set.
+        idempotency_key: the client's; "" for none.
+
+    Returns:
+        The names under `updated`, `removed` and `missing`, as the REST specification has them.
+
+    Raises:
+        NoSuchNamespace: there is none.
+        BadUpdate, Forbidden: a property can't or mustn't be changed.
+        CommitOutcomeUnknown: as `carry_out`.
+    """
+    if both := sorted(set(removals) & updates.keys()):
+        raise BadUpdate(f"a property is to be set and removed: {both[0]}")
+    reject_replica_uris(address.region().mapping, updates)
+    with address.turns.take([namespace]):
+        main = read_main(address, [namespace], idempotency_key)
+        content = _require_namespace(main, namespace)
+        current = content.payload.get("properties") or {}
+        reject_protected_properties(updates, removals, current)
+        changed = {name: value for name, value in current.items() if name not in removals} | dict(updates)
+        if changed != current and not main.replayed:
+            put = Put(namespace, namespace_content(namespace, changed, content.id))
+            carry_out(address, main, [put], f"properties of namespace {key_name(namespace)}", idempotency_key)
+        return {
+            "updated": sorted(updates),
+            "removed": sorted(name for name in removals if name in current),
+            "missing": sorted(name for name in removals if name not in current),
+        }
+
+
+def _put(
+    address: Address, main: MainState, key: Key, content: Content, kind_name: str, idempotency_key: str
+) -> Content:
+    """Put a table or view on `main`, and return this region's own entry for it."""
+    change = "create" if main.contents[key] is None else "commit to"
+    message = f"{change} {kind_name} {key_name(key)} in {address.region().region.name}"
+    try:
+        return carry_out(address, main, [Put(key, content)], message, idempotency_key)[key]
+    except StaleBase as error:
+        if main.contents[key] is None and address.shown([key])[key] is not None:
+            raise AlreadyExists("another one was made under the name", table=key_name(key)) from error
+        raise
+
+
+def _new_key(namespace: Key, request: Mapping[str, Any]) -> Key:
+    name = request.get("name")
+    if not isinstance(name, str) or not name:
+        raise BadUpdate("there is no name")
+    return require_key((*namespace, name))
+
+
+def _object(request: Mapping[str, Any], field: str) -> dict[str, Any]:
+    value = request.get(field)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadUpdate(f"{field} is no object")
+    return value
+
+
+def _existing(main: MainState, kind: str, key: Key) -> Content:
+    content = main.contents[key]
+    if content is None or content.kind != kind:
+        raise _MISSING[kind](f"there is no such {_KIND_NAMES[kind]}", table=key_name(key))
+    return content
+
+
+def _require_namespace(main: MainState, namespace: Key) -> Content:
+    content = main.contents[namespace]
+    if content is None or content.kind != NAMESPACE:
+        raise NoSuchNamespace("there is no such namespace", table=key_name(namespace))
+    return content
+
+
+def _require_free(main: MainState, namespace: Key, key: Key) -> None:
+    """See that a name isn't taken, and that its namespace is there.
+
+    Raises:
+        NoSuchNamespace, AlreadyExists: it isn't so.
+    """
+    if namespace:
+        _require_namespace(main, namespace)
+    if (existing := main.contents[key]) is not None:
+        kind = _KIND_NAMES.get(existing.kind, existing.kind)
+        raise AlreadyExists(f"there is a {kind} of the name", table=key_name(key))
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -21,7 +21,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/cli/",
         "integration/failover/",
         "integration/queries/",
-        "integration/rest_catalog/test_updates_by_java.py",
+        "integration/rest_catalog/",
         "integration/catalog/test_access.py",
         "integration/catalog/test_views_by_spark.py",
     ),

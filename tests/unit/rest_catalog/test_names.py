@@ -13,6 +13,7 @@ from sterna.serving.rest_catalog.names import (
     parse_identifier,
     parse_namespace,
     parse_namespace_segment,
+    parse_parents,
     read_identifier,
     read_namespace,
 )
@@ -62,6 +63,21 @@ def test_an_identifier_of_another_shape_is_refused(identifier: Any) -> None:
         read_identifier(identifier)
     with pytest.raises(BadUpdate):
         read_namespace(identifier)
+
+
+@pytest.mark.parametrize(
+    ("text", "parents"),
+    [
+        ("", ((),)),
+        ("a\x1fb", (("a", "b"),)),
+        ("a+b", (("a+b",),)),
+        ("a\x1fb%20c", (("a", "b%20c"), ("a", "b c"))),
+        ("a%00", (("a%00",),)),
+        ("a%FF", (("a%FF",),)),
+    ],
+)
+def test_a_parent_may_be_encoded_once_more(text: str, parents: tuple[tuple[str, ...], ...]) -> None:
+    assert parse_parents(text) == parents
 
 
 KEYS = [("n", f"t{number:02}") for number in range(10)]

@@ -22,7 +22,7 @@ from sterna.serving.http.errors import RequestError
 from sterna.serving.http.responses import parse_etags
 from sterna.serving.rest_catalog.byte_cache import ServedBody
 from sterna.serving.rest_catalog.model import SnapshotMode
-from sterna.serving.rest_catalog.names import parse_identifier, parse_namespace, parse_namespace_segment
+from sterna.serving.rest_catalog.names import parse_identifier, parse_namespace_segment, parse_parents
 from sterna.serving.rest_catalog.pages import PageRequest, parse_page
 from sterna.serving.rest_catalog.reader import Readable, ReplicaCatalog
 from sterna.serving.rest_catalog.replays import KEY_LIFETIME_ISO
@@ -89,9 +89,8 @@ class CatalogRouter:
     async def list_namespaces(self, request: Request) -> Response:
         """Return the namespaces directly in another one, or at the top."""
         readable = await self._readable(request)
-        parent_text = request.query_params.get("parent")
-        parent: Key = parse_namespace(parent_text) if parent_text else ()
-        return await self._answer(self._catalog.list_namespaces, readable, parent, _page(request))
+        parents = parse_parents(request.query_params.get("parent", ""))
+        return await self._answer(self._catalog.list_namespaces, readable, parents, _page(request))
 
     async def load_namespace(self, request: Request) -> Response:
         """Return a namespace and its properties."""

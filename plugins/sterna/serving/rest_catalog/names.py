@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote_plus
+from urllib.parse import unquote, unquote_plus
 
 from sterna.catalog.model import Key
 from sterna.errors import BadUpdate
@@ -22,12 +22,33 @@ def parse_namespace(text: str) -> Key:
     """Return the key of a namespace.
 
     Args:
-        text: the segment of a path, decoded once, or the parameter `parent`.
+        text: its levels, decoded, with separators between them.
 
     Raises:
         BadUpdate: it names none.
     """
     return require_key(tuple(text.split(NAMESPACE_SEPARATOR)))
+
+
+def parse_parents(text: str) -> tuple[Key, ...]:
+    """Return which namespaces the parameter `parent` may mean, the likeliest first; (): the top.
+
+    PyIceberg encodes each level once more than others do.
+
+    Args:
+        text: the parameter, decoded once; "" is none.
+
+    Raises:
+        BadUpdate: it names none.
+    """
+    if not text:
+        return ((),)
+    parent = parse_namespace(text)
+    try:
+        decoded = require_key(tuple(unquote(level, errors="strict") for level in parent))
+    except (BadUpdate, UnicodeDecodeError):
+        return (parent,)
+    return (parent,) if decoded == parent else (parent, decoded)
 
 
 def parse_namespace_segment(segment: str) -> Key:

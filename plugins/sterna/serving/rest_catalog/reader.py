@@ -83,16 +83,17 @@ class ReplicaCatalog:
         """
         return {"defaults": dict(self.settings.defaults), "overrides": {}, "endpoints": list(endpoints)}
 
-    def list_namespaces(self, readable: Readable, parent: Key, page: PageRequest | None) -> dict[str, Any]:
+    def list_namespaces(self, readable: Readable, parents: Sequence[Key], page: PageRequest | None) -> dict[str, Any]:
         """Return the namespaces directly in another one.
 
         Args:
-            parent: (): those at the top.
+            parents: which one is meant, the first that is there; (): the top.
 
         Raises:
             NoSuchNamespace: there is no such parent.
         """
         branch = self.index.read()
+        parent = next((parent for parent in parents if branch.has_namespace(parent)), parents[0])
         if parent:
             _require_namespace(branch, readable, parent)
         keys = [key for key in children(branch.namespaces, parent) if readable.namespace(key)]

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 
+from sterna.catalog.model import Delete
+from sterna.errors import (
+    BadUpdate,
+    CatalogStateUnknown,
+    CatalogUnreachable,
+    CommitOutcomeUnknown,
+    Forbidden,
+    NoSuchTable,
+    RequirementFailed,
+    StaleBase,
+)
+from sterna.replication.sync.follow import FollowerLimits
+from sterna.serving.rest_catalog.commit import commit_tables
+from sterna.serving.rest_catalog.rules import Rights
+from sterna.serving.rest_catalog.table_commit import TableCommit
 from tests.support.rest_address import AddressClient, address_of, read_json
 from tests.support.small_world import World, make_world, run
 
 KEY = ("ns", "orders")
+NONE = FollowerLimits(max_bytes=-1)
+"""No sync is small enough for the address: the region is behind for good."""
 
 
 @pytest.fixture
@@ -31,19 +52,314 @@ def rows(first: int, count: int = 2) -> pa.Table:
     return pa.table({"id": pa.array(range(first, first + count), pa.int64())})
 
 
-def main_metadata(world: World) -> dict[str, Any]:
-    head = world.catalog.reference("main").hash
-    return read_json(world.catalog.contents("main", head, [KEY])[KEY].metadata_location or "")
+def head(world: World) -> str:
+    return world.catalog.reference("main").hash
+
+
+def main_metadata(world: World, key: tuple[str, ...] = KEY) -> dict[str, Any]:
+    return read_json(world.catalog.contents("main", head(world), [key])[key].metadata_location or "")
+
+
+def ids(client: AddressClient) -> list[int]:
+    return sorted(client.load_table(KEY).scan().to_arrow()["id"].to_pylist())
+
+
+def synced(client: AddressClient) -> None:
+    assert client.address.sync.wait(client.address.sync.request(), 60)
+
+
+def on_commit(world: World, action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let something happen once, when the next commit to `main` arrives."""
+    plain, actions = world.catalog.commit, [action]
+
+    def commit(branch: str, *arguments: Any, **more: Any) -> str:
+        if branch == "main" and actions:
+            actions.pop()()
+        return plain(branch, *arguments, **more)
+
+    monkeypatch.setattr(world.catalog, "commit", commit)
 
 
 def test_an_append_from_away_reaches_main_with_mains_own_names(world: World, client: AddressClient) -> None:
+    before = world.catalog.contents("main", head(world), [KEY])[KEY]
     table = client.load_table(KEY)
     table.append(rows(10))
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2, 10, 11]
     document = main_metadata(world)
     assert len(document["snapshots"]) == 2
     assert "/replica/" not in str(document)
-    client.address.sync.wait(client.address.sync.request(), 60)
-    shown = client.address.shown([KEY])[KEY]
-    assert world.replica()["ns.orders"].with_id(None) == shown.with_id(None)
-    assert shown.metadata_location == table.metadata_location
+    assert not {"write.data.path", "write.metadata.path", "gc.enabled"} & document["properties"].keys()
+    assert document["metadata-log"][-1]["metadata-file"] == before.metadata_location
+    own = f"file://{world.folder}/eu/lake/_sterna/rest/{document['table-uuid']}/"
+    assert document["snapshots"][-1]["manifest-list"].startswith(own)
+    after = world.catalog.contents("main", head(world), [KEY])[KEY]
+    assert (after.id, after.metadata_location.startswith(own)) == (before.id, True)  # type: ignore[union-attr]
+    assert Path(str(before.metadata_location).removeprefix("file://")).exists()
+
+
+def test_the_answer_is_what_the_next_sync_publishes(world: World, client: AddressClient) -> None:
+    table = client.load_table(KEY)
+    table.append(rows(10))
+    synced(client)
+    assert world.replica()["ns.orders"].metadata_location == table.metadata_location
+    assert client.address.recent.is_empty
+    assert ids(client) == [0, 1, 2, 10, 11]
+
+
+def test_commits_one_after_another_dont_wait_for_a_sync(world: World) -> None:
+    client = AddressClient(address_of(world, limits=NONE))
+    table = client.load_table(KEY)
+    for number in range(3):
+        table.append(rows(10 * number + 10))
+    client.load_table(KEY).append(rows(90))
+    assert len(ids(client)) == 11
+    assert len(world.replica()["ns.orders"].metadata_location or "") and len(main_metadata(world)["snapshots"]) == 5
+    run(world)
+    assert len(ids(client)) == 11
+
+
+def test_two_clients_on_one_base_lose_nothing(world: World, client: AddressClient) -> None:
+    first, second = client.load_table(KEY), client.load_table(KEY)
+    first.append(rows(10))
+    commit = client.sent[-1]
+    with pytest.raises(RequirementFailed) as caught:
+        altered = {**commit.updates[0]["snapshot"], "snapshot-id": 77}
+        updates = [{**commit.updates[0], "snapshot": altered}, {**commit.updates[1], "snapshot-id": 77}]
+        commit_tables(client.address, [replace(commit, updates=updates)], Rights())
+    assert caught.value.status == 409
+    second.append(rows(20))
+    assert ids(client) == [0, 1, 2, 10, 11, 20, 21]
+
+
+def test_many_at_once_lose_nothing_that_was_acknowledged(world: World, client: AddressClient) -> None:
+    def append(number: int) -> bool:
+        table = client.load_table(KEY)
+        for _ in range(20):
+            try:
+                table.append(rows(100 * number + 100))
+                return True
+            except CommitFailedException:
+                table.refresh()
+        return False
+
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(append, range(4)))
+    assert all(done)
+    assert len(ids(client)) == 3 + 2 * 4
+    synced(client)
+    assert len(ids(client)) == 3 + 2 * 4
+
+
+def test_a_snapshot_behind_the_tables_numbers_is_too_late(world: World, client: AddressClient) -> None:
+    client.load_table(KEY).append(rows(10))
+    update = client.sent[-1].updates[0]
+    stale = {**update, "snapshot": {**update["snapshot"], "snapshot-id": 5}}
+    with pytest.raises(RequirementFailed, match="sequence number"):
+        commit_tables(client.address, [TableCommit(KEY, [], [stale])], Rights())
+
+
+def test_a_repeated_commit_is_answered_and_not_done_again(world: World, client: AddressClient) -> None:
+    client.load_table(KEY).append(rows(10))
+    committed = head(world)
+    other = AddressClient(address_of(world))  # another instance behind the balancer
+    for again in (client, other):
+        entry = commit_tables(again.address, [client.sent[-1]], Rights())[KEY]
+        assert entry.snapshot_id == client.sent[-1].updates[0]["snapshot"]["snapshot-id"]
+    assert head(world) == committed
+    assert ids(client) == [0, 1, 2, 10, 11]
+
+
+def test_another_snapshot_under_the_same_id_is_no_replay(world: World, client: AddressClient) -> None:
+    client.load_table(KEY).append(rows(10))
+    update = client.sent[-1].updates[0]
+    altered = {**update, "snapshot": {**update["snapshot"], "timestamp-ms": 1}}
+    with pytest.raises(BadUpdate, match="another snapshot"):
+        commit_tables(client.address, [TableCommit(KEY, [], [altered])], Rights())
+
+
+def test_a_known_idempotency_key_is_answered(world: World, client: AddressClient) -> None:
+    commit = TableCommit(KEY, [], [{"action": "set-properties", "updates": {"a": "1"}}])
+    commit_tables(client.address, [commit], Rights(), "key-1")
+    client.load_table(KEY).transaction().set_properties({"a": "2"}).commit_transaction()
+    committed = head(world)
+    commit_tables(address_of(world), [commit], Rights(), "key-1")
+    assert head(world) == committed
+    assert main_metadata(world)["properties"]["a"] == "2"
+
+
+def test_a_region_that_is_behind_is_brought_up_first(world: World, client: AddressClient) -> None:
+    world.commit(orders=world.write("orders"))
+    client.load_table(KEY)
+    commit_tables(
+        client.address, [TableCommit(KEY, [], [{"action": "set-properties", "updates": {"a": "1"}}])], Rights()
+    )
+    assert len(main_metadata(world)["snapshots"]) == 2
+    assert main_metadata(world)["properties"]["a"] == "1"
+    assert len(ids(client)) == 6
+
+
+def test_a_base_that_isnt_served_is_too_old(world: World) -> None:
+    client = AddressClient(address_of(world, limits=NONE))
+    world.commit(orders=world.write("orders"))
+    committed = head(world)
+    with pytest.raises(StaleBase) as caught:
+        commit_tables(
+            client.address, [TableCommit(KEY, [], [{"action": "set-properties", "updates": {"a": "1"}}])], Rights()
+        )
+    assert caught.value.status == 409
+    assert head(world) == committed
+
+
+def test_a_commit_that_came_first_on_main_wins(
+    world: World, client: AddressClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = client.load_table(KEY)
+    location = world.write("orders")
+    on_commit(world, lambda: world.commit(orders=location) and None, monkeypatch)
+    commit = TableCommit(KEY, [], [{"action": "set-properties", "updates": {"a": "1"}}])
+    with pytest.raises(StaleBase):
+        commit_tables(client.address, [commit], Rights())
+    assert "a" not in main_metadata(world)["properties"]
+    assert len(ids(client)) == 6  # the client that tries again sees what came first
+    table.refresh()
+    table.append(rows(50))
+    assert len(ids(client)) == 8
+
+
+def test_commits_to_other_tables_dont_matter(
+    world: World, client: AddressClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = world.write("other")
+    table = client.load_table(KEY)
+    on_commit(world, lambda: world.commit(other=location) and None, monkeypatch)
+    table.append(rows(10))
+    assert ids(client) == [0, 1, 2, 10, 11]
+
+
+def test_a_lost_answer_is_answered_with_what_was_committed(world: World, client: AddressClient) -> None:
+    table = client.load_table(KEY)
+    table.refresh()
+    plain = world.catalog.commit
+
+    def commit(branch: str, *arguments: Any, **more: Any) -> str:
+        committed = plain(branch, *arguments, **more)
+        if branch == "main":
+            raise CatalogStateUnknown("no answer")
+        return committed
+
+    world.catalog.commit = commit  # type: ignore[method-assign]
+    try:
+        table.append(rows(10))
+    finally:
+        world.catalog.commit = plain  # type: ignore[method-assign]
+    assert ids(client) == [0, 1, 2, 10, 11]
+    assert len(main_metadata(world)["snapshots"]) == 2
+
+
+def test_nothing_is_committed_while_the_catalog_cant_be_read(world: World, client: AddressClient) -> None:
+    commit = TableCommit(KEY, [], [{"action": "set-properties", "updates": {"a": "1"}}])
+    world.catalog.fail_next(CatalogUnreachable("no answer"))
+    with pytest.raises(CatalogUnreachable):
+        commit_tables(client.address, [commit], Rights())
+    assert "a" not in main_metadata(world)["properties"]
+
+
+def test_a_commit_that_cant_be_shown_is_unknown_to_the_client_and_stays(
+    world: World, client: AddressClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = TableCommit(KEY, [], [{"action": "set-properties", "updates": {"a": "1"}}])
+
+    def fail(*_: Any) -> None:
+        raise CatalogUnreachable("the store is away")
+
+    monkeypatch.setattr("sterna.serving.rest_catalog.commit.localize_entry", fail)
+    with pytest.raises(CommitOutcomeUnknown) as caught:
+        commit_tables(client.address, [commit], Rights())
+    assert caught.value.status == 500
+    assert main_metadata(world)["properties"]["a"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("updates", "error"),
+    [
+        ([{"action": "no-such"}], BadUpdate),
+        ([{"action": "set-location", "location": "file://{world}/eu/lake/x"}], BadUpdate),
+        ([{"action": "set-location", "location": "s3://elsewhere/x"}], BadUpdate),
+        ([{"action": "set-properties", "updates": {"x": "file://{world}/eu/replica/us-lake/orders"}}], BadUpdate),
+        ([{"action": "set-properties", "updates": {"sterna.applied.x": "1"}}], Forbidden),
+        ([{"action": "remove-properties", "removals": ["sterna.applied.x"]}], Forbidden),
+        ([{"action": "remove-snapshots", "snapshot-ids": [1]}], Forbidden),
+        ([{"action": "remove-snapshot-ref", "ref-name": "x"}], Forbidden),
+        ([{"action": "set-statistics", "statistics": {}}], BadUpdate),
+        ([{"action": "add-snapshot", "snapshot": {"snapshot-id": 1}}], BadUpdate),
+    ],
+)
+def test_what_is_refused_changes_nothing(
+    world: World, client: AddressClient, updates: list[dict[str, Any]], error: type[Exception]
+) -> None:
+    def filled(part: Any) -> Any:
+        if isinstance(part, str):
+            return part.replace("{world}", str(world.folder))
+        return {name: filled(value) for name, value in part.items()} if isinstance(part, dict) else part
+
+    committed = head(world)
+    with pytest.raises(error) as caught:
+        commit_tables(client.address, [TableCommit(KEY, [], [filled(update) for update in updates])], Rights())
+    assert caught.value.status in (400, 403)  # type: ignore[attr-defined]
+    assert head(world) == committed
+
+
+def test_what_changes_nothing_is_no_commit(world: World, client: AddressClient) -> None:
+    committed, served = head(world), client.load_table(KEY)
+    updates = [
+        {"action": "set-properties", "updates": {"gc.enabled": "true", "write.data.path": "s3://elsewhere"}},
+        {"action": "set-location", "location": served.location()},
+    ]
+    commit_tables(client.address, [TableCommit(KEY, [], updates)], Rights())
+    assert head(world) == committed
+
+
+def test_maintenance_may_expire(world: World, client: AddressClient) -> None:
+    client.load_table(KEY).append(rows(10))
+    oldest = main_metadata(world)["snapshots"][0]["snapshot-id"]
+    expiry = TableCommit(KEY, [], [{"action": "remove-snapshots", "snapshot-ids": [oldest]}])
+    commit_tables(client.address, [expiry], Rights(expire=True))
+    assert len(main_metadata(world)["snapshots"]) == 1
+
+
+def test_a_table_that_is_gone(world: World, client: AddressClient) -> None:
+    commit = TableCommit(("ns", "none"), [], [{"action": "set-properties", "updates": {"a": "1"}}])
+    with pytest.raises(NoSuchTable):
+        commit_tables(client.address, [commit], Rights())
+    world.catalog.commit("main", head(world), [Delete(KEY)], "drop")
+    with pytest.raises(NoSuchTable):
+        commit_tables(client.address, [replace(commit, key=KEY)], Rights())
+
+
+def test_a_transaction_is_one_commit_or_none(world: World, client: AddressClient) -> None:
+    world.commit(other=world.write("other"))
+    run(world)
+    other = ("ns", "other")
+
+    def change(key: tuple[str, ...], *updates: dict[str, Any]) -> TableCommit:
+        return TableCommit(key, [], updates or [{"action": "set-properties", "updates": {"a": "1"}}])
+
+    committed = head(world)
+    with pytest.raises(BadUpdate):
+        commit_tables(client.address, [change(KEY), change(other, {"action": "no-such"})], Rights())
+    with pytest.raises(BadUpdate, match="two commits"):
+        commit_tables(client.address, [change(KEY), change(KEY)], Rights())
+    assert head(world) == committed
+    assert set(commit_tables(client.address, [change(KEY), change(other)], Rights())) == {KEY, other}
+    assert next(iter(world.catalog.history("main", operations=False))).parent == committed
+    assert main_metadata(world)["properties"]["a"] == main_metadata(world, other)["properties"]["a"] == "1"
+
+
+def test_a_policy_of_others_isnt_broken_by_a_place_here(world: World) -> None:
+    rules = [{"locations": ["eu-lake"], "only": ["eu"]}]
+    registry = world.registry.model_validate({**world.registry.model_dump(mode="json"), "residency": rules})
+    ruled = replace(world, registry=registry)
+    run(ruled)
+    commit = TableCommit(KEY, [], [{"action": "set-properties", "updates": {"a": "1"}}])
+    with pytest.raises(Forbidden):
+        commit_tables(address_of(ruled), [commit], Rights())

@@ -1,0 +1,254 @@
+"""Names through a region's address: on `main` at once, here at once, on the replica branch with the next sync."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, Key
+from sterna.errors import (
+    AlreadyExists,
+    BadUpdate,
+    Forbidden,
+    NamespaceNotEmpty,
+    NoSuchNamespace,
+    NoSuchTable,
+    NoSuchView,
+    RequirementFailed,
+)
+from sterna.serving.rest_catalog import entry_changes as changes
+from sterna.serving.rest_catalog.commit import Address, commit_tables
+from sterna.serving.rest_catalog.rules import Rights
+from sterna.serving.rest_catalog.table_commit import TableCommit
+from tests.support.rest_address import AddressClient, address_of, read_json
+from tests.support.small_world import World, make_world, run
+
+KEY, NEW = ("ns", "orders"), ("ns", "new")
+SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+VIEW = {
+    "name": "v",
+    "schema": SCHEMA,
+    "properties": {},
+    "view-version": {
+        "version-id": 1,
+        "timestamp-ms": 1_700_000_000_000,
+        "schema-id": 0,
+        "summary": {},
+        "default-namespace": ["ns"],
+        "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+    },
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = make_world(tmp_path)
+    made.commit(orders=made.write("orders"))
+    run(made)
+    return made
+
+
+@pytest.fixture
+def address(world: World) -> Address:
+    return address_of(world)
+
+
+def on_main(world: World, key: Key) -> Content | None:
+    return world.catalog.contents("main", world.catalog.reference("main").hash, [key]).get(key)
+
+
+def main_json(world: World, key: Key) -> dict[str, Any]:
+    content = on_main(world, key)
+    assert content is not None
+    return read_json(content.metadata_location or "")
+
+
+def synced(address: Address) -> None:
+    assert address.sync.wait(address.sync.request(), 60)
+
+
+def request(**more: Any) -> dict[str, Any]:
+    return {"name": "new", "schema": SCHEMA, **more}
+
+
+def test_a_table_is_made_here_and_written_to(world: World, address: Address) -> None:
+    entry = changes.create_table(address, ("ns",), request(properties={"a": "1", "gc.enabled": "true"}))
+    document = main_json(world, NEW)
+    assert document["location"].startswith(f"file://{world.folder}/eu/lake/ns/new-")
+    assert document["properties"]["a"] == "1" and "gc.enabled" not in document["properties"]
+    assert address.shown([NEW])[NEW] == entry
+    client = AddressClient(address)
+    client.load_table(NEW).append(pa.table({"id": [1]}))
+    synced(address)
+    assert world.replica()["ns.new"].with_id(None) == (address.shown([NEW])[NEW] or entry).with_id(None)
+    assert "/replica/" not in str(main_json(world, NEW))
+
+
+def test_a_staged_table_is_on_main_once_it_is_committed(world: World, address: Address) -> None:
+    staged = changes.stage_table(address, ("ns",), request())
+    assert on_main(world, NEW) is None
+    updates = [
+        {"action": "assign-uuid", "uuid": staged["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": staged["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": staged["partition-specs"][0]},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": staged["sort-orders"][0]},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": staged["location"]},
+        {"action": "set-properties", "updates": {"a": "1"}},
+    ]
+    commit = TableCommit(NEW, [{"type": "assert-create"}], updates)
+    commit_tables(address, [commit], Rights())
+    assert main_json(world, NEW)["location"] == staged["location"]
+    with pytest.raises(RequirementFailed):
+        commit_tables(address, [commit], Rights())
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"name": "orders"}, AlreadyExists),
+        ({"name": ""}, BadUpdate),
+        ({"name": "a\nb"}, BadUpdate),
+        ({"location": "file://{world}/us/lake/x"}, BadUpdate),
+        ({"location": "file://{world}/eu/lake/near/x"}, BadUpdate),
+        ({"properties": {"sterna.applied.x": "1"}}, Forbidden),
+        ({"properties": {"write.data.path": "file://{world}/eu/replica/x"}}, BadUpdate),
+        ({"properties": []}, BadUpdate),
+        ({"schema": {"type": "list"}}, BadUpdate),
+    ],
+)
+def test_what_isnt_made(world: World, address: Address, more: dict[str, Any], error: type[Exception]) -> None:
+    def filled(part: Any) -> Any:
+        if isinstance(part, str):
+            return part.replace("{world}", str(world.folder))
+        return {name: filled(value) for name, value in part.items()} if isinstance(part, dict) else part
+
+    before = world.catalog.reference("main").hash
+    for make in (changes.create_table, changes.stage_table):
+        with pytest.raises(error):
+            make(address, ("ns",), filled(request(**more)))
+    assert world.catalog.reference("main").hash == before
+
+
+def test_a_table_needs_its_namespace_and_a_policy_that_lets_it_be(world: World, address: Address) -> None:
+    with pytest.raises(NoSuchNamespace):
+        changes.create_table(address, ("none",), request())
+    policies = [{"tables": ["ns.new"], "replicate": False}]
+    registry = world.registry.model_validate({**world.registry.model_dump(mode="json"), "policies": policies})
+    kept_away = address_of(replace(world, registry=registry))
+    with pytest.raises(Forbidden):
+        changes.create_table(kept_away, ("ns",), request())
+    with pytest.raises(Forbidden):
+        changes.rename(kept_away, ICEBERG_TABLE, KEY, NEW)
+
+
+def test_a_dropped_table_is_gone_at_once_and_its_files_stay(world: World, address: Address) -> None:
+    location = (on_main(world, KEY) or pytest.fail("no table")).metadata_location or ""
+    changes.drop(address, ICEBERG_TABLE, KEY, "key-1")
+    assert on_main(world, KEY) is None
+    assert address.shown([KEY])[KEY] is None
+    assert read_json(location)["location"]
+    with pytest.raises(NoSuchTable):
+        changes.drop(address, ICEBERG_TABLE, KEY)
+    changes.drop(address_of(world), ICEBERG_TABLE, KEY, "key-1")  # the same request, sent again
+    synced(address)
+    assert "ns.orders" not in world.replica()
+
+
+def test_a_renamed_table_keeps_its_rows_and_its_id(world: World, address: Address) -> None:
+    before = on_main(world, KEY)
+    changes.rename(address, ICEBERG_TABLE, KEY, NEW)
+    after = on_main(world, NEW)
+    assert before is not None and after is not None and after.id == before.id
+    assert address.shown([KEY, NEW])[KEY] is None
+    assert len(AddressClient(address).load_table(NEW).scan().to_arrow()) == 3
+    synced(address)
+    assert "ns.orders" not in world.replica() and "ns.new" in world.replica()
+    with pytest.raises(NoSuchTable):
+        changes.rename(address, ICEBERG_TABLE, KEY, ("ns", "x"))
+    world.commit(orders=world.write("orders2"))
+    with pytest.raises(AlreadyExists):
+        changes.rename(address, ICEBERG_TABLE, NEW, KEY)
+    with pytest.raises(NoSuchNamespace):
+        changes.rename(address, ICEBERG_TABLE, NEW, ("none", "x"))
+
+
+def test_a_table_is_registered_by_mains_name_or_by_the_addresss(world: World, address: Address) -> None:
+    main_uri = (on_main(world, KEY) or pytest.fail("no table")).metadata_location or ""
+    served = address.shown([KEY])[KEY]
+    assert served is not None
+    for name, uri in (("a", main_uri), ("b", served.metadata_location)):
+        changes.register_table(address, ("ns",), {"name": name, "metadata-location": uri})
+        content = on_main(world, ("ns", name))
+        assert content is not None and content.metadata_location == main_uri
+    with pytest.raises(AlreadyExists):
+        changes.register_table(address, ("ns",), {"name": "a", "metadata-location": main_uri})
+    changes.register_table(address, ("ns",), {"name": "a", "metadata-location": main_uri, "overwrite": True})
+
+
+@pytest.mark.parametrize(
+    "uri", [None, "", "s3://elsewhere/m.json", "file://{world}/eu/replica/us-lake/orders/metadata/x.metadata.json"]
+)
+def test_what_isnt_registered(world: World, address: Address, uri: str | None) -> None:
+    location = uri and uri.format(world=world.folder)
+    with pytest.raises(BadUpdate):
+        changes.register_table(address, ("ns",), {"name": "a", "metadata-location": location})
+    assert on_main(world, ("ns", "a")) is None
+
+
+def test_a_view_is_made_replaced_renamed_and_dropped(world: World, address: Address) -> None:
+    changes.create_view(address, ("ns",), VIEW)
+    key = ("ns", "v")
+    document = main_json(world, key)
+    assert document["location"].startswith(f"file://{world.folder}/eu/lake/ns/v-")
+    version = {**VIEW["view-version"], "version-id": 2, "timestamp-ms": 1_700_000_001_000}  # type: ignore[dict-item]
+    version["representations"] = [{"type": "sql", "sql": "SELECT 2", "dialect": "spark"}]
+    updates = [
+        {"action": "add-view-version", "view-version": version},
+        {"action": "set-current-view-version", "view-version-id": -1},
+    ]
+    uuid = {"type": "assert-view-uuid", "uuid": document["view-uuid"]}
+    changes.commit_view(address, key, [uuid], updates)
+    assert main_json(world, key)["current-version-id"] == 2
+    with pytest.raises(RequirementFailed):
+        changes.commit_view(address, key, [{**uuid, "uuid": "00000000-0000-0000-0000-000000000000"}], updates)
+    changes.rename(address, ICEBERG_VIEW, key, ("ns", "w"))
+    synced(address)
+    assert "ns.w" in world.replica() and "ns.v" not in world.replica()
+    with pytest.raises(NoSuchTable):
+        changes.drop(address, ICEBERG_TABLE, ("ns", "w"))
+    changes.drop(address, ICEBERG_VIEW, ("ns", "w"))
+    with pytest.raises(NoSuchView):
+        changes.commit_view(address, key, [], updates)
+
+
+def test_namespaces(world: World, address: Address) -> None:
+    key = ("fresh",)
+    changes.create_namespace(address, key, {"a": "1", "b": "2"})
+    assert address.shown([key])[key] is not None
+    with pytest.raises(AlreadyExists):
+        changes.create_namespace(address, key, {})
+    with pytest.raises(NoSuchNamespace):
+        changes.create_namespace(address, ("none", "inner"), {})
+    changes.create_namespace(address, ("fresh", "inner"), {})
+    answer = changes.update_namespace(address, key, ["b", "c"], {"a": "3"})
+    assert answer == {"updated": ["a"], "removed": ["b"], "missing": ["c"]}
+    assert (on_main(world, key) or pytest.fail("gone")).payload["properties"] == {"a": "3"}
+    with pytest.raises(BadUpdate):
+        changes.update_namespace(address, key, ["a"], {"a": "1"})
+    with pytest.raises(Forbidden):
+        changes.update_namespace(address, key, [], {"sterna.x": "1"})
+    with pytest.raises(NamespaceNotEmpty):
+        changes.drop_namespace(address, key)
+    changes.drop_namespace(address, ("fresh", "inner"))
+    changes.drop_namespace(address, key)
+    with pytest.raises(NoSuchNamespace):
+        changes.drop_namespace(address, key)
+    assert address.shown([key])[key] is None

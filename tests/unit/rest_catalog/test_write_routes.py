@@ -1,0 +1,150 @@
+"""The writing routes by HTTP: statuses and types by which clients decide whether to delete what they wrote."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+
+from sterna.errors import CatalogStateUnknown, CatalogUnreachable
+from sterna.serving.rest_catalog.swap import swap_on_main
+from tests.support.rest_address import read_json
+from tests.support.small_world import World, run
+
+SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+PROPERTIES = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "1"}}]}
+TABLE, TABLES = "/v1/namespaces/ns/tables/t", "/v1/namespaces/ns/tables"
+
+
+@pytest.fixture(autouse=True)
+def table(world: World) -> None:
+    world.commit(t=world.write("t"))
+    run(world)
+
+
+def main_metadata(world: World, name: str = "t") -> dict[str, Any]:
+    key = ("ns", name)
+    content = world.catalog.contents("main", world.catalog.reference("main").hash, [key])[key]
+    return read_json(content.metadata_location or "")
+
+
+def refused(answer: httpx.Response, status: int, wire_type: str) -> None:
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"]["type"] == wire_type
+
+
+def test_a_commit_is_answered_with_what_is_loaded_afterwards(world: World, address: httpx.Client) -> None:
+    before = address.get(TABLE).json()
+    answer = address.post(TABLE, json=PROPERTIES)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["metadata-location"] != before["metadata-location"]
+    assert answer.json() == address.get(TABLE).json()
+    assert answer.json()["metadata"]["properties"]["a"] == "1"
+    assert main_metadata(world)["properties"]["a"] == "1"
+
+
+def test_a_failed_requirement_is_a_conflict(address: httpx.Client) -> None:
+    requirement = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1}
+    answer = address.post(TABLE, json={**PROPERTIES, "requirements": [requirement]})
+    refused(answer, 409, "CommitFailedException")
+
+
+@pytest.mark.parametrize("body", [{}, {"requirements": [], "updates": {}}, {"requirements": [1], "updates": []}])
+def test_a_body_that_is_none_is_refused(address: httpx.Client, body: dict[str, Any]) -> None:
+    refused(address.post(TABLE, json=body), 400, "BadRequestException")
+
+
+def test_what_is_missing_forbidden_or_taken(address: httpx.Client) -> None:
+    refused(address.post("/v1/namespaces/ns/tables/none", json=PROPERTIES), 404, "NoSuchTableException")
+    refused(address.delete("/v1/namespaces/ns/views/none"), 404, "NoSuchViewException")
+    refused(address.delete("/v1/namespaces/none"), 404, "NoSuchNamespaceException")
+    refused(address.delete("/v1/namespaces/ns"), 409, "NamespaceNotEmptyException")
+    refused(address.post(TABLES, json={"name": "t", "schema": SCHEMA}), 409, "AlreadyExistsException")
+    expiry = {"requirements": [], "updates": [{"action": "remove-snapshots", "snapshot-ids": [1]}]}
+    refused(address.post(TABLE, json=expiry), 403, "ForbiddenException")
+
+
+def test_a_catalog_that_is_away_before_the_swap_can_be_tried_again(world: World, address: httpx.Client) -> None:
+    world.catalog.fail_next(CatalogUnreachable("no answer"))
+    refused(address.post(TABLE, json=PROPERTIES), 503, "ServiceUnavailableException")
+    assert "a" not in main_metadata(world)["properties"]
+
+
+def test_an_answer_that_stays_lost_is_no_4xx_and_no_503(
+    world: World, address: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(branch: str, *arguments: Any, **more: Any) -> str:
+        raise CatalogStateUnknown("no answer")
+
+    monkeypatch.setattr("sterna.serving.rest_catalog.commit.swap_on_main", partial(swap_on_main, seconds=0.1))
+    monkeypatch.setattr(world.catalog, "commit", lose)
+    refused(address.post(TABLE, json=PROPERTIES), 500, "CommitStateUnknownException")
+
+
+def test_a_request_that_is_sent_again_is_carried_out_once(world: World, address: httpx.Client) -> None:
+    headers = {"Idempotency-Key": "01890a5d-ac96-774b-bcce-b302099a8057"}
+    first = address.post(TABLES, json={"name": "new", "schema": SCHEMA}, headers=headers)
+    committed = world.catalog.reference("main").hash
+    again = address.post(TABLES, json={"name": "new", "schema": SCHEMA}, headers=headers)
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert again.json()["metadata"]["table-uuid"] == first.json()["metadata"]["table-uuid"]
+    assert world.catalog.reference("main").hash == committed
+    for _ in range(2):
+        answer = address.delete(f"{TABLES}/new", params={"purgeRequested": "true"}, headers={"Idempotency-Key": "drop"})
+        assert answer.status_code == 204
+
+
+def test_names_are_listed_at_once(address: httpx.Client) -> None:
+    staged = address.post(TABLES, json={"name": "new", "schema": SCHEMA, "stage-create": True}).json()
+    assert "metadata-location" not in staged
+    assert address.head(f"{TABLES}/new").status_code == 404
+    assert address.post(TABLES, json={"name": "new", "schema": SCHEMA}).status_code == 200
+    assert {"namespace": ["ns"], "name": "new"} in address.get(TABLES).json()["identifiers"]
+    rename = {"source": {"namespace": ["ns"], "name": "new"}, "destination": {"namespace": ["ns"], "name": "other"}}
+    assert address.post("/v1/tables/rename", json=rename).status_code == 204
+    names = [identifier["name"] for identifier in address.get(TABLES).json()["identifiers"]]
+    assert names == ["other", "t"]
+    made = address.post("/v1/namespaces", json={"namespace": ["fresh"], "properties": {"a": "1"}})
+    assert made.json() == {"namespace": ["fresh"], "properties": {"a": "1"}}
+    assert ["fresh"] in address.get("/v1/namespaces").json()["namespaces"]
+    changed = address.post("/v1/namespaces/fresh/properties", json={"removals": ["a"], "updates": {"b": "2"}})
+    assert changed.json() == {"updated": ["b"], "removed": ["a"], "missing": []}
+    assert address.get("/v1/namespaces/fresh").json()["properties"] == {"b": "2"}
+    assert address.delete("/v1/namespaces/fresh").status_code == 204
+    assert address.head("/v1/namespaces/fresh").status_code == 404
+
+
+def test_a_transaction(world: World, address: httpx.Client) -> None:
+    address.post(TABLES, json={"name": "new", "schema": SCHEMA})
+    changes = [{"identifier": {"namespace": ["ns"], "name": name}, **PROPERTIES} for name in ("t", "new")]
+    before = world.catalog.reference("main").hash
+    assert address.post("/v1/transactions/commit", json={"table-changes": changes}).status_code == 204
+    assert next(iter(world.catalog.history("main", operations=False))).parent == before
+    assert main_metadata(world)["properties"]["a"] == main_metadata(world, "new")["properties"]["a"] == "1"
+    for body in ({}, {"table-changes": 1}, {"table-changes": []}, {"table-changes": [{"identifier": 1}]}):
+        refused(address.post("/v1/transactions/commit", json=body), 400, "BadRequestException")
+
+
+def test_registering_and_views(world: World, address: httpx.Client) -> None:
+    location = address.get(TABLE).json()["metadata-location"]
+    assert address.post("/v1/namespaces/ns/register", json={"name": "r", "metadata-location": location}).is_success
+    assert main_metadata(world, "r")["table-uuid"] == main_metadata(world)["table-uuid"]
+    version = {
+        "version-id": 1,
+        "timestamp-ms": 1_700_000_000_000,
+        "schema-id": 0,
+        "summary": {},
+        "default-namespace": ["ns"],
+        "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+    }
+    view = {"name": "v", "schema": SCHEMA, "properties": {}, "view-version": version}
+    made = address.post("/v1/namespaces/ns/views", json=view)
+    assert made.status_code == 200, made.text
+    assert made.json() == address.get("/v1/namespaces/ns/views/v").json()
+    changed = address.post("/v1/namespaces/ns/views/v", json=PROPERTIES)
+    assert changed.json()["metadata"]["properties"]["a"] == "1"
+    rename = {"source": {"namespace": ["ns"], "name": "v"}, "destination": {"namespace": ["ns"], "name": "w"}}
+    assert address.post("/v1/views/rename", json=rename).status_code == 204
+    assert address.delete("/v1/namespaces/ns/views/w").status_code == 204

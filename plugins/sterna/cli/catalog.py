@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli.context import credentials
+from sterna.cli.context import credentials, open_context
 from sterna.cli.durations import parse_duration
-from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, YesWithoutPrompt
+from sterna.cli.options import (
+    DEFAULT_REGISTRY,
+    AsJson,
+    DryRun,
+    RegionName,
+    RegistryPath,
+    ServicesPath,
+    YesWithoutPrompt,
+)
 from sterna.cli.output import Output
 from sterna.cli.prompts import confirm
 from sterna.config.registry.model import Registry
 from sterna.config.secrets import Secrets
+from sterna.config.services_file import read_services
 from sterna.errors import CatalogError, CatalogUnreachable, CredentialError, ExitCode, SternaError, UsageError
 from sterna.replication.failover.promote import plan_promotion, promote, require_unchanged
 from sterna.replication.failover.rejoin import GuardCheck, Rejoined, guard_region, rejoin
@@ -162,6 +171,27 @@ def catalog_guard(
     regions_registry = _read_replicated_registry(registry, region)
     pause = parse_duration("--every", every).total_seconds() if every else None
     guard_loop(regions_registry, credentials(), region, pause, Output(as_json).line)
+
+
+@catalog_app.command(
+    "config", epilog="Example: sterna catalog config --region eu --engine spark --uri https://lake.eu.example.com"
+)
+def catalog_config(
+    region: RegionName,
+    engine: Annotated[str, typer.Option("--engine", help="The engine: spark, flink, trino, pyiceberg or duckdb.")],
+    uri: Annotated[str, typer.Option("--uri", help="Where engines reach the region's REST address.")],
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    without_token: Annotated[
+        bool, typer.Option("--without-token", help="The address has no keys, and takes no tokens.")
+    ] = False,
+) -> None:
+    """Print an engine's settings for a region's Iceberg REST address. Contacts no server, and prints no secret."""
+    from sterna.serving.rest_catalog.engines import EngineSettings, engine_text, store_properties
+
+    with open_context(registry, region) as context:
+        store = store_properties(context.mapping, read_services(services))
+    typer.echo(engine_text(engine, EngineSettings(uri.rstrip("/"), store, token=not without_token)))
 
 
 def guard_loop(

@@ -16,21 +16,19 @@ from sterna.codec import parse_json
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.sections.catalog import CatalogRegion
 from sterna.config.sections.model import Services
-from sterna.errors import BrokenMetadata, NoSuchNamespace, NoSuchTable, NoSuchView, TableError, UsageError
+from sterna.errors import BrokenMetadata, NoSuchNamespace, NoSuchTable, NoSuchView, TableError
 from sterna.iceberg.json_text import read_document
-from sterna.pipelines.ingest.layout import check_inbox, prefixes_overlap
 from sterna.replication.replica.authorization import TableAccess
 from sterna.replication.replica.region import RegionContext
 from sterna.serving.rest_catalog.byte_cache import ByteCache, ServedBody
 from sterna.serving.rest_catalog.model import LoadedTable, SnapshotMode
 from sterna.serving.rest_catalog.names import identifier_json
-from sterna.serving.rest_catalog.overlay import NEAR_FOLDER, served_metadata, served_view_metadata
+from sterna.serving.rest_catalog.overlay import served_metadata, served_view_metadata
 from sterna.serving.rest_catalog.pages import PageRequest, take_page
 from sterna.serving.rest_catalog.replica_index import BranchContents, ReplicaIndex, children
+from sterna.serving.rest_catalog.settings import region_settings
 from sterna.storage.objects import Objects
 
-OWN_FOLDER = "_sterna/rest"
-"""The address's own folder below the region's own location."""
 _ETAG_HEX_DIGITS = 32
 
 
@@ -237,35 +235,12 @@ def open_replica_catalog(context: RegionContext, services: Services) -> ReplicaC
     """Return the read side of a region's address; no server is called yet.
 
     Raises:
-        UsageError: the services file configures none for this region, or a location where none may be.
+        UsageError: as `region_settings`.
     """
-    region = context.region
-    settings = services.catalog.regions.get(region.name) if services.catalog is not None else None
-    if settings is None:
-        raise UsageError(
-            f"the services file has no catalog.regions.{region.name}", hint="name another file with --services"
-        )
-    validate_own_folders(context.mapping, settings.location, services.inbox_prefixes)
+    region, settings = context.region, region_settings(context.mapping, services)
     index = ReplicaIndex(context.catalog, region.replica_branch)
     objects = Objects(context.mapping, context.secrets, timeout=settings.timeout)
     return ReplicaCatalog(context.mapping, settings, index, objects, ByteCache(settings.cache))
-
-
-def validate_own_folders(mapping: RegionMapping, location: str, inboxes: Collection[str] = ()) -> None:
-    """See that what engines write is in the region's own storage, in no replica root, and in no inbox.
-
-    Args:
-        mapping: of the region.
-        location: the region's, in the section `catalog`.
-        inboxes: prefixes of uploads, in which no file is a table's.
-
-    Raises:
-        UsageError: it isn't.
-    """
-    for folder in (f"{location}/{NEAR_FOLDER}", f"{location}/{OWN_FOLDER}"):
-        check_inbox(mapping, folder, "catalog location")
-        if inbox := next((inbox for inbox in inboxes if prefixes_overlap(inbox, folder)), None):
-            raise UsageError(f"the catalog location {folder} and the inbox {inbox} overlap")
 
 
 def _require_namespace(branch: BranchContents, readable: Readable, key: Key) -> None:

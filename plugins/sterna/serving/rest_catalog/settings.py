@@ -1,0 +1,50 @@
+"""The settings of one region's address, and whether what engines write may be where they say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sterna.config.mapping import Mapping as RegionMapping
+from sterna.config.sections.catalog import CatalogRegion
+from sterna.config.sections.model import Services
+from sterna.errors import UsageError
+from sterna.pipelines.ingest.layout import check_inbox, prefixes_overlap
+from sterna.serving.rest_catalog.overlay import NEAR_FOLDER
+
+OWN_FOLDER = "_sterna/rest"
+"""The address's own folder below the region's own location."""
+
+
+def region_settings(mapping: RegionMapping, services: Services) -> CatalogRegion:
+    """Return the settings of a region's address.
+
+    Args:
+        mapping: of the region.
+        services: the services file.
+
+    Raises:
+        UsageError: it configures none for this region, or a location where none may be.
+    """
+    name = mapping.region.name
+    settings = services.catalog.regions.get(name) if services.catalog is not None else None
+    if settings is None:
+        raise UsageError(f"the services file has no catalog.regions.{name}", hint="name another file with --services")
+    validate_own_folders(mapping, settings.location, services.inbox_prefixes)
+    return settings
+
+
+def validate_own_folders(mapping: RegionMapping, location: str, inboxes: Collection[str] = ()) -> None:
+    """See that what engines write is in the region's own storage, in no replica root, and in no inbox.
+
+    Args:
+        mapping: of the region.
+        location: the region's, in the section `catalog`.
+        inboxes: prefixes of uploads, in which no file is a table's.
+
+    Raises:
+        UsageError: it isn't.
+    """
+    for folder in (f"{location}/{NEAR_FOLDER}", f"{location}/{OWN_FOLDER}"):
+        check_inbox(mapping, folder, "catalog location")
+        if inbox := next((inbox for inbox in inboxes if prefixes_overlap(inbox, folder)), None):
+            raise UsageError(f"the catalog location {folder} and the inbox {inbox} overlap")

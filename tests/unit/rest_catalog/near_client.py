@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,14 @@ class Committed:
     taken: TakenBack
 
 
+class Captured(Exception):
+    """Ends a commit whose files are written, and which is not sent."""
+
+    def __init__(self, snapshot: dict[str, Any]) -> None:
+        super().__init__(snapshot)
+        self.snapshot = snapshot
+
+
 class NearCatalog(WriterCatalog):
     """The REST address as a client sees it: served metadata, and commits that are taken back to `main`'s names."""
 
@@ -47,6 +56,7 @@ class NearCatalog(WriterCatalog):
         self.world = world
         self.context: RegionContext = world.context("eu")
         self.commits: list[Committed] = []
+        self.captures = False
 
     def main_metadata(self, identifier: Any) -> dict[str, Any]:
         return read_json(self.world.writer.metadata_location(identifier))
@@ -83,6 +93,8 @@ class NearCatalog(WriterCatalog):
         for update in updates:
             if update.action == "add-snapshot":
                 snapshot = json.loads(update.snapshot.model_dump_json(by_alias=True, exclude_none=True))
+                if self.captures:
+                    raise Captured(snapshot)
                 taken = self.take_back(name, snapshot, earlier=earlier)
                 earlier.append(taken)
                 self.commits.append(Committed(snapshot, taken))
@@ -101,3 +113,14 @@ class NearCatalog(WriterCatalog):
         assert report.held == ()
         loaded = self.load_table(name)
         return CommitTableResponse(metadata=loaded.metadata, metadata_location=loaded.metadata_location)
+
+    def capture(self, identifier: Any, change: Callable[[Table], Any]) -> dict[str, Any]:
+        """Return the snapshot that a change would commit first."""
+        self.captures = True
+        try:
+            change(self.load_table(identifier))
+        except Captured as captured:
+            return captured.snapshot
+        finally:
+            self.captures = False
+        raise AssertionError("the change committed nothing")

@@ -44,6 +44,36 @@ def localize_puffin(data: bytes, uri: str, map_content: Callable[[str], str], li
         Unsupported: a flag that the specification does not define.
         BrokenMetadata: no readable Puffin file, a deletion vector that names no data file, or a blob outside the file.
     """
+    start, document = _read_footer(data, uri, limits)
+    edits = list(_edits(document, start - len(_MAGIC), map_content))
+    if not edits:
+        return None
+    payload = document.write(edits)
+    return b"".join((data[:start], payload, len(payload).to_bytes(4, "little"), bytes(4), _MAGIC))
+
+
+def read_deletion_vectors(data: bytes, uri: str, limits: Limits) -> dict[int, tuple[int, str]]:
+    """Read which deletion vectors a Puffin file has.
+
+    Args:
+        data: the file's bytes.
+        uri: its URI, for errors.
+
+    Returns:
+        By the offset of each: how many bytes it has, and its data file.
+
+    Raises:
+        Unsupported, BrokenMetadata: as `localize_puffin`.
+    """
+    start, document = _read_footer(data, uri, limits)
+    return {
+        blob.value["offset"]: (blob.value["length"], path.value)
+        for blob, path in _deletion_vectors(document, start - len(_MAGIC))
+    }
+
+
+def _read_footer(data: bytes, uri: str, limits: Limits) -> tuple[int, Document]:
+    """Return where the footer's payload begins, and the payload."""
     end = len(data) - _TRAILER_BYTES
     size = int.from_bytes(data[end : end + 4], "little")
     flags = int.from_bytes(data[end + 4 : end + 8], "little")
@@ -53,12 +83,7 @@ def localize_puffin(data: bytes, uri: str, map_content: Callable[[str], str], li
     if flags & ~_COMPRESSED:
         raise Unsupported(f"a Puffin footer with the flags {flags:#x}", file=uri)
     payload = _decompress_footer(data[start:end], uri, limits) if flags & _COMPRESSED else data[start:end]
-    document = decode_document(payload, uri, limits)
-    edits = list(_edits(document, start - len(_MAGIC), map_content))
-    if not edits:
-        return None
-    payload = document.write(edits)
-    return b"".join((data[:start], payload, len(payload).to_bytes(4, "little"), bytes(4), _MAGIC))
+    return start, decode_document(payload, uri, limits)
 
 
 def _decompress_footer(payload: bytes, uri: str, limits: Limits) -> bytes:
@@ -80,6 +105,14 @@ def _decompress_footer(payload: bytes, uri: str, limits: Limits) -> bytes:
 
 
 def _edits(document: Document, blobs_end: int, map_content: Callable[[str], str]) -> Iterator[Edit]:
+    for _, path in _deletion_vectors(document, blobs_end):
+        new = map_content(path.value)
+        if new != path.value:
+            yield Edit(path.start, path.end, quote(new))
+
+
+def _deletion_vectors(document: Document, blobs_end: int) -> Iterator[tuple[Token, Token]]:
+    """Yield each deletion vector's blob, and the name of its data file."""
     blobs = document.members(document.root()).get("blobs")
     if blobs is None or not isinstance(blobs.value, list):
         raise document.broken("a Puffin footer without a list of blobs")
@@ -87,10 +120,7 @@ def _edits(document: Document, blobs_end: int, map_content: Callable[[str], str]
         members = document.members(blob)
         _validate_blob_range(document, blob.value, blobs_end)
         if blob.value.get("type") == _DELETION_VECTOR:
-            path = _data_file(document, members)
-            new = map_content(path.value)
-            if new != path.value:
-                yield Edit(path.start, path.end, quote(new))
+            yield blob, _data_file(document, members)
 
 
 def _validate_blob_range(document: Document, blob: dict[str, object], end: int) -> None:

@@ -10,7 +10,7 @@ from sterna.config.limits import Limits
 from sterna.errors import BadUpdate
 from sterna.iceberg.manifests import fields as ids
 from sterna.iceberg.manifests import list_rows
-from sterna.iceberg.manifests.entry_records import FIRST_ROW_ID, EntryRecord, ManifestRecords
+from sterna.iceberg.manifests.entry_records import CONTENT_SIZE, FIRST_ROW_ID, EntryRecord, ManifestRecords
 from sterna.iceberg.manifests.list_rows import ListRow
 from sterna.iceberg.manifests.manifest import read_entries
 from sterna.serving.rest_catalog.client_files import ClientFiles, client_fault
@@ -35,6 +35,7 @@ class NamedFiles:
         added_keys: the same files, and which parts of them.
         added_deletes: those that have position deletes or deletion vectors.
         added_data: those that have rows.
+        vectors: the deletion vectors of each new Puffin: by offset, how many bytes one has, and its data file.
         carried: files of the parent snapshot that an entry keeps or deletes.
         referenced: data files that entries of new delete files name.
     """
@@ -43,6 +44,7 @@ class NamedFiles:
     added_keys: set[FileKey] = field(default_factory=set)
     added_deletes: dict[str, None] = field(default_factory=dict)
     added_data: set[str] = field(default_factory=set)
+    vectors: dict[str, dict[int, tuple[int | None, str]]] = field(default_factory=dict)
     carried: set[FileKey] = field(default_factory=set)
     referenced: set[str] = field(default_factory=set)
 
@@ -137,6 +139,9 @@ def _inspect_entry(
     files.added_keys.add(key)
     if entry.content == ids.POSITION_DELETES:
         files.added_deletes[entry.path] = None
+        if entry.file_format == ids.PUFFIN and entry.offset is not None:
+            vector = (entry.file.get(CONTENT_SIZE), entry.referenced_data_file)
+            files.vectors.setdefault(entry.path, {})[entry.offset] = vector
     if entry.content == ids.DATA:
         files.added_data.add(entry.path)
     if entry.referenced_data_file:

@@ -7,13 +7,22 @@ names on `main` may have one place here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.registry.fingerprint import MetadataVersion
-from sterna.errors import BrokenMetadata, ForeignFile, ObjectMissing, SizeDiffers, StaleBase, TableError, Unsupported
+from sterna.errors import (
+    BrokenMetadata,
+    ForeignFile,
+    ObjectMissing,
+    SizeDiffers,
+    StaleBase,
+    SternaError,
+    TableError,
+    Unsupported,
+)
 from sterna.iceberg.manifests import fields as ids
 from sterna.iceberg.manifests import list_rows
 from sterna.iceberg.manifests.entry_records import FIRST_ROW_ID, EntryRecord, ManifestRecords
@@ -66,6 +75,7 @@ class ParentFiles:
         main, served: the snapshot's list on `main`, and its localized copy; None where there is no parent.
         replaced: what was written for an earlier snapshot of the same commit, and which of the client's files it
             replaces.
+        is_promoted: whether two files of the table may be served by one name, as after a promotion with tables.
 
     Raises:
         BrokenMetadata: the one isn't the localized copy of the other.
@@ -78,6 +88,7 @@ class ParentFiles:
         main: ManifestListRows | None = None,
         served: ManifestListRows | None = None,
         replaced: Mapping[str, str] | None = None,
+        is_promoted: bool = False,
     ) -> None:
         self._objects = objects
         self._mapping: RegionMapping = objects.mapping
@@ -86,6 +97,7 @@ class ParentFiles:
         self.main_list = main
         self.manifests: dict[str, ParentManifest] = {}
         self.ambiguous: set[str] = set()
+        self._is_promoted = is_promoted
         if main is not None and served is not None:
             self._pair_rows(main, served)
 
@@ -126,51 +138,50 @@ class ParentFiles:
         except ValueError:
             raise BrokenMetadata("another number of entries than the manifest on `main`", file=served_uri) from None
 
-    def data_files(self, wanted: set[str], manifests: Iterable[ParentManifest]) -> dict[str, str]:
+    def data_files(self, wanted: set[str]) -> dict[str, str]:
         """Return the name on `main` of each wanted data file, by the URI that it is served by.
 
-        Manifests of `main` are opened only where their copies here name one of them.
+        The copies here are searched; manifests on `main` are opened only where these name one of the files.
 
         Args:
             wanted: URIs that this region serves.
-            manifests: those that may name them.
 
         Returns:
-            Those that are live in one of the manifests.
+            Those that are live in the snapshot.
 
         Raises:
             ForeignFile: two files of `main` are served by one URI.
             SizeDiffers, BrokenMetadata, ObjectMissing, StoreUnreachable, StoreDenied: as `live_entries`.
         """
         names: dict[str, str] = {}
-        for manifest in manifests:
-            if manifest.main.manifest.content != ids.DATA or not wanted & self._served_paths(manifest):
+        by_path = {path: row for path, row in self.manifests.items() if row.main.manifest.content == ids.DATA}
+        for path, paths in self._served_paths(by_path):
+            if not wanted & paths:
                 continue
-            for entry in self.live_entries(manifest):
-                if (
-                    entry.served.path in wanted
-                    and names.setdefault(entry.served.path, entry.main.path) != entry.main.path
-                ):
-                    raise ForeignFile("two files on `main` are served by this name", file=entry.served.path)
+            for entry in self.live_entries(by_path[path]):
+                served, main = entry.served.path, entry.main.path
+                if served in wanted and names.setdefault(served, main) != main:
+                    raise ForeignFile("two files on `main` are served by this name", file=served)
+            if len(names) == len(wanted) and not self._is_promoted:
+                break
         return names
 
-    def _served_paths(self, manifest: ParentManifest) -> set[str]:
+    def _served_paths(self, manifests: Mapping[str, ParentManifest]) -> Iterator[tuple[str, set[str]]]:
+        """Yield the URI of each manifest that is served, and of the files that it names."""
         from sterna.iceberg.manifests.manifest import read_entries
 
-        data = self._read(manifest.served)
-        entries = read_entries(data, manifest.served.manifest.path, self._mapping.region.limits)
-        return set(entries.column("file_path").to_pylist())
+        sizes = {path: manifest.served.manifest.length for path, manifest in manifests.items()}
+        for path, data in self._objects.read_bounded(sizes):
+            if isinstance(data, SternaError):
+                raise data
+            entries = read_entries(_require_length(data, manifests[path].served), path, self._mapping.region.limits)
+            yield path, set(entries.column("file_path").to_pylist())
 
     def _records(self, row: ListRow) -> ManifestRecords:
         return ManifestRecords(self._read(row), row.manifest.path, self._mapping.region.limits)
 
     def _read(self, row: ListRow) -> bytes:
-        data = self._objects.read(row.manifest.path)
-        if len(data) != row.manifest.length:
-            raise SizeDiffers(
-                f"the manifest has {len(data)} bytes, its list says {row.manifest.length}", file=row.manifest.path
-            )
-        return data
+        return _require_length(self._objects.read(row.manifest.path), row)
 
     def _require_same_file(self, main: EntryRecord, served: EntryRecord, served_uri: str) -> None:
         if main.content == ids.POSITION_DELETES:
@@ -222,15 +233,22 @@ def open_parent(
         return ParentFiles(objects, version)
     uri = _list_uri(metadata, snapshot_id)
     data = objects.read(uri)
-    return _pair_lists(objects, version, (uri, data), _read_served(objects, uri, data, version), {})
+    served = _read_served(objects, uri, data, version)
+    return _pair_lists(objects, version, (uri, data), served, {}, _is_promoted(objects.mapping, metadata))
 
 
 def open_replaced(
-    objects: Objects, main_list: str, client_list: str, replaced: Mapping[str, str], version: MetadataVersion
+    objects: Objects,
+    metadata: Mapping[str, Any],
+    main_list: str,
+    client_list: str,
+    replaced: Mapping[str, str],
+    version: MetadataVersion,
 ) -> ParentFiles:
     """Open the files of a snapshot that the same commit adds before the one that they are the parent's of.
 
     Args:
+        metadata: the table's on `main`.
         main_list: what was written for it.
         client_list: the client's own, which that replaces.
         replaced: what was written for it, and which of the client's files that replaces.
@@ -241,7 +259,7 @@ def open_replaced(
         ObjectMissing, StoreUnreachable, StoreDenied: a list can't be read.
     """
     main, served = (main_list, objects.read(main_list)), (client_list, objects.read(client_list))
-    return _pair_lists(objects, version, main, served, replaced)
+    return _pair_lists(objects, version, main, served, replaced, _is_promoted(objects.mapping, metadata))
 
 
 def _pair_lists(
@@ -250,10 +268,17 @@ def _pair_lists(
     main: tuple[str, bytes],
     served: tuple[str, bytes],
     replaced: Mapping[str, str],
+    is_promoted: bool,
 ) -> ParentFiles:
     limits = objects.mapping.region.limits
     lists = [ManifestListRows(data, uri, limits) for uri, data in (main, served)]
-    return ParentFiles(objects, version, lists[0], lists[1], replaced)
+    return ParentFiles(objects, version, lists[0], lists[1], replaced, is_promoted)
+
+
+def _is_promoted(mapping: RegionMapping, metadata: Mapping[str, Any]) -> bool:
+    """Return whether `main` names something of a table below a replica root: two names may have one place here then."""
+    uris = [metadata.get("location"), *(one.get("manifest-list") for one in metadata.get("snapshots") or [])]
+    return any(mapping.below_replica_root(uri) for uri in uris if isinstance(uri, str))
 
 
 def _list_uri(metadata: Mapping[str, Any], snapshot_id: int) -> str:
@@ -280,6 +305,14 @@ def _read_served(objects: Objects, uri: str, data: bytes, version: MetadataVersi
     if not is_local:
         raise StaleBase("this region doesn't serve the snapshot that the commit's snapshot has as its parent", file=uri)
     return uri, data
+
+
+def _require_length(data: bytes, row: ListRow) -> bytes:
+    """Return a manifest's content, which has the length that its list says."""
+    uri, length = row.manifest.path, row.manifest.length
+    if len(data) != length:
+        raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {length}", file=uri)
+    return data
 
 
 def _place(place: Callable[[], str]) -> str:

@@ -9,21 +9,20 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from sterna.config.mapping import Mapping as RegionMapping
 from sterna.config.registry.fingerprint import MetadataVersion
 from sterna.errors import BadUpdate, ForeignFile, StoreUnreachable
 from sterna.iceberg.avro.by_field_id import Values
-from sterna.iceberg.deletes.position_deletes import localize_position_deletes
 from sterna.iceberg.files import LocalizedFile
 from sterna.iceberg.manifests import fields as ids
 from sterna.iceberg.manifests import list_rows
 from sterna.iceberg.manifests.entry import Entry, UriMapping, localize_entry
 from sterna.iceberg.manifests.entry_records import EntryRecord
 from sterna.iceberg.manifests.list_rows import ListRow, ManifestListRows
-from sterna.replication.execution.orc_sandbox import localize_orc_in_subprocess
 from sterna.replication.replica.metadata_version import current_metadata_version
+from sterna.serving.rest_catalog.added_deletes import referenced_files, write_deletes
 from sterna.serving.rest_catalog.carried_entries import CarriedEntries
 from sterna.serving.rest_catalog.client_files import ClientFiles, client_fault, write_roots
 from sterna.serving.rest_catalog.new_manifests import ADDED, NamedFiles, inspect_manifest, open_manifest
@@ -32,8 +31,6 @@ from sterna.serving.rest_catalog.parent_files import ParentFiles, ParentManifest
 from sterna.serving.rest_catalog.row_ids import require_row_ids
 from sterna.serving.rest_catalog.snapshot_claims import SnapshotClaims, read_claims
 from sterna.storage.objects import Objects
-
-_FIRST_BYTES: Final = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"PFA1": "puffin"}
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,8 @@ def _open_parent(
         return open_parent(objects, main_metadata, claims.parent_id, version)
     replaced = {main: client for before in earlier for main, client in before.replaced.items()}
     with client_fault(taken.client_list):
-        return open_replaced(objects, taken.snapshot["manifest-list"], taken.client_list, replaced, version)
+        main_list = taken.snapshot["manifest-list"]
+        return open_replaced(objects, main_metadata, main_list, taken.client_list, replaced, version)
 
 
 class _SnapshotWriter:
@@ -149,7 +147,7 @@ class _SnapshotWriter:
         self._client.require_present(files.added)
         replaced = [manifest for path, manifest in self._parent.manifests.items() if path not in carried]
         entries = CarriedEntries(self._parent, replaced, files.carried)
-        mapping = self._write_deletes(files)
+        mapping = self._map_files(files)
         manifests = {
             row.manifest.path: self._write_manifest(row, number, mapping, entries)
             for number, row in enumerate(new_rows)
@@ -176,13 +174,10 @@ class _SnapshotWriter:
             carried[path] = manifest
         return carried
 
-    def _write_deletes(self, files: NamedFiles) -> UriMapping:
-        """Write the new delete files that name files of `main` again, with `main`'s names in them."""
-        references = set(files.referenced)
-        for uri in files.added_deletes:
-            self._localize_deletes(uri, references)
-        wanted = references - files.added_data
-        names = self._parent.data_files(wanted, self._parent.manifests.values()) if wanted else {}
+    def _map_files(self, files: NamedFiles) -> UriMapping:
+        """Write the new delete files that name files of `main` again, and return how URIs in manifests are mapped."""
+        wanted = referenced_files(self._client, files, self._limits) - files.added_data
+        names = self._parent.data_files(wanted) if wanted else {}
 
         def map_content(uri: str) -> str:
             if uri in files.added:
@@ -191,30 +186,11 @@ class _SnapshotWriter:
                 raise ForeignFile("a delete names a data file that isn't live in the parent snapshot", file=uri)
             return names[uri]
 
-        deletes: dict[str, LocalizedFile] = {}
-        for uri in files.added_deletes:
-            localized = self._localize_deletes(uri, map_content)
-            if localized is None:
-                deletes[uri] = LocalizedFile(uri, files.added[uri])
-            else:
-                ending = next(name for first, name in _FIRST_BYTES.items() if localized.startswith(first))
-                deletes[uri] = self._put(f"{uuid.uuid4()}-deletes.{ending}", localized, uri)
+        def put(ending: str, data: bytes, client_file: str) -> LocalizedFile:
+            return self._put(f"{uuid.uuid4()}{ending}", data, client_file)
+
+        deletes = write_deletes(self._client, files.added_deletes, map_content, self._limits, put)
         return UriMapping(map_content, deletes, map_content, map_content)
-
-    def _localize_deletes(self, uri: str, names: Any) -> bytes | None:
-        def collect(path: str) -> str:
-            names.add(path)
-            return path
-
-        data = self._client.read(uri)
-        with client_fault(uri):
-            return localize_position_deletes(
-                data,
-                uri,
-                map_content=collect if isinstance(names, set) else names,
-                limits=self._limits,
-                localize_orc=localize_orc_in_subprocess,
-            )
 
     def _write_manifest(self, row: ListRow, number: int, mapping: UriMapping, entries: CarriedEntries) -> LocalizedFile:
         uri = row.manifest.path

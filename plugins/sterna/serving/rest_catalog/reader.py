@@ -219,7 +219,8 @@ class ReplicaCatalog:
 
 def served_body(document: Mapping[str, Any]) -> ServedBody:
     """Return a body of JSON and its ETag, which covers all of it."""
-    content = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    # Escaped, so that a text with half a surrogate pair is carried as it is.
+    content = json.dumps(document, separators=(",", ":")).encode()
     return ServedBody(content, f'"{hashlib.sha256(content).hexdigest()[:_ETAG_HEX_DIGITS]}"')
 
 

@@ -41,12 +41,12 @@ def test_the_folder_is_the_addresss_own_and_no_client_names_it() -> None:
 def test_the_number_goes_on_and_the_name_is_new(tmp_path: Path, previous: str, number: str) -> None:
     world = make_world(tmp_path)
     objects, folder = world.context().objects, f"file://{tmp_path}/eu/lake/_sterna/rest/{UUID}"
-    uris = {main_metadata.write_metadata(objects, folder, {"name": "ä"}, previous) for _ in range(2)}
+    uris = {main_metadata.write_metadata(objects, folder, {"name": "ä\ud800"}, previous) for _ in range(2)}
     assert len(uris) == 2
     for uri in uris:
         assert uri.startswith(f"{folder}/metadata/{number}-")
         assert uri.endswith(".metadata.json")
-        assert read_json(uri) == {"name": "ä"}
+        assert read_json(uri) == {"name": "ä\ud800"}
 
 
 @pytest.mark.parametrize(("properties", "length"), [({}, 100), ({"write.metadata.previous-versions-max": "3"}, 3)])

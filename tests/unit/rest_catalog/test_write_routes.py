@@ -10,6 +10,7 @@ import pytest
 
 from sterna.errors import CatalogStateUnknown, CatalogUnreachable
 from sterna.serving.rest_catalog.swap import swap_on_main
+from sterna.serving.rest_catalog.write_service import with_catalog_credential
 from tests.support.rest_address import read_json
 from tests.support.small_world import World, run
 
@@ -148,3 +149,10 @@ def test_registering_and_views(world: World, address: httpx.Client) -> None:
     rename = {"source": {"namespace": ["ns"], "name": "v"}, "destination": {"namespace": ["ns"], "name": "w"}}
     assert address.post("/v1/views/rename", json=rename).status_code == 204
     assert address.delete("/v1/namespaces/ns/views/w").status_code == 204
+
+
+def test_main_is_written_with_the_credential_of_a_writer(world: World) -> None:
+    writing = with_catalog_credential(world.context(), "writer-of-main")
+    assert {region.catalog.credential_id for region in writing.registry.regions} == {"writer-of-main"}
+    assert writing.region.catalog.read == world.context().region.catalog.read
+    assert writing.region.name == "eu"

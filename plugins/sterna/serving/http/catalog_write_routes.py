@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -23,6 +23,7 @@ from sterna.serving.rest_catalog.names import (
     read_identifier,
     read_namespace,
 )
+from sterna.serving.rest_catalog.reader import served_body
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.write_service import CatalogWriteService
 
@@ -34,6 +35,7 @@ _WRITER_ROLES = frozenset({"writer", "admin"})
 _MAINTENANCE_ROLE = "admin"
 _NO_STORE = {"Cache-Control": "no-store"}
 _RETRY_AFTER_SECONDS = 2
+_MAX_CONCURRENCY = 32  # requests that are carried out at once; a table's come one after another
 
 
 class CatalogWriteRoutes:
@@ -47,6 +49,7 @@ class CatalogWriteRoutes:
     def __init__(self, gateway: Gateway, service: CatalogWriteService) -> None:
         self._gateway = gateway
         self._service = service
+        self._limiter = CapacityLimiter(_MAX_CONCURRENCY)
 
     def add_to(self, add: Callable[[str, str, Callable[..., Any]], None]) -> None:
         """Add the routes to a router.
@@ -188,19 +191,25 @@ class CatalogWriteRoutes:
         return await self._gateway.bodies.read_object(request, writer.name)
 
     async def _loaded(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
-        loaded = await _carry_out(write, *arguments, _idempotency_key(request))
-        return JSONResponse(loaded.body(), headers=_NO_STORE)
+        loaded = await _carry_out(self._limiter, write, *arguments, _idempotency_key(request))
+        body = served_body(loaded.body())
+        return Response(body.content, media_type="application/json", headers={**_NO_STORE, "ETag": body.etag})
 
     async def _json(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
-        return JSONResponse(await _carry_out(write, *arguments, _idempotency_key(request)), headers=_NO_STORE)
+        return JSONResponse(
+            await _carry_out(self._limiter, write, *arguments, _idempotency_key(request)), headers=_NO_STORE
+        )
 
     async def _done(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
-        await _carry_out(write, *arguments, _idempotency_key(request))
+        await _carry_out(self._limiter, write, *arguments, _idempotency_key(request))
         return Response(status_code=204, headers=_NO_STORE)
 
 
-async def _carry_out(write: Callable[..., Any], *arguments: Any) -> Any:
+async def _carry_out(limiter: CapacityLimiter, write: Callable[..., Any], *arguments: Any) -> Any:
     """Carry a request out; it goes on when the client disconnects.
+
+    Args:
+        limiter: of threads: commits may wait for one another, and reads have threads of their own.
 
     Raises:
         RestCatalogError: as the service has it.
@@ -208,7 +217,7 @@ async def _carry_out(write: Callable[..., Any], *arguments: Any) -> Any:
         RequestError: 503: a store or the catalog can't be used; nothing was committed.
     """
     try:
-        return await run_in_threadpool(write, *arguments)
+        return await to_thread.run_sync(write, *arguments, limiter=limiter)
     except RestCatalogError:
         raise
     except TableError as error:

@@ -47,6 +47,7 @@ class Address:
         sync: brings the region up to `main`.
         turns: the order of the commits to each table.
         keys: the idempotency keys of commits.
+        writing: returns the region as it logs in at the catalog to write `main`; None: as it does otherwise.
     """
 
     region: Callable[[], RegionContext]
@@ -55,6 +56,7 @@ class Address:
     sync: BackgroundSync
     turns: Turns = field(default_factory=Turns)
     keys: IdempotencyKeys = field(default_factory=IdempotencyKeys)
+    writing: Callable[[], RegionContext] | None = None
 
     def shown(self, keys: Collection[Key]) -> dict[Key, Content | None]:
         """Return what clients of this address see under some keys; None: nothing."""
@@ -220,7 +222,8 @@ def carry_out(
     context, shown = address.region(), address.shown(main.contents)
     swap = Swap(main.contents, tuple(operations), message)
     try:
-        swap_on_main(writer(context), context.region.name, swap, main.head, idempotency_key=idempotency_key)
+        catalog = writer((address.writing or address.region)())
+        swap_on_main(catalog, context.region.name, swap, main.head, idempotency_key=idempotency_key)
         return _show(address, _after(main.contents, operations), shown, renamed)
     except StaleBase:
         bring_up(address, read_main(address, list(main.contents)).contents)

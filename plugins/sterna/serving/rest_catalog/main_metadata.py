@@ -84,7 +84,8 @@ def write_metadata(objects: Objects, folder: str, metadata: Mapping[str, Any], p
     match = _VERSION.match(previous_uri.rpartition("/")[2])
     version = int(match[1]) + 1 if match else 1 if previous_uri else 0
     uri = f"{folder}/metadata/{version:05d}-{uuid.uuid4()}.metadata.json"
-    data = json.dumps(metadata, ensure_ascii=False, separators=(",", ":")).encode()
+    # Escaped, so that a text with half a surrogate pair is carried as it is.
+    data = json.dumps(metadata, separators=(",", ":")).encode()
     objects.write_new(uri, data, assume_absent=True)
     return uri
 

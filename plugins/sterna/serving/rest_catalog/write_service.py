@@ -164,7 +164,21 @@ def open_write_service(context: RegionContext, catalog: ReplicaCatalog) -> Catal
     """
     recent, syncing = catalog.index.recent, context.with_new_connections()
     sync = BackgroundSync(lambda: syncing, recent)
-    return CatalogWriteService(Address(lambda: context, catalog.settings.location, recent, sync), catalog)
+    address = Address(lambda: context, catalog.settings.location, recent, sync)
+    if credential_id := catalog.settings.catalog_credential_id:
+        writing = with_catalog_credential(context, credential_id)
+        address.writing = lambda: writing
+    return CatalogWriteService(address, catalog)
+
+
+def with_catalog_credential(context: RegionContext, credential_id: str) -> RegionContext:
+    """Return a region that logs in with another credential at whichever catalog takes commits."""
+    regions = [
+        region.model_copy(update={"catalog": region.catalog.model_copy(update={"credential_id": credential_id})})
+        for region in context.registry.regions
+    ]
+    registry = context.registry.model_copy(update={"regions": regions})
+    return RegionContext.of(registry, registry.region(context.region.name), context.secrets)
 
 
 def _table_commit(key: Key, request: Mapping[str, Any]) -> TableCommit:

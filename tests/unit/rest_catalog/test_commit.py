@@ -24,6 +24,7 @@ from sterna.errors import (
     StaleBase,
 )
 from sterna.replication.sync.follow import FollowerLimits
+from sterna.serving.rest_catalog import commit as commit_module
 from sterna.serving.rest_catalog.commit import commit_tables
 from sterna.serving.rest_catalog.rules import Rights
 from sterna.serving.rest_catalog.table_commit import TableCommit
@@ -272,7 +273,7 @@ def test_a_commit_that_cant_be_shown_is_unknown_to_the_client_and_stays(
     def fail(*_: Any) -> None:
         raise CatalogUnreachable("the store is away")
 
-    monkeypatch.setattr("sterna.serving.rest_catalog.commit.localize_entry", fail)
+    monkeypatch.setattr(commit_module, "localize_entry", fail)
     with pytest.raises(CommitOutcomeUnknown) as caught:
         commit_tables(client.address, [commit], Rights())
     assert caught.value.status == 500

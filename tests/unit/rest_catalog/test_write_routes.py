@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from sterna.errors import CatalogStateUnknown, CatalogUnreachable
+from sterna.serving.rest_catalog import commit
 from sterna.serving.rest_catalog.swap import swap_on_main
 from sterna.serving.rest_catalog.write_service import with_catalog_credential
 from tests.support.rest_address import read_json
@@ -79,7 +80,7 @@ def test_an_answer_that_stays_lost_is_no_4xx_and_no_503(
     def lose(branch: str, *arguments: Any, **more: Any) -> str:
         raise CatalogStateUnknown("no answer")
 
-    monkeypatch.setattr("sterna.serving.rest_catalog.commit.swap_on_main", partial(swap_on_main, seconds=0.1))
+    monkeypatch.setattr(commit, "swap_on_main", partial(swap_on_main, seconds=0.1))
     monkeypatch.setattr(world.catalog, "commit", lose)
     refused(address.post(TABLE, json=PROPERTIES), 500, "CommitStateUnknownException")
 

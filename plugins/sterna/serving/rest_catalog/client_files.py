@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from sterna.config.registry.folders import is_state_uri
 from sterna.errors import BadUpdate, ForeignFile, ObjectMissing, TableError
 from sterna.serving.rest_catalog.overlay import Places
 from sterna.storage.objects import Objects
 
-_OWN_FOLDER: Final = "/_sterna/"
 _WRITE_PATHS: Final = (
     "write.data.path",
     "write.metadata.path",
@@ -95,7 +95,7 @@ class ClientFiles:
             raise ForeignFile(error.message, file=uri) from error
         if place.alias or not place.path or place.location.region != mapping.region.name:
             raise ForeignFile(reason, file=uri)
-        if _OWN_FOLDER in uri or mapping.below_replica_root(uri):
+        if is_state_uri(uri) or mapping.below_replica_root(uri):
             raise ForeignFile("files below a replica root, or in sterna's own folder, are no client's", file=uri)
 
     def read(self, uri: str) -> bytes:

@@ -9,10 +9,8 @@ from sterna.config.sections.catalog import CatalogRegion
 from sterna.config.sections.model import Services
 from sterna.errors import UsageError
 from sterna.pipelines.ingest.layout import check_inbox, prefixes_overlap
+from sterna.serving.rest_catalog.main_metadata import address_root
 from sterna.serving.rest_catalog.overlay import NEAR_FOLDER
-
-OWN_FOLDER = "_sterna/rest"
-"""The address's own folder below the region's own location."""
 
 
 def region_settings(mapping: RegionMapping, services: Services) -> CatalogRegion:
@@ -44,7 +42,7 @@ def validate_own_folders(mapping: RegionMapping, location: str, inboxes: Collect
     Raises:
         UsageError: it isn't.
     """
-    for folder in (f"{location}/{NEAR_FOLDER}", f"{location}/{OWN_FOLDER}"):
+    for folder in (f"{location}/{NEAR_FOLDER}", address_root(location)):
         check_inbox(mapping, folder, "catalog location")
         if inbox := next((inbox for inbox in inboxes if prefixes_overlap(inbox, folder)), None):
             raise UsageError(f"the catalog location {folder} and the inbox {inbox} overlap")

@@ -157,3 +157,22 @@ def test_main_is_written_with_the_credential_of_a_writer(world: World) -> None:
     assert {region.catalog.credential_id for region in writing.registry.regions} == {"writer-of-main"}
     assert writing.region.catalog.read == world.context().region.catalog.read
     assert writing.region.name == "eu"
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """A type of structs within one another."""
+    inner: Any = "long"
+    for number in range(levels, 0, -1):
+        inner = {"type": "struct", "fields": [{"id": number, "name": f"f{number}", "type": inner, "required": False}]}
+    assert isinstance(inner, dict)
+    return inner
+
+
+def test_schemas_may_be_wide_and_deep(address: httpx.Client) -> None:
+    columns = [
+        {"id": number, "name": f"column {number}", "type": "string", "required": False} for number in range(9_000)
+    ]
+    wide = address.post(TABLES, json={"name": "wide", "schema": {"type": "struct", "fields": columns}})
+    assert wide.status_code == 200 and len(wide.json()["metadata"]["schemas"][0]["fields"]) == 9_000
+    assert address.post(TABLES, json={"name": "deep", "schema": nested(60)}).status_code == 200
+    refused(address.post(TABLES, json={"name": "deeper", "schema": nested(150)}), 400, "BadRequestException")

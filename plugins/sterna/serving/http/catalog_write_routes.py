@@ -16,6 +16,7 @@ from sterna.catalog.model import Key, key_name
 from sterna.errors import BadUpdate, Forbidden, NoSuchTable, RestCatalogError, SternaError, TableError
 from sterna.serving.http.context import Gateway
 from sterna.serving.http.errors import RequestError
+from sterna.serving.http.json_body import ParseLimits
 from sterna.serving.http.tokens import Reader
 from sterna.serving.rest_catalog.names import (
     parse_identifier,
@@ -34,6 +35,8 @@ _TABLE, _VIEW = f"{_TABLES}/{{table}}", f"{_VIEWS}/{{view}}"
 _WRITER_ROLES = frozenset({"writer", "admin"})
 _MAINTENANCE_ROLE = "admin"
 _NO_STORE = {"Cache-Control": "no-store"}
+# A schema of ten thousand columns, or of types nested as deep as `schemas.MAX_DEPTH` allows, with three levels each.
+_PARSE_LIMITS = ParseLimits(max_values=500_000, max_depth=320)
 _RETRY_AFTER_SECONDS = 2
 _MAX_CONCURRENCY = 32  # requests that are carried out at once; a table's come one after another
 
@@ -188,7 +191,7 @@ class CatalogWriteRoutes:
             raise NoSuchTable("there is no such name", table=key_name(key))
 
     async def _body(self, request: Request, writer: Reader) -> dict[str, Any]:
-        return await self._gateway.bodies.read_object(request, writer.name)
+        return await self._gateway.bodies.read_object(request, writer.name, _PARSE_LIMITS)
 
     async def _loaded(self, request: Request, write: Callable[..., Any], *arguments: Any) -> Response:
         loaded = await _carry_out(self._limiter, write, *arguments, _idempotency_key(request))

@@ -49,6 +49,22 @@ class BodyLimits:
     unreserved_bytes: int = 64 * 1024
 
 
+@dataclass(frozen=True)
+class ParseLimits:
+    """What the parser of one body may be given.
+
+    Args:
+        max_values: values, names of fields among them.
+        max_depth: levels of lists and objects within one another.
+    """
+
+    max_values: int = MAX_VALUES
+    max_depth: int = MAX_DEPTH
+
+
+_DEFAULT_LIMITS = ParseLimits()
+
+
 class BodyReader:
     """Reads bodies of JSON, within one event loop.
 
@@ -66,12 +82,15 @@ class BodyReader:
         """Bytes that count as held now."""
         return self._reserved.total()
 
-    async def read_object(self, request: Request, reader: str) -> dict[str, Any]:
+    async def read_object(
+        self, request: Request, reader: str, parse_limits: ParseLimits = _DEFAULT_LIMITS
+    ) -> dict[str, Any]:
         """Return a request's body, an object of JSON.
 
         Args:
             request: the request.
             reader: the client.
+            parse_limits: what the parser may be given.
 
         Raises:
             RequestError: 400: it is something else, has too many values or too deep ones; 408, 413 or 429.
@@ -88,7 +107,7 @@ class BodyReader:
                     growth = max(0, len(body) - self.limits.unreserved_bytes) - reserved
                     self._reserve(reader, growth)
                     reserved += growth
-            return await self._parse(body)
+            return await self._parse(body, parse_limits)
         except TimeoutError:
             raise RequestError(408, f"the body was not here within {self.limits.seconds:g} s", _CLOSE_HEADERS) from None
         finally:
@@ -98,10 +117,10 @@ class BodyReader:
         """Let go of the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _parse(self, body: bytearray) -> dict[str, Any]:
+    async def _parse(self, body: bytearray, limits: ParseLimits) -> dict[str, Any]:
         if len(body) <= self.limits.unreserved_bytes:
-            return parse_object(body)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, parse_object, body)
+            return parse_object(body, limits)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, parse_object, body, limits)
 
     def _reserve(self, reader: str, count: int) -> None:
         if not count:
@@ -141,16 +160,17 @@ def _too_large(max_bytes: int) -> RequestError:
     return RequestError(413, message, _CLOSE_HEADERS, detail=message)
 
 
-def parse_object(body: bytes | bytearray) -> dict[str, Any]:
+def parse_object(body: bytes | bytearray, limits: ParseLimits = _DEFAULT_LIMITS) -> dict[str, Any]:
     """Return an object of JSON in UTF-8.
 
     Args:
         body: the text.
+        limits: what the parser may be given.
 
     Raises:
         RequestError: 400: it is none, or costs too much.
     """
-    validate_parse_cost(body)
+    validate_parse_cost(body, limits.max_values, limits.max_depth)
     try:
         document = parse_json(body.decode("utf-8-sig"))
     except DuplicateName as error:
